@@ -1,0 +1,1 @@
+//! finefs-ext

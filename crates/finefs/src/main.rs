@@ -1,0 +1,2 @@
+//! The finefs command.
+fn main() {}
