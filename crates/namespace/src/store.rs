@@ -1,0 +1,326 @@
+//! The store: what keeps a namespace's objects when they are not in memory.
+//!
+//! # The contract
+//!
+//! A store never sees concurrent calls that mutate metadata. The namespace is authoritative: it
+//! loads an object on first use, changes it in memory, leaves log records, and hands batches of
+//! coalesced records to [`Store::commit`], one at a time, from one thread.
+//!
+//! What is concurrent, and what the store must therefore guard itself:
+//! - the `load_*` calls, with each other and with a commit. The namespace never loads a part of an
+//!   object (its inode, its entries, its mapping, its xattrs) while records that change that part
+//!   are uncommitted, so a load never has to see a half-applied part; it may share blocks with one;
+//! - `read` and `write` of data at blocks that are allocated to a file;
+//! - the allocator calls.
+//!
+//! # Space
+//!
+//! `allocate_inode` and `allocate_blocks` take effect in the live allocator at once and are known to
+//! nobody else until a batch names them. An operation that fails gives back what it took by
+//! `release_inode` and `release_blocks`. Whatever a batch frees becomes allocatable again only when
+//! the commit of that batch is durable. Because nothing may fail after a log record is appended,
+//! every operation first reserves, by [`Store::reserve`], the metadata blocks that applying its
+//! records can need at most; a batch carries the sum of its reservations back.
+
+use crate::error::Result;
+use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
+
+/// Facts about a store that do not change while it is mounted.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// The root directory.
+    pub root: Ino,
+    /// Size of a block in bytes; a power of two.
+    pub block_size_bytes: u32,
+    /// Largest file in bytes.
+    pub file_size_max_bytes: u64,
+    /// Most links of a file that is not a directory.
+    pub link_max: u32,
+    /// Most links of a directory, `None` where directories may have any number (dir_nlink: the
+    /// count is then shown as 1).
+    pub directory_link_max: Option<u32>,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Longest symbolic link target in bytes.
+    pub symlink_max: u32,
+    /// Symbolic links up to this length (in bytes) need no block.
+    pub symlink_inline_max: u32,
+    /// Times have nanoseconds (else whole seconds, and 1901 to 2038).
+    pub has_fine_times: bool,
+    /// Blocks can be allocated without being written (unwritten extents).
+    pub has_unwritten: bool,
+    /// The store takes no changes.
+    pub is_read_only: bool,
+}
+
+/// An inode as the store holds it.
+#[derive(Clone, Debug)]
+pub struct InodeImage {
+    /// All that stat(2) shows.
+    pub attributes: Attributes,
+    /// The content, when it is stored with the inode (inline_data; read-only images).
+    pub inline: Option<Vec<u8>>,
+    /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
+    /// attributes are good. `None` for all ordinary inodes.
+    pub unreadable: Option<crate::error::Error>,
+}
+
+/// One entry of a directory as the store holds it. `.` and `..` are not entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryImage {
+    /// The name: 1 to 255 bytes, no `/`, no NUL.
+    pub name: Vec<u8>,
+    /// The inode that it names.
+    pub ino: Ino,
+    /// Its kind, where the format notes it in the entry.
+    pub kind: Option<FileKind>,
+}
+
+/// A directory as the store holds it.
+#[derive(Clone, Debug)]
+pub struct DirectoryImage {
+    /// The inode of `..`.
+    pub parent: Ino,
+    /// The entries, in any order. Names are distinct.
+    pub entries: Vec<EntryImage>,
+}
+
+/// Whether an extent's blocks hold data or read as zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExtentState {
+    /// The blocks hold the file's data.
+    Written,
+    /// The blocks are allocated and read as zeros.
+    Unwritten,
+}
+
+/// A run of blocks of a file: `length` blocks from `logical` on lie at `physical` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// First block within the file.
+    pub logical: u64,
+    /// First block in the store.
+    pub physical: BlockNo,
+    /// Number of blocks, at least 1.
+    pub length: u64,
+    /// Written or not.
+    pub state: ExtentState,
+}
+
+impl Extent {
+    /// The first logical block after the extent.
+    pub fn end(&self) -> u64 {
+        self.logical + self.length
+    }
+}
+
+/// A run of blocks in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRun {
+    /// First block.
+    pub start: BlockNo,
+    /// Number of blocks, at least 1.
+    pub length: u64,
+}
+
+/// One change of a file's mapping. The changes of a file are applied in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapChange {
+    /// A hole gets newly allocated blocks.
+    Map(Extent),
+    /// Unwritten blocks now hold data; the mapping stays.
+    Convert {
+        /// First block within the file.
+        logical: u64,
+        /// Number of blocks.
+        length: u64,
+    },
+    /// Blocks of the range, where any are mapped, are freed. `length` may be "to the end"
+    /// (`u64::MAX - logical`).
+    Unmap {
+        /// First block within the file.
+        logical: u64,
+        /// Number of blocks.
+        length: u64,
+    },
+}
+
+/// What becomes of an inode by a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It has a name (or is the root).
+    Linked,
+    /// It has no name but is still in use: keep it, and note it as an orphan so that a later
+    /// mount frees it.
+    Orphan,
+    /// It is gone: free its number, its blocks (also those of a directory or xattrs). All its
+    /// other changes in the batch still name what was allocated to it.
+    Freed,
+}
+
+/// All that a batch changes of one inode. `attributes` are those after the batch.
+#[derive(Clone, Debug)]
+pub struct InodeChange {
+    /// Which.
+    pub ino: Ino,
+    /// True when the inode comes to be in this batch: what the store holds at its number is
+    /// stale and must not be read.
+    pub is_created: bool,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The attributes after the batch. `sectors` is not meaningful: the store keeps that count.
+    /// For a directory `link_count` and `size_bytes` are not meaningful: see `link_delta`; the
+    /// store keeps its size.
+    pub attributes: Attributes,
+    /// Directories: the change of the link count (subdirectories made less removed). The count
+    /// of a created directory starts at 2.
+    pub link_delta: i64,
+    /// Target of a created symbolic link.
+    pub symlink: Option<Box<[u8]>>,
+    /// Changes of the data mapping, in order.
+    pub map: Vec<MapChange>,
+    /// Extended attributes that changed: the full name ("user.x"), and the value or `None`
+    /// where it was removed.
+    pub xattrs: Vec<(Box<[u8]>, Option<Box<[u8]>>)>,
+}
+
+/// All that a batch changes of one directory's entries.
+#[derive(Clone, Debug)]
+pub struct DirectoryChange {
+    /// Which. A created directory's inode is also in the batch's inodes.
+    pub dir: Ino,
+    /// The parent after the batch, when it changed or when the directory is created.
+    pub parent: Option<Ino>,
+    /// Names whose entry changed: what they name after the batch, `None` when nothing. A name may
+    /// or may not have an entry before: setting replaces, removing a missing name is no error.
+    pub entries: Vec<(Box<[u8]>, Option<(Ino, FileKind)>)>,
+}
+
+/// A causally closed set of changes, coalesced to one change per object.
+///
+/// An inode that was created and freed within the batch does not appear in `inodes`: only what was
+/// taken from the live allocator for it appears, in `unused_inodes` and `unused_blocks`.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Changed inodes; each at most once, in ascending order of number. Every directory in
+    /// `directories` has its inode here too (its times changed), unless it is gone.
+    pub inodes: Vec<InodeChange>,
+    /// Changed directories that live on; each at most once.
+    pub directories: Vec<DirectoryChange>,
+    /// Inode numbers that were allocated and are not used after all.
+    pub unused_inodes: Vec<(Ino, FileKind)>,
+    /// Blocks that were allocated and are not used after all.
+    pub unused_blocks: Vec<BlockRun>,
+    /// The sum of the reservations (in blocks) of the operations in this batch: what applying it
+    /// may allocate. The store takes back what it does not use.
+    pub reserved_blocks: u64,
+}
+
+impl Batch {
+    /// True when there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.inodes.is_empty()
+            && self.directories.is_empty()
+            && self.unused_inodes.is_empty()
+            && self.unused_blocks.is_empty()
+            && self.reserved_blocks == 0
+    }
+}
+
+/// What an operation will do, so that the store can say how many metadata blocks applying it can
+/// need at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// A name is added to a directory (create, link, rename, symlink ...).
+    AddEntry {
+        /// The directory's number of entries is about this.
+        entries_about: u64,
+    },
+    /// A new directory gets its first block.
+    NewDirectory,
+    /// A symbolic link's target of this length is stored.
+    NewSymlink {
+        /// In bytes.
+        length_bytes: u32,
+    },
+    /// `extents` new runs of blocks are mapped into a file (or that many are split by a
+    /// conversion or an unmapping).
+    Mapping {
+        /// Number of runs.
+        extents: u64,
+    },
+    /// An extended attribute is set or removed.
+    Xattr,
+}
+
+/// See the module's head for the contract.
+pub trait Store: Send + Sync + 'static {
+    /// Facts that do not change.
+    fn geometry(&self) -> &Geometry;
+
+    /// Loads an inode. A number that is out of range or free is `Error::Stale`.
+    fn load_inode(&self, ino: Ino) -> Result<InodeImage>;
+
+    /// Loads all entries of a directory.
+    fn load_directory(&self, ino: Ino) -> Result<DirectoryImage>;
+
+    /// Loads the whole mapping of a regular file: extents in ascending order that do not overlap.
+    fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>>;
+
+    /// Loads the target of a symbolic link.
+    fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Loads all extended attributes: full name and value.
+    fn load_xattrs(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+
+    /// Reads data at `offset_bytes` from the start of `block`; may run over several adjacent
+    /// blocks.
+    fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Writes data at `offset_bytes` from the start of `block`; may run over several adjacent
+    /// blocks.
+    fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()>;
+
+    /// Writes zeros over whole blocks.
+    fn write_zeros(&self, run: BlockRun) -> Result<()>;
+
+    /// Takes a free inode number for a new object in `parent`; also gives its generation.
+    fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)>;
+
+    /// Gives back an inode number that was never logged.
+    fn release_inode(&self, ino: Ino, kind: FileKind);
+
+    /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after.
+    fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun>;
+
+    /// Gives back blocks that were never logged.
+    fn release_blocks(&self, run: BlockRun);
+
+    /// Reserves what applying the plans can need; gives the number of blocks reserved.
+    fn reserve(&self, plans: &[Plan]) -> Result<u64>;
+
+    /// Gives back a reservation that was never logged.
+    fn unreserve(&self, blocks: u64);
+
+    /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not).
+    fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()>;
+
+    /// Applies a batch, writes everything out and makes it durable; then frees what it freed.
+    /// An empty batch makes earlier data writes durable. Called by one thread at a time.
+    ///
+    /// `captured` gives the times of an inode at the moment it is written out.
+    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed>;
+
+    /// Free and used space.
+    fn statfs(&self) -> StatFs;
+
+    /// Marks the store cleanly closed. After the last commit; nothing is called after it.
+    fn close(&self) -> Result<()>;
+}
+
+/// What a commit tells back.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// The space, in units of 512 bytes, that each inode of the batch now uses in all.
+    pub sectors: Vec<(Ino, u64)>,
+}
