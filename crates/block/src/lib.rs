@@ -1,1 +1,59 @@
-//! finefs-block
+//! Block devices: where the bytes of an image lie.
+//!
+//! # Purpose
+//! One small trait, [`BlockDevice`], and what implements it. The stores above know nothing of
+//! files, partitions or lying test devices.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | [`file`] | a regular file or a block device of the kernel, guarded against double use |
+//! | [`memory`] | bytes in memory, sparse |
+//! | [`partition`] | a part of another device |
+//! | [`sim`] | recording and failing devices for tests |
+//!
+//! # Invariants
+//! 1. A device never grows: requests past its end fail and change nothing.
+//! 2. A read-only device fails every write with `ReadOnlyFilesystem`.
+//! 3. Requests are atomic against nothing: whoever issues overlapping requests orders them.
+//! 4. What was written before a `flush` that succeeded survives a power loss.
+//!
+//! # Locking
+//! The trait takes `&self` everywhere and implementations are `Sync`. Locks here are leaves: no
+//! code of another crate runs under them (the wrappers of `sim` hold none over the inner device).
+
+mod bounds;
+pub mod file;
+mod in_use;
+pub mod memory;
+pub mod partition;
+pub mod sim;
+
+use std::io;
+
+pub use file::{Access, FileDevice, OpenError};
+pub use memory::MemoryDevice;
+pub use partition::PartitionDevice;
+
+/// A fixed-size array of bytes with reads, writes and a barrier. See the crate's invariants.
+pub trait BlockDevice: Send + Sync {
+    /// Size in bytes.
+    fn len_bytes(&self) -> u64;
+
+    /// True when every write is refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills `buffer` from `offset_bytes` on; fails with `UnexpectedEof` past the end.
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `data` at `offset_bytes`; fails with `UnexpectedEof` past the end.
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes `length_bytes` from `offset_bytes` on read as zeros.
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()>;
+
+    /// Returns when all that was written before is durable.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Names the device for messages.
+    fn describe(&self) -> String;
+}

@@ -1,0 +1,299 @@
+//! A regular file or a block device of the kernel.
+//!
+//! # Who may open what
+//! - [`Access::ReadWrite`]: nobody else may use the image: an exclusive flock on the file, no loop
+//!   device attached to it; a block device is opened with O_EXCL, which the kernel refuses while it
+//!   is mounted.
+//! - [`Access::ReadOnly`]: other readers are welcome: a shared flock, no loop device that may write.
+//! - [`Access::Inspect`]: takes no lock and checks nothing; what is read may be in motion.
+//!
+//! # References
+//! flock(2), open(2) on O_EXCL with block devices, fallocate(2).
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::{BlockDevice, bounds, in_use};
+
+/// What a device is opened for. See the module's head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reads, beside other readers.
+    ReadOnly,
+    /// Reads and writes, alone.
+    ReadWrite,
+    /// Reads without any claim.
+    Inspect,
+}
+
+/// Why an image cannot be opened: what, where, what to do, in one line.
+#[derive(Debug)]
+pub struct OpenError {
+    /// The image.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub kind: OpenErrorKind,
+}
+
+/// What can be wrong with an image before a byte of it is read.
+#[derive(Debug)]
+pub enum OpenErrorKind {
+    /// There is no such file.
+    Missing,
+    /// It may not be read, or not be written.
+    PermissionDenied {
+        /// Writing was asked for.
+        is_for_writing: bool,
+    },
+    /// It is a directory.
+    Directory,
+    /// It is a pipe, a terminal or the like.
+    NotAnImage,
+    /// Its file system is mounted read-only, or it is a write-protected device.
+    ReadOnly,
+    /// Somebody else uses it.
+    InUse {
+        /// Who, as far as is known.
+        by: String,
+        /// Opening it read-only could work.
+        may_read: bool,
+    },
+    /// Any other failure.
+    Io(io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.kind {
+            OpenErrorKind::Missing => f.write_str("no such file; check the path"),
+            OpenErrorKind::PermissionDenied { is_for_writing: true } => f.write_str(
+                "permission denied; get write permission on the image or mount it with -o ro",
+            ),
+            OpenErrorKind::PermissionDenied { is_for_writing: false } => {
+                f.write_str("permission denied; get read permission on the image")
+            }
+            OpenErrorKind::Directory => {
+                f.write_str("is a directory; give an image file or a block device")
+            }
+            OpenErrorKind::NotAnImage => f.write_str(
+                "is neither a regular file nor a block device; give an image file or a block device",
+            ),
+            OpenErrorKind::ReadOnly => {
+                f.write_str("lies on read-only storage; mount it with -o ro")
+            }
+            OpenErrorKind::InUse { by, may_read } => {
+                write!(f, "already in use by {by}; end that use first")?;
+                if *may_read {
+                    f.write_str(" or mount it with -o ro")?;
+                }
+                Ok(())
+            }
+            OpenErrorKind::Io(error) => write!(f, "cannot be opened: {error}; check the storage"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.kind {
+            OpenErrorKind::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// An open regular file or block device. Its lock goes when it is dropped.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    length_bytes: u64,
+    is_read_only: bool,
+}
+
+/// Zeros shorter than this are written as data: cheaper than a change of the file's mapping.
+const ZEROS_AS_DATA_BYTES: u64 = 64 << 10;
+
+impl FileDevice {
+    /// Opens the image at `path`.
+    pub fn open(path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+        let fail = |kind| OpenError {
+            path: path.to_owned(),
+            kind,
+        };
+        let is_for_writing = access == Access::ReadWrite;
+        let metadata = std::fs::metadata(path).map_err(|e| fail(kind_of(e, false)))?;
+        let file_type = metadata.file_type();
+        let is_block_device = file_type.is_block_device();
+        if file_type.is_dir() {
+            return Err(fail(OpenErrorKind::Directory));
+        }
+        if !file_type.is_file() && !is_block_device {
+            return Err(fail(OpenErrorKind::NotAnImage));
+        }
+        let claims = is_block_device && access != Access::Inspect;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(is_for_writing)
+            .custom_flags(if claims { libc::O_EXCL } else { 0 })
+            .open(path)
+            .map_err(|e| fail(kind_of(e, is_for_writing)))?;
+        // Looked at again through the open file: the path may have changed its meaning meanwhile.
+        let metadata = file.metadata().map_err(|e| fail(OpenErrorKind::Io(e)))?;
+        if metadata.file_type() != file_type {
+            return Err(fail(OpenErrorKind::NotAnImage));
+        }
+        if access != Access::Inspect {
+            claim(&file, &metadata, is_for_writing).map_err(fail)?;
+        }
+        let length_bytes = file
+            .seek(SeekFrom::End(0))
+            .map_err(|e| fail(OpenErrorKind::Io(e)))?;
+        Ok(FileDevice {
+            file,
+            path: path.to_owned(),
+            length_bytes,
+            is_read_only: !is_for_writing,
+        })
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn write_zeros_as_data(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        let zeros = vec![0; length_bytes.min(1 << 20) as usize];
+        let mut done_bytes = 0;
+        while done_bytes < length_bytes {
+            let part = (length_bytes - done_bytes).min(zeros.len() as u64);
+            self.file
+                .write_all_at(&zeros[..part as usize], offset_bytes + done_bytes)?;
+            done_bytes += part;
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(error: io::Error, is_for_writing: bool) -> OpenErrorKind {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => OpenErrorKind::Missing,
+        Some(libc::EACCES | libc::EPERM) => OpenErrorKind::PermissionDenied { is_for_writing },
+        Some(libc::EISDIR) => OpenErrorKind::Directory,
+        Some(libc::EROFS) => OpenErrorKind::ReadOnly,
+        Some(libc::ETXTBSY) => OpenErrorKind::InUse {
+            by: "a running program or as swap".into(),
+            may_read: true,
+        },
+        Some(libc::EBUSY) => OpenErrorKind::InUse {
+            by: "the kernel (it is mounted, or part of another device)".into(),
+            may_read: false,
+        },
+        _ => OpenErrorKind::Io(error),
+    }
+}
+
+/// Takes the flock and looks for loop devices.
+fn claim(
+    file: &File,
+    metadata: &std::fs::Metadata,
+    is_for_writing: bool,
+) -> Result<(), OpenErrorKind> {
+    let operation = if is_for_writing {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => {}
+        // A file system without locks (some network file systems): go on without.
+        Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            return Err(OpenErrorKind::InUse {
+                by: "another process (it may be mounted already)".into(),
+                may_read: false,
+            });
+        }
+        Err(error) => return Err(OpenErrorKind::Io(error.into())),
+    }
+    if metadata.file_type().is_file() {
+        for used in in_use::loops_of(metadata.dev(), metadata.ino()) {
+            if is_for_writing || !used.is_read_only {
+                let place = match &used.mounted_at {
+                    Some(place) => format!(", mounted at {place}"),
+                    None => String::new(),
+                };
+                return Err(OpenErrorKind::InUse {
+                    by: format!("the kernel (loop device {}{place})", used.device),
+                    may_read: is_for_writing && used.is_read_only,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl BlockDevice for FileDevice {
+    fn len_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, buffer.len() as u64)?;
+        self.file.read_exact_at(buffer, offset_bytes)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        if self.is_read_only {
+            return Err(bounds::read_only());
+        }
+        bounds::check(self.length_bytes, offset_bytes, data.len() as u64)?;
+        self.file.write_all_at(data, offset_bytes)
+    }
+
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        if self.is_read_only {
+            return Err(bounds::read_only());
+        }
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        if length_bytes >= ZEROS_AS_DATA_BYTES {
+            for flags in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {
+                let flags = flags | FallocateFlags::KEEP_SIZE;
+                match rustix::fs::fallocate(&self.file, flags, offset_bytes, length_bytes) {
+                    Ok(()) => return Ok(()),
+                    // Not everywhere, and on block devices only for whole sectors.
+                    Err(
+                        rustix::io::Errno::OPNOTSUPP
+                        | rustix::io::Errno::INVAL
+                        | rustix::io::Errno::NOSYS
+                        | rustix::io::Errno::INTR,
+                    ) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        self.write_zeros_as_data(offset_bytes, length_bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        self.file.sync_data()
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+}

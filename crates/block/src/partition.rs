@@ -1,0 +1,98 @@
+//! A part of another device: what `offset=` names, or a partition.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::{BlockDevice, bounds};
+
+/// The `length_bytes` of `inner` from `start_bytes` on.
+pub struct PartitionDevice {
+    inner: Arc<dyn BlockDevice>,
+    start_bytes: u64,
+    length_bytes: u64,
+}
+
+impl PartitionDevice {
+    /// The part of `inner` from `start_bytes` on, to its end when `length_bytes` is `None`. Fails
+    /// when the part does not lie within `inner`.
+    pub fn new(
+        inner: Arc<dyn BlockDevice>,
+        start_bytes: u64,
+        length_bytes: Option<u64>,
+    ) -> io::Result<PartitionDevice> {
+        let rest_bytes = inner.len_bytes().saturating_sub(start_bytes);
+        let length_bytes = length_bytes.unwrap_or(rest_bytes);
+        bounds::check(inner.len_bytes(), start_bytes, length_bytes)?;
+        Ok(PartitionDevice {
+            inner,
+            start_bytes,
+            length_bytes,
+        })
+    }
+}
+
+impl BlockDevice for PartitionDevice {
+    fn len_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, buffer.len() as u64)?;
+        self.inner.read_at(self.start_bytes + offset_bytes, buffer)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, data.len() as u64)?;
+        self.inner.write_at(self.start_bytes + offset_bytes, data)
+    }
+
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        self.inner
+            .write_zeros_at(self.start_bytes + offset_bytes, length_bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn describe(&self) -> String {
+        format!("{} at offset {}", self.inner.describe(), self.start_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn stays_within_its_part() {
+        let whole = Arc::new(MemoryDevice::new(4096));
+        let part = PartitionDevice::new(whole.clone(), 1024, Some(2048)).unwrap();
+        part.write_at(0, &[7; 2048]).unwrap();
+        assert!(part.write_at(1, &[9; 2048]).is_err());
+        assert!(part.read_at(u64::MAX, &mut [0; 2]).is_err());
+        assert!(part.write_zeros_at(2048, 1).is_err());
+        let mut bytes = vec![0; 4096];
+        whole.read_at(0, &mut bytes).unwrap();
+        assert!(bytes[..1024].iter().all(|&b| b == 0));
+        assert!(bytes[1024..3072].iter().all(|&b| b == 7));
+        assert!(bytes[3072..].iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn a_part_past_the_end_is_refused() {
+        let whole: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4096));
+        assert!(PartitionDevice::new(whole.clone(), 4097, None).is_err());
+        assert!(PartitionDevice::new(whole.clone(), 4096, Some(1)).is_err());
+        assert_eq!(
+            PartitionDevice::new(whole, 4000, None).unwrap().len_bytes(),
+            96
+        );
+    }
+}

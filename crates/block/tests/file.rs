@@ -1,0 +1,148 @@
+//! FileDevice: what it refuses, and that it reads and writes what it says.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+use finefs_block::file::OpenErrorKind;
+use finefs_block::{Access, BlockDevice, FileDevice};
+
+fn kind(path: &Path, access: Access) -> OpenErrorKind {
+    let error = FileDevice::open(path, access).expect_err("must be refused");
+    let line = error.to_string();
+    assert!(
+        !line.contains('\n') && line.contains(&*path.to_string_lossy()),
+        "{line}"
+    );
+    error.kind
+}
+
+fn image(directory: &Path, length_bytes: u64) -> std::path::PathBuf {
+    let path = directory.join("image");
+    File::create(&path).unwrap().set_len(length_bytes).unwrap();
+    path
+}
+
+#[test]
+fn refuses_what_is_no_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing");
+    assert!(matches!(
+        kind(&missing, Access::ReadOnly),
+        OpenErrorKind::Missing
+    ));
+    assert!(matches!(
+        kind(directory.path(), Access::ReadWrite),
+        OpenErrorKind::Directory
+    ));
+    assert!(matches!(
+        kind(Path::new("/dev/null"), Access::ReadOnly),
+        OpenErrorKind::NotAnImage
+    ));
+}
+
+#[test]
+fn a_writer_is_alone_and_readers_share() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 8192);
+    {
+        let _writer = FileDevice::open(&path, Access::ReadWrite).unwrap();
+        assert!(matches!(
+            kind(&path, Access::ReadWrite),
+            OpenErrorKind::InUse { .. }
+        ));
+        assert!(matches!(
+            kind(&path, Access::ReadOnly),
+            OpenErrorKind::InUse { .. }
+        ));
+        FileDevice::open(&path, Access::Inspect).unwrap();
+    }
+    let _one = FileDevice::open(&path, Access::ReadOnly).unwrap();
+    let _two = FileDevice::open(&path, Access::ReadOnly).unwrap();
+    assert!(matches!(
+        kind(&path, Access::ReadWrite),
+        OpenErrorKind::InUse { .. }
+    ));
+}
+
+#[test]
+fn reads_and_writes_within_its_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    {
+        let device = FileDevice::open(&path, Access::ReadWrite).unwrap();
+        assert_eq!(device.len_bytes(), 1 << 20);
+        device.write_at(0, &vec![5; 1 << 20]).unwrap();
+        device.write_zeros_at(100, 50).unwrap();
+        device.write_zeros_at(4097, 200_000).unwrap();
+        assert!(device.write_at((1 << 20) - 1, &[1, 2]).is_err());
+        assert!(device.write_zeros_at(1, 1 << 20).is_err());
+        device.flush().unwrap();
+    }
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes.len(), 1 << 20);
+    for (position, &byte) in bytes.iter().enumerate() {
+        let is_zero = (100..150).contains(&position) || (4097..204_097).contains(&position);
+        assert_eq!(byte, if is_zero { 0 } else { 5 }, "at {position}");
+    }
+    let device = FileDevice::open(&path, Access::ReadOnly).unwrap();
+    assert!(device.write_at(0, &[1]).is_err());
+    assert!(device.write_zeros_at(0, 1).is_err());
+    let mut buffer = [0; 3];
+    device.read_at(99, &mut buffer).unwrap();
+    assert_eq!(buffer, [5, 0, 0]);
+    assert!(device.read_at((1 << 20) - 2, &mut buffer).is_err());
+}
+
+/// Needs the right to set up loop devices; says so and passes without it.
+#[test]
+fn an_image_on_a_loop_device_is_in_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    let attach = |extra: &[&str]| {
+        let output = Command::new("losetup")
+            .args(["-f", "--show"])
+            .args(extra)
+            .arg(&path)
+            .output();
+        output
+            .ok()
+            .filter(|output| output.status.success())
+            .map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    };
+    let Some(device) = attach(&[]) else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: loop devices cannot be set up here"
+        );
+        return;
+    };
+    let for_writing = FileDevice::open(&path, Access::ReadWrite);
+    let for_reading = FileDevice::open(&path, Access::ReadOnly);
+    Command::new("losetup")
+        .args(["-d", &device])
+        .status()
+        .unwrap();
+    assert!(matches!(
+        for_writing.unwrap_err().kind,
+        OpenErrorKind::InUse { .. }
+    ));
+    assert!(matches!(
+        for_reading.unwrap_err().kind,
+        OpenErrorKind::InUse { .. }
+    ));
+    if let Some(device) = attach(&["-r"]) {
+        let for_writing = FileDevice::open(&path, Access::ReadWrite);
+        let for_reading = FileDevice::open(&path, Access::ReadOnly);
+        Command::new("losetup")
+            .args(["-d", &device])
+            .status()
+            .unwrap();
+        assert!(matches!(
+            for_writing.unwrap_err().kind,
+            OpenErrorKind::InUse { may_read: true, .. }
+        ));
+        for_reading.unwrap();
+    }
+}
