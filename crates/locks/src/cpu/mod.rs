@@ -1,0 +1,87 @@
+//! Which CPU the thread runs on, as a hint for choosing a shard.
+//!
+//! The answer may be stale as soon as it is given, since the thread can migrate. So a wrong answer
+//! must cost speed only: whoever uses it records the shard it chose.
+//!
+//! | Build | Source |
+//! |---|---|
+//! | Linux, glibc 2.35 or later | the `cpu_id` that the kernel keeps in the thread's rseq area (`rseq`) |
+//! | otherwise | `sched_getcpu`, which is a vDSO call |
+//! | loom | the thread's number |
+//! | shuttle | chance, which stands for migration |
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+mod rseq;
+
+/// The number of shards worth having: the CPUs that the system may ever have. At least 1, and
+/// the same at every call.
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub fn count() -> usize {
+    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *COUNT.get_or_init(|| {
+        // SAFETY: sysconf takes a number and touches no memory of ours.
+        let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+        usize::try_from(configured).unwrap_or(1).max(1)
+    })
+}
+
+/// The CPU that the thread ran on a moment ago, in `0..count()`.
+#[cfg(not(any(loom, feature = "shuttle")))]
+#[inline]
+pub fn current() -> usize {
+    let cpu = rseq::current_cpu().unwrap_or_else(getcpu);
+    let count = count();
+    // CPU numbers can have gaps.
+    if cpu < count { cpu } else { cpu % count }
+}
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+fn getcpu() -> usize {
+    // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).unwrap_or(0)
+}
+
+/// The number of shards worth having.
+#[cfg(any(loom, feature = "shuttle"))]
+pub fn count() -> usize {
+    2
+}
+
+/// The shard of the calling thread: its number in the model, so that the choice is the same in every
+/// execution.
+#[cfg(loom)]
+pub fn current() -> usize {
+    let id = format!("{:?}", loom::thread::current().id());
+    let digits: String = id.chars().filter(char::is_ascii_digit).collect();
+    digits.parse::<usize>().unwrap_or(0) % count()
+}
+
+/// Any shard.
+#[cfg(all(feature = "shuttle", not(loom)))]
+pub fn current() -> usize {
+    use shuttle::rand::Rng;
+    shuttle::rand::thread_rng().gen_range(0..count())
+}
+
+#[cfg(all(test, not(any(loom, feature = "shuttle"))))]
+mod tests {
+    #[test]
+    fn rseq_agrees_with_getcpu() {
+        // Both can be stale: ask until an answer is bracketed by two equal ones.
+        for _ in 0..1000 {
+            let before = super::getcpu();
+            let Some(cpu) = super::rseq::current_cpu() else { return };
+            if before == super::getcpu() {
+                assert_eq!(cpu, before);
+                return;
+            }
+        }
+        panic!("migrated a thousand times in a row");
+    }
+
+    #[test]
+    fn current_is_in_range() {
+        assert!(super::current() < super::count());
+    }
+}

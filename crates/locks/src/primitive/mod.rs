@@ -1,0 +1,96 @@
+//! The one place that chooses what the locks are built on.
+//!
+//! | Build | Atomics, threads | Mutex, RwLock, Condvar |
+//! |---|---|---|
+//! | ordinary | std | parking_lot (`native`) |
+//! | `--cfg loom` | loom, which tries all orders that the memory model allows | loom's (`adapter`) |
+//! | feature `shuttle` | shuttle, which tries random schedules | shuttle's (`adapter`) |
+//!
+//! Everything in this crate, and code above it that wants to be tested the same way, takes its
+//! primitives from here. Under loom and shuttle nothing here blocks the real thread. `new` functions
+//! are `const` except under loom.
+//!
+//! The mutex, the RwLock and the condition variable have no class and no order checks: they are for
+//! building locks. Use [`crate::Mutex`] and its kin for data.
+
+#[cfg(any(loom, feature = "shuttle"))]
+mod adapter;
+#[cfg(not(any(loom, feature = "shuttle")))]
+mod native;
+
+#[cfg(any(loom, feature = "shuttle"))]
+pub use adapter::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub use native::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(loom)]
+use loom as source;
+#[cfg(all(feature = "shuttle", not(loom)))]
+use shuttle as source;
+#[cfg(not(any(loom, feature = "shuttle")))]
+use std as source;
+
+pub use source::sync::Arc;
+
+/// Atomics.
+pub mod atomic {
+    pub use super::source::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        fence,
+    };
+}
+
+/// Threads.
+pub mod thread {
+    pub use super::source::thread::{
+        Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now,
+    };
+}
+
+/// Hints for spinning.
+pub mod hint {
+    pub use super::source::hint::spin_loop;
+}
+
+#[cfg(loom)]
+pub use loom::thread_local;
+#[cfg(all(feature = "shuttle", not(loom)))]
+pub use shuttle::thread_local;
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub use std::thread_local;
+
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell;
+
+/// `std::cell::UnsafeCell` with the access functions of loom's.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Writes a function as `const` in all builds but loom's.
+macro_rules! const_unless_loom {
+    ($(#[$meta:meta])* pub const fn $($rest:tt)*) => {
+        $(#[$meta])*
+        #[cfg(not(loom))]
+        pub const fn $($rest)*
+        $(#[$meta])*
+        #[cfg(loom)]
+        pub fn $($rest)*
+    };
+}
+pub(crate) use const_unless_loom;

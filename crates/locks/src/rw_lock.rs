@@ -1,0 +1,169 @@
+//! [`RwLock`]: shared or exclusive access, with a class.
+//!
+//! Built on the primitive RwLock (parking_lot: one word, writers do not starve). A holder that panics
+//! releases the lock; there is no poisoning. A thread must not take the lock twice, not even shared:
+//! a writer that came between would wait for the first and be waited for by the second.
+
+use std::ops::{Deref, DerefMut};
+
+use finefs_lockmeter::{Kind, LockClass};
+
+use crate::order::{self, Held, OrderKey};
+use crate::primitive::{self, const_unless_loom};
+use crate::wait::metered;
+
+/// A reader/writer lock around a `T`.
+///
+/// ```
+/// use finefs_locks::{LockClass, RwLock};
+/// static NAMES: LockClass = LockClass::new("example.names", 10);
+/// let names = RwLock::new(&NAMES, vec!["a"]);
+/// names.write().push("b");
+/// assert_eq!(names.read().len(), 2);
+/// ```
+#[derive(Debug)]
+pub struct RwLock<T> {
+    class: &'static LockClass,
+    inner: primitive::RwLock<T>,
+}
+
+/// Holds a [`RwLock`] shared; releases it when dropped.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct RwLockReadGuard<'a, T> {
+    inner: primitive::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// Holds a [`RwLock`] exclusively; releases it when dropped.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct RwLockWriteGuard<'a, T> {
+    inner: primitive::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<T> RwLock<T> {
+    const_unless_loom! {
+        /// An unlocked lock of `class`.
+        pub const fn new(class: &'static LockClass, value: T) -> RwLock<T> {
+            RwLock { class, inner: primitive::RwLock::new(value) }
+        }
+    }
+
+    /// Takes the lock shared, waiting for it if need be.
+    #[inline]
+    #[track_caller]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.read_with_key(None)
+    }
+
+    /// Takes the lock shared where others of its class may be held: legal when `order_key` is greater
+    /// than the key of every held lock of the class.
+    #[inline]
+    #[track_caller]
+    pub fn read_nested(&self, order_key: u64) -> RwLockReadGuard<'_, T> {
+        self.read_with_key(Some((order_key, 0)))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn read_with_key(&self, key: Option<OrderKey>) -> RwLockReadGuard<'_, T> {
+        let held = order::acquire(self.class, key, self.address());
+        let inner = metered(
+            self.class,
+            Kind::Reader,
+            || self.inner.try_read(),
+            || self.inner.read(),
+        );
+        RwLockReadGuard { inner, _held: held }
+    }
+
+    /// Takes the lock exclusively, waiting for it if need be.
+    #[inline]
+    #[track_caller]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.write_with_key(None)
+    }
+
+    /// Takes the lock exclusively where others of its class may be held: legal when `order_key` is
+    /// greater than the key of every held lock of the class.
+    #[inline]
+    #[track_caller]
+    pub fn write_nested(&self, order_key: u64) -> RwLockWriteGuard<'_, T> {
+        self.write_with_key(Some((order_key, 0)))
+    }
+
+    #[inline]
+    #[track_caller]
+    fn write_with_key(&self, key: Option<OrderKey>) -> RwLockWriteGuard<'_, T> {
+        let held = order::acquire(self.class, key, self.address());
+        let inner = metered(
+            self.class,
+            Kind::Writer,
+            || self.inner.try_write(),
+            || self.inner.write(),
+        );
+        RwLockWriteGuard { inner, _held: held }
+    }
+
+    /// Takes the lock shared if that needs no waiting.
+    #[inline]
+    #[track_caller]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let inner = self.inner.try_read()?;
+        let held = order::acquired_by_try(self.class, None, self.address());
+        Some(RwLockReadGuard { inner, _held: held })
+    }
+
+    /// Takes the lock exclusively if that needs no waiting.
+    #[inline]
+    #[track_caller]
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let inner = self.inner.try_write()?;
+        let held = order::acquired_by_try(self.class, None, self.address());
+        Some(RwLockWriteGuard { inner, _held: held })
+    }
+
+    /// The value, through exclusive access.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+
+    /// The class.
+    pub fn class(&self) -> &'static LockClass {
+        self.class
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
