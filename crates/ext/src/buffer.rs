@@ -1,0 +1,434 @@
+//! The metadata buffer cache: blocks of the file system that hold metadata, in memory.
+//!
+//! # Data model
+//! A buffer is an immutable snapshot of a block behind an `Arc`. [`BufferCache::read`] hands out the
+//! current snapshot; [`BufferCache::modify`] hands out a private copy that becomes the current
+//! snapshot when its guard is dropped. So readers never wait for a modification, hold no lock, and
+//! see a block either before or after it, never within.
+//!
+//! # Invariants
+//! 1. A block has at most one [`BufferWrite`] at a time; a second one means that two structures of
+//!    the image claim the block, and is answered with `Error::Corrupt`.
+//! 2. A dirty buffer stays in memory until `write_out` wrote it or `forget` dropped it.
+//! 3. Clean buffers are kept up to a limit, then the ones not used lately go.
+//! 4. An overlaid block (a journal replayed in memory) is never dirty: overlays exist only where
+//!    nothing is written.
+//!
+//! # Locking
+//! Blocks are spread over shards, each with one lock (class `ext.buffer`), which is a leaf: nothing is
+//! called under it. No lock is held over I/O. A load leaves a mark in the shard; who wants the same
+//! block meanwhile waits on the shard's condition variable.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_locks::{Condvar, LockClass, Mutex, MutexGuard};
+use finefs_namespace::{Error, Result};
+
+use crate::overlay::Overlay;
+
+/// A shard of the buffer cache.
+pub static BUFFER: LockClass = LockClass::new("ext.buffer", 80);
+
+/// Clean buffers are kept up to this many bytes.
+pub const CLEAN_LIMIT_BYTES: usize = 64 << 20;
+
+const SHARDS: usize = 64;
+
+/// Adjacent dirty buffers are written together up to this size.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// See the module's head.
+pub struct BufferCache {
+    device: Arc<dyn BlockDevice>,
+    block_size_bytes: usize,
+    overlay: Overlay,
+    shards: Box<[Shard]>,
+    /// The most slots of a shard, dirty ones not counted.
+    clean_limit: usize,
+}
+
+struct Shard {
+    slots: Mutex<Slots>,
+    /// Some load of this shard ended.
+    loaded: Condvar,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_block: HashMap<u64, Slot>,
+    /// Blocks in the order of their last visit by the eviction hand; may name blocks that are gone.
+    hand: VecDeque<u64>,
+    dirty: usize,
+}
+
+impl Slots {
+    /// Puts a block that came in at the end of the eviction queue.
+    fn enqueue(&mut self, block: u64) {
+        // Blocks that were forgotten leave their places behind; they must not pile up.
+        if self.hand.len() > 2 * self.by_block.len() + 64 {
+            self.hand = self.by_block.keys().copied().collect();
+        } else {
+            self.hand.push_back(block);
+        }
+    }
+}
+
+enum Slot {
+    /// Somebody reads it from the device.
+    Loading,
+    Ready(Buffer),
+}
+
+struct Buffer {
+    data: Arc<[u8]>,
+    is_dirty: bool,
+    /// Used since the eviction hand passed.
+    is_used: bool,
+    /// The write guard that may publish, if there is one. 0 when none.
+    writer: u64,
+}
+
+/// A snapshot of a block.
+#[derive(Clone, Debug)]
+pub struct BufferRead {
+    data: Arc<[u8]>,
+}
+
+impl Deref for BufferRead {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// A private copy of a block, which becomes the block's content when it is dropped.
+pub struct BufferWrite<'a> {
+    cache: &'a BufferCache,
+    block: u64,
+    ticket: u64,
+    data: Option<Arc<[u8]>>,
+}
+
+impl BufferWrite<'_> {
+    /// The block's number.
+    pub fn block(&self) -> u64 {
+        self.block
+    }
+}
+
+impl Deref for BufferWrite<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.data.as_deref().unwrap_or(&[])
+    }
+}
+
+impl DerefMut for BufferWrite<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // Copies at the first change only: from then on nobody else has this Arc.
+        match &mut self.data {
+            Some(data) => Arc::make_mut(data),
+            None => &mut [],
+        }
+    }
+}
+
+impl Drop for BufferWrite<'_> {
+    fn drop(&mut self) {
+        if let Some(data) = self.data.take() {
+            self.cache.publish(self.block, self.ticket, data);
+        }
+    }
+}
+
+impl BufferCache {
+    /// A cache over `device`, which has no overlay.
+    pub fn new(device: Arc<dyn BlockDevice>, block_size_bytes: u32) -> BufferCache {
+        BufferCache::with(device, block_size_bytes, Overlay::default(), CLEAN_LIMIT_BYTES)
+    }
+
+    /// A cache that shows `overlay` in place of what the device holds, and that keeps at most
+    /// `clean_limit_bytes` of clean buffers.
+    pub fn with(
+        device: Arc<dyn BlockDevice>,
+        block_size_bytes: u32,
+        overlay: Overlay,
+        clean_limit_bytes: usize,
+    ) -> BufferCache {
+        let block_size_bytes = block_size_bytes as usize;
+        let shards = (0..SHARDS)
+            .map(|_| Shard {
+                slots: Mutex::new(&BUFFER, Slots::default()),
+                loaded: Condvar::new(),
+            })
+            .collect();
+        let clean_limit = (clean_limit_bytes / block_size_bytes / SHARDS).max(4);
+        BufferCache { device, block_size_bytes, overlay, shards, clean_limit }
+    }
+
+    /// The size of a block.
+    pub fn block_size_bytes(&self) -> usize {
+        self.block_size_bytes
+    }
+
+    /// What is shown in place of the device's bytes.
+    pub fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+
+    /// A snapshot of a block, from the device if need be.
+    pub fn read(&self, block: u64) -> Result<BufferRead> {
+        let mut slots = self.ready(block)?;
+        let data = match slots.by_block.get_mut(&block) {
+            Some(Slot::Ready(buffer)) => {
+                buffer.is_used = true;
+                buffer.data.clone()
+            }
+            _ => return Err(lost(block)),
+        };
+        self.evict(&mut slots);
+        Ok(BufferRead { data })
+    }
+
+    /// A copy of a block to change; it counts as dirty from now on.
+    pub fn modify(&self, block: u64) -> Result<BufferWrite<'_>> {
+        let mut slots = self.ready(block)?;
+        let slots_now = &mut *slots;
+        let Some(Slot::Ready(buffer)) = slots_now.by_block.get_mut(&block) else {
+            return Err(lost(block));
+        };
+        if buffer.writer != 0 {
+            return Err(Error::corrupt(format_args!("block {block}: two structures claim it")));
+        }
+        let ticket = next_ticket();
+        buffer.writer = ticket;
+        buffer.is_used = true;
+        if !buffer.is_dirty {
+            buffer.is_dirty = true;
+            slots_now.dirty += 1;
+        }
+        let data = Some(buffer.data.clone());
+        self.evict(slots_now);
+        Ok(BufferWrite { cache: self, block, ticket, data })
+    }
+
+    /// A block of zeros in place of whatever the block held; nothing is read.
+    pub fn zeroed(&self, block: u64) -> BufferWrite<'_> {
+        let ticket = next_ticket();
+        let data: Arc<[u8]> = Arc::from(vec![0; self.block_size_bytes]);
+        let shard = self.shard(block);
+        let mut slots = shard.slots.lock();
+        while matches!(slots.by_block.get(&block), Some(Slot::Loading)) {
+            shard.loaded.wait(&mut slots);
+        }
+        let buffer =
+            Buffer { data: data.clone(), is_dirty: true, is_used: true, writer: ticket };
+        let is_new_dirty = match slots.by_block.insert(block, Slot::Ready(buffer)) {
+            Some(Slot::Ready(old)) => {
+                if old.writer != 0 {
+                    log::error!("block {block}: allocated while it is being changed");
+                }
+                !old.is_dirty
+            }
+            _ => {
+                slots.enqueue(block);
+                true
+            }
+        };
+        slots.dirty += usize::from(is_new_dirty);
+        self.evict(&mut slots);
+        drop(slots);
+        BufferWrite { cache: self, block, ticket, data: Some(data) }
+    }
+
+    /// Drops a block that was freed: what it held is never written.
+    pub fn forget(&self, block: u64) {
+        let shard = self.shard(block);
+        let mut slots = shard.slots.lock();
+        while matches!(slots.by_block.get(&block), Some(Slot::Loading)) {
+            shard.loaded.wait(&mut slots);
+        }
+        if let Some(Slot::Ready(buffer)) = slots.by_block.remove(&block)
+            && buffer.is_dirty
+        {
+            slots.dirty -= 1;
+        }
+    }
+
+    /// The number of dirty buffers.
+    pub fn dirty_count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.slots.lock().dirty).sum()
+    }
+
+    /// Writes all dirty buffers, in ascending order and adjacent ones together. Those that could
+    /// not be written stay dirty, as do those that have a [`BufferWrite`] at this moment. Does not
+    /// flush the device.
+    pub fn write_out(&self) -> Result<()> {
+        let mut dirty = BTreeMap::new();
+        for shard in &self.shards {
+            for (&block, slot) in &shard.slots.lock().by_block {
+                if let Slot::Ready(buffer) = slot
+                    && buffer.is_dirty
+                    && buffer.writer == 0
+                {
+                    dirty.insert(block, buffer.data.clone());
+                }
+            }
+        }
+        let mut run = Vec::new();
+        let mut run_blocks = 0;
+        let mut dirty = dirty.into_iter().peekable();
+        while let Some((block, data)) = dirty.next() {
+            run_blocks += 1;
+            run.push((block, data));
+            let goes_on = matches!(dirty.peek(), Some((next, _)) if *next == block + 1)
+                && run_blocks * self.block_size_bytes < WRITE_BYTES;
+            if !goes_on {
+                self.write_run(&run)?;
+                run.clear();
+                run_blocks = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes adjacent blocks; then those that did not change meanwhile are clean. They stay dirty
+    /// until then, so that nobody can drop them and read the device's old bytes.
+    fn write_run(&self, run: &[(u64, Arc<[u8]>)]) -> Result<()> {
+        let Some((first, _)) = run.first() else {
+            return Ok(());
+        };
+        let joined: Vec<u8>;
+        let bytes = match run {
+            [(_, data)] => data,
+            _ => {
+                joined = run.iter().flat_map(|(_, data)| data.iter().copied()).collect();
+                &joined[..]
+            }
+        };
+        self.device
+            .write_at(first * self.block_size_bytes as u64, bytes)
+            .map_err(|error| Error::io(format_args!("writing from block {first} on: {error}")))?;
+        for (block, data) in run {
+            let mut slots = self.shard(*block).slots.lock();
+            let slots = &mut *slots;
+            if let Some(Slot::Ready(buffer)) = slots.by_block.get_mut(block)
+                && buffer.is_dirty
+                && buffer.writer == 0
+                && Arc::ptr_eq(&buffer.data, data)
+            {
+                buffer.is_dirty = false;
+                slots.dirty -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, block: u64, ticket: u64, data: Arc<[u8]>) {
+        let mut slots = self.shard(block).slots.lock();
+        if let Some(Slot::Ready(buffer)) = slots.by_block.get_mut(&block)
+            && buffer.writer == ticket
+        {
+            buffer.data = data;
+            buffer.writer = 0;
+        }
+    }
+
+    fn shard(&self, block: u64) -> &Shard {
+        // Metadata lies in strides of powers of two; multiplying by an odd constant spreads them.
+        let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(hash >> 58) as usize % SHARDS]
+    }
+
+    /// The shard of a block, locked, with the block in it (unless it was forgotten this moment).
+    fn ready(&self, block: u64) -> Result<MutexGuard<'_, Slots>> {
+        let shard = self.shard(block);
+        let mut slots = shard.slots.lock();
+        loop {
+            match slots.by_block.entry(block) {
+                Entry::Occupied(entry) => match entry.get() {
+                    Slot::Ready(_) => return Ok(slots),
+                    Slot::Loading => shard.loaded.wait(&mut slots),
+                },
+                Entry::Vacant(entry) => {
+                    entry.insert(Slot::Loading);
+                    break;
+                }
+            }
+        }
+        drop(slots);
+        let loaded = self.load(block);
+        let mut slots = shard.slots.lock();
+        shard.loaded.notify_all();
+        match loaded {
+            Ok(data) => {
+                let buffer = Buffer { data, is_dirty: false, is_used: true, writer: 0 };
+                slots.by_block.insert(block, Slot::Ready(buffer));
+                slots.enqueue(block);
+                Ok(slots)
+            }
+            Err(error) => {
+                slots.by_block.remove(&block);
+                Err(error)
+            }
+        }
+    }
+
+    fn load(&self, block: u64) -> Result<Arc<[u8]>> {
+        let mut data = vec![0; self.block_size_bytes];
+        let offset_bytes = block
+            .checked_mul(self.block_size_bytes as u64)
+            .ok_or_else(|| Error::corrupt(format_args!("block {block}: past the end")))?;
+        match self.overlay.get(block) {
+            Some(source) => source.read(&*self.device, 0, &mut data),
+            None => self.device.read_at(offset_bytes, &mut data),
+        }
+        .map_err(|error| Error::io(format_args!("reading block {block}: {error}")))?;
+        Ok(data.into())
+    }
+
+    /// Drops clean buffers that were not used since the hand's last visit, while there are too
+    /// many. Second chance: one that was used goes to the end of the queue instead.
+    fn evict(&self, slots: &mut Slots) {
+        // Every step either drops one or takes a mark away; a bound keeps a shard full of dirty
+        // buffers from being walked at every call.
+        let mut steps = 16;
+        while slots.by_block.len() - slots.dirty.min(slots.by_block.len()) > self.clean_limit
+            && steps > 0
+        {
+            steps -= 1;
+            let Some(block) = slots.hand.pop_front() else {
+                return;
+            };
+            let Entry::Occupied(mut entry) = slots.by_block.entry(block) else {
+                continue;
+            };
+            match entry.get_mut() {
+                Slot::Ready(buffer) if !buffer.is_dirty && !buffer.is_used => {
+                    entry.remove();
+                }
+                Slot::Ready(buffer) => {
+                    buffer.is_used = false;
+                    slots.hand.push_back(block);
+                }
+                // Joins the queue when its load ends.
+                Slot::Loading => {}
+            }
+        }
+    }
+}
+
+fn lost(block: u64) -> Error {
+    Error::corrupt(format_args!("block {block}: freed while it was being read"))
+}
+
+fn next_ticket() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only uniqueness counts.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

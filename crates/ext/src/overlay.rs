@@ -1,0 +1,116 @@
+//! What a journal holds for blocks of a file system that must not be written: replay in memory.
+//!
+//! Only places are kept, not contents: the newest copy of a block lies in the journal, and is read
+//! from there when the block is wanted. So even the replay of a huge journal takes little memory.
+
+use std::collections::HashMap;
+use std::io;
+
+use finefs_block::BlockDevice;
+
+/// Where the newest copy of a block lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// Byte offset on the device.
+    pub offset_bytes: u64,
+    /// The first four bytes are jbd2's magic number, which the journal's copy does not show.
+    pub is_escaped: bool,
+}
+
+/// jbd2's magic number as it lies on disk.
+pub const JOURNAL_MAGIC_BYTES: [u8; 4] = 0xc03b_3998_u32.to_be_bytes();
+
+impl Source {
+    /// Reads from `start` within the block on.
+    pub fn read(&self, device: &dyn BlockDevice, start: usize, buffer: &mut [u8]) -> io::Result<()> {
+        device.read_at(self.offset_bytes + start as u64, buffer)?;
+        if self.is_escaped {
+            for (position, &byte) in JOURNAL_MAGIC_BYTES.iter().enumerate() {
+                if let Some(position) = position.checked_sub(start)
+                    && let Some(target) = buffer.get_mut(position)
+                {
+                    *target = byte;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The blocks of a file system whose newest copy lies in the journal.
+#[derive(Clone, Default, Debug)]
+pub struct Overlay {
+    sources: HashMap<u64, Source>,
+}
+
+impl Overlay {
+    /// From blocks to the places of their newest copies.
+    pub fn new(sources: HashMap<u64, Source>) -> Overlay {
+        Overlay { sources }
+    }
+
+    /// True when it shadows nothing.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
+    /// How many blocks it shadows.
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Where the newest copy of a block lies, when that is the journal.
+    pub fn get(&self, block: u64) -> Option<Source> {
+        self.sources.get(&block).copied()
+    }
+
+    /// Reads bytes of the file system's device as they are after the replay.
+    pub fn read_at(
+        &self,
+        device: &dyn BlockDevice,
+        block_size_bytes: u64,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        device.read_at(offset_bytes, buffer)?;
+        if self.is_empty() || buffer.is_empty() {
+            return Ok(());
+        }
+        let end = offset_bytes + buffer.len() as u64;
+        for block in offset_bytes / block_size_bytes..=(end - 1) / block_size_bytes {
+            let Some(source) = self.get(block) else {
+                continue;
+            };
+            let block_start = block * block_size_bytes;
+            let from = offset_bytes.max(block_start);
+            let to = end.min(block_start + block_size_bytes);
+            let part = &mut buffer[(from - offset_bytes) as usize..(to - offset_bytes) as usize];
+            source.read(device, (from - block_start) as usize, part)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use finefs_block::MemoryDevice;
+
+    #[test]
+    fn shows_the_journals_copy() {
+        let mut bytes = vec![1; 8192];
+        bytes[4096..5120].fill(7);
+        let device = MemoryDevice::from_bytes(&bytes);
+        let source = Source { offset_bytes: 4096, is_escaped: true };
+        let overlay = Overlay::new(HashMap::from([(1, source)]));
+        let mut buffer = vec![0; 1024];
+        overlay.read_at(&device, 1024, 1022, &mut buffer).unwrap();
+        assert_eq!(buffer[..2], [1, 1]);
+        assert_eq!(buffer[2..6], JOURNAL_MAGIC_BYTES);
+        assert!(buffer[6..].iter().all(|&byte| byte == 7));
+        overlay.read_at(&device, 1024, 1026, &mut buffer).unwrap();
+        assert_eq!(buffer[..2], JOURNAL_MAGIC_BYTES[2..]);
+        assert_eq!(buffer[2..1022], [7; 1020]);
+        assert_eq!(buffer[1022..], [1, 1]);
+    }
+}
