@@ -121,10 +121,19 @@ mod checking {
             }
             list.last_id += 1;
             let id = list.last_id;
-            list.entries.push(Entry { id, class, key, address, location });
+            list.entries.push(Entry {
+                id,
+                class,
+                key,
+                address,
+                location,
+            });
             id
         });
-        Held { id: id.unwrap_or(0), not_send: PhantomData }
+        Held {
+            id: id.unwrap_or(0),
+            not_send: PhantomData,
+        }
     }
 
     #[track_caller]
@@ -198,7 +207,11 @@ mod checking {
     /// The names of the classes of the locks that the thread holds, in the order of acquisition.
     pub fn held_classes() -> Vec<&'static str> {
         let names = |list: &RefCell<HeldList>| {
-            list.borrow().entries.iter().map(|entry| entry.class.name()).collect()
+            list.borrow()
+                .entries
+                .iter()
+                .map(|entry| entry.class.name())
+                .collect()
         };
         HELD.try_with(names).unwrap_or_default()
     }
@@ -210,12 +223,16 @@ mod checking {
 
     #[inline(always)]
     pub(crate) fn acquire(_: &'static LockClass, _: Option<OrderKey>, _: usize) -> Held {
-        Held { not_send: PhantomData }
+        Held {
+            not_send: PhantomData,
+        }
     }
 
     #[inline(always)]
     pub(crate) fn acquired_by_try(_: &'static LockClass, _: Option<OrderKey>, _: usize) -> Held {
-        Held { not_send: PhantomData }
+        Held {
+            not_send: PhantomData,
+        }
     }
 
     #[inline(always)]

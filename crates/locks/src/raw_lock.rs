@@ -47,9 +47,16 @@ impl RawLock {
     #[track_caller]
     pub fn lock(&self, class: &'static LockClass, order: OrderKey) -> RawGuard<'_> {
         let held = order::acquire(class, Some(order), self.address());
-        let inner =
-            metered(class, Kind::Writer, || self.inner.try_lock(), || self.inner.lock());
-        RawGuard { _inner: inner, _held: held }
+        let inner = metered(
+            class,
+            Kind::Writer,
+            || self.inner.try_lock(),
+            || self.inner.lock(),
+        );
+        RawGuard {
+            _inner: inner,
+            _held: held,
+        }
     }
 
     /// Takes the lock if it is free.
@@ -58,7 +65,10 @@ impl RawLock {
     pub fn try_lock(&self, class: &'static LockClass, order: OrderKey) -> Option<RawGuard<'_>> {
         let inner = self.inner.try_lock()?;
         let held = order::acquired_by_try(class, Some(order), self.address());
-        Some(RawGuard { _inner: inner, _held: held })
+        Some(RawGuard {
+            _inner: inner,
+            _held: held,
+        })
     }
 
     /// True when somebody holds the lock at this moment.

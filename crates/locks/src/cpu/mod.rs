@@ -71,7 +71,9 @@ mod tests {
         // Both can be stale: ask until an answer is bracketed by two equal ones.
         for _ in 0..1000 {
             let before = super::getcpu();
-            let Some(cpu) = super::rseq::current_cpu() else { return };
+            let Some(cpu) = super::rseq::current_cpu() else {
+                return;
+            };
             if before == super::getcpu() {
                 assert_eq!(cpu, before);
                 return;

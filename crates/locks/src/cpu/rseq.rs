@@ -20,7 +20,10 @@ pub(super) fn current_cpu() -> Option<usize> {
 
 static AREA_OFFSET: OnceLock<Option<isize>> = OnceLock::new();
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 fn area_offset() -> Option<isize> {
     // SAFETY: dlsym takes a valid C string. `__rseq_offset` is a `const ptrdiff_t` and
     // `__rseq_size` a `const unsigned int`, initialised before the program starts.
@@ -28,17 +31,27 @@ fn area_offset() -> Option<isize> {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
         let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
         // A size of 0 says that registration is switched off or failed.
-        if offset.is_null() || size.is_null() || *size == 0 { None } else { Some(*offset) }
+        if offset.is_null() || size.is_null() || *size == 0 {
+            None
+        } else {
+            Some(*offset)
+        }
     }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 fn area_offset() -> Option<isize> {
     None
 }
 
 /// Offset of `cpu_id` in `struct rseq`.
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 const CPU_ID_OFFSET: isize = 4;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -75,7 +88,10 @@ fn read_cpu_id(area_offset: isize) -> i32 {
     unsafe { place.read_volatile() }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
 fn read_cpu_id(_area_offset: isize) -> i32 {
     -1
 }

@@ -41,12 +41,18 @@ impl<T> Mutex<T> {
 
     /// Takes the mutex.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard { mutex: self, inner: Some(ignore_poison(self.0.lock())) }
+        MutexGuard {
+            mutex: self,
+            inner: Some(ignore_poison(self.0.lock())),
+        }
     }
 
     /// Takes the mutex if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        as_option(self.0.try_lock()).map(|guard| MutexGuard { mutex: self, inner: Some(guard) })
+        as_option(self.0.try_lock()).map(|guard| MutexGuard {
+            mutex: self,
+            inner: Some(guard),
+        })
     }
 
     /// True when the mutex is held at this moment.

@@ -1,0 +1,265 @@
+//! [`BigReader`]: a reader/writer lock for readers that are everywhere and writers that are rare.
+//!
+//! # Purpose
+//! Every operation of a file system enters as a reader; freeze, remount and unmount are the writers. A
+//! reader writes only its own CPU's cache line. A writer looks at all of them.
+//!
+//! # Data model
+//! - `readers[cpu]`: the readers that entered on that CPU. A guard remembers its counter, since it may
+//!   end elsewhere.
+//! - `is_write_locked`: a writer holds the lock or is waiting for readers to leave. Changes only under
+//!   the gate's mutex.
+//! - the gate: the number of readers that a writer has turned away and that have not entered since.
+//!
+//! # Protocol
+//! Reader: (1) count itself in; (2) look for a writer. None: it is in. Else it counts itself out again
+//! and waits at the gate.
+//! Writer: (3) announce itself; (4) wait until every counter is zero.
+//! (1), (2), (3), (4) are sequentially consistent, with a fence between (1) and (2) and between (3)
+//! and (4): so either the reader sees the writer or the writer sees the reader. The loom test
+//! `big_reader_*` fails without either fence.
+//!
+//! A reader that leaves while a writer is announced wakes the writer through the gate's mutex; since
+//! the writer looks at the counters under that mutex, the wake-up cannot fall between its look and
+//! its sleep.
+//!
+//! # Fairness
+//! A new writer first lets in the readers that the last one turned away. Readers do not pass an
+//! announced writer. So neither starves.
+//!
+//! # Locking
+//! Holders may sleep. A reader must not enter again, not even shared: a writer announced between would
+//! wait for the first entry and be waited for by the second. The gate's mutex is a leaf.
+//!
+//! References: Linux `kernel/locking/percpu-rwsem.c`.
+
+use crossbeam_utils::CachePadded;
+use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
+
+use crate::cpu;
+use crate::order::{self, Held};
+use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use crate::primitive::{Condvar, Mutex};
+use crate::wait::waited;
+
+/// A reader/writer lock whose readers share no cache line that they write.
+///
+/// ```
+/// use finefs_locks::{BigReader, LockClass};
+/// static OPERATION: LockClass = LockClass::new("example.operation", 10);
+/// let operations = BigReader::new(&OPERATION);
+/// let operation = operations.read();
+/// assert!(operations.try_write().is_none());
+/// drop(operation);
+/// let frozen = operations.write();
+/// assert!(operations.try_read().is_none());
+/// # drop(frozen);
+/// ```
+#[derive(Debug)]
+pub struct BigReader {
+    readers: Box<[CachePadded<AtomicUsize>]>,
+    is_write_locked: AtomicBool,
+    gate: Mutex<Gate>,
+    /// Readers wait here for the writer to end, and writers for their turn.
+    opened: Condvar,
+    /// The writer waits here for readers to leave.
+    reader_left: Condvar,
+    class: &'static LockClass,
+}
+
+#[derive(Debug)]
+struct Gate {
+    turned_away: usize,
+}
+
+/// Holds a [`BigReader`] shared; releases it when dropped.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct BigReadGuard<'a> {
+    lock: &'a BigReader,
+    counter: &'a AtomicUsize,
+    _held: Held,
+}
+
+/// Holds a [`BigReader`] exclusively; releases it when dropped.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct BigWriteGuard<'a> {
+    lock: &'a BigReader,
+    _held: Held,
+}
+
+impl BigReader {
+    /// An unlocked lock.
+    pub fn new(class: &'static LockClass) -> BigReader {
+        BigReader {
+            readers: (0..cpu::count())
+                .map(|_| CachePadded::new(AtomicUsize::new(0)))
+                .collect(),
+            is_write_locked: AtomicBool::new(false),
+            gate: Mutex::new(Gate { turned_away: 0 }),
+            opened: Condvar::new(),
+            reader_left: Condvar::new(),
+            class,
+        }
+    }
+
+    /// Takes the lock shared, waiting for a writer to end if need be.
+    #[inline]
+    #[track_caller]
+    pub fn read(&self) -> BigReadGuard<'_> {
+        let held = order::acquire(self.class, None, self.address());
+        lockmeter::acquired(self.class, Kind::Reader);
+        let counter = match self.enter() {
+            Some(counter) => counter,
+            None => waited(self.class, Kind::Reader, || self.enter_by_gate()),
+        };
+        BigReadGuard {
+            lock: self,
+            counter,
+            _held: held,
+        }
+    }
+
+    /// Takes the lock shared if no writer holds it or waits for it.
+    #[inline]
+    #[track_caller]
+    pub fn try_read(&self) -> Option<BigReadGuard<'_>> {
+        let counter = self.enter()?;
+        let held = order::acquired_by_try(self.class, None, self.address());
+        Some(BigReadGuard {
+            lock: self,
+            counter,
+            _held: held,
+        })
+    }
+
+    #[inline]
+    fn enter(&self) -> Option<&AtomicUsize> {
+        let counter: &AtomicUsize = &self.readers[cpu::current()];
+        counter.fetch_add(1, Ordering::SeqCst); // (1)
+        fence(Ordering::SeqCst);
+        // (2). Acquire: what the last writer did happens before this reader.
+        if self.is_write_locked.load(Ordering::SeqCst) {
+            self.leave(counter);
+            return None;
+        }
+        Some(counter)
+    }
+
+    #[inline]
+    fn leave(&self, counter: &AtomicUsize) {
+        // Release: what this reader did happens before the next writer.
+        counter.fetch_sub(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.is_write_locked.load(Ordering::SeqCst) {
+            self.wake_writer();
+        }
+    }
+
+    #[cold]
+    fn wake_writer(&self) {
+        let _gate = self.gate.lock();
+        self.reader_left.notify_one();
+    }
+
+    fn enter_by_gate(&self) -> &AtomicUsize {
+        let mut gate = self.gate.lock();
+        gate.turned_away += 1;
+        while self.is_write_locked.load(Ordering::SeqCst) {
+            self.opened.wait(&mut gate);
+        }
+        // No writer can announce itself while this holds the gate.
+        let counter: &AtomicUsize = &self.readers[cpu::current()];
+        counter.fetch_add(1, Ordering::SeqCst);
+        gate.turned_away -= 1;
+        if gate.turned_away == 0 {
+            // The writers whose turn it is now.
+            self.opened.notify_all();
+        }
+        counter
+    }
+
+    /// Takes the lock exclusively: turns new readers away and waits for those inside to leave.
+    #[track_caller]
+    pub fn write(&self) -> BigWriteGuard<'_> {
+        let held = order::acquire(self.class, None, self.address());
+        lockmeter::acquired(self.class, Kind::Writer);
+        if !self.announce_if_free() {
+            waited(self.class, Kind::Writer, || self.announce_and_wait());
+        }
+        BigWriteGuard {
+            lock: self,
+            _held: held,
+        }
+    }
+
+    /// Takes the lock exclusively if nobody holds it or waits for it.
+    #[track_caller]
+    pub fn try_write(&self) -> Option<BigWriteGuard<'_>> {
+        self.announce_if_free().then(|| {
+            let held = order::acquired_by_try(self.class, None, self.address());
+            BigWriteGuard {
+                lock: self,
+                _held: held,
+            }
+        })
+    }
+
+    fn announce_if_free(&self) -> bool {
+        let gate = self.gate.lock();
+        if self.is_write_locked.load(Ordering::SeqCst) || gate.turned_away > 0 {
+            return false;
+        }
+        self.announce();
+        if self.has_readers() {
+            // Readers that saw the announcement are on their way to the gate, where they will see
+            // that it is gone: it changes only under the gate's mutex.
+            self.is_write_locked.store(false, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+
+    fn announce_and_wait(&self) {
+        let mut gate = self.gate.lock();
+        while self.is_write_locked.load(Ordering::SeqCst) || gate.turned_away > 0 {
+            self.opened.wait(&mut gate);
+        }
+        self.announce();
+        while self.has_readers() {
+            self.reader_left.wait(&mut gate);
+        }
+    }
+
+    fn announce(&self) {
+        self.is_write_locked.store(true, Ordering::SeqCst); // (3)
+        fence(Ordering::SeqCst);
+    }
+
+    /// (4)
+    fn has_readers(&self) -> bool {
+        self.readers
+            .iter()
+            .any(|counter| counter.load(Ordering::SeqCst) != 0)
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+impl Drop for BigReadGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.leave(self.counter);
+    }
+}
+
+impl Drop for BigWriteGuard<'_> {
+    fn drop(&mut self) {
+        let _gate = self.lock.gate.lock();
+        self.lock.is_write_locked.store(false, Ordering::SeqCst);
+        self.lock.opened.notify_all();
+    }
+}

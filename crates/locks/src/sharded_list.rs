@@ -1,0 +1,201 @@
+//! [`ShardedList`]: a set of things on per-CPU lists under a local/global lock.
+//!
+//! # Data model
+//! Each shard is a slab: a vector of slots, and the free ones linked. A [`Ticket`] names an item's
+//! shard and slot, so that it is removed in constant time from wherever it was added, whichever CPU
+//! the remover runs on. Each shard counts its removals, and those made by a thread that ran on the
+//! shard's own CPU: their share says how well the per-CPU lists work.
+//!
+//! # Invariants
+//! 1. A ticket names a used slot; adding makes it, removing consumes it, and it cannot be copied.
+//! 2. A free slot is in its shard's free list exactly once.
+//!
+//! # Locking
+//! Adding and removing take one shard's lock (one atomic read-modify-write when nobody else is
+//! there); what walks all items takes the global lock.
+//!
+//! References: Piggin, "fs: scale files_lock" (linux-fsdevel, June 2010).
+
+use finefs_lockmeter::LockClass;
+
+use crate::{LocalGlobal, cpu};
+
+/// A set of things, sharded by the CPU that added them.
+///
+/// ```
+/// use finefs_locks::{LockClass, ShardedList};
+/// static OPEN_FILES: LockClass = LockClass::new("example.open_files", 10);
+/// let open = ShardedList::new(&OPEN_FILES);
+/// let ticket = open.add("a.txt");
+/// let mut names = Vec::new();
+/// open.for_each(|name| names.push(*name));
+/// assert_eq!(names, ["a.txt"]);
+/// assert_eq!(open.remove(ticket), "a.txt");
+/// assert_eq!(open.removals_total(), 1);
+/// ```
+#[derive(Debug)]
+pub struct ShardedList<T> {
+    shards: LocalGlobal<Slab<T>>,
+}
+
+/// Names an item of a [`ShardedList`]. Not to be shown to another list.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the item stays on the list until the ticket is given back"]
+pub struct Ticket {
+    shard: u32,
+    slot: u32,
+}
+
+impl Ticket {
+    /// The shard that the item was added to.
+    pub fn shard(&self) -> usize {
+        self.shard as usize
+    }
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Used(T),
+    /// With the next free slot.
+    Free(Option<u32>),
+}
+
+#[derive(Debug)]
+struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    first_free: Option<u32>,
+    used_count: usize,
+    removals: u64,
+    removals_local: u64,
+}
+
+impl<T> Slab<T> {
+    fn new() -> Slab<T> {
+        Slab {
+            slots: Vec::new(),
+            first_free: None,
+            used_count: 0,
+            removals: 0,
+            removals_local: 0,
+        }
+    }
+
+    fn add(&mut self, item: T) -> u32 {
+        self.used_count += 1;
+        let Some(slot) = self.first_free else {
+            self.slots.push(Slot::Used(item));
+            return u32::try_from(self.slots.len() - 1).expect("less than 2^32 items in a shard");
+        };
+        let place = &mut self.slots[slot as usize];
+        let Slot::Free(next) = *place else {
+            unreachable!("invariant 2: a free slot")
+        };
+        self.first_free = next;
+        *place = Slot::Used(item);
+        slot
+    }
+
+    fn remove(&mut self, slot: u32) -> T {
+        let place = &mut self.slots[slot as usize];
+        assert!(
+            matches!(place, Slot::Used(_)),
+            "invariant 1: a ticket names a used slot"
+        );
+        let Slot::Used(item) = std::mem::replace(place, Slot::Free(self.first_free)) else {
+            unreachable!("just checked")
+        };
+        self.first_free = Some(slot);
+        self.used_count -= 1;
+        item
+    }
+
+    fn items(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Used(item) => Some(item),
+            Slot::Free(_) => None,
+        })
+    }
+}
+
+impl<T> ShardedList<T> {
+    /// An empty list.
+    pub fn new(class: &'static LockClass) -> ShardedList<T> {
+        ShardedList {
+            shards: LocalGlobal::new(class, |_| Slab::new()),
+        }
+    }
+
+    /// Adds an item to the list of this CPU.
+    #[track_caller]
+    pub fn add(&self, item: T) -> Ticket {
+        let mut shard = self.shards.local();
+        let slot = shard.add(item);
+        Ticket {
+            shard: shard.shard() as u32,
+            slot,
+        }
+    }
+
+    /// Removes an item from the list that it is on.
+    #[track_caller]
+    pub fn remove(&self, ticket: Ticket) -> T {
+        let is_local = cpu::current() == ticket.shard();
+        let mut shard = self.shards.shard(ticket.shard());
+        shard.removals += 1;
+        shard.removals_local += u64::from(is_local);
+        shard.remove(ticket.slot)
+    }
+
+    /// Calls `f` with every item, in no particular order, while nothing is added or removed.
+    #[track_caller]
+    pub fn for_each(&self, mut f: impl FnMut(&T)) {
+        for shard in self.shards.global().iter() {
+            shard.items().for_each(&mut f);
+        }
+    }
+
+    /// True when `f` holds for some item. Looks at a state in which nothing is being added or removed.
+    #[track_caller]
+    pub fn any(&self, mut f: impl FnMut(&T) -> bool) -> bool {
+        self.shards
+            .global()
+            .iter()
+            .any(|shard| shard.items().any(&mut f))
+    }
+
+    /// The number of items.
+    #[track_caller]
+    pub fn len(&self) -> usize {
+        self.shards
+            .global()
+            .iter()
+            .map(|shard| shard.used_count)
+            .sum()
+    }
+
+    /// True when there is no item.
+    #[track_caller]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many items have been removed.
+    #[track_caller]
+    pub fn removals_total(&self) -> u64 {
+        self.shards
+            .global()
+            .iter()
+            .map(|shard| shard.removals)
+            .sum()
+    }
+
+    /// How many items have been removed by a thread on the CPU whose thread had added them.
+    #[track_caller]
+    pub fn removals_local(&self) -> u64 {
+        self.shards
+            .global()
+            .iter()
+            .map(|shard| shard.removals_local)
+            .sum()
+    }
+}
