@@ -1,0 +1,80 @@
+//! The checksums of ext4 and jbd2, and the seeds that they start from.
+//!
+//! ext4's crc32c is the plain shift register: it starts from a seed (`!0` where there is none) and
+//! is not inverted at the end, so that a checksum can be the seed of the next. `uninit_bg` without
+//! `metadata_csum` uses crc16 (polynomial 0x8005, reflected), also from `!0`.
+
+use crate::units::Ino;
+use crc::{CRC_16_MODBUS, CRC_32_MPEG_2, Crc};
+
+const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_MODBUS);
+const CRC32_BE: Crc<u32> = Crc::<u32>::new(&CRC_32_MPEG_2);
+
+/// Continues the shift register `crc` over `data`.
+#[inline]
+pub fn crc32c(crc: u32, data: &[u8]) -> u32 {
+    // The library inverts on the way in and out; ext4 does neither.
+    !crc32c::crc32c_append(!crc, data)
+}
+
+/// The crc16 of the concatenation of `parts`, from `!0`.
+pub fn crc16(parts: &[&[u8]]) -> u16 {
+    let mut digest = CRC16.digest();
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize()
+}
+
+/// The big-endian crc32 of the concatenation of `parts`, from `!0`, as jbd2's first checksum
+/// scheme (`journal_checksum`) computes it over a transaction's blocks.
+pub fn crc32_be<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let mut digest = CRC32_BE.digest();
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize()
+}
+
+/// The seed of all metadata checksums of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsSeed(pub u32);
+
+impl FsSeed {
+    /// The seed that a UUID gives (file systems without `metadata_csum_seed`; journals always).
+    pub fn from_uuid(uuid: &[u8; 16]) -> FsSeed {
+        FsSeed(crc32c(!0, uuid))
+    }
+
+    /// The seed of the structures that belong to an inode.
+    pub fn inode(self, ino: Ino, generation: u32) -> InodeSeed {
+        let crc = crc32c(self.0, &ino.0.to_le_bytes());
+        InodeSeed(crc32c(crc, &generation.to_le_bytes()))
+    }
+}
+
+/// The seed of an inode's own checksum and of its directory, index and extent blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeSeed(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values() {
+        // The check values of the catalogue of parametrised CRC algorithms.
+        assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
+        assert_eq!(crc16(&[b"1234", b"56789"]), 0x4b37);
+        assert_eq!(crc32_be([&b"12345"[..], b"6789"]), 0x0376_e6e7);
+    }
+
+    #[test]
+    fn crc32c_continues() {
+        assert_eq!(
+            crc32c(crc32c(!0, b"1234"), b"56789"),
+            crc32c(!0, b"123456789")
+        );
+        assert_eq!(crc32c(5, b""), 5);
+    }
+}
