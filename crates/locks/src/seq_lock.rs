@@ -87,7 +87,7 @@ impl SeqLock {
     #[inline]
     pub fn try_read<T>(&self, read_fields: impl FnOnce() -> T) -> Option<T> {
         let before = self.sequence.load(Ordering::Acquire);
-        if before % 2 != 0 {
+        if !before.is_multiple_of(2) {
             return None;
         }
         let result = read_fields();

@@ -26,6 +26,8 @@ pub struct Mutex<T>(source::sync::Mutex<T>);
 /// Holds a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
+    /// For shuttle's `wait_timeout`.
+    #[cfg_attr(loom, expect(dead_code))]
     mutex: &'a Mutex<T>,
     /// `None` only inside [`Condvar`]'s waits.
     inner: Option<source::sync::MutexGuard<'a, T>>,

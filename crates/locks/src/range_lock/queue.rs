@@ -168,6 +168,8 @@ impl Entry {
 
 #[cfg(all(test, not(any(loom, feature = "shuttle"))))]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -176,6 +178,81 @@ mod tests {
         assert!(!overlaps(&(0..10), &(5..5)));
         assert!(overlaps(&(0..10), &(9..20)));
         assert!(!overlaps(&(0..10), &(10..20)));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(Range<u64>, Access),
+        Remove(usize),
+        Reduce(usize, Range<u64>),
+        Downgrade(usize),
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let range = || (0..12_u64, 0..6_u64).prop_map(|(start, length)| start..start + length);
+        let access = prop_oneof![Just(Access::Read), Just(Access::Write)];
+        prop_oneof![
+            4 => (range(), access).prop_map(|(range, access)| Step::Push(range, access)),
+            3 => any::<usize>().prop_map(Step::Remove),
+            1 => (any::<usize>(), range()).prop_map(|(which, range)| Step::Reduce(which, range)),
+            1 => any::<usize>().prop_map(Step::Downgrade),
+        ]
+    }
+
+    /// The rule itself: granted is who conflicts with nobody before.
+    fn granted_by_rule(entries: &[(EntryId, Range<u64>, Access)]) -> Vec<EntryId> {
+        let has_common = |a: &Range<u64>, b: &Range<u64>| a.clone().any(|at| b.contains(&at));
+        let conflict =
+            |(_, range, access): &(EntryId, Range<u64>, Access),
+             (_, other, other_access): &(EntryId, Range<u64>, Access)| {
+                (*access == Access::Write || *other_access == Access::Write)
+                    && has_common(range, other)
+            };
+        (0..entries.len())
+            .filter(|&i| {
+                !entries[..i]
+                    .iter()
+                    .any(|before| conflict(before, &entries[i]))
+            })
+            .map(|i| entries[i].0)
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn grants_follow_the_rule(steps in prop::collection::vec(any_step(), 1..50)) {
+            let mut queue = Queue::default();
+            let mut model: Vec<(EntryId, Range<u64>, Access)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Push(range, access) => {
+                        let id = queue.push(range.clone(), access);
+                        model.push((id, range, access));
+                    }
+                    Step::Remove(which) if !model.is_empty() => {
+                        let (id, ..) = model.remove(which % model.len());
+                        queue.remove(id);
+                    }
+                    Step::Reduce(which, to) if !model.is_empty() => {
+                        let count = model.len();
+                        let (id, range, access) = &mut model[which % count];
+                        let start = to.start.clamp(range.start, range.end);
+                        *range = start..to.end.clamp(start, range.end);
+                        queue.reduce(*id, range.clone(), *access);
+                    }
+                    Step::Downgrade(which) if !model.is_empty() => {
+                        let count = model.len();
+                        let (id, range, access) = &mut model[which % count];
+                        *access = Access::Read;
+                        queue.reduce(*id, range.clone(), *access);
+                    }
+                    Step::Remove(_) | Step::Reduce(..) | Step::Downgrade(_) => {}
+                }
+                let granted = |(id, ..): &&(EntryId, Range<u64>, Access)| queue.is_granted(*id);
+                let granted: Vec<_> = model.iter().filter(granted).map(|entry| entry.0).collect();
+                prop_assert_eq!(granted, granted_by_rule(&model));
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,266 @@
+//! The atomic protocols under loom, which tries every order that the memory model allows (up to the
+//! preemption bound).
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p finefs-locks --release --test loom`
+//!
+//! Every test names the lines without which it fails; that was tried for each of them.
+
+#![cfg(loom)]
+
+use finefs_locks::primitive::Arc;
+use finefs_locks::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
+use finefs_locks::{BigReader, LockClass, Mutex, OnceLatch, RangeLock, SeqLock};
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+static CLASS: LockClass = LockClass::new("test.loom", 10);
+
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(f);
+}
+
+/// A number that loom watches: unordered access by two threads fails the test.
+struct Watched(UnsafeCell<usize>);
+
+// SAFETY: loom reports any access that the lock under test does not order.
+unsafe impl Sync for Watched {}
+// SAFETY: as above.
+unsafe impl Send for Watched {}
+
+impl Watched {
+    fn new() -> Watched {
+        Watched(UnsafeCell::new(0))
+    }
+
+    fn bump(&self) {
+        // SAFETY: loom checks that nobody else has access.
+        self.0.with_mut(|number| unsafe { *number += 1 });
+    }
+
+    fn get(&self) -> usize {
+        // SAFETY: loom checks that nobody is writing.
+        self.0.with(|number| unsafe { *number })
+    }
+}
+
+/// Fails without: the fence in `BigReader::enter` together with SeqCst there, that in `announce`
+/// together with SeqCst there (weakened to relaxed).
+#[test]
+fn big_reader_excludes() {
+    model(3, || {
+        let shared = Arc::new((BigReader::new(&CLASS), Watched::new()));
+        let theirs = Arc::clone(&shared);
+        let writer = thread::spawn(move || {
+            let _guard = theirs.0.write();
+            theirs.1.bump();
+        });
+        {
+            let _guard = shared.0.read();
+            let first = shared.1.get();
+            assert_eq!(first, shared.1.get());
+        }
+        writer.join().unwrap();
+        let _guard = shared.0.try_read().expect("no writer is left");
+        assert_eq!(shared.1.get(), 1);
+    });
+}
+
+/// A reader that leaves wakes the writer. Fails (deadlock) without `wake_writer`.
+#[test]
+fn big_reader_two_readers_let_the_writer_in() {
+    model(2, || {
+        let shared = Arc::new((BigReader::new(&CLASS), Watched::new()));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let _guard = shared.0.read();
+                    shared.1.get();
+                })
+            })
+            .collect();
+        {
+            let _guard = shared.0.write();
+            shared.1.bump();
+        }
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+}
+
+/// Fails without: either fence, the release ordering at the end of a write section, the check of the
+/// number after reading.
+#[test]
+fn seq_lock_readers_see_pairs() {
+    model(3, || {
+        let shared = Arc::new((
+            SeqLock::new(),
+            Mutex::new(&CLASS, ()),
+            AtomicUsize::new(0),
+            AtomicUsize::new(0),
+        ));
+        let theirs = Arc::clone(&shared);
+        let writer = thread::spawn(move || {
+            let (seq, alone, left, right) = &*theirs;
+            for value in 1..3 {
+                let guard = alone.lock();
+                seq.write(&guard, || {
+                    left.store(value, Relaxed);
+                    right.store(value, Relaxed);
+                });
+            }
+        });
+        let (seq, _, left, right) = &*shared;
+        // One attempt: a loop of attempts only repeats it.
+        if let Some((left, right)) = seq.try_read(|| (left.load(Relaxed), right.load(Relaxed))) {
+            assert_eq!(left, right);
+        }
+        writer.join().unwrap();
+        assert_eq!(
+            seq.read(|| (left.load(Relaxed), right.load(Relaxed))),
+            (2, 2)
+        );
+    });
+}
+
+/// Fails without: the acquire in `get`, the release in `load`, the check of `is_loading`.
+#[test]
+fn once_latch_loads_once_and_publishes() {
+    model(3, || {
+        let latch = Arc::new(OnceLatch::new(&CLASS));
+        let loads = Arc::new(AtomicUsize::new(0));
+        let other = {
+            let (latch, loads) = (Arc::clone(&latch), Arc::clone(&loads));
+            thread::spawn(move || {
+                let made = latch.get_or_init(|| {
+                    loads.fetch_add(1, Relaxed);
+                    7
+                });
+                assert_eq!(*made, 7);
+            })
+        };
+        if let Some(seen) = latch.get() {
+            assert_eq!(*seen, 7);
+        }
+        let made = latch.get_or_init(|| {
+            loads.fetch_add(1, Relaxed);
+            7
+        });
+        assert_eq!(*made, 7);
+        other.join().unwrap();
+        assert_eq!(loads.load(Relaxed), 1);
+    });
+}
+
+/// A failed load passes the turn on. Fails (deadlock) without the notification in `Turn::drop`.
+#[test]
+fn once_latch_failure_passes_the_turn() {
+    model(3, || {
+        let latch = Arc::new(OnceLatch::new(&CLASS));
+        let theirs = Arc::clone(&latch);
+        let failing = thread::spawn(move || {
+            // Whichever comes first.
+            if let Ok(value) = theirs.get_or_try_init(|| Err::<usize, _>(())) {
+                assert_eq!(*value, 7);
+            }
+        });
+        assert_eq!(latch.get_or_try_init(|| Ok::<_, ()>(7)), Ok(&7));
+        failing.join().unwrap();
+    });
+}
+
+/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `try_fast`,
+/// the release in `release`, the wait for `published` in `published_holding`, the entry of the fast
+/// holder in `enter_slow`, the acquire in `enter_slow`, the release in `leave_if_empty`.
+#[test]
+fn range_lock_word_excludes() {
+    model(3, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+        let theirs = Arc::clone(&shared);
+        let other = thread::spawn(move || {
+            for _ in 0..2 {
+                let _guard = theirs.0.write(5..15);
+                theirs.1.bump();
+            }
+        });
+        {
+            let _guard = shared.0.write(0..10);
+            shared.1.bump();
+        }
+        other.join().unwrap();
+        assert!(shared.0.is_fast());
+        let _guard = shared.0.read(0..20);
+        assert_eq!(shared.1.get(), 3);
+    });
+}
+
+/// Readers and a writer.
+#[test]
+fn range_lock_readers_and_writer() {
+    model(2, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let _guard = shared.0.read(0..10);
+                let seen = shared.1.get();
+                assert_eq!(seen, shared.1.get());
+            })
+        };
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let mut guard = shared.0.write(9..20);
+                shared.1.bump();
+                guard.downgrade();
+                assert_eq!(shared.1.get(), 1);
+            })
+        };
+        {
+            let _guard = shared.0.read(0..10);
+            shared.1.get();
+        }
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert!(shared.0.is_fast());
+    });
+}
+
+/// Disjoint ranges never conflict: the exact range of a fast holder counts, not just that there is
+/// one. Fails when the fast holder enters the queue with a wider range.
+#[test]
+fn range_lock_disjoint_ranges_do_not_conflict() {
+    model(3, || {
+        let lock = Arc::new(RangeLock::new(&CLASS));
+        let theirs = Arc::clone(&lock);
+        let other = thread::spawn(move || {
+            assert!(theirs.try_write(10..20).is_some());
+        });
+        assert!(lock.try_write(0..10).is_some());
+        other.join().unwrap();
+        assert!(lock.is_fast());
+    });
+}
+
+/// Appends get places that follow each other.
+#[test]
+fn range_lock_appends_follow_each_other() {
+    model(3, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), AtomicUsize::new(0)));
+        let append = |shared: &(RangeLock, AtomicUsize)| {
+            let guard = shared.0.append(|| shared.1.load(Relaxed) as u64);
+            let start = guard.range().start as usize;
+            assert_eq!(start, shared.1.load(Relaxed));
+            shared.1.store(start + 10, Relaxed);
+        };
+        let theirs = Arc::clone(&shared);
+        let other = thread::spawn(move || append(&theirs));
+        append(&shared);
+        other.join().unwrap();
+        assert_eq!(shared.1.load(Relaxed), 20);
+        assert!(shared.0.is_fast());
+    });
+}

@@ -1,0 +1,343 @@
+//! The range lock from outside: against a sequential model, and with threads against shadow state.
+
+#![cfg(not(any(loom, feature = "shuttle")))]
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use finefs_locks::{LockClass, RangeGuard, RangeLock};
+use proptest::prelude::*;
+
+static CLASS: LockClass = LockClass::new("test.range", 10);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read(Range<u64>),
+    Write(Range<u64>),
+    Append,
+    Release(usize),
+    Shrink(usize, Range<u64>),
+    Downgrade(usize),
+}
+
+fn any_range() -> impl Strategy<Value = Range<u64>> {
+    prop_oneof![
+        4 => (0..40_u64, 0..20_u64).prop_map(|(start, length)| start..start + length),
+        1 => (0..40_u64).prop_map(|start| start..u64::MAX),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => any_range().prop_map(Step::Read),
+        3 => any_range().prop_map(Step::Write),
+        1 => Just(Step::Append),
+        3 => any::<usize>().prop_map(Step::Release),
+        1 => (any::<usize>(), any_range()).prop_map(|(which, range)| Step::Shrink(which, range)),
+        1 => any::<usize>().prop_map(Step::Downgrade),
+    ]
+}
+
+/// What the model knows of a holding.
+struct Holding<'a> {
+    offsets: Vec<u64>,
+    is_write: bool,
+    guard: RangeGuard<'a>,
+}
+
+/// Offsets that stand for all: no range of the test starts or ends between 61 and `u64::MAX`.
+fn offsets(range: &Range<u64>) -> Vec<u64> {
+    (0..62).filter(|offset| range.contains(offset)).collect()
+}
+
+proptest! {
+    /// Without waiters, an attempt succeeds exactly when no holding has an offset in common with it
+    /// unless both are shared.
+    #[test]
+    fn attempts_agree_with_a_model(
+        steps in prop::collection::vec(any_step(), 1..60),
+        end_of_file in 0..50_u64,
+    ) {
+        let lock = RangeLock::new(&CLASS);
+        let mut holdings: Vec<Holding<'_>> = Vec::new();
+        let is_possible = |holdings: &[Holding<'_>], range: &Range<u64>, is_write: bool| {
+            let wanted = offsets(range);
+            !holdings.iter().any(|held| {
+                (held.is_write || is_write) && held.offsets.iter().any(|at| wanted.contains(at))
+            })
+        };
+        for step in steps {
+            match step {
+                Step::Read(range) | Step::Write(range) if range.start > range.end => {}
+                Step::Read(range) => {
+                    let guard = lock.try_read(range.clone());
+                    prop_assert_eq!(guard.is_some(), is_possible(&holdings, &range, false));
+                    let offsets = offsets(&range);
+                    holdings.extend(guard.map(|guard| Holding { offsets, is_write: false, guard }));
+                }
+                Step::Write(range) => {
+                    let guard = lock.try_write(range.clone());
+                    prop_assert_eq!(guard.is_some(), is_possible(&holdings, &range, true));
+                    let offsets = offsets(&range);
+                    holdings.extend(guard.map(|guard| Holding { offsets, is_write: true, guard }));
+                }
+                Step::Append => {
+                    let range = end_of_file..u64::MAX;
+                    // The order checker lets a thread block only when it holds nothing.
+                    if holdings.is_empty() {
+                        let guard = lock.append(|| end_of_file);
+                        prop_assert_eq!(guard.range(), range.clone());
+                        holdings.push(Holding { offsets: offsets(&range), is_write: true, guard });
+                    }
+                }
+                Step::Release(which) if !holdings.is_empty() => {
+                    holdings.swap_remove(which % holdings.len());
+                }
+                Step::Shrink(which, to) if !holdings.is_empty() => {
+                    let count = holdings.len();
+                    let holding = &mut holdings[which % count];
+                    holding.guard.shrink(to.clone());
+                    holding.offsets.retain(|offset| to.contains(offset));
+                    prop_assert_eq!(&offsets(&holding.guard.range()), &holding.offsets);
+                }
+                Step::Downgrade(which) if !holdings.is_empty() => {
+                    let count = holdings.len();
+                    let holding = &mut holdings[which % count];
+                    holding.guard.downgrade();
+                    prop_assert!(!holding.guard.is_write());
+                    holding.is_write = false;
+                }
+                Step::Release(_) | Step::Shrink(..) | Step::Downgrade(_) => {}
+            }
+        }
+        holdings.clear();
+        prop_assert!(lock.is_fast());
+    }
+}
+
+/// A cell per offset: -1 a writer, n readers.
+struct Shadow(Vec<AtomicI32>);
+
+impl Shadow {
+    fn cells(&self, range: &Range<u64>) -> &[AtomicI32] {
+        let length = self.0.len() as u64;
+        &self.0[range.start.min(length) as usize..range.end.min(length) as usize]
+    }
+
+    fn enter(&self, guard: &RangeGuard<'_>) {
+        for cell in self.cells(&guard.range()) {
+            if guard.is_write() {
+                let old = cell.swap(-1, Ordering::Relaxed);
+                assert_eq!(old, 0, "a writer is not alone");
+            } else {
+                let old = cell.fetch_add(1, Ordering::Relaxed);
+                assert!(old >= 0, "a reader beside a writer");
+            }
+        }
+    }
+
+    fn leave(&self, range: &Range<u64>, is_write: bool) {
+        for cell in self.cells(range) {
+            let old = cell.fetch_add(if is_write { 1 } else { -1 }, Ordering::Relaxed);
+            assert!(
+                if is_write { old == -1 } else { old > 0 },
+                "somebody else was here"
+            );
+        }
+    }
+
+    /// To be called while the range is still exclusive.
+    fn downgrade(&self, range: &Range<u64>) {
+        for cell in self.cells(range) {
+            assert_eq!(cell.swap(1, Ordering::Relaxed), -1);
+        }
+    }
+}
+
+/// A small generator: the threads must differ, nothing more.
+struct Xorshift(u64);
+
+impl Xorshift {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+#[test]
+fn threads_exclude_each_other() {
+    const OFFSETS: u64 = 48;
+    let lock = RangeLock::new(&CLASS);
+    let shadow = Shadow((0..OFFSETS).map(|_| AtomicI32::new(0)).collect());
+    let size = AtomicU64::new(OFFSETS / 2);
+    let granted = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (lock, shadow, size, granted) = (&lock, &shadow, &size, &granted);
+            scope.spawn(move || {
+                let mut random = Xorshift(0x9e37_79b9 + thread);
+                for _ in 0..20_000 {
+                    let start = random.below(OFFSETS);
+                    let range = start..start + random.below(8);
+                    let guard = match random.below(8) {
+                        0..=1 => Some(lock.read(range)),
+                        2..=3 => Some(lock.write(range)),
+                        4 => lock.try_write(range),
+                        5 => lock.write_timeout(range, Duration::from_micros(random.below(50))),
+                        6 => Some(lock.write_to_end(start)),
+                        _ => Some(lock.append(|| size.load(Ordering::Acquire))),
+                    };
+                    let Some(mut guard) = guard else { continue };
+                    granted.fetch_add(1, Ordering::Relaxed);
+                    shadow.enter(&guard);
+                    match random.below(6) {
+                        0 if guard.is_write() => {
+                            shadow.downgrade(&guard.range());
+                            guard.downgrade();
+                        }
+                        1 => {
+                            let keep = guard.range().start..guard.range().start + 2;
+                            let rest = keep.end..guard.range().end.max(keep.end);
+                            shadow.leave(&rest, guard.is_write());
+                            guard.shrink(keep);
+                        }
+                        2 => std::thread::yield_now(),
+                        _ => {}
+                    }
+                    if guard.is_write() && guard.range().end == u64::MAX {
+                        // Who holds the range to the end may move the end to or above its start.
+                        size.store(
+                            guard.range().start + random.below(4).min(OFFSETS),
+                            Ordering::Release,
+                        );
+                    }
+                    shadow.leave(&guard.range(), guard.is_write());
+                    drop(guard);
+                }
+            });
+        }
+    });
+    assert!(granted.load(Ordering::Relaxed) > 20_000);
+    assert!(
+        lock.is_fast(),
+        "the fast path is open again when all is quiet"
+    );
+    assert!(lock.try_write(0..u64::MAX).is_some());
+}
+
+/// Waits until a second thread is queueing up. It enters its request in the same critical section, so
+/// that an attempt made after this comes behind it.
+fn wait_until_queued(lock: &RangeLock) {
+    while lock.is_fast() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_writer_is_not_passed_by_later_readers() {
+    let lock = RangeLock::new(&CLASS);
+    let reader = lock.read(0..10);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| drop(lock.write(0..10)));
+        wait_until_queued(&lock);
+        // Shares with the holder, but came after the writer.
+        assert!(lock.try_read(5..6).is_none());
+        // Nobody's business.
+        assert!(lock.try_write(10..20).is_some());
+        drop(reader);
+        writer.join().unwrap();
+    });
+    assert!(lock.is_fast());
+}
+
+#[test]
+fn a_timeout_leaves_no_trace() {
+    let lock = RangeLock::new(&CLASS);
+    let reader = lock.read(0..10);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(
+                lock.write_timeout(0..10, Duration::from_millis(30))
+                    .is_none()
+            );
+        });
+    });
+    assert!(start.elapsed() >= Duration::from_millis(30));
+    // The writer is gone: it blocks no reader any more.
+    assert!(lock.try_read(0..10).is_some());
+    drop(reader);
+    assert!(lock.is_fast());
+}
+
+#[test]
+fn an_append_does_not_wait_for_readers_below_the_end_of_file() {
+    let lock = RangeLock::new(&CLASS);
+    let reader = lock.read(0..100);
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(lock.append(|| 100).range(), 100..u64::MAX));
+    });
+    drop(reader);
+}
+
+#[test]
+fn an_append_behind_a_truncation_starts_where_that_ends() {
+    let lock = RangeLock::new(&CLASS);
+    let size = AtomicU64::new(100);
+    let has_written = AtomicBool::new(false);
+    let truncation = lock.write_to_end(40);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = lock.append(|| size.load(Ordering::Acquire));
+            assert!(has_written.load(Ordering::Acquire), "the write came first");
+            assert_eq!(guard.range(), 60..u64::MAX);
+        });
+        wait_until_queued(&lock);
+        // A write below the append's place comes after it and does not pass it.
+        assert!(lock.try_write(50..60).is_none());
+        assert!(lock.try_write(0..40).is_some());
+        size.store(60, Ordering::Release);
+        has_written.store(true, Ordering::Release);
+        drop(truncation);
+    });
+}
+
+#[test]
+fn a_panic_in_end_of_file_releases() {
+    let lock = RangeLock::new(&CLASS);
+    let failing = || -> u64 { panic!("no size") };
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.append(failing)))).is_err());
+    assert!(lock.try_write(0..u64::MAX).is_some());
+    // On the slow path.
+    let reader = lock.read(0..1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.append(failing)))).is_err());
+        });
+    });
+    drop(reader);
+    assert!(lock.try_write(0..u64::MAX).is_some());
+    assert!(lock.is_fast());
+}
+
+#[test]
+fn contention_is_counted() {
+    static COUNTED: LockClass = LockClass::new("test.range.counted", 10);
+    let lock = RangeLock::new(&COUNTED);
+    let writer = lock.write(0..10);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| drop(lock.read(0..10)));
+        wait_until_queued(&lock);
+        std::thread::sleep(Duration::from_millis(10));
+        drop(writer);
+        reader.join().unwrap();
+    });
+    let snapshot = finefs_lockmeter::snapshot();
+    let counts = snapshot.class("test.range.counted").unwrap();
+    assert_eq!((counts.reader.contended, counts.writer.contended), (1, 0));
+    assert!(counts.reader.wait_ns_total > 1_000_000);
+}
