@@ -181,3 +181,9 @@ impl Condvar {
         self.0.notify_all();
     }
 }
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar::new()
+    }
+}

@@ -127,7 +127,7 @@ impl Queue {
         }
     }
 
-    /// Changes an entry to a part of its range or from exclusive to shared, and grants those that
+    /// Changes a granted entry to a part of its range or from exclusive to shared, and grants those that
     /// waited for nothing else.
     pub(super) fn reduce(&mut self, id: EntryId, range: Range<u64>, access: Access) {
         let position = self.position(id);
@@ -135,6 +135,7 @@ impl Queue {
         let Some(entry) = before.last_mut() else {
             return;
         };
+        debug_assert_eq!(entry.blockers, 0, "only who holds the range changes it");
         debug_assert!(range.is_empty() || entry.range.start <= range.start);
         debug_assert!(range.is_empty() || range.end <= entry.range.end);
         debug_assert!(access == entry.access || access == Access::Read);
@@ -218,6 +219,18 @@ mod tests {
             .collect()
     }
 
+    fn any_granted(
+        model: &mut [(EntryId, Range<u64>, Access)],
+        which: usize,
+    ) -> &mut (EntryId, Range<u64>, Access) {
+        let granted = granted_by_rule(model);
+        let id = granted[which % granted.len()];
+        model
+            .iter_mut()
+            .find(|entry| entry.0 == id)
+            .expect("granted entries are entries")
+    }
+
     proptest! {
         #[test]
         fn grants_follow_the_rule(steps in prop::collection::vec(any_step(), 1..50)) {
@@ -234,15 +247,13 @@ mod tests {
                         queue.remove(id);
                     }
                     Step::Reduce(which, to) if !model.is_empty() => {
-                        let count = model.len();
-                        let (id, range, access) = &mut model[which % count];
+                        let (id, range, access) = any_granted(&mut model, which);
                         let start = to.start.clamp(range.start, range.end);
                         *range = start..to.end.clamp(start, range.end);
                         queue.reduce(*id, range.clone(), *access);
                     }
                     Step::Downgrade(which) if !model.is_empty() => {
-                        let count = model.len();
-                        let (id, range, access) = &mut model[which % count];
+                        let (id, range, access) = any_granted(&mut model, which);
                         *access = Access::Read;
                         queue.reduce(*id, range.clone(), *access);
                     }
