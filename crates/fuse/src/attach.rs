@@ -1,0 +1,284 @@
+//! Mounting: mount(2) for who may, the set-uid helper fusermount3 for ordinary users.
+//!
+//! The library could do this, but shows the type as plain `fuse` for root, and reports failures
+//! of the system call in its own terms; so only the device is handed to it.
+//!
+//! # References
+//! `Documentation/filesystems/fuse/fuse.rst` (mount options), fusermount3(1): the helper mounts
+//! and passes the open device over the socket whose number stands in `_FUSE_COMMFD`.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::FdFlags;
+use rustix::mount::MountFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+/// The helper: by its name, and where it lies when PATH is poor.
+pub(crate) const HELPERS: [&str; 3] = ["fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3"];
+
+const DEVICE: &str = "/dev/fuse";
+const SUBTYPE: &str = "finefs";
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is shown as mounted: the absolute path of the image.
+    pub source: String,
+    /// Nothing may be changed.
+    pub is_read_only: bool,
+    /// Users other than the mounting one may use it.
+    pub allow_other: bool,
+    /// Set-uid bits and file capabilities count (root only).
+    pub allows_suid: bool,
+    /// Device nodes work (root only).
+    pub allows_devices: bool,
+    /// Programs may be run.
+    pub allows_execution: bool,
+    /// Every write is written out at once.
+    pub is_synchronous: bool,
+    /// Every change of a directory is written out at once.
+    pub is_directory_synchronous: bool,
+    /// Writes are collected in the kernel until the file is closed or synced.
+    pub has_writeback_cache: bool,
+    /// Number of server threads; `None` chooses.
+    pub threads: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            source: SUBTYPE.to_owned(),
+            is_read_only: false,
+            allow_other: false,
+            allows_suid: false,
+            allows_devices: false,
+            allows_execution: true,
+            is_synchronous: false,
+            is_directory_synchronous: false,
+            has_writeback_cache: false,
+            threads: None,
+        }
+    }
+}
+
+/// Why a mount could not be made: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The mount point cannot be used.
+    #[error("{path}: {reason}", path = .0.display(), reason = .1)]
+    MountPoint(PathBuf, String),
+    /// The kernel has no FUSE.
+    #[error("{DEVICE} is missing; load the kernel's module with `modprobe fuse`")]
+    NoFuse,
+    /// An ordinary user has no helper.
+    #[error("only root can mount without fusermount3; install the package fuse3")]
+    NoHelper,
+    /// The helper refused, in its words.
+    #[error("{0}")]
+    Helper(String),
+    /// The kernel refused.
+    #[error("{path}: cannot mount: {error}", path = .0.display(), error = .1)]
+    Kernel(PathBuf, io::Error),
+    /// The kernel and the server did not agree.
+    #[error("no session with the kernel: {0}")]
+    Session(io::Error),
+}
+
+/// The absolute path of a mount point, which must be a directory.
+pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
+    let fail = |reason: String| AttachError::MountPoint(path.to_owned(), reason);
+    let absolute = path.canonicalize().map_err(|error| {
+        fail(match error.raw_os_error() {
+            Some(libc::ENOENT) => "no such directory; make the mount point first".into(),
+            Some(libc::ENOTCONN) => {
+                "a file system whose server is gone is mounted there; unmount it first".into()
+            }
+            _ => error.to_string(),
+        })
+    })?;
+    let metadata = absolute.metadata().map_err(|error| fail(error.to_string()))?;
+    if !metadata.is_dir() {
+        return Err(fail("is not a directory; mount on a directory".into()));
+    }
+    Ok(absolute)
+}
+
+/// Mounts at `path` (from `check_mount_point`); gives the device to serve.
+pub(crate) fn attach(path: &Path, options: &Options) -> Result<OwnedFd, AttachError> {
+    if rustix::process::geteuid().is_root()
+        && let Some(device) = attach_by_kernel(path, options)?
+    {
+        return Ok(device);
+    }
+    attach_by_helper(path, options)
+}
+
+/// True when this process may open the device itself, which is what cloning it takes.
+pub(crate) fn may_open_device() -> bool {
+    open_device().is_ok()
+}
+
+fn open_device() -> io::Result<File> {
+    File::options().read(true).write(true).open(DEVICE)
+}
+
+/// `None` when this process may not mount (root of a container).
+fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, AttachError> {
+    let device = match open_device() {
+        Ok(device) => device,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(AttachError::NoFuse),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        Err(error) => return Err(AttachError::Kernel(DEVICE.into(), error)),
+    };
+    let mut flags = MountFlags::empty();
+    for (is_set, flag) in [
+        (options.is_read_only, MountFlags::RDONLY),
+        (!options.allows_suid, MountFlags::NOSUID),
+        (!options.allows_devices, MountFlags::NODEV),
+        (!options.allows_execution, MountFlags::NOEXEC),
+        (options.is_synchronous, MountFlags::SYNCHRONOUS),
+        (options.is_directory_synchronous, MountFlags::DIRSYNC),
+    ] {
+        if is_set {
+            flags |= flag;
+        }
+    }
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let data = CString::new(data).unwrap_or_default();
+    let kind = format!("fuse.{SUBTYPE}");
+    match rustix::mount::mount(&options.source, path, kind.as_str(), flags, data.as_c_str()) {
+        Ok(()) => Ok(Some(device.into())),
+        Err(rustix::io::Errno::PERM) => Ok(None),
+        Err(rustix::io::Errno::NODEV) => Err(AttachError::NoFuse),
+        Err(error) => Err(AttachError::Kernel(path.to_owned(), error.into())),
+    }
+}
+
+fn attach_by_helper(path: &Path, options: &Options) -> Result<OwnedFd, AttachError> {
+    let broken = |error: io::Error| AttachError::Helper(format!("fusermount3: {error}"));
+    for helper in HELPERS {
+        let (ours, theirs) = UnixStream::pair().map_err(broken)?;
+        rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|e| broken(e.into()))?;
+        let spawned = Command::new(helper)
+            .arg("-o")
+            .arg(helper_options(options))
+            .arg("--")
+            .arg(path)
+            .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        drop(theirs);
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(broken(error)),
+        };
+        let received = receive_device(&ours);
+        drop(ours);
+        let output = child.wait_with_output().map_err(broken)?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            let line = message.lines().next().unwrap_or("fusermount3 failed");
+            return Err(AttachError::Helper(line.to_owned()));
+        }
+        return received
+            .map_err(broken)?
+            .ok_or_else(|| AttachError::Helper("fusermount3 sent no device".into()));
+    }
+    Err(AttachError::NoHelper)
+}
+
+/// The helper's option string. It adds nosuid and nodev for ordinary users itself.
+fn helper_options(options: &Options) -> String {
+    let mut list = vec![
+        format!("fsname={}", escape(&options.source)),
+        format!("subtype={SUBTYPE}"),
+        "default_permissions".to_owned(),
+    ];
+    for (is_set, word) in [
+        (options.is_read_only, "ro"),
+        (options.allow_other, "allow_other"),
+        (options.allows_suid, "suid"),
+        (options.allows_devices, "dev"),
+        (!options.allows_execution, "noexec"),
+        (options.is_synchronous, "sync"),
+        (options.is_directory_synchronous, "dirsync"),
+    ] {
+        if is_set {
+            list.push(word.to_owned());
+        }
+    }
+    list.join(",")
+}
+
+/// A comma in a value has to be told from one between options.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+/// Takes the device from the helper; `None` when it closes the socket without sending one.
+fn receive_device(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })?;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
+            return Ok(descriptors.next());
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helper_options_are_escaped() {
+        let options = Options {
+            source: "/a,b\\c".into(),
+            is_read_only: true,
+            allows_execution: false,
+            ..Options::default()
+        };
+        assert_eq!(
+            helper_options(&options),
+            "fsname=/a\\,b\\\\c,subtype=finefs,default_permissions,ro,noexec"
+        );
+    }
+
+    #[test]
+    fn mount_points_are_checked() {
+        assert!(check_mount_point(Path::new("/")).is_ok());
+        for bad in ["/nowhere/at/all", "/proc/self/status"] {
+            let error = check_mount_point(Path::new(bad)).unwrap_err().to_string();
+            assert!(error.starts_with(bad), "{error}");
+        }
+    }
+}

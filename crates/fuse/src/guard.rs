@@ -1,0 +1,53 @@
+//! A panic inside one operation stays inside it.
+//!
+//! A panic is a bug. The request that met it answers EIO (its reply is dropped while the stack
+//! unwinds), the thread goes on serving, and the number of such failures is kept so that the end
+//! of the mount can say that the image should be checked. Ending the mount at once instead would
+//! take the files away from all other users, and no state is lost by going on: locks are released
+//! by their guards, and an operation logs its changes in one step that cannot fail.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    static IS_IN_OPERATION: Cell<bool> = const { Cell::new(false) };
+}
+
+static FAILED: AtomicU64 = AtomicU64::new(0);
+
+/// Runs one operation.
+pub(crate) fn guarded(name: &'static str, operation: impl FnOnce()) {
+    IS_IN_OPERATION.set(true);
+    let result = catch_unwind(AssertUnwindSafe(operation));
+    IS_IN_OPERATION.set(false);
+    if result.is_err() {
+        FAILED.fetch_add(1, Ordering::Relaxed);
+        log::error!("{name} failed by a bug in finefs (its caller got EIO); the mount goes on");
+    }
+}
+
+/// True while this thread is inside an operation, whose panic is caught. A panic of a server
+/// thread outside of one ends that thread; a panic hook can tell the two apart by this.
+pub fn is_in_operation() -> bool {
+    IS_IN_OPERATION.get()
+}
+
+/// How many operations of this process ended in a panic.
+pub fn failed_operations() -> u64 {
+    FAILED.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_caught_and_counted() {
+        let before = failed_operations();
+        guarded("test", || panic!("expected by the test"));
+        assert_eq!(failed_operations(), before + 1);
+        assert!(!is_in_operation());
+        guarded("test", || assert!(is_in_operation()));
+    }
+}

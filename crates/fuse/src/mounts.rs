@@ -1,0 +1,116 @@
+//! What is mounted where: `/proc/self/mountinfo`.
+//!
+//! # References
+//! proc_pid_mountinfo(5).
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A mount of this process' mount namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MountPoint {
+    /// Major and minor number of the file system.
+    pub device: (u32, u32),
+    /// Where it is mounted.
+    pub path: PathBuf,
+    /// Its type, "ext4", "fuse.finefs".
+    pub kind: String,
+    /// What is mounted: a device, an image, any name.
+    pub source: OsString,
+}
+
+impl MountPoint {
+    /// True for mounts of finefs.
+    pub fn is_finefs(&self) -> bool {
+        self.kind == "fuse.finefs"
+    }
+}
+
+/// All mounts, in the order of mounting.
+pub fn mounts() -> io::Result<Vec<MountPoint>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(table
+        .split(|&byte| byte == b'\n')
+        .filter_map(parse_line)
+        .collect())
+}
+
+/// What is mounted at `path` (absolute, without symbolic links), the topmost of several.
+pub fn mount_at(path: &Path) -> io::Result<Option<MountPoint>> {
+    Ok(mounts()?
+        .into_iter()
+        .rev()
+        .find(|mount| mount.path == path))
+}
+
+/// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+fn parse_line(line: &[u8]) -> Option<MountPoint> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let path = unescape(fields.nth(1)?);
+    fields.find(|field| *field == b"-")?;
+    let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?);
+    Some(MountPoint {
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        path: path.into(),
+        kind,
+        source,
+    })
+}
+
+/// The kernel writes blank, tab, newline, backslash (and `#`) as `\ooo`.
+fn unescape(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        if first == b'\\'
+            && tail.len() >= 3
+            && let Ok(digits) = std::str::from_utf8(&tail[..3])
+            && let Ok(byte) = u8::from_str_radix(digits, 8)
+        {
+            out.push(byte);
+            rest = &tail[3..];
+        } else {
+            out.push(first);
+            rest = tail;
+        }
+    }
+    debug_assert!(std::ffi::OsStr::from_bytes(&out).len() == out.len());
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood() {
+        let mount = parse_line(
+            b"41 28 0:36 / /mnt/a\\040b rw,nosuid - fuse.finefs /home/x\\134y.img rw,user_id=0",
+        )
+        .unwrap();
+        assert_eq!(mount.device, (0, 36));
+        assert_eq!(mount.path, Path::new("/mnt/a b"));
+        assert_eq!(mount.source, "/home/x\\y.img");
+        assert!(mount.is_finefs());
+        // Optional fields before the dash.
+        let mount = parse_line(b"1 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 rw").unwrap();
+        assert_eq!(
+            (mount.kind.as_str(), mount.source.as_os_str()),
+            ("ext4", "/dev/sda1".as_ref())
+        );
+        assert!(!mount.is_finefs());
+        for bad in [&b""[..], b"1 2", b"1 1 8:x / / rw - a b", b"1 1 8:1 / / rw a b"] {
+            assert_eq!(parse_line(bad), None);
+        }
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(mount_at(Path::new("/proc")).unwrap().is_some());
+    }
+}
