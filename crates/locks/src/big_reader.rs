@@ -15,9 +15,10 @@
 //! Reader: (1) count itself in; (2) look for a writer. None: it is in. Else it counts itself out again
 //! and waits at the gate.
 //! Writer: (3) announce itself; (4) wait until every counter is zero.
-//! (1), (2), (3), (4) are sequentially consistent, with a fence between (1) and (2) and between (3)
-//! and (4): so either the reader sees the writer or the writer sees the reader. The loom test
-//! `big_reader_*` fails without either fence.
+//! (1), (2), (3), (4) are sequentially consistent: in their total order either (2) comes after (3), and
+//! the reader sees the writer, or (4) comes after (1), and the writer sees the reader. The same holds
+//! between leaving readers and the writer that they wake. The loom tests `big_reader_*` fail where
+//! this order is relaxed.
 //!
 //! A reader that leaves while a writer is announced wakes the writer through the gate's mutex; since
 //! the writer looks at the counters under that mutex, the wake-up cannot fall between its look and
@@ -38,8 +39,8 @@ use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
 
 use crate::cpu;
 use crate::order::{self, Held};
-use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use crate::primitive::{Condvar, Mutex};
+use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::primitive::{Condvar, Mutex, seq_cst_order};
 use crate::wait::waited;
 
 /// A reader/writer lock whose readers share no cache line that they write.
@@ -138,8 +139,8 @@ impl BigReader {
     fn enter(&self) -> Option<&AtomicUsize> {
         let counter: &AtomicUsize = &self.readers[cpu::current()];
         counter.fetch_add(1, Ordering::SeqCst); // (1)
-        fence(Ordering::SeqCst);
-        // (2). Acquire: what the last writer did happens before this reader.
+        seq_cst_order();
+        // (2). Also: what the last writer did happens before this reader.
         if self.is_write_locked.load(Ordering::SeqCst) {
             self.leave(counter);
             return None;
@@ -149,9 +150,9 @@ impl BigReader {
 
     #[inline]
     fn leave(&self, counter: &AtomicUsize) {
-        // Release: what this reader did happens before the next writer.
+        // Also: what this reader did happens before the next writer.
         counter.fetch_sub(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        seq_cst_order();
         if self.is_write_locked.load(Ordering::SeqCst) {
             self.wake_writer();
         }
@@ -234,7 +235,7 @@ impl BigReader {
 
     fn announce(&self) {
         self.is_write_locked.store(true, Ordering::SeqCst); // (3)
-        fence(Ordering::SeqCst);
+        seq_cst_order();
     }
 
     /// (4)

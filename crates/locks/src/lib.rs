@@ -1,4 +1,33 @@
-//! Locks of finefs.
+//! The locks that finefs is built on. They know nothing of file systems.
+//!
+//! # What there is
+//! | Item | For |
+//! |---|---|
+//! | [`Mutex`], [`Condvar`], [`RwLock`] | data that few threads want at a time |
+//! | [`RawLock`] | arrays of buckets: one byte each |
+//! | [`RangeLock`] | ranges of a file: disjoint ones in parallel, FIFO where they overlap |
+//! | [`LocalGlobal`], [`ShardedList`] | data per CPU, and a lock over it all |
+//! | [`BigReader`] | "an operation is running" against freeze and unmount |
+//! | [`SeqLock`] | a few atomics read together without writing |
+//! | [`PerCpuCounter`], [`LimitedCounter`] | sums written everywhere; amounts that must not go negative |
+//! | [`OnceLatch`] | something loaded by whoever needs it first |
+//! | [`cpu`] | which shard to use |
+//! | [`order`] | the lock order and its checker |
+//! | [`primitive`] | the switch between std, loom and shuttle |
+//!
+//! # Rules for all
+//! - Every lock has a [`LockClass`]: a name, and a level that orders it. The order checker (debug builds
+//!   and the feature `order-check`) panics where a thread breaks the order; the rules stand in
+//!   [`order`]. Release builds pay nothing for it.
+//! - Acquisitions that wait are counted by class in `finefs-lockmeter`; those that do not cost nothing.
+//! - A guard releases when dropped, after a panic too; nothing is poisoned. Guards stay with their
+//!   thread.
+//! - The mutexes inside the locks are leaves: nothing else is locked under them.
+//!
+//! # Tests
+//! - `cargo test -p finefs-locks`: models, real threads, the order checker.
+//! - `RUSTFLAGS="--cfg loom" cargo test -p finefs-locks --release --test loom`: the atomic protocols.
+//! - `cargo test -p finefs-locks --features shuttle --test shuttle`: everything that blocks.
 
 mod big_reader;
 pub mod cpu;

@@ -45,8 +45,8 @@ impl Watched {
     }
 }
 
-/// Fails without: the fence in `BigReader::enter` together with SeqCst there, that in `announce`
-/// together with SeqCst there (weakened to relaxed).
+/// Fails without `seq_cst_order` in `BigReader::enter` or in `announce`, which for loom makes the
+/// accesses there sequentially consistent.
 #[test]
 fn big_reader_excludes() {
     model(3, || {

@@ -1,0 +1,158 @@
+//! The other locks with real threads, at real speed. The range lock has its own file.
+
+#![cfg(not(any(loom, feature = "shuttle")))]
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use finefs_locks::{
+    BigReader, LimitedCounter, LocalGlobal, LockClass, Mutex, OnceLatch, PerCpuCounter, SeqLock,
+    ShardedList,
+};
+
+static CLASS: LockClass = LockClass::new("test.threads", 10);
+const THREADS: usize = 4;
+
+fn in_threads(f: impl Fn(usize) + Sync) {
+    let f = &f;
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            scope.spawn(move || f(number));
+        }
+    });
+}
+
+#[test]
+fn local_global_keeps_sums() {
+    let lock = LocalGlobal::new(&CLASS, |_| 0_i64);
+    in_threads(|number| {
+        for round in 0..5_000 {
+            if round % 100 == 0 && number == 0 {
+                let mut all = lock.global();
+                let sum: i64 = all.iter().sum();
+                // A consistent state: moving between shards shows nowhere.
+                all.iter_mut().for_each(|part| *part = 0);
+                *all.iter_mut().next().expect("a shard") = sum;
+            }
+            *lock.local() += 1;
+        }
+    });
+    let sum: i64 = lock.global().iter().sum();
+    assert_eq!(sum, 5_000 * THREADS as i64);
+}
+
+#[test]
+fn sharded_list_keeps_its_items() {
+    let list = ShardedList::new(&CLASS);
+    in_threads(|number| {
+        let mut tickets = Vec::new();
+        for round in 0..5_000 {
+            tickets.push((list.add((number, round)), round));
+            if round % 3 != 0 {
+                let (ticket, expected) = tickets.swap_remove(round % tickets.len());
+                assert_eq!(list.remove(ticket), (number, expected));
+            }
+        }
+        let mut own = 0;
+        list.for_each(|item| own += usize::from(item.0 == number));
+        assert_eq!(own, tickets.len());
+        for (ticket, _) in tickets {
+            list.remove(ticket);
+        }
+    });
+    assert!(list.is_empty());
+    assert_eq!(list.removals_total(), 5_000 * THREADS as u64);
+    assert!(list.removals_local() <= list.removals_total());
+    assert!(list.removals_local() > 0);
+}
+
+#[test]
+fn limited_counter_balances() {
+    let counter = LimitedCounter::new(1_000);
+    let outstanding = AtomicI64::new(0);
+    in_threads(|number| {
+        for round in 0..20_000_u64 {
+            let amount = 1 + (round + number as u64 * 7) % 300;
+            if counter.try_take(amount) {
+                let out = outstanding.fetch_add(amount as i64, Ordering::SeqCst) + amount as i64;
+                assert!(out <= 1_000, "more was taken than there is");
+                outstanding.fetch_sub(amount as i64, Ordering::SeqCst);
+                counter.give(amount);
+            }
+        }
+    });
+    assert_eq!(counter.available(), 1_000);
+    assert!(counter.try_take(1_000), "spread over shards, but all there");
+    assert!(!counter.try_take(1));
+}
+
+#[test]
+fn per_cpu_counter_loses_nothing() {
+    let counter = PerCpuCounter::default();
+    in_threads(|_| (0..50_000).for_each(|round| counter.add(round % 7 - 2)));
+    let expected: i64 = (0..50_000).map(|round| round % 7 - 2).sum();
+    assert_eq!(counter.exact(), expected * THREADS as i64);
+    let off = (counter.exact() - counter.approximate()).unsigned_abs();
+    assert!(off < 64 * finefs_locks::cpu::count() as u64);
+}
+
+#[test]
+fn big_reader_excludes() {
+    let lock = BigReader::new(&CLASS);
+    let inside = AtomicI64::new(0);
+    in_threads(|number| {
+        for round in 0..5_000 {
+            if number == 0 && round % 10 == 0 {
+                let _guard = lock.write();
+                assert_eq!(inside.swap(-1_000, Ordering::Relaxed), 0);
+                inside.store(0, Ordering::Relaxed);
+            } else {
+                let _guard = lock.read();
+                assert!(inside.fetch_add(1, Ordering::Relaxed) >= 0);
+                inside.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    });
+    assert!(lock.try_write().is_some());
+}
+
+#[test]
+fn seq_lock_never_shows_a_mixture() {
+    let (alone, seq) = (Mutex::new(&CLASS, ()), SeqLock::new());
+    let fields: [AtomicU64; 4] = std::array::from_fn(|_| AtomicU64::new(0));
+    in_threads(|number| {
+        for round in 0..20_000 {
+            if number % 2 == 0 {
+                let guard = alone.lock();
+                let value = fields[0].load(Ordering::Relaxed) + round;
+                seq.write(&guard, || {
+                    fields
+                        .iter()
+                        .for_each(|field| field.store(value, Ordering::Relaxed));
+                });
+            } else {
+                let seen = seq.read(|| {
+                    std::array::from_fn::<u64, 4, _>(|i| fields[i].load(Ordering::Relaxed))
+                });
+                assert!(seen.iter().all(|value| *value == seen[0]), "{seen:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn once_latch_survives_a_panic_and_drops_its_value() {
+    let value = std::sync::Arc::new(());
+    {
+        let latch = OnceLatch::new(&CLASS);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            latch.get_or_init(|| panic!("no disk"));
+        }));
+        assert!(result.is_err());
+        in_threads(|_| {
+            latch.get_or_init(|| std::sync::Arc::clone(&value));
+        });
+        assert_eq!(std::sync::Arc::strong_count(&value), 2);
+        assert!(OnceLatch::ready(&CLASS, 1).get_mut().is_some());
+    }
+    assert_eq!(std::sync::Arc::strong_count(&value), 1);
+}
