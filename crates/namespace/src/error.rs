@@ -57,6 +57,9 @@ pub enum Error {
     /// ERANGE
     #[error("buffer too small")]
     Range,
+    /// E2BIG
+    #[error("argument list too long")]
+    ArgumentsTooLong,
     /// EOPNOTSUPP
     #[error("operation not supported")]
     NotSupported,
@@ -100,6 +103,7 @@ impl Error {
             Error::FileTooLarge => libc::EFBIG,
             Error::NoAttribute => libc::ENODATA,
             Error::Range => libc::ERANGE,
+            Error::ArgumentsTooLong => libc::E2BIG,
             Error::NotSupported => libc::EOPNOTSUPP,
             Error::BadHandle => libc::EBADF,
             Error::Busy => libc::EBUSY,

@@ -1,8 +1,54 @@
 //! The namespace: inodes, directories, data mappings and open files in memory, concurrent and
 //! authoritative, over a store that loads objects and takes batches of changes.
+//!
+//! # Modules
+//! | module | about |
+//! |---|---|
+//! | [`types`], [`error`] | the vocabulary |
+//! | [`store`] | the contract with what is below |
+//! | `namespace` | the parts; how an operation begins; how objects come into memory |
+//! | `entries`, `rename` | operations on names |
+//! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
+//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
+//! | `oplog`, `coalesce`, `commit` | from a change to the store |
+//! | `memory_store` | a store that persists nothing |
+//! | `classes` | the lock order |
+//!
+//! # Invariants
+//! 1. An operation checks and reserves, locks, checks again, appends one log group, publishes,
+//!    unlocks. Nothing fails after the append; nothing is seen before it.
+//! 2. No lock is held over device I/O but a range lock over its own data (and, rarely, the topology
+//!    lock while an evicted ancestor is loaded).
+//! 3. Lookups take no lock and write no shared line, the reference that they hand out apart.
 
+mod attributes;
+mod classes;
+mod coalesce;
+mod commit;
+mod data;
+mod entries;
 pub mod error;
+mod extent_map;
+mod inode;
+mod inode_table;
+mod memory_store;
+mod name_table;
+mod namespace;
+mod open_file;
+mod oplog;
+mod permission;
+mod radix;
+mod read_directory;
+mod rename;
 pub mod store;
 pub mod types;
+mod xattrs;
 
+pub use data::AllocateMode;
 pub use error::{Error, Result};
+pub use memory_store::MemoryStore;
+pub use namespace::{AtimePolicy, Namespace, Options};
+pub use open_file::{OpenAccess, OpenFile};
+pub use read_directory::DirectoryEntry;
+pub use rename::RenameMode;
+pub use xattrs::XattrMode;

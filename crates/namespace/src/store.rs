@@ -211,6 +211,9 @@ pub struct Batch {
     pub unused_inodes: Vec<(Ino, FileKind)>,
     /// Blocks that were allocated and are not used after all.
     pub unused_blocks: Vec<BlockRun>,
+    /// Blocks that left a mapping. Only given to a store that cannot reload ([`Store::can_reload`])
+    /// and so keeps no mappings; any other finds them by applying the changes.
+    pub unmapped_blocks: Vec<BlockRun>,
     /// The sum of the reservations (in blocks) of the operations in this batch: what applying it
     /// may allocate. The store takes back what it does not use.
     pub reserved_blocks: u64,
@@ -223,6 +226,7 @@ impl Batch {
             && self.directories.is_empty()
             && self.unused_inodes.is_empty()
             && self.unused_blocks.is_empty()
+            && self.unmapped_blocks.is_empty()
             && self.reserved_blocks == 0
     }
 }
@@ -313,6 +317,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Free and used space.
     fn statfs(&self) -> StatFs;
+
+    /// False for a store that persists nothing: its objects must stay in memory.
+    fn can_reload(&self) -> bool {
+        true
+    }
 
     /// Marks the store cleanly closed. After the last commit; nothing is called after it.
     fn close(&self) -> Result<()>;

@@ -156,7 +156,13 @@ pub struct Caller {
 impl Caller {
     /// The superuser, unmasked.
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, is_checked: true }
+        Caller {
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            umask: 0,
+            is_checked: true,
+        }
     }
 
     /// True when `gid` is the caller's group or one of its supplementary groups.

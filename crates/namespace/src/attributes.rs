@@ -1,0 +1,204 @@
+//! Attributes: stat, chmod, chown, utimens, access, readlink.
+
+use crate::error::{Error, Result};
+use crate::inode::{Body, Inode, Ownership, Time};
+use crate::namespace::Namespace;
+use crate::oplog::{Group, Record};
+use crate::permission::{WRITE, check_access, check_owner};
+use crate::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime, Timestamp};
+
+impl Namespace {
+    /// The attributes of an inode (stat). Takes no lock.
+    pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
+        let operation = self.begin()?;
+        Ok(self.inode(ino, &operation.guard)?.attributes())
+    }
+
+    /// EACCES unless the caller may access the inode as `mask` (R_OK, W_OK, X_OK) says; EROFS for
+    /// writing on a read-only file system.
+    pub fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
+        let operation = self.begin()?;
+        let inode = self.inode(ino, &operation.guard)?;
+        let holds_data = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
+        if mask & WRITE != 0 && self.options.is_read_only && holds_data {
+            return Err(Error::ReadOnly);
+        }
+        check_access(caller, inode, mask)
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let operation = self.begin()?;
+        let inode = self.inode(ino, &operation.guard)?;
+        let Body::Symlink(text) = &inode.body else {
+            return Err(Error::Invalid);
+        };
+        let target = text.get_or_try_init(|| {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.clone());
+            }
+            self.store.load_symlink(ino).map(Vec::into_boxed_slice)
+        })?;
+        Ok(target.to_vec())
+    }
+
+    /// Sets attributes (chmod, chown, truncate, utimensat), all or, where one is not permitted,
+    /// none. A size goes first: a truncate clears the set-id bits before they are set.
+    pub fn set_attributes(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        change: &SetAttributes,
+    ) -> Result<Attributes> {
+        {
+            let operation = self.begin_change()?;
+            let inode = self.inode(ino, &operation.guard)?;
+            check_change(caller, inode, change)?;
+        }
+        if let Some(size_bytes) = change.size_bytes {
+            self.truncate(ino, size_bytes)?;
+        }
+        let operation = self.begin_change()?;
+        let inode = self.inode(ino, &operation.guard)?;
+        let lock = inode.lock();
+        let now = Timestamp::now();
+        let before = inode.ownership();
+        let after = owned_after(caller, inode, before, change);
+        let sets_owner = change.uid.is_some() || change.gid.is_some();
+        let mut group = Group::new();
+        if after != before {
+            group.push(Record::Owned {
+                ino,
+                sequence: inode.next_sequence(),
+                to: after,
+            });
+        } else {
+            group.push(Record::Touched { ino });
+        }
+        self.log_group(group, 0, &[inode]);
+        if after != before {
+            inode.set_ownership(&lock, after);
+        }
+        for (which, time) in [
+            (Time::Accessed, change.accessed),
+            (Time::Modified, change.modified),
+        ] {
+            match time {
+                Some(SetTime::Now) => inode.set_time(which, now),
+                Some(SetTime::To(time)) => inode.set_time(which, time),
+                None => {}
+            }
+        }
+        if let Some(time) = change.changed {
+            inode.set_time(Time::Changed, time);
+        } else if change.permissions.is_some()
+            || sets_owner
+            || change.accessed.is_some()
+            || change.modified.is_some()
+        {
+            inode.set_time(Time::Changed, now);
+        }
+        Ok(inode.attributes())
+    }
+
+    /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a write by
+    /// somebody without privilege does (POSIX write()).
+    pub fn clear_privileges(&self, ino: Ino) -> Result<()> {
+        let operation = self.begin_change()?;
+        let inode = self.inode(ino, &operation.guard)?;
+        let lock = inode.lock();
+        let before = inode.ownership();
+        let after = Ownership {
+            permissions: without_privileges(before.permissions),
+            ..before
+        };
+        if inode.kind != FileKind::Directory && after != before {
+            let record = Record::Owned {
+                ino,
+                sequence: inode.next_sequence(),
+                to: after,
+            };
+            self.log_group(Group::from_iter([record]), 0, &[inode]);
+            inode.set_ownership(&lock, after);
+            inode.set_time(Time::Changed, Timestamp::now());
+        }
+        Ok(())
+    }
+}
+
+/// Permission bits after somebody without privilege wrote.
+fn without_privileges(permissions: u32) -> u32 {
+    let mut kept = permissions & !libc::S_ISUID;
+    if permissions & libc::S_IXGRP != 0 {
+        kept &= !libc::S_ISGID;
+    }
+    kept
+}
+
+/// Mode and owner after a change.
+fn owned_after(
+    caller: &Caller,
+    inode: &Inode,
+    before: Ownership,
+    change: &SetAttributes,
+) -> Ownership {
+    let mut after = before;
+    if let Some(uid) = change.uid {
+        after.uid = uid;
+    }
+    if let Some(gid) = change.gid {
+        after.gid = gid;
+    }
+    let sets_owner = change.uid.is_some() || change.gid.is_some();
+    if sets_owner && inode.kind != FileKind::Directory {
+        // chown(2) of an executable clears both bits, also for root on Linux.
+        after.permissions = without_privileges(after.permissions);
+    }
+    if let Some(permissions) = change.permissions {
+        after.permissions = permissions & 0o7777;
+        let is_privileged = caller.is_checked || caller.uid == 0;
+        if inode.kind != FileKind::Directory && !is_privileged && !caller.is_in_group(after.gid) {
+            after.permissions &= !libc::S_ISGID;
+        }
+    }
+    after
+}
+
+/// EPERM or EACCES unless the caller may make the change.
+fn check_change(caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
+    if change.size_bytes.is_some() {
+        match inode.kind {
+            FileKind::Regular => check_access(caller, inode, WRITE)?,
+            FileKind::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid),
+        }
+    }
+    if caller.is_checked || caller.uid == 0 {
+        return Ok(());
+    }
+    let owned = inode.ownership();
+    if change.permissions.is_some() {
+        check_owner(caller, inode)?;
+    }
+    if change.uid.is_some_and(|uid| uid != owned.uid) {
+        return Err(Error::NotPermitted);
+    }
+    if change
+        .gid
+        .is_some_and(|gid| gid != owned.gid && !caller.is_in_group(gid))
+    {
+        return Err(Error::NotPermitted);
+    }
+    if change.uid.is_some() || change.gid.is_some() {
+        check_owner(caller, inode)?;
+    }
+    let sets_given = [change.accessed, change.modified]
+        .iter()
+        .any(|time| matches!(time, Some(SetTime::To(_))));
+    if sets_given {
+        check_owner(caller, inode)?;
+    } else if change.accessed.is_some() || change.modified.is_some() {
+        check_owner(caller, inode).or_else(|_| check_access(caller, inode, WRITE))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! The lock classes of the namespace and their order.
+//!
+//! ```text
+//! ns.commit            one commit at a time
+//!   ns.gate            global operations (freeze, shut down) against all others; big-reader
+//!     ns.topology      a directory changes its parent
+//!       ns.resize      a directory's table grows, or dies
+//!         ns.range     a range of one file's data; the only lock held over device I/O
+//!           ns.bucket  names of directories; several only in the order (directory, position)
+//!             ns.inode attributes and xattrs of an inode; several only in the order of number
+//!               ns.xattr    the extended attributes of an inode
+//!               ns.segment  the extents of one stretch of a file
+//!               ns.files    a shard of the open-file list
+//!               ns.log      a shard of the operation log; global: the swap of a commit
+//!                 (the store's own locks: 60 and up)
+//! ```
+//!
+//! `docs/locking.md` gives the argument that this order excludes deadlock.
+
+use finefs_lockmeter::LockClass;
+
+/// One commit at a time; held over the whole commit, never inside an operation.
+pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
+/// Operations (readers) against global operations (the writer).
+pub static GATE: LockClass = LockClass::new("ns.gate", 10);
+/// Makes ancestry stable: held while a directory changes its parent.
+pub static TOPOLOGY: LockClass = LockClass::new("ns.topology", 20);
+/// Growth and death of one directory's table.
+pub static RESIZE: LockClass = LockClass::new("ns.resize", 25);
+/// Ranges of one file's data.
+pub static RANGE: LockClass = LockClass::new("ns.range", 30);
+/// A bucket of a directory: the names in it.
+pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);
+/// Attributes and xattrs of one inode.
+pub static INODE: LockClass = LockClass::new("ns.inode", 40);
+/// The extended attributes of one inode.
+pub static XATTR: LockClass = LockClass::new("ns.xattr", 42);
+/// The attributes of an inode as of the last commit; only commits touch them.
+pub static COMMITTED: LockClass = LockClass::new("ns.committed", 44);
+/// The extents of one segment of a file.
+pub static SEGMENT: LockClass = LockClass::new("ns.segment", 45);
+/// A shard of the open-file list.
+pub static FILES: LockClass = LockClass::new("ns.files", 50);
+/// A shard of the operation log.
+pub static LOG: LockClass = LockClass::new("ns.log", 55);
+/// A load of an object: its waiters hold nothing below a range lock.
+pub static LOAD: LockClass = LockClass::new("ns.load", 32);
+/// The free lists of the memory store.
+pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
+/// The commit thread's bell.
+pub static BELL: LockClass = LockClass::new("ns.bell", 58);

@@ -1,0 +1,282 @@
+//! Commits: when the log goes to the store, and what follows from success and failure.
+//!
+//! One commit runs at a time, under `ns.commit`, which nobody takes inside an operation. A caller
+//! that waited for the lock finds that the commit before may have served it too: so concurrent
+//! fsyncs share one. Operations go on while a commit runs; only the swap of the log excludes them.
+//!
+//! # When
+//! Every `commit_interval`, when a shard of the log passes [`RECORDS_SOFT`], on fsync and sync, and
+//! when space is short. A log that passes [`RECORDS_HARD`] makes writers commit before they go on,
+//! so the heap does not grow without bound.
+//!
+//! # Failure
+//! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
+//! change (EROFS) and every sync reports the error; reads go on.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
+use finefs_locks::{Condvar, Mutex, PerCpuCounter};
+
+use crate::classes;
+use crate::coalesce::{Coalesced, coalesce};
+use crate::error::{Error, Result};
+use crate::namespace::Namespace;
+use crate::types::Ino;
+
+/// Records in one shard of the log after which a commit is asked for.
+const RECORDS_SOFT: usize = 1 << 17;
+/// Records in one shard of the log after which writers wait for a commit.
+const RECORDS_HARD: usize = 1 << 20;
+
+/// The state of committing.
+pub(crate) struct Committer {
+    lock: Mutex<Eviction>,
+    bell: Arc<Bell>,
+    is_closed: AtomicBool,
+    is_overfull: AtomicBool,
+    failure: OnceLock<Error>,
+    /// Inodes in memory, about.
+    pub inodes_loaded: PerCpuCounter,
+}
+
+/// Where the search for inodes to evict goes on.
+struct Eviction {
+    next: Ino,
+}
+
+/// Wakes the commit thread.
+struct Bell {
+    state: Mutex<BellState>,
+    rings: Condvar,
+}
+
+#[derive(Default)]
+struct BellState {
+    is_wanted: bool,
+    is_over: bool,
+}
+
+impl Bell {
+    fn ring(&self, change: impl FnOnce(&mut BellState)) {
+        change(&mut self.state.lock());
+        self.rings.notify_all();
+    }
+
+    /// Waits for a ring or the end of the interval; false when it is all over.
+    fn wait(&self, interval: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_wanted && !state.is_over {
+            self.rings.wait_timeout(&mut state, interval);
+        }
+        state.is_wanted = false;
+        !state.is_over
+    }
+}
+
+impl Committer {
+    pub fn new() -> Committer {
+        Committer {
+            lock: Mutex::new(&classes::COMMIT, Eviction { next: Ino(0) }),
+            bell: Arc::new(Bell {
+                state: Mutex::new(&classes::BELL, BellState::default()),
+                rings: Condvar::new(),
+            }),
+            is_closed: AtomicBool::new(false),
+            is_overfull: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            inodes_loaded: PerCpuCounter::new(0),
+        }
+    }
+
+    /// Starts the commit thread, which ends with the namespace.
+    pub fn start(namespace: &Arc<Namespace>) -> Result<()> {
+        let weak: Weak<Namespace> = Arc::downgrade(namespace);
+        let bell = Arc::clone(&namespace.committer.bell);
+        let interval = namespace.options.commit_interval;
+        std::thread::Builder::new()
+            .name("finefs-commit".into())
+            .spawn(move || {
+                while bell.wait(interval) {
+                    let Some(namespace) = weak.upgrade() else {
+                        return;
+                    };
+                    if let Err(error) = namespace.commit() {
+                        log::error!("commit failed: {error}");
+                    }
+                }
+            })
+            .map_err(|error| Error::io(format_args!("cannot start the commit thread: {error}")))?;
+        Ok(())
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Takes note of a shard's length after an append.
+    pub fn note_length(&self, records: usize) {
+        if records.is_multiple_of(RECORDS_SOFT) {
+            self.bell.ring(|state| state.is_wanted = true);
+        }
+        if records > RECORDS_HARD {
+            self.is_overfull.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes a writer that outruns the commits wait for one; refuses it after a failure.
+    pub fn wait_for_room(&self, namespace: &Namespace) -> Result<()> {
+        if self.failure.get().is_some() {
+            return Err(Error::ReadOnly);
+        }
+        if self.is_overfull.load(Ordering::Relaxed) {
+            namespace.commit()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.bell.ring(|state| state.is_over = true);
+    }
+}
+
+impl Namespace {
+    /// Commits everything that is in the log now.
+    pub(crate) fn commit(&self) -> Result<()> {
+        self.commit_generation(self.log.current())
+    }
+
+    /// Returns when the given generation is durable.
+    pub(crate) fn commit_generation(&self, wanted: u64) -> Result<()> {
+        let mut eviction = self.committer.lock.lock();
+        if let Some(error) = self.committer.failure.get() {
+            return Err(error.clone());
+        }
+        if self.log.committed() >= wanted {
+            return Ok(());
+        }
+        let guard = &crossbeam_epoch::pin();
+        let generation = self.log.swap();
+        self.committer.is_overfull.store(false, Ordering::Relaxed);
+        let number = generation.number;
+        let Coalesced { batch, freed } =
+            coalesce(generation, &self.inodes, self.store.can_reload(), guard);
+        let times = |ino: Ino| {
+            self.inodes
+                .get(ino, guard)
+                .and_then(|inode| inode.loaded())
+                .map(|core| core.times())
+        };
+        match self.store.commit(batch, &times) {
+            Ok(committed) => {
+                for (ino, sectors) in committed.sectors {
+                    let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
+                    // An inode that changed again since the swap gets its count by its next commit.
+                    if let Some(core) = core.filter(|core| core.dirty_generation() <= number) {
+                        core.set_sectors(sectors);
+                    }
+                }
+            }
+            Err(error) => {
+                log::error!("commit failed, the file system is read-only from now on: {error}");
+                let _ = self.committer.failure.set(error.clone());
+                return Err(error);
+            }
+        }
+        for ino in freed {
+            if let Some(inode) = self.inodes.get(ino, guard).filter(|inode| inode.is_gone()) {
+                self.inodes.remove(inode, guard);
+                self.committer.inodes_loaded.add(-1);
+            }
+        }
+        self.log.set_committed(number);
+        self.evict(&mut eviction);
+        Ok(())
+    }
+
+    /// Puts clean inodes that nobody refers to out of memory while there are too many.
+    fn evict(&self, eviction: &mut Eviction) {
+        let surplus = self.committer.inodes_loaded.approximate()
+            - self.options.inode_cache_max.min(i64::MAX as u64) as i64;
+        if surplus <= 0 || !self.store.can_reload() {
+            return;
+        }
+        let guard = &crossbeam_epoch::pin();
+        let mut wanted = surplus;
+        let mut last = None;
+        self.inodes.for_each_from(eviction.next, guard, |inode| {
+            last = Some(inode.ino);
+            let Some(core) = inode.loaded() else {
+                return true;
+            };
+            if inode.is_referenced() || self.log.is_dirty(core) {
+                return true;
+            }
+            let Some(lock) = core.try_lock() else {
+                return true;
+            };
+            // Under the lock, and without references, nobody can make it dirty any more.
+            if !self.log.is_dirty(core) && inode.evict(&lock) {
+                self.inodes.remove(inode, guard);
+                self.committer.inodes_loaded.add(-1);
+                wanted -= 1;
+            }
+            wanted > 0
+        });
+        eviction.next = if wanted > 0 {
+            Ino(0)
+        } else {
+            last.map_or(Ino(0), |ino| Ino(ino.0 + 1))
+        };
+    }
+
+    /// Makes everything that was done before durable.
+    pub fn sync(&self) -> Result<()> {
+        if self.options.is_read_only {
+            return Ok(());
+        }
+        self.commit()
+    }
+
+    /// Makes an inode's data and attributes durable (fsync, and fdatasync, which here differs in
+    /// nothing: one commit writes both). Costs nothing when nothing changed.
+    pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        let dirty = {
+            let operation = self.begin()?;
+            self.inode(ino, &operation.guard)?.dirty_generation()
+        };
+        if dirty <= self.log.committed() {
+            return match self.committer.failure.get() {
+                Some(error) if dirty != 0 => Err(error.clone()),
+                _ => Ok(()),
+            };
+        }
+        self.commit_generation(dirty)
+    }
+
+    /// Ends the namespace: what has neither name nor user is freed, everything is committed and
+    /// the store is closed. Later operations fail with EIO.
+    pub fn shut_down(&self) -> Result<()> {
+        {
+            let _gate = self.gate.write();
+            if self.committer.is_closed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
+        }
+        if self.options.is_read_only {
+            return self.store.close();
+        }
+        let guard = &crossbeam_epoch::pin();
+        self.inodes.for_each_from(Ino(0), guard, |inode| {
+            if inode.loaded().is_some() && inode.drop_references() {
+                self.free_unlinked(inode);
+            }
+            true
+        });
+        self.commit()?;
+        self.store.close()
+    }
+}

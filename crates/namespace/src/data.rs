@@ -1,0 +1,666 @@
+//! File data: read, write, append, truncate, fallocate, seek.
+//!
+//! # Protocol
+//! An operation holds the file's range lock on the bytes that it touches, rounded out to blocks
+//! where it may allocate: disjoint ones run in parallel, overlapping ones one after the other, and
+//! a write is atomic against both. It is the only lock held over device I/O. An append and a
+//! truncate hold the range from the end of file to infinity.
+//!
+//! # Invariants
+//! 1. Data first: blocks are written before the log names them, so a committed mapping never shows
+//!    what an earlier file left there. A block that is mapped as written was written whole.
+//! 2. Bytes between the end of file and the end of its block read as zeros if the file grows: a
+//!    truncate clears them, and a write past the end clears the gap.
+//! 3. The size changes under the inode's lock, inside the range lock.
+
+use crossbeam_epoch::Guard;
+use finefs_locks::RangeGuard;
+
+use crate::error::{Error, Result};
+use crate::extent_map::{ExtentMap, Found};
+use crate::inode::{FileBody, Inode, Time};
+use crate::namespace::{AtimePolicy, Namespace, Reservation};
+use crate::oplog::{Group, Record};
+use crate::store::{BlockRun, Extent, ExtentState, MapChange, Plan};
+use crate::types::{Ino, Timestamp};
+
+/// What fallocate(2) shall do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocateMode {
+    /// Allocate, and grow the file if the range ends beyond it.
+    Extend,
+    /// Allocate, and leave the size as it is.
+    KeepSize,
+    /// Free the range; it reads as zeros.
+    PunchHole,
+    /// The range reads as zeros and stays allocated; the file may grow.
+    ZeroRange,
+    /// As `ZeroRange`, and leave the size as it is.
+    ZeroRangeKeepSize,
+}
+
+/// A regular file in an operation.
+struct File<'g> {
+    inode: &'g Inode,
+    body: &'g FileBody,
+    extents: &'g ExtentMap,
+}
+
+/// The blocks of a write that no log names yet: given back on drop.
+struct Pending<'n> {
+    namespace: &'n Namespace,
+    extents: Vec<Extent>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        for extent in &self.extents {
+            self.namespace.store.release_blocks(BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            });
+        }
+    }
+}
+
+const SECTOR_BYTES: u64 = 512;
+
+impl Namespace {
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.geometry.block_size_bytes)
+    }
+
+    fn sectors_of(&self, blocks: u64) -> i64 {
+        (blocks * (self.block_bytes() / SECTOR_BYTES)) as i64
+    }
+
+    fn file<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<File<'g>> {
+        let inode = self.inode(ino, guard)?;
+        let body = inode.file()?;
+        Ok(File {
+            inode,
+            body,
+            extents: self.extents(inode, guard)?,
+        })
+    }
+
+    /// Reads from `offset_bytes` on; gives the number of bytes read, less than asked for only at
+    /// the end of the file.
+    pub fn read(&self, ino: Ino, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
+        let operation = self.begin()?;
+        let guard = &operation.guard;
+        let inode = self.inode(ino, guard)?;
+        let body = inode.file()?;
+        let end = offset_bytes.saturating_add(buffer.len() as u64);
+        if let Some(content) = &body.inline {
+            let start = (offset_bytes as usize).min(content.len());
+            let end = (end as usize).min(content.len());
+            buffer[..end - start].copy_from_slice(&content[start..end]);
+            return Ok(end - start);
+        }
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let extents = self.extents(inode, guard)?;
+        let _range = body.ranges.read(offset_bytes..end);
+        let end = end.min(inode.size_bytes());
+        if offset_bytes >= end {
+            return Ok(0);
+        }
+        let length = (end - offset_bytes) as usize;
+        self.read_mapped(extents, offset_bytes, &mut buffer[..length], guard)?;
+        self.note_access(inode);
+        Ok(length)
+    }
+
+    /// Reads bytes within the file; holes and unwritten blocks are zeros.
+    fn read_mapped(
+        &self,
+        extents: &ExtentMap,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        guard: &Guard,
+    ) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset_bytes + done as u64;
+            let (block, within) = (at / block_bytes, at % block_bytes);
+            let (blocks, source) = match extents.find(block, guard) {
+                Found::Mapped(extent) if extent.state == ExtentState::Written => {
+                    (extent.length, Some(extent.physical))
+                }
+                Found::Mapped(extent) => (extent.length, None),
+                Found::Hole(blocks) => (blocks, None),
+            };
+            let available = blocks * block_bytes - within;
+            let length = available.min((buffer.len() - done) as u64) as usize;
+            let piece = &mut buffer[done..done + length];
+            match source {
+                Some(physical) => self.store.read(physical, within, piece)?,
+                None => piece.fill(0),
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Updates the access time after a read, as the policy says.
+    fn note_access(&self, inode: &Inode) {
+        const DAY_SECONDS: i64 = 24 * 60 * 60;
+        if self.options.is_read_only || self.options.atime == AtimePolicy::Noatime {
+            return;
+        }
+        let now = Timestamp::now();
+        let accessed = inode.time(Time::Accessed);
+        let is_due = self.options.atime == AtimePolicy::Strict
+            || accessed <= inode.time(Time::Modified)
+            || accessed <= inode.time(Time::Changed)
+            || now.seconds() - accessed.seconds() >= DAY_SECONDS;
+        if is_due && accessed != now {
+            inode.set_time(Time::Accessed, now);
+            self.log.touch(inode);
+        }
+    }
+
+    /// Writes all of `data` at `offset_bytes`; the file grows as needed. EFBIG beyond the largest
+    /// file, ENOSPC when space runs out; nothing is written then.
+    pub fn write(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let guard = &operation.guard;
+            let file = self.file(ino, guard)?;
+            if data.is_empty() {
+                return Ok(0);
+            }
+            let end = self.end_of(offset_bytes, data.len() as u64)?;
+            let range = file.body.ranges.write(self.rounded(offset_bytes, end));
+            self.write_locked(&file, &range, offset_bytes, data, guard)?;
+            Ok(data.len())
+        })
+    }
+
+    /// Writes all of `data` at the end of the file; gives the offset. Concurrent appends each stay
+    /// whole.
+    pub fn append(&self, ino: Ino, data: &[u8]) -> Result<u64> {
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let guard = &operation.guard;
+            let file = self.file(ino, guard)?;
+            let block_bytes = self.block_bytes();
+            let range = file
+                .body
+                .ranges
+                .append(|| file.inode.size_bytes() / block_bytes * block_bytes);
+            let offset_bytes = file.inode.size_bytes();
+            self.end_of(offset_bytes, data.len() as u64)?;
+            if !data.is_empty() {
+                self.write_locked(&file, &range, offset_bytes, data, guard)?;
+            }
+            Ok(offset_bytes)
+        })
+    }
+
+    fn end_of(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64> {
+        offset_bytes
+            .checked_add(length_bytes)
+            .filter(|end| *end <= self.geometry.file_size_max_bytes)
+            .ok_or(Error::FileTooLarge)
+    }
+
+    /// The range of whole blocks around a range of bytes.
+    fn rounded(&self, from: u64, to: u64) -> std::ops::Range<u64> {
+        let block_bytes = self.block_bytes();
+        from / block_bytes * block_bytes
+            ..to.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX)
+    }
+
+    fn write_locked(
+        &self,
+        file: &File<'_>,
+        _range: &RangeGuard<'_>,
+        offset_bytes: u64,
+        data: &[u8],
+        guard: &Guard,
+    ) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let end = offset_bytes + data.len() as u64;
+        let size_before = file.inode.size_bytes();
+        if offset_bytes > size_before {
+            self.clear_tail(file, size_before, offset_bytes, guard)?;
+        }
+        let mut pending = Pending {
+            namespace: self,
+            extents: Vec::new(),
+        };
+        let mut converted: Vec<(u64, u64)> = Vec::new();
+        let mut done = 0;
+        let mut fresh: Option<Extent> = None;
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let (block, within) = (at / block_bytes, at % block_bytes);
+            let left = data.len() - done;
+            let blocks_left = (within + left as u64).div_ceil(block_bytes);
+            let found = match fresh.take() {
+                Some(extent) => Found::Mapped(extent),
+                None => file.extents.find(block, guard),
+            };
+            match found {
+                Found::Hole(length) => {
+                    let wanted = length.min(blocks_left);
+                    let goal = match pending.extents.last() {
+                        Some(last) if last.end() == block => {
+                            Some(crate::types::BlockNo(last.physical.0 + last.length))
+                        }
+                        _ => file.extents.goal(block, guard),
+                    };
+                    let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
+                    let extent = Extent {
+                        logical: block,
+                        physical: run.start,
+                        length: run.length,
+                        state: ExtentState::Written,
+                    };
+                    pending.extents.push(extent);
+                    let space = extent.length * block_bytes - within;
+                    let length = space.min(left as u64) as usize;
+                    self.write_padded(&extent, within, &data[done..done + length])?;
+                    done += length;
+                }
+                Found::Mapped(extent) => {
+                    let space = extent.length * block_bytes - within;
+                    let length = space.min(left as u64) as usize;
+                    let piece = &data[done..done + length];
+                    if extent.state == ExtentState::Written {
+                        self.store.write(extent.physical, within, piece)?;
+                    } else {
+                        self.write_padded(&extent, within, piece)?;
+                        let blocks = (within + length as u64).div_ceil(block_bytes);
+                        converted.push((block, block + blocks));
+                    }
+                    done += length;
+                }
+            }
+        }
+        self.publish_write(file, pending, &converted, end, guard)
+    }
+
+    /// Writes into blocks that hold nothing yet: what the data leaves of its first and last block
+    /// becomes zeros.
+    fn write_padded(&self, extent: &Extent, within: u64, data: &[u8]) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let tail = (within + data.len() as u64) % block_bytes;
+        if within == 0 && tail == 0 {
+            return self.store.write(extent.physical, 0, data);
+        }
+        let padding = if tail == 0 { 0 } else { block_bytes - tail };
+        // Whole blocks in the middle are not copied.
+        let first = if within == 0 {
+            0
+        } else {
+            (block_bytes - within).min(data.len() as u64)
+        };
+        let (head, rest) = data.split_at(first as usize);
+        let mut block = vec![0; block_bytes as usize];
+        let mut at = extent.physical;
+        if within != 0 {
+            block[within as usize..within as usize + head.len()].copy_from_slice(head);
+            self.store.write(at, 0, &block)?;
+            at.0 += 1;
+        }
+        let whole = rest.len() - rest.len() % block_bytes as usize;
+        if whole > 0 {
+            self.store.write(at, 0, &rest[..whole])?;
+            at.0 += (whole as u64) / block_bytes;
+        }
+        let rest = &rest[whole..];
+        if !rest.is_empty() {
+            debug_assert_eq!(rest.len() as u64 + padding, block_bytes);
+            block.fill(0);
+            block[..rest.len()].copy_from_slice(rest);
+            self.store.write(at, 0, &block)?;
+        }
+        Ok(())
+    }
+
+    /// Logs and shows what a write did.
+    fn publish_write(
+        &self,
+        file: &File<'_>,
+        mut pending: Pending<'_>,
+        converted: &[(u64, u64)],
+        end: u64,
+        guard: &Guard,
+    ) -> Result<()> {
+        let inode = file.inode;
+        let now = Timestamp::now();
+        let runs = pending.extents.len() + converted.len();
+        let grows = end > inode.size_bytes();
+        if runs == 0 && !grows {
+            inode.set_modified(now);
+            self.log.touch(inode);
+            return Ok(());
+        }
+        let reservation = self.reserve_mapping(runs as u64)?;
+        let lock = inode.lock();
+        let mut group = Group::new();
+        for extent in &pending.extents {
+            group.push(mapped(inode, MapChange::Map(*extent)));
+        }
+        for (from, to) in converted {
+            group.push(mapped(
+                inode,
+                MapChange::Convert {
+                    logical: *from,
+                    length: to - from,
+                },
+            ));
+        }
+        // Another write may have grown the file further meanwhile.
+        let grows = end > inode.size_bytes();
+        if grows {
+            group.push(Record::Sized {
+                ino: inode.ino,
+                sequence: inode.next_sequence(),
+                size_bytes: end,
+            });
+        }
+        self.log_group(group, reservation.take(), &[inode]);
+        let mut blocks = 0;
+        for extent in std::mem::take(&mut pending.extents) {
+            let is_held = file.extents.insert(extent, guard);
+            debug_assert!(is_held, "end_of keeps writes below the largest file");
+            blocks += extent.length;
+        }
+        for (from, to) in converted {
+            file.extents.convert(*from, *to, guard);
+        }
+        inode.add_sectors(self.sectors_of(blocks));
+        if grows {
+            inode.set_size(&lock, end);
+        }
+        inode.set_modified(now);
+        Ok(())
+    }
+
+    fn reserve_mapping(&self, extents: u64) -> Result<Reservation<'_>> {
+        if extents == 0 {
+            self.reserve(&[])
+        } else {
+            self.reserve(&[Plan::Mapping { extents }])
+        }
+    }
+
+    /// Writes zeros over `from..to` where written blocks lie there, both in the same block or `to`
+    /// beyond it: only the rest of `from`'s block matters.
+    fn clear_tail(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let within = from % block_bytes;
+        if within == 0 {
+            return Ok(());
+        }
+        if let Found::Mapped(extent) = file.extents.find(from / block_bytes, guard)
+            && extent.state == ExtentState::Written
+        {
+            let length = (block_bytes - within).min(to - from);
+            self.store
+                .write(extent.physical, within, &vec![0; length as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Sets the size of a file; what is beyond is freed, what is new reads as zeros.
+    pub(crate) fn truncate(&self, ino: Ino, size_bytes: u64) -> Result<()> {
+        if size_bytes > self.geometry.file_size_max_bytes {
+            return Err(Error::FileTooLarge);
+        }
+        let operation = self.begin_change()?;
+        let guard = &operation.guard;
+        let file = self.file(ino, guard)?;
+        let inode = file.inode;
+        let block_bytes = self.block_bytes();
+        let from = size_bytes.min(inode.size_bytes()) / block_bytes * block_bytes;
+        let mut range = file.body.ranges.write_to_end(from);
+        // The file may have shrunk before the range was granted: take it from further down.
+        while range.range().start > inode.size_bytes() {
+            let start = inode.size_bytes() / block_bytes * block_bytes;
+            drop(range);
+            range = file.body.ranges.write_to_end(start);
+        }
+        let size_before = inode.size_bytes();
+        if size_bytes > size_before {
+            self.clear_tail(&file, size_before, size_bytes, guard)?;
+        } else {
+            self.clear_tail(&file, size_bytes, u64::MAX, guard)?;
+        }
+        let first_gone = size_bytes.div_ceil(block_bytes);
+        let freed = if size_bytes <= size_before {
+            file.extents
+                .runs(first_gone, ExtentMap::blocks_max(), guard)
+        } else {
+            Vec::new()
+        };
+        // Cutting the mapping may split nothing, but its nodes are written anew in place.
+        let lock = inode.lock();
+        let now = Timestamp::now();
+        let mut group = Group::new();
+        let frees = !freed.is_empty();
+        if frees {
+            let length = u64::MAX - first_gone;
+            group.push(unmapped(inode, first_gone, length, freed));
+        }
+        let sequence = inode.next_sequence();
+        group.push(Record::Sized {
+            ino,
+            sequence,
+            size_bytes,
+        });
+        self.log_group(group, 0, &[inode]);
+        if frees {
+            let blocks = file
+                .extents
+                .remove(first_gone, ExtentMap::blocks_max(), guard);
+            inode.add_sectors(-self.sectors_of(blocks));
+        }
+        inode.set_size(&lock, size_bytes);
+        if size_bytes != size_before {
+            inode.set_modified(now);
+        }
+        Ok(())
+    }
+
+    /// Allocates, frees or zeroes a range (fallocate(2)).
+    pub fn allocate(
+        &self,
+        ino: Ino,
+        mode: AllocateMode,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<()> {
+        if length_bytes == 0 {
+            return Err(Error::Invalid);
+        }
+        let end = match mode {
+            AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
+            _ => self.end_of(offset_bytes, length_bytes)?,
+        };
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let guard = &operation.guard;
+            let file = self.file(ino, guard)?;
+            let range = file.body.ranges.write(self.rounded(offset_bytes, end));
+            match mode {
+                AllocateMode::Extend => self.fill(&file, offset_bytes, end, true, guard)?,
+                AllocateMode::KeepSize => self.fill(&file, offset_bytes, end, false, guard)?,
+                AllocateMode::PunchHole => self.punch(&file, offset_bytes, end, guard)?,
+                AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize => {
+                    self.punch(&file, offset_bytes, end, guard)?;
+                    let grows = mode == AllocateMode::ZeroRange;
+                    self.fill(&file, offset_bytes, end, grows, guard)?;
+                }
+            }
+            drop(range);
+            Ok(())
+        })
+    }
+
+    /// Allocates the holes of a range.
+    fn fill(
+        &self,
+        file: &File<'_>,
+        from: u64,
+        to: u64,
+        may_grow: bool,
+        guard: &Guard,
+    ) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let size_before = file.inode.size_bytes();
+        let has_unwritten = self.geometry.has_unwritten;
+        let mut block = from / block_bytes;
+        let mut last = to.div_ceil(block_bytes);
+        if !may_grow && !has_unwritten && to > size_before {
+            // Written blocks beyond the end of file are damage to e2fsck.
+            return Err(Error::NotSupported);
+        }
+        if may_grow && to > size_before && from > size_before {
+            self.clear_tail(file, size_before, from, guard)?;
+        }
+        last = last.min(ExtentMap::blocks_max());
+        let mut pending = Pending {
+            namespace: self,
+            extents: Vec::new(),
+        };
+        while block < last {
+            match file.extents.find(block, guard) {
+                Found::Mapped(extent) => block = extent.end(),
+                Found::Hole(length) => {
+                    let wanted = length.min(last - block);
+                    let goal = match pending.extents.last() {
+                        Some(last) if last.end() == block => {
+                            Some(crate::types::BlockNo(last.physical.0 + last.length))
+                        }
+                        _ => file.extents.goal(block, guard),
+                    };
+                    let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
+                    let state = if has_unwritten {
+                        ExtentState::Unwritten
+                    } else {
+                        ExtentState::Written
+                    };
+                    let extent = Extent {
+                        logical: block,
+                        physical: run.start,
+                        length: run.length,
+                        state,
+                    };
+                    pending.extents.push(extent);
+                    if !has_unwritten {
+                        self.store.write_zeros(run)?;
+                    }
+                    block += run.length;
+                }
+            }
+        }
+        let end = if may_grow { to } else { 0 };
+        self.publish_write(file, pending, &[], end, guard)
+    }
+
+    /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.
+    fn punch(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let inode = file.inode;
+        let first = from.div_ceil(block_bytes);
+        let last = (to / block_bytes).min(ExtentMap::blocks_max());
+        self.clear_tail(file, from, to, guard)?;
+        if to % block_bytes != 0 && to / block_bytes >= first {
+            let start = to / block_bytes * block_bytes;
+            if let Found::Mapped(extent) = file.extents.find(start / block_bytes, guard)
+                && extent.state == ExtentState::Written
+            {
+                self.store
+                    .write(extent.physical, 0, &vec![0; (to - start) as usize])?;
+            }
+        }
+        let now = Timestamp::now();
+        let freed = file.extents.runs(first, last, guard);
+        if freed.is_empty() {
+            inode.set_modified(now);
+            self.log.touch(inode);
+            return Ok(());
+        }
+        // A hole in the middle of an extent makes two of one.
+        let reservation = self.reserve_mapping(1)?;
+        let _lock = inode.lock();
+        let group = Group::from_iter([unmapped(inode, first, last - first, freed)]);
+        self.log_group(group, reservation.take(), &[inode]);
+        let blocks = file.extents.remove(first, last, guard);
+        inode.add_sectors(-self.sectors_of(blocks));
+        inode.set_modified(now);
+        Ok(())
+    }
+
+    /// The first offset at or after `offset_bytes` that holds data (lseek SEEK_DATA). ENXIO when
+    /// there is none before the end of the file.
+    pub fn seek_data(&self, ino: Ino, offset_bytes: u64) -> Result<u64> {
+        self.seek(ino, offset_bytes, true)
+    }
+
+    /// The first offset at or after `offset_bytes` in a hole; the end of file counts as one.
+    pub fn seek_hole(&self, ino: Ino, offset_bytes: u64) -> Result<u64> {
+        self.seek(ino, offset_bytes, false)
+    }
+
+    fn seek(&self, ino: Ino, offset_bytes: u64, wants_data: bool) -> Result<u64> {
+        let operation = self.begin()?;
+        let guard = &operation.guard;
+        let inode = self.inode(ino, guard)?;
+        let body = inode.file()?;
+        let size = inode.size_bytes();
+        if offset_bytes >= size {
+            return Err(Error::NoSuchOffset);
+        }
+        if body.inline.is_some() {
+            return Ok(if wants_data { offset_bytes } else { size });
+        }
+        let extents = self.extents(inode, guard)?;
+        let _range = body.ranges.read(offset_bytes..u64::MAX);
+        let size = inode.size_bytes();
+        let block_bytes = self.block_bytes();
+        let mut at = offset_bytes;
+        while at < size {
+            let block = at / block_bytes;
+            let (blocks, is_data) = match extents.find(block, guard) {
+                Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
+                Found::Hole(blocks) => (blocks, false),
+            };
+            if is_data == wants_data {
+                return Ok(at);
+            }
+            at = (block + blocks) * block_bytes;
+        }
+        if wants_data {
+            Err(Error::NoSuchOffset)
+        } else {
+            Ok(size)
+        }
+    }
+}
+
+fn mapped(inode: &Inode, change: MapChange) -> Record {
+    let freed = Box::default();
+    Record::Mapped {
+        ino: inode.ino,
+        sequence: inode.next_sequence(),
+        change,
+        freed,
+    }
+}
+
+fn unmapped(inode: &Inode, logical: u64, length: u64, freed: Vec<BlockRun>) -> Record {
+    Record::Mapped {
+        ino: inode.ino,
+        sequence: inode.next_sequence(),
+        change: MapChange::Unmap { logical, length },
+        freed: freed.into(),
+    }
+}

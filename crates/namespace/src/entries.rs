@@ -1,0 +1,669 @@
+//! Names come and go: lookup, create, link, unlink, rmdir.
+//!
+//! Each operation that changes a name follows one pattern: check and reserve without locks, lock the
+//! name's bucket (and the inode whose links change), check again, append one log group, publish,
+//! unlock. A name that changed between the look and the lock sends the operation back to the start.
+
+use crossbeam_epoch::Guard;
+use finefs_locks::primitive::thread;
+
+use crate::error::{Error, Result};
+use crate::inode::{Core, Inode, Time};
+use crate::inode_table::INODES_END;
+use crate::name_table::{Dead, NameTable, Request, lock_all};
+use crate::namespace::Namespace;
+use crate::oplog::{Group, Record};
+use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::store::{Fate, InodeImage, Plan, Store};
+use crate::types::{Attributes, Caller, FileKind, Ino, Times, Timestamp};
+
+/// What a create makes.
+struct New<'a> {
+    kind: FileKind,
+    permissions: u32,
+    device: u64,
+    target: Option<&'a [u8]>,
+}
+
+/// An inode number from the store's allocator, given back on drop unless it was logged.
+struct Allotted<'n> {
+    store: &'n dyn Store,
+    ino: Ino,
+    generation: u32,
+    kind: FileKind,
+    is_used: bool,
+}
+
+impl Drop for Allotted<'_> {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.store.release_inode(self.ino, self.kind);
+        }
+    }
+}
+
+impl From<Dead> for Error {
+    fn from(_: Dead) -> Error {
+        Error::NotFound
+    }
+}
+
+impl Namespace {
+    /// Finds a name in a directory (`.` and `..` too) and takes a reference on its inode.
+    pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attributes> {
+        let operation = self.begin()?;
+        let guard = &operation.guard;
+        let dir = self.inode(parent, guard)?;
+        check_access(caller, dir, EXECUTE)?;
+        loop {
+            let inode = self.child(dir, name, guard)?;
+            if inode.refer(1) {
+                return Ok(inode.attributes());
+            }
+            // It was freed or evicted in between: its name goes, or it comes back, at once.
+            thread::yield_now();
+        }
+    }
+
+    /// The inode that a name of a directory names.
+    pub(crate) fn child<'g>(
+        &self,
+        dir: &'g Inode,
+        name: &[u8],
+        guard: &'g Guard,
+    ) -> Result<&'g Inode> {
+        let table = self.table(dir)?;
+        match name {
+            b"." => return Ok(dir),
+            b".." => return self.inode(self.parent_of(dir)?, guard),
+            _ => check_length(self, name)?,
+        }
+        loop {
+            let node = table.find(name, guard).ok_or(Error::NotFound)?;
+            match self.inode(node.ino, guard) {
+                // The name outlives its inode by a moment while it is being removed. A name that
+                // stays so is damage.
+                Err(Error::Stale) => {
+                    let again = table.find(name, guard);
+                    if again.is_some_and(|again| std::ptr::eq(again, node))
+                        && self
+                            .inodes
+                            .get(node.ino, guard)
+                            .is_none_or(|cell| !cell.is_gone())
+                    {
+                        return Err(Error::corrupt(format_args!(
+                            "directory {}: an entry names inode {}, which is not in use",
+                            dir.ino, node.ino
+                        )));
+                    }
+                    thread::yield_now();
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The number of a directory's parent; its own for the root.
+    pub(crate) fn parent_of(&self, dir: &Inode) -> Result<Ino> {
+        self.table(dir)?;
+        let parent = dir
+            .directory()?
+            .parent
+            .load(std::sync::atomic::Ordering::Acquire);
+        Ok(if dir.ino == self.root() {
+            dir.ino
+        } else {
+            Ino(parent)
+        })
+    }
+
+    /// Creates an empty regular file and takes a reference on it. EEXIST when the name is there.
+    /// `permissions` are before the caller's umask.
+    pub fn create_file(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        permissions: u32,
+    ) -> Result<Attributes> {
+        let new = New {
+            kind: FileKind::Regular,
+            permissions,
+            device: 0,
+            target: None,
+        };
+        self.with_space(|| self.make(caller, parent, name, &new))
+    }
+
+    /// Creates a file of any kind but directory and symbolic link (mknod).
+    pub fn make_node(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        kind: FileKind,
+        permissions: u32,
+        device: u64,
+    ) -> Result<Attributes> {
+        let device = match kind {
+            FileKind::BlockDevice | FileKind::CharDevice => device,
+            FileKind::Directory | FileKind::Symlink => return Err(Error::Invalid),
+            _ => 0,
+        };
+        let new = New {
+            kind,
+            permissions,
+            device,
+            target: None,
+        };
+        self.with_space(|| self.make(caller, parent, name, &new))
+    }
+
+    /// Creates a directory.
+    pub fn make_directory(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        permissions: u32,
+    ) -> Result<Attributes> {
+        let new = New {
+            kind: FileKind::Directory,
+            permissions,
+            device: 0,
+            target: None,
+        };
+        self.with_space(|| self.make(caller, parent, name, &new))
+    }
+
+    /// Creates a symbolic link. ENAMETOOLONG for a target that the store cannot hold.
+    pub fn make_symlink(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attributes> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() > self.geometry.symlink_max as usize {
+            return Err(Error::NameTooLong);
+        }
+        let new = New {
+            kind: FileKind::Symlink,
+            permissions: 0o777,
+            device: 0,
+            target: Some(target),
+        };
+        self.with_space(|| self.make(caller, parent, name, &new))
+    }
+
+    fn make(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attributes> {
+        let operation = self.begin_change()?;
+        let guard = &operation.guard;
+        let dir = self.inode(parent, guard)?;
+        let table = self.table(dir)?;
+        check_access(caller, dir, EXECUTE)?;
+        check_new_name(self, table, name, guard)?;
+        check_access(caller, dir, WRITE)?;
+        if new.kind == FileKind::Directory {
+            self.check_directory_links(dir)?;
+        }
+        let add = Plan::AddEntry {
+            entries_about: table.length_about(guard),
+        };
+        let reservation = match new.kind {
+            FileKind::Directory => self.reserve(&[add, Plan::NewDirectory])?,
+            FileKind::Symlink => {
+                let length_bytes = new.target.map_or(0, |target| target.len() as u32);
+                self.reserve(&[add, Plan::NewSymlink { length_bytes }])?
+            }
+            _ => self.reserve(&[add])?,
+        };
+        let mut allotted = self.allot(parent, new.kind)?;
+        let core = self.new_core(caller, dir, &allotted, new);
+        let attributes = core.attributes();
+
+        let mut wants_room = false;
+        {
+            let held = table.lock(dir.ino, name, guard)?;
+            if held.find(table, name, guard).is_some() {
+                return Err(Error::Exists);
+            }
+            // Nothing fails from here on. The inode is in the table before the log names it, and
+            // nobody can find it there before its name is published.
+            allotted.is_used = true;
+            let inode = self.insert(core, 1, guard)?;
+            let mut group = Group::new();
+            group.push(Record::Created {
+                attributes,
+                symlink: new.target.map(Into::into),
+            });
+            group.push(Record::Entry {
+                dir: dir.ino,
+                version: held.next_version(),
+                name: name.into(),
+                was_there: false,
+                names: Some((attributes.ino, new.kind)),
+            });
+            if new.kind == FileKind::Directory {
+                group.push(Record::Parent {
+                    dir: attributes.ino,
+                    sequence: 0,
+                    parent: dir.ino,
+                });
+                group.push(Record::LinkDelta {
+                    ino: dir.ino,
+                    delta: 1,
+                });
+            }
+            self.log_group(group, reservation.take(), &[dir, inode]);
+            if new.kind == FileKind::Directory {
+                dir.add_directory_links(1);
+            }
+            dir.set_modified(attributes.times.created);
+            wants_room |= table.insert(&held, name, attributes.ino, new.kind, guard);
+        }
+        if wants_room {
+            table.grow(dir.ino, guard);
+        }
+        Ok(attributes)
+    }
+
+    /// Creates a regular file without a name (O_TMPFILE) and takes a reference on it.
+    pub fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        permissions: u32,
+    ) -> Result<Attributes> {
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let guard = &operation.guard;
+            let dir = self.inode(parent, guard)?;
+            dir.directory()?;
+            check_access(caller, dir, WRITE | EXECUTE)?;
+            let mut allotted = self.allot(parent, FileKind::Regular)?;
+            let new = New {
+                kind: FileKind::Regular,
+                permissions,
+                device: 0,
+                target: None,
+            };
+            let core = self.new_core(caller, dir, &allotted, &new);
+            let mut attributes = core.attributes();
+            attributes.link_count = 0;
+            allotted.is_used = true;
+            let inode = self.insert(core, 1, guard)?;
+            let lock = inode.lock();
+            inode.set_link_count(&lock, 0);
+            let group = Group::from_iter([
+                Record::Created {
+                    attributes,
+                    symlink: None,
+                },
+                Record::Linked {
+                    ino: inode.ino,
+                    sequence: inode.next_sequence(),
+                    link_count: 0,
+                    fate: Fate::Orphan,
+                },
+            ]);
+            self.log_group(group, 0, &[inode]);
+            inode.set_unnamed(&lock, true);
+            inode.unlink(&lock);
+            Ok(attributes)
+        })
+    }
+
+    fn allot(&self, parent: Ino, kind: FileKind) -> Result<Allotted<'_>> {
+        let (ino, generation) = self.store.allocate_inode(parent, kind)?;
+        let allotted = Allotted {
+            store: &*self.store,
+            ino,
+            generation,
+            kind,
+            is_used: false,
+        };
+        if ino.0 >= INODES_END {
+            return Err(Error::NoSpace);
+        }
+        Ok(allotted)
+    }
+
+    fn insert<'g>(&self, core: Core, references: u64, guard: &'g Guard) -> Result<&'g Inode> {
+        self.committer.inodes_loaded.add(1);
+        self.inodes
+            .insert(Inode::created(core, references), guard)
+            .ok_or(Error::NoSpace)
+    }
+
+    /// The content of a new inode: all of it is in memory from the start.
+    fn new_core(
+        &self,
+        caller: &Caller,
+        dir: &Core,
+        allotted: &Allotted<'_>,
+        new: &New<'_>,
+    ) -> Core {
+        let parent = dir.ownership();
+        let inherits_group = parent.permissions & libc::S_ISGID != 0;
+        let mut permissions = new.permissions & 0o7777;
+        if new.kind != FileKind::Symlink {
+            permissions &= !caller.umask;
+        }
+        let gid = if inherits_group {
+            parent.gid
+        } else {
+            caller.gid
+        };
+        if inherits_group && new.kind == FileKind::Directory {
+            permissions |= libc::S_ISGID;
+        }
+        let now = Timestamp::now();
+        let size_bytes = match new.kind {
+            FileKind::Symlink => new.target.map_or(0, |target| target.len() as u64),
+            FileKind::Directory => u64::from(self.geometry.block_size_bytes),
+            _ => 0,
+        };
+        let attributes = Attributes {
+            ino: allotted.ino,
+            generation: allotted.generation,
+            kind: new.kind,
+            permissions,
+            link_count: if new.kind == FileKind::Directory {
+                2
+            } else {
+                1
+            },
+            uid: caller.uid,
+            gid,
+            device: new.device,
+            size_bytes,
+            sectors: 0,
+            times: Times {
+                accessed: now,
+                modified: now,
+                changed: now,
+                created: now,
+            },
+            flags: 0,
+        };
+        let core = Core::from_image(InodeImage {
+            attributes,
+            inline: None,
+            unreadable: None,
+        });
+        core.fill_empty(dir.ino, new.target);
+        core
+    }
+
+    /// Gives an inode another name and takes a reference on it.
+    pub fn make_link(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Attributes> {
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let guard = &operation.guard;
+            let inode = self.inode(ino, guard)?;
+            if inode.kind == FileKind::Directory {
+                return Err(Error::NotPermitted);
+            }
+            let dir = self.inode(parent, guard)?;
+            let table = self.table(dir)?;
+            check_access(caller, dir, EXECUTE)?;
+            check_new_name(self, table, name, guard)?;
+            check_access(caller, dir, WRITE)?;
+            let add = Plan::AddEntry {
+                entries_about: table.length_about(guard),
+            };
+            let reservation = self.reserve(&[add])?;
+            let wants_room;
+            {
+                let held = table.lock(dir.ino, name, guard)?;
+                if held.find(table, name, guard).is_some() {
+                    return Err(Error::Exists);
+                }
+                let lock = inode.lock();
+                let links = inode.link_count();
+                if links == 0 && !inode.is_unnamed() {
+                    return Err(Error::NotFound);
+                }
+                if links >= self.geometry.link_max {
+                    return Err(Error::TooManyLinks);
+                }
+                if !inode.refer(1) {
+                    return Err(Error::Stale);
+                }
+                let now = Timestamp::now();
+                let group = Group::from_iter([
+                    Record::Linked {
+                        ino,
+                        sequence: inode.next_sequence(),
+                        link_count: links + 1,
+                        fate: Fate::Linked,
+                    },
+                    Record::Entry {
+                        dir: dir.ino,
+                        version: held.next_version(),
+                        name: name.into(),
+                        was_there: false,
+                        names: Some((ino, inode.kind)),
+                    },
+                ]);
+                self.log_group(group, reservation.take(), &[dir, inode]);
+                inode.set_link_count(&lock, links + 1);
+                inode.relink(&lock);
+                inode.set_unnamed(&lock, false);
+                inode.set_time(Time::Changed, now);
+                dir.set_modified(now);
+                wants_room = table.insert(&held, name, ino, inode.kind, guard);
+            }
+            if wants_room {
+                table.grow(dir.ino, guard);
+            }
+            Ok(inode.attributes())
+        })
+    }
+
+    /// Removes a name that is not a directory's (unlink). An inode in use lives on without it.
+    pub fn remove_file(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        let operation = self.begin_change()?;
+        let guard = &operation.guard;
+        let dir = self.inode(parent, guard)?;
+        let table = self.table(dir)?;
+        check_access(caller, dir, EXECUTE)?;
+        check_old_name(self, name, Error::IsADirectory)?;
+        loop {
+            let child = self.child(dir, name, guard)?;
+            check_remove(caller, dir, child)?;
+            if child.kind == FileKind::Directory {
+                return Err(Error::IsADirectory);
+            }
+            let held = table.lock(dir.ino, name, guard)?;
+            let Some(node) = held.find(table, name, guard) else {
+                return Err(Error::NotFound);
+            };
+            if node.ino != child.ino {
+                continue;
+            }
+            let lock = child.lock();
+            if child.is_gone() {
+                continue;
+            }
+            let entry = Record::Entry {
+                dir: dir.ino,
+                version: held.next_version(),
+                name: name.into(),
+                was_there: true,
+                names: None,
+            };
+            let now = Timestamp::now();
+            let links = child.link_count().saturating_sub(1);
+            let fate = self.fate_of(child, &lock, links);
+            let linked = Record::Linked {
+                ino: child.ino,
+                sequence: child.next_sequence(),
+                link_count: links,
+                fate,
+            };
+            self.log_group(Group::from_iter([entry, linked]), 0, &[dir, child]);
+            child.set_link_count(&lock, links);
+            child.set_time(Time::Changed, now);
+            dir.set_modified(now);
+            held.remove(node, guard);
+            return Ok(());
+        }
+    }
+
+    /// What becomes of an inode that keeps `links` names: the evidence is its lock.
+    pub(crate) fn fate_of(
+        &self,
+        inode: &Inode,
+        lock: &finefs_locks::MutexGuard<'_, crate::inode::Guarded>,
+        links: u32,
+    ) -> Fate {
+        if links > 0 {
+            Fate::Linked
+        } else if inode.unlink(lock) {
+            Fate::Freed
+        } else {
+            Fate::Orphan
+        }
+    }
+
+    /// Removes an empty directory (rmdir).
+    pub fn remove_directory(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        let operation = self.begin_change()?;
+        let guard = &operation.guard;
+        let dir = self.inode(parent, guard)?;
+        let table = self.table(dir)?;
+        check_access(caller, dir, EXECUTE)?;
+        match name {
+            b"." => return Err(Error::Invalid),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        loop {
+            let child = self.child(dir, name, guard)?;
+            check_remove(caller, dir, child)?;
+            if child.kind != FileKind::Directory {
+                return Err(Error::NotADirectory);
+            }
+            if child.ino == self.root() {
+                return Err(Error::Busy);
+            }
+            let names = self.table(child)?;
+            if !names.seems_empty(guard) {
+                return Err(Error::NotEmpty);
+            }
+            let resize = names.lock_resize();
+            let requests = [
+                Request::Name {
+                    dir: dir.ino,
+                    table,
+                    name,
+                },
+                Request::Whole {
+                    dir: child.ino,
+                    table: names,
+                    resize: &resize,
+                },
+            ];
+            let held = lock_all(&requests, guard)?;
+            let Some(node) = held.get(0).find(table, name, guard) else {
+                return Err(Error::NotFound);
+            };
+            if node.ino != child.ino {
+                continue;
+            }
+            if !held.is_empty(names, guard) {
+                return Err(Error::NotEmpty);
+            }
+            let lock = child.lock();
+            if child.is_gone() {
+                continue;
+            }
+            let now = Timestamp::now();
+            let fate = self.fate_of(child, &lock, 0);
+            let group = Group::from_iter([
+                Record::Entry {
+                    dir: dir.ino,
+                    version: held.get(0).next_version(),
+                    name: name.into(),
+                    was_there: true,
+                    names: None,
+                },
+                Record::Linked {
+                    ino: child.ino,
+                    sequence: child.next_sequence(),
+                    link_count: 0,
+                    fate,
+                },
+                Record::LinkDelta {
+                    ino: dir.ino,
+                    delta: -1,
+                },
+            ]);
+            self.log_group(group, 0, &[dir, child]);
+            child.set_link_count(&lock, 0);
+            child.set_time(Time::Changed, now);
+            dir.add_directory_links(-1);
+            dir.set_modified(now);
+            held.kill(names, guard);
+            held.get(0).remove(node, guard);
+            return Ok(());
+        }
+    }
+
+    /// EMLINK when a directory can hold no more subdirectories.
+    pub(crate) fn check_directory_links(&self, dir: &Core) -> Result<()> {
+        match self.geometry.directory_link_max {
+            Some(most) if dir.link_count() >= most => Err(Error::TooManyLinks),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// ENAMETOOLONG, or ENOENT for the empty name.
+pub(crate) fn check_length(namespace: &Namespace, name: &[u8]) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if name.len() > namespace.geometry.name_max as usize {
+        return Err(Error::NameTooLong);
+    }
+    Ok(())
+}
+
+/// Whether a name may be made: EEXIST when it is there, EINVAL for one with `/` or NUL.
+fn check_new_name(
+    namespace: &Namespace,
+    table: &NameTable,
+    name: &[u8],
+    guard: &Guard,
+) -> Result<()> {
+    check_length(namespace, name)?;
+    if matches!(name, b"." | b"..") || table.find(name, guard).is_some() {
+        return Err(Error::Exists);
+    }
+    if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+        return Err(Error::Invalid);
+    }
+    Ok(())
+}
+
+/// Whether a name may be removed or renamed; `.` and `..` are `dots`.
+pub(crate) fn check_old_name(namespace: &Namespace, name: &[u8], dots: Error) -> Result<()> {
+    check_length(namespace, name)?;
+    if matches!(name, b"." | b"..") {
+        Err(dots)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,481 @@
+//! An inode in memory.
+//!
+//! # Data model
+//! [`Inode`] is a cell of the inode table: a number, its life word, and a [`Core`] that the first
+//! user loads. Front ends hold *references* on an inode (FUSE lookups, open files); while there is
+//! one, the inode is neither evicted nor, after its last name went, freed.
+//!
+//! # Invariants
+//! 1. `life` is the count of references with the bits UNLINKED, GONE and EVICTED. GONE is set only by
+//!    a compare-and-swap from zero references, under the inode's lock ([`Core::lock`]), and stays.
+//! 2. Attribute words are written under the inode's lock and inside its sequence count, so a
+//!    reader of [`Core::attributes`] sees them as of one moment. Times and the space count are
+//!    single words of their own, written without the lock.
+//! 3. A log record of this inode takes its number from `sequence` while holding the lock (or the
+//!    range of the data) that orders it against the records it conflicts with, and is appended
+//!    before that lock is released.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use finefs_locks::{Mutex, MutexGuard, OnceLatch, RangeLock, RwLock, SeqLock};
+
+use crate::classes;
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
+use crate::name_table::NameTable;
+use crate::store::InodeImage;
+use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
+
+/// Set in `life` when the inode is freed or evicted: it takes no reference any more.
+const GONE: u64 = 1 << 63;
+/// Set in `life` when the last name went; the last reference then frees the inode.
+const UNLINKED: u64 = 1 << 62;
+/// Set in `life`, with GONE, when a clean inode was put out of memory: load it again.
+const EVICTED: u64 = 1 << 61;
+const REFERENCES: u64 = EVICTED - 1;
+
+/// A cell of the inode table.
+pub(crate) struct Inode {
+    pub ino: Ino,
+    life: AtomicU64,
+    core: OnceLatch<Core>,
+}
+
+impl Inode {
+    pub fn unloaded(ino: Ino) -> Inode {
+        Inode {
+            ino,
+            life: AtomicU64::new(0),
+            core: OnceLatch::new(&classes::LOAD),
+        }
+    }
+
+    /// A new object with `references` references.
+    pub fn created(core: Core, references: u64) -> Inode {
+        let ino = core.ino;
+        let inode = Inode {
+            life: AtomicU64::new(references),
+            ..Inode::unloaded(ino)
+        };
+        let _: std::result::Result<&Core, std::convert::Infallible> =
+            inode.core.get_or_try_init(|| Ok(core));
+        inode
+    }
+
+    /// The content, if it was loaded.
+    pub fn loaded(&self) -> Option<&Core> {
+        self.core.get()
+    }
+
+    /// The content; the first caller loads it.
+    pub fn load(&self, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
+        self.core.get_or_try_init(load)
+    }
+
+    /// Takes `count` references; false when the inode is gone.
+    pub fn refer(&self, count: u64) -> bool {
+        if self.life.fetch_add(count, Ordering::AcqRel) & GONE != 0 {
+            self.life.fetch_sub(count, Ordering::AcqRel);
+            return false;
+        }
+        true
+    }
+
+    /// Gives `count` references back; true when none is left and the last name is gone, so that
+    /// the inode is to be freed.
+    #[must_use]
+    pub fn release(&self, count: u64) -> bool {
+        let before = self.life.fetch_sub(count, Ordering::AcqRel);
+        debug_assert!(
+            before & REFERENCES >= count,
+            "more references given back than taken"
+        );
+        before & (UNLINKED | REFERENCES) == UNLINKED | count
+    }
+
+    /// True when somebody refers to the inode.
+    pub fn is_referenced(&self) -> bool {
+        self.life.load(Ordering::Acquire) & REFERENCES != 0
+    }
+
+    /// True when the inode was freed or evicted.
+    pub fn is_gone(&self) -> bool {
+        self.life.load(Ordering::Acquire) & GONE != 0
+    }
+
+    /// True when the inode is only out of memory.
+    pub fn is_evicted(&self) -> bool {
+        self.life.load(Ordering::Acquire) & EVICTED != 0
+    }
+
+    /// The last name goes: true when nobody refers to the inode, which is then gone; else the
+    /// last reference will end it.
+    pub fn unlink(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
+        let before = self
+            .life
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |life| {
+                let is_free = life & REFERENCES == 0;
+                Some(life | UNLINKED | if is_free { GONE } else { 0 })
+            })
+            .unwrap_or_else(|life| life);
+        before & REFERENCES == 0
+    }
+
+    /// A name comes back to an inode that had none (O_TMPFILE).
+    pub fn relink(&self, _evidence: &MutexGuard<'_, Guarded>) {
+        self.life.fetch_and(!UNLINKED, Ordering::AcqRel);
+    }
+
+    /// Ends an unlinked inode that nobody refers to; true for the one caller that does it.
+    pub fn end_unlinked(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
+        self.life
+            .compare_exchange(
+                UNLINKED,
+                UNLINKED | GONE,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok()
+    }
+
+    /// Forgets all references, as the end of the mount does; true when the inode is to be freed.
+    pub fn drop_references(&self) -> bool {
+        let before = self.life.fetch_and(!REFERENCES, Ordering::AcqRel);
+        before & (UNLINKED | GONE) == UNLINKED
+    }
+
+    /// Ends a clean inode that nobody refers to, for memory's sake.
+    pub fn evict(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
+        self.life
+            .compare_exchange(0, GONE | EVICTED, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+}
+
+impl Deref for Inode {
+    type Target = Core;
+    fn deref(&self) -> &Core {
+        self.core
+            .get()
+            .expect("only loaded inodes leave the inode table")
+    }
+}
+
+/// State that only the holder of the inode's lock may touch.
+///
+/// It is empty: the words that it guards are atomic so that readers need no lock. The guard is the
+/// evidence that the setters ask for.
+pub(crate) struct Guarded;
+
+/// A loaded inode.
+pub(crate) struct Core {
+    pub ino: Ino,
+    pub generation: u32,
+    pub kind: FileKind,
+    pub device: u64,
+    /// Order of the records of this inode.
+    sequence: AtomicU64,
+    /// The log generation of the newest record of this inode, 0 when it never had one.
+    dirty: AtomicU64,
+    lock: Mutex<Guarded>,
+    unnamed: AtomicBool,
+    words: Words,
+    times: [AtomicU64; 4],
+    sectors: AtomicI64,
+    /// The attributes as of the last commit; only a commit touches them.
+    pub committed: Mutex<Attributes>,
+    pub xattrs: OnceLatch<RwLock<BTreeMap<Box<[u8]>, Box<[u8]>>>>,
+    pub body: Body,
+    /// Why the content cannot be read, if it cannot.
+    pub unreadable: Option<Error>,
+}
+
+/// The attributes that change together.
+struct Words {
+    seq: SeqLock,
+    permissions: AtomicU32,
+    links: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    flags: AtomicU32,
+    size_bytes: AtomicU64,
+}
+
+/// What a kind of inode has beyond attributes.
+pub(crate) enum Body {
+    Regular(FileBody),
+    Directory(DirectoryBody),
+    Symlink(OnceLatch<Box<[u8]>>),
+    Special,
+}
+
+pub(crate) struct FileBody {
+    pub ranges: RangeLock,
+    pub extents: OnceLatch<ExtentMap>,
+    /// Content stored with the inode (read-only images).
+    pub inline: Option<Vec<u8>>,
+}
+
+pub(crate) struct DirectoryBody {
+    /// The directory that holds this one's name; its own number for the root. 0 until loaded.
+    pub parent: AtomicU64,
+    pub table: OnceLatch<NameTable>,
+}
+
+/// Which of the four times.
+#[derive(Clone, Copy)]
+pub(crate) enum Time {
+    Accessed,
+    Modified,
+    Changed,
+    Created,
+}
+
+/// The attributes that are set together under the inode's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ownership {
+    pub permissions: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub flags: u32,
+}
+
+impl Core {
+    pub fn from_image(image: InodeImage) -> Core {
+        let body = match image.attributes.kind {
+            FileKind::Regular => Body::Regular(FileBody {
+                ranges: RangeLock::new(&classes::RANGE),
+                extents: OnceLatch::new(&classes::LOAD),
+                inline: image.inline,
+            }),
+            FileKind::Directory => Body::Directory(DirectoryBody {
+                parent: AtomicU64::new(0),
+                table: OnceLatch::new(&classes::LOAD),
+            }),
+            FileKind::Symlink => Body::Symlink(OnceLatch::new(&classes::LOAD)),
+            _ => Body::Special,
+        };
+        let a = image.attributes;
+        Core {
+            ino: a.ino,
+            generation: a.generation,
+            kind: a.kind,
+            device: a.device,
+            sequence: AtomicU64::new(0),
+            dirty: AtomicU64::new(0),
+            lock: Mutex::new(&classes::INODE, Guarded),
+            unnamed: AtomicBool::new(false),
+            words: Words {
+                seq: SeqLock::new(),
+                permissions: AtomicU32::new(a.permissions),
+                links: AtomicU32::new(a.link_count),
+                uid: AtomicU32::new(a.uid),
+                gid: AtomicU32::new(a.gid),
+                flags: AtomicU32::new(a.flags),
+                size_bytes: AtomicU64::new(a.size_bytes),
+            },
+            times: [
+                AtomicU64::new(a.times.accessed.to_bits()),
+                AtomicU64::new(a.times.modified.to_bits()),
+                AtomicU64::new(a.times.changed.to_bits()),
+                AtomicU64::new(a.times.created.to_bits()),
+            ],
+            sectors: AtomicI64::new(a.sectors as i64),
+            committed: Mutex::new(&classes::COMMITTED, a),
+            xattrs: OnceLatch::new(&classes::LOAD),
+            body,
+            unreadable: image.unreadable,
+        }
+    }
+
+    /// Makes the parts of a new object that a load would fill: nothing of it is in the store.
+    pub fn fill_empty(&self, parent: Ino, target: Option<&[u8]>) {
+        fn fill<T>(latch: &OnceLatch<T>, value: T) {
+            let _: std::result::Result<&T, std::convert::Infallible> =
+                latch.get_or_try_init(|| Ok(value));
+        }
+        fill(&self.xattrs, RwLock::new(&classes::XATTR, BTreeMap::new()));
+        match &self.body {
+            Body::Regular(file) => fill(&file.extents, ExtentMap::new()),
+            Body::Directory(directory) => {
+                directory.parent.store(parent.0, Ordering::Release);
+                fill(&directory.table, NameTable::new());
+            }
+            Body::Symlink(text) => fill(text, target.unwrap_or_default().into()),
+            Body::Special => {}
+        }
+    }
+
+    /// True for a file made without a name that may still get one (O_TMPFILE).
+    pub fn is_unnamed(&self) -> bool {
+        self.unnamed.load(Ordering::Acquire)
+    }
+
+    /// Says whether a link may revive the inode without names.
+    pub fn set_unnamed(&self, _evidence: &MutexGuard<'_, Guarded>, is_unnamed: bool) {
+        self.unnamed.store(is_unnamed, Ordering::Release);
+    }
+
+    /// The inode's lock. Several inodes only in ascending order of number.
+    pub fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.lock.lock_nested(self.ino.0)
+    }
+
+    /// The inode's lock, if nobody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, Guarded>> {
+        self.lock.try_lock()
+    }
+
+    /// A number for the next record of this inode. See invariant 3.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn mark_dirty(&self, generation: u64) {
+        if self.dirty.load(Ordering::Relaxed) < generation {
+            self.dirty.fetch_max(generation, Ordering::AcqRel);
+        }
+    }
+
+    /// The log generation of the newest record, 0 for none.
+    pub fn dirty_generation(&self) -> u64 {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.words.size_bytes.load(Ordering::Acquire)
+    }
+
+    pub fn set_size(&self, evidence: &MutexGuard<'_, Guarded>, size_bytes: u64) {
+        self.words.seq.write(evidence, || {
+            self.words.size_bytes.store(size_bytes, Ordering::Release)
+        });
+    }
+
+    pub fn link_count(&self) -> u32 {
+        self.words.links.load(Ordering::Acquire)
+    }
+
+    pub fn set_link_count(&self, evidence: &MutexGuard<'_, Guarded>, links: u32) {
+        self.words.seq.write(evidence, || {
+            self.words.links.store(links, Ordering::Release)
+        });
+    }
+
+    pub fn ownership(&self) -> Ownership {
+        self.words.seq.read(|| Ownership {
+            permissions: self.words.permissions.load(Ordering::Relaxed),
+            uid: self.words.uid.load(Ordering::Relaxed),
+            gid: self.words.gid.load(Ordering::Relaxed),
+            flags: self.words.flags.load(Ordering::Relaxed),
+        })
+    }
+
+    pub fn set_ownership(&self, evidence: &MutexGuard<'_, Guarded>, to: Ownership) {
+        self.words.seq.write(evidence, || {
+            self.words
+                .permissions
+                .store(to.permissions, Ordering::Relaxed);
+            self.words.uid.store(to.uid, Ordering::Relaxed);
+            self.words.gid.store(to.gid, Ordering::Relaxed);
+            self.words.flags.store(to.flags, Ordering::Relaxed);
+        });
+    }
+
+    /// Changes the link count of a directory whose subdirectories come and go in parallel. A
+    /// count of 1 means "not counted" (dir_nlink) and stays.
+    pub fn add_directory_links(&self, delta: i32) {
+        let _ = self
+            .words
+            .links
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |links| {
+                (links != 1).then(|| links.saturating_add_signed(delta))
+            });
+    }
+
+    pub fn time(&self, which: Time) -> Timestamp {
+        Timestamp::from_bits(self.times[which as usize].load(Ordering::Acquire))
+    }
+
+    pub fn set_time(&self, which: Time, to: Timestamp) {
+        let word = &self.times[which as usize];
+        // A hot directory's time line is written once a tick of the clock, not at each operation.
+        if word.load(Ordering::Relaxed) != to.to_bits() {
+            word.store(to.to_bits(), Ordering::Release);
+        }
+    }
+
+    /// Data changed now.
+    pub fn set_modified(&self, now: Timestamp) {
+        self.set_time(Time::Modified, now);
+        self.set_time(Time::Changed, now);
+    }
+
+    pub fn times(&self) -> Times {
+        Times {
+            accessed: self.time(Time::Accessed),
+            modified: self.time(Time::Modified),
+            changed: self.time(Time::Changed),
+            created: self.time(Time::Created),
+        }
+    }
+
+    pub fn add_sectors(&self, delta: i64) {
+        self.sectors.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    pub fn set_sectors(&self, sectors: u64) {
+        self.sectors.store(sectors as i64, Ordering::Relaxed);
+    }
+
+    pub fn attributes(&self) -> Attributes {
+        let (ownership, link_count, size_bytes) = self.words.seq.read(|| {
+            (
+                Ownership {
+                    permissions: self.words.permissions.load(Ordering::Relaxed),
+                    uid: self.words.uid.load(Ordering::Relaxed),
+                    gid: self.words.gid.load(Ordering::Relaxed),
+                    flags: self.words.flags.load(Ordering::Relaxed),
+                },
+                self.words.links.load(Ordering::Relaxed),
+                self.words.size_bytes.load(Ordering::Relaxed),
+            )
+        });
+        Attributes {
+            ino: self.ino,
+            generation: self.generation,
+            kind: self.kind,
+            permissions: ownership.permissions,
+            link_count,
+            uid: ownership.uid,
+            gid: ownership.gid,
+            device: self.device,
+            size_bytes,
+            sectors: self.sectors.load(Ordering::Relaxed).max(0) as u64,
+            times: self.times(),
+            flags: ownership.flags,
+        }
+    }
+
+    pub fn file(&self) -> Result<&FileBody> {
+        match &self.body {
+            Body::Regular(file) => Ok(file),
+            Body::Directory(_) => Err(Error::IsADirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// The mapping of a regular file, if it is in memory.
+    pub fn extents_loaded(&self) -> Option<&ExtentMap> {
+        self.file().ok()?.extents.get()
+    }
+
+    pub fn directory(&self) -> Result<&DirectoryBody> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The memory store: it keeps file data in memory and persists nothing.
+//!
+//! # Data model
+//! Blocks are pages of one private anonymous mapping as large as the file system may grow; the
+//! kernel gives memory for a page when it is first written. Free blocks are runs on per-CPU lists;
+//! beyond them lies what was never used. Long runs that are freed go back to the kernel.
+//!
+//! # Invariants
+//! A block is on at most one free list, or beyond `fresh`, or belongs to one file. Whoever reads or
+//! writes a block owns it through the range lock of its file, so the copies here do not race.
+
+use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
+use finefs_locks::{LimitedCounter, LocalGlobal};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::classes;
+use crate::error::{Error, Result};
+use crate::store::{
+    Batch, BlockRun, Committed, DirectoryImage, Extent, Fate, Geometry, InodeImage, Plan, Store,
+};
+use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
+
+const BLOCK_BYTES: u64 = 4096;
+/// Freed runs of at least this many blocks go back to the kernel.
+const RETURN_BLOCKS: u64 = 256;
+const ROOT: Ino = Ino(1);
+
+/// A store in memory. See the module's head.
+pub struct MemoryStore {
+    geometry: Geometry,
+    root: Attributes,
+    memory: Memory,
+    blocks: u64,
+    free_blocks: LimitedCounter,
+    /// The first block that was never used.
+    fresh: AtomicU64,
+    inodes: u64,
+    free_inodes: LimitedCounter,
+    next_inode: AtomicU64,
+    free: LocalGlobal<FreeList>,
+}
+
+#[derive(Default)]
+struct FreeList {
+    runs: Vec<BlockRun>,
+    inodes: Vec<Ino>,
+}
+
+/// The mapping that holds the blocks.
+struct Memory {
+    base: *mut u8,
+    length_bytes: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone and freed only by its drop.
+unsafe impl Send for Memory {}
+// SAFETY: shared access copies bytes of blocks that the caller owns (see the module's invariant).
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(length_bytes: u64) -> Result<Memory> {
+        let length_bytes = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
+        // SAFETY: a fresh private anonymous mapping aliases nothing.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(|error| Error::io(format_args!("cannot map {length_bytes} bytes: {error}")))?;
+        Ok(Memory {
+            base: base.cast(),
+            length_bytes,
+        })
+    }
+
+    /// The address of a range of bytes, checked against the mapping.
+    fn at(&self, block: BlockNo, offset_bytes: u64, length: usize) -> Result<*mut u8> {
+        let start = block.0 * BLOCK_BYTES + offset_bytes;
+        if start + length as u64 > self.length_bytes as u64 {
+            return Err(Error::io("block beyond the memory store"));
+        }
+        // SAFETY: just checked to lie within the mapping.
+        Ok(unsafe { self.base.add(start as usize) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping came from mmap_anonymous with this length; no reference into it
+        // outlives a call.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.length_bytes) };
+    }
+}
+
+impl MemoryStore {
+    /// A store for up to `size_bytes` of data, with a root directory of these permissions and
+    /// owner. EINVAL for less than 16 blocks, EIO when the address space is short.
+    pub fn new(size_bytes: u64, root_permissions: u32, uid: u32, gid: u32) -> Result<MemoryStore> {
+        let blocks = size_bytes / BLOCK_BYTES;
+        if blocks < 16 {
+            return Err(Error::Invalid);
+        }
+        // As tmpfs: one inode for each page, at least a few thousand.
+        let inodes = blocks.clamp(4096, (1 << 32) - 2);
+        let now = Timestamp::now();
+        Ok(MemoryStore {
+            geometry: Geometry {
+                root: ROOT,
+                block_size_bytes: BLOCK_BYTES as u32,
+                file_size_max_bytes: BLOCK_BYTES << 31,
+                link_max: u32::MAX - 1,
+                directory_link_max: None,
+                name_max: 255,
+                symlink_max: 4095,
+                symlink_inline_max: 4095,
+                has_fine_times: true,
+                has_unwritten: true,
+                is_read_only: false,
+            },
+            root: Attributes {
+                ino: ROOT,
+                generation: 0,
+                kind: FileKind::Directory,
+                permissions: root_permissions & 0o7777,
+                link_count: 2,
+                uid,
+                gid,
+                device: 0,
+                size_bytes: BLOCK_BYTES,
+                sectors: 0,
+                times: Times {
+                    accessed: now,
+                    modified: now,
+                    changed: now,
+                    created: now,
+                },
+                flags: 0,
+            },
+            memory: Memory::new(blocks * BLOCK_BYTES)?,
+            blocks,
+            free_blocks: LimitedCounter::new(blocks),
+            fresh: AtomicU64::new(0),
+            inodes,
+            free_inodes: LimitedCounter::new(inodes - 1),
+            next_inode: AtomicU64::new(ROOT.0 + 1),
+            free: LocalGlobal::new(&classes::MEMORY, |_| FreeList::default()),
+        })
+    }
+
+    /// Takes up to `count` blocks off a free list.
+    fn pop_run(list: &mut FreeList, count: u64) -> Option<BlockRun> {
+        let last = list.runs.last_mut()?;
+        if last.length <= count {
+            return list.runs.pop();
+        }
+        last.length -= count;
+        Some(BlockRun {
+            start: BlockNo(last.start.0 + last.length),
+            length: count,
+        })
+    }
+
+    /// Takes up to `count` blocks that were never used.
+    fn take_fresh(&self, count: u64) -> Option<BlockRun> {
+        let start = self
+            .fresh
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |fresh| {
+                (fresh < self.blocks).then(|| fresh + count.min(self.blocks - fresh))
+            })
+            .ok()?;
+        Some(BlockRun {
+            start: BlockNo(start),
+            length: count.min(self.blocks - start),
+        })
+    }
+
+    fn free_run(&self, run: BlockRun) {
+        if run.length >= RETURN_BLOCKS
+            && let Ok(at) = self
+                .memory
+                .at(run.start, 0, (run.length * BLOCK_BYTES) as usize)
+        {
+            let length = (run.length * BLOCK_BYTES) as usize;
+            // SAFETY: the run lies within the mapping and belongs to nobody.
+            let _ = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontNeed) };
+        }
+        self.free.local().runs.push(run);
+        self.free_blocks.give(run.length);
+    }
+
+    fn free_inode(&self, ino: Ino) {
+        self.free.local().inodes.push(ino);
+        self.free_inodes.give(1);
+    }
+}
+
+impl Store for MemoryStore {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn can_reload(&self) -> bool {
+        false
+    }
+
+    fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
+        if ino != ROOT {
+            return Err(Error::Stale);
+        }
+        Ok(InodeImage {
+            attributes: self.root,
+            inline: None,
+            unreadable: None,
+        })
+    }
+
+    fn load_directory(&self, _ino: Ino) -> Result<DirectoryImage> {
+        Ok(DirectoryImage {
+            parent: ROOT,
+            entries: Vec::new(),
+        })
+    }
+
+    fn load_extents(&self, _ino: Ino) -> Result<Vec<Extent>> {
+        Ok(Vec::new())
+    }
+
+    fn load_symlink(&self, _ino: Ino) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    fn load_xattrs(&self, _ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
+
+    fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        let from = self.memory.at(block, offset_bytes, buffer.len())?;
+        // SAFETY: `from` is valid for the length; the caller owns the blocks, so nobody writes
+        // them meanwhile; the buffer is not part of the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
+        Ok(())
+    }
+
+    fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let to = self.memory.at(block, offset_bytes, data.len())?;
+        // SAFETY: as in `read`, and the caller owns the blocks exclusively.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+        Ok(())
+    }
+
+    fn write_zeros(&self, run: BlockRun) -> Result<()> {
+        let length = (run.length * BLOCK_BYTES) as usize;
+        let to = self.memory.at(run.start, 0, length)?;
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::write_bytes(to, 0, length) };
+        Ok(())
+    }
+
+    fn allocate_inode(&self, _parent: Ino, _kind: FileKind) -> Result<(Ino, u32)> {
+        if !self.free_inodes.try_take(1) {
+            return Err(Error::NoSpace);
+        }
+        if let Some(ino) = self.free.local().inodes.pop() {
+            return Ok((ino, 0));
+        }
+        let fresh = self
+            .next_inode
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
+                (next <= self.inodes).then_some(next + 1)
+            });
+        if let Ok(ino) = fresh {
+            return Ok((Ino(ino), 0));
+        }
+        // One is free for sure, on another CPU's list; it may be on its way there.
+        loop {
+            for shard in 0..self.free.shard_count() {
+                if let Some(ino) = self.free.shard(shard).inodes.pop() {
+                    return Ok((ino, 0));
+                }
+            }
+            finefs_locks::primitive::thread::yield_now();
+        }
+    }
+
+    fn release_inode(&self, ino: Ino, _kind: FileKind) {
+        self.free_inode(ino);
+    }
+
+    fn allocate_blocks(&self, _ino: Ino, _goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
+        let mut wanted = count;
+        while !self.free_blocks.try_take(wanted) {
+            wanted /= 2;
+            if wanted == 0 {
+                return Err(Error::NoSpace);
+            }
+        }
+        let run = loop {
+            if let Some(run) = Self::pop_run(&mut self.free.local(), wanted) {
+                break run;
+            }
+            if let Some(run) = self.take_fresh(wanted) {
+                break run;
+            }
+            let stolen = (0..self.free.shard_count())
+                .find_map(|shard| Self::pop_run(&mut self.free.shard(shard), wanted));
+            match stolen {
+                Some(run) => break run,
+                // A run is free for sure; it is on its way to a list.
+                None => finefs_locks::primitive::thread::yield_now(),
+            }
+        };
+        self.free_blocks.give(wanted - run.length);
+        Ok(run)
+    }
+
+    fn release_blocks(&self, run: BlockRun) {
+        self.free_run(run);
+    }
+
+    fn reserve(&self, _plans: &[Plan]) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn unreserve(&self, _blocks: u64) {}
+
+    fn check_xattrs(&self, _ino: Ino, _xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+        Ok(())
+    }
+
+    fn commit(&self, batch: Batch, _captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+        for run in batch.unused_blocks.iter().chain(&batch.unmapped_blocks) {
+            self.free_run(*run);
+        }
+        for (ino, _) in &batch.unused_inodes {
+            self.free_inode(*ino);
+        }
+        for change in &batch.inodes {
+            if change.fate == Fate::Freed {
+                self.free_inode(change.ino);
+            }
+        }
+        Ok(Committed::default())
+    }
+
+    fn statfs(&self) -> StatFs {
+        let free = self.free_blocks.available();
+        StatFs {
+            block_size_bytes: BLOCK_BYTES as u32,
+            blocks: self.blocks,
+            blocks_free: free,
+            blocks_available: free,
+            inodes: self.inodes,
+            inodes_free: self.free_inodes.available(),
+            name_max: 255,
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! The namespace itself: its parts, how an operation begins, and how objects come into memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_epoch::Guard;
+use finefs_locks::primitive::atomic::Ordering;
+use finefs_locks::{BigReadGuard, BigReader, Mutex, ShardedList};
+
+use crate::classes;
+use crate::commit::Committer;
+use crate::error::{Error, Result};
+use crate::extent_map::ExtentMap;
+use crate::inode::{Core, Inode};
+use crate::inode_table::InodeTable;
+use crate::name_table::NameTable;
+use crate::oplog::{Group, OperationLog};
+use crate::store::{Geometry, Plan, Store};
+use crate::types::{Attributes, Ino, StatFs};
+
+/// When reading a file updates its access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AtimePolicy {
+    /// When it is not later than the modification or change, or older than a day.
+    #[default]
+    Relatime,
+    /// Never.
+    Noatime,
+    /// Always.
+    Strict,
+}
+
+/// How a namespace behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Longest time between a change and its commit.
+    pub commit_interval: Duration,
+    /// When reads update the access time.
+    pub atime: AtimePolicy,
+    /// Refuse all changes.
+    pub is_read_only: bool,
+    /// Inodes in memory above which clean ones that nobody refers to are evicted.
+    pub inode_cache_max: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            commit_interval: Duration::from_secs(5),
+            atime: AtimePolicy::Relatime,
+            is_read_only: false,
+            inode_cache_max: 200_000,
+        }
+    }
+}
+
+/// A concurrent file system tree over a store. See the crate's documentation.
+pub struct Namespace {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) geometry: Geometry,
+    pub(crate) options: Options,
+    pub(crate) inodes: InodeTable,
+    pub(crate) log: OperationLog,
+    pub(crate) gate: BigReader,
+    pub(crate) topology: Mutex<()>,
+    pub(crate) committer: Committer,
+    pub(crate) open_files: ShardedList<Ino>,
+}
+
+/// An operation under way: its epoch, and its place in the gate.
+pub(crate) struct Operation<'n> {
+    pub guard: Guard,
+    _gate: BigReadGuard<'n>,
+}
+
+impl Namespace {
+    /// A namespace over `store`; starts its commit thread.
+    pub fn new(store: Arc<dyn Store>, options: Options) -> Result<Arc<Namespace>> {
+        let namespace = Arc::new(Namespace::without_thread(store, options)?);
+        Committer::start(&namespace)?;
+        Ok(namespace)
+    }
+
+    /// A namespace that commits only when asked to (`sync`, fsync, lack of space): for tests and
+    /// tools that run to an end.
+    pub fn without_thread(store: Arc<dyn Store>, mut options: Options) -> Result<Namespace> {
+        let geometry = store.geometry().clone();
+        options.is_read_only |= geometry.is_read_only;
+        let namespace = Namespace {
+            store,
+            options,
+            inodes: InodeTable::new(),
+            log: OperationLog::new(),
+            gate: BigReader::new(&classes::GATE),
+            topology: Mutex::new(&classes::TOPOLOGY, ()),
+            committer: Committer::new(),
+            open_files: ShardedList::new(&classes::FILES),
+            geometry,
+        };
+        // The root stays in memory: it is where every walk starts.
+        namespace.reference(namespace.root())?;
+        Ok(namespace)
+    }
+
+    /// Facts about the store.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The root directory's number.
+    pub fn root(&self) -> Ino {
+        self.geometry.root
+    }
+
+    /// Free and used space.
+    pub fn statfs(&self) -> StatFs {
+        self.store.statfs()
+    }
+
+    /// Begins an operation that changes nothing.
+    pub(crate) fn begin(&self) -> Result<Operation<'_>> {
+        let gate = self.gate.read();
+        if self.committer.is_closed() {
+            return Err(Error::Io("the file system was shut down".into()));
+        }
+        Ok(Operation {
+            guard: crossbeam_epoch::pin(),
+            _gate: gate,
+        })
+    }
+
+    /// Begins an operation that may change something.
+    pub(crate) fn begin_change(&self) -> Result<Operation<'_>> {
+        if self.options.is_read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.committer.wait_for_room(self)?;
+        self.begin()
+    }
+
+    /// Runs an operation; when it fails for lack of space, commits (which frees what was removed)
+    /// and runs it once more.
+    pub(crate) fn with_space<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
+        match operation() {
+            Err(Error::NoSpace) if self.log.has_records() => {
+                self.commit()?;
+                operation()
+            }
+            result => result,
+        }
+    }
+
+    /// The inode of a number; loaded if need be.
+    pub(crate) fn inode<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
+        loop {
+            let cell = if self.store.can_reload() || ino == self.root() {
+                self.inodes.get_or_insert(ino, guard)
+            } else {
+                self.inodes.get(ino, guard)
+            }
+            .ok_or(Error::Stale)?;
+            cell.load(|| {
+                let image = self.store.load_inode(ino)?;
+                self.committer.inodes_loaded.add(1);
+                Ok(Core::from_image(image))
+            })?;
+            if !cell.is_gone() {
+                return Ok(cell);
+            }
+            if !cell.is_evicted() {
+                return Err(Error::Stale);
+            }
+            // Whoever evicted it takes the cell out of the table next.
+            finefs_locks::primitive::thread::yield_now();
+        }
+    }
+
+    /// The names of a directory; loaded if need be.
+    pub(crate) fn table<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
+        let directory = inode.directory()?;
+        directory.table.get_or_try_init(|| {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.clone());
+            }
+            let image = self.store.load_directory(inode.ino)?;
+            directory.parent.store(image.parent.0, Ordering::Release);
+            Ok(NameTable::load(
+                image
+                    .entries
+                    .into_iter()
+                    .map(|e| (e.name, e.ino, e.kind))
+                    .collect(),
+            ))
+        })
+    }
+
+    /// The mapping of a regular file; loaded if need be.
+    pub(crate) fn extents<'g>(&self, inode: &'g Inode, guard: &Guard) -> Result<&'g ExtentMap> {
+        let file = inode.file()?;
+        file.extents.get_or_try_init(|| {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.clone());
+            }
+            let map = ExtentMap::new();
+            for extent in self.store.load_extents(inode.ino)? {
+                if !map.insert(extent, guard) {
+                    return Err(Error::corrupt(format_args!(
+                        "inode {}: blocks beyond the largest file",
+                        inode.ino
+                    )));
+                }
+            }
+            Ok(map)
+        })
+    }
+
+    /// Takes a reference on an inode by number; give it back with [`Namespace::forget`].
+    pub fn reference(&self, ino: Ino) -> Result<Attributes> {
+        let operation = self.begin()?;
+        loop {
+            let inode = self.inode(ino, &operation.guard)?;
+            if inode.refer(1) {
+                return Ok(inode.attributes());
+            }
+        }
+    }
+
+    /// Gives back `count` references. The last one of an inode without names frees it.
+    pub fn forget(&self, ino: Ino, count: u64) {
+        let guard = &crossbeam_epoch::pin();
+        let _gate = self.gate.read();
+        let Some(inode) = self.inodes.get(ino, guard) else {
+            return;
+        };
+        if inode.loaded().is_some() && inode.release(count) {
+            self.free_unlinked(inode);
+        }
+    }
+
+    /// Frees an inode that has neither names nor references any more.
+    pub(crate) fn free_unlinked(&self, inode: &Inode) {
+        let lock = inode.lock();
+        if inode.end_unlinked(&lock) {
+            let record = crate::oplog::Record::Linked {
+                ino: inode.ino,
+                sequence: inode.next_sequence(),
+                link_count: 0,
+                fate: crate::store::Fate::Freed,
+            };
+            self.log_group(Group::from_iter([record]), 0, &[inode]);
+        }
+    }
+
+    /// Appends a group to the log and lets the commit thread know when the log grows long.
+    pub(crate) fn log_group(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) {
+        let length = self.log.append(group, reserved_blocks, touched);
+        self.committer.note_length(length);
+    }
+
+    /// Reserves what applying the plans can need.
+    pub(crate) fn reserve(&self, plans: &[Plan]) -> Result<Reservation<'_>> {
+        Ok(Reservation {
+            store: &*self.store,
+            blocks: self.store.reserve(plans)?,
+        })
+    }
+}
+
+/// Reserved blocks, given back on drop unless a log group took them over.
+pub(crate) struct Reservation<'n> {
+    store: &'n dyn Store,
+    blocks: u64,
+}
+
+impl Reservation<'_> {
+    /// Hands the blocks over to a log group.
+    pub fn take(mut self) -> u64 {
+        std::mem::take(&mut self.blocks)
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.blocks != 0 {
+            self.store.unreserve(self.blocks);
+        }
+    }
+}

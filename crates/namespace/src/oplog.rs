@@ -1,0 +1,189 @@
+//! The operation log: what changed since the last commit, per CPU.
+//!
+//! # The protocol
+//! An operation appends one group of records to this CPU's shard while it holds the locks of all the
+//! objects that it changes, and publishes its effects after that. So an effect that anybody can see
+//! is in the log already. A commit takes the global side, which excludes every append for the
+//! moment in which it swaps the shards' records out: if B could have seen A, and B is in, A is in.
+//! The groups between two swaps are a *generation*.
+//!
+//! # Invariants
+//! 1. A group is in one shard whole, so it is in one generation whole.
+//! 2. A shard's `generation` changes only under the global side; all shards have the same.
+//! 3. Every inode that a group names is marked dirty with the group's generation before the append
+//!    ends; an inode whose mark is at most the newest committed generation is clean.
+
+use finefs_locks::LocalGlobal;
+use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
+use smallvec::SmallVec;
+
+use crate::classes;
+use crate::inode::{Core, Ownership};
+use crate::store::{BlockRun, Fate, MapChange};
+use crate::types::{Attributes, FileKind, Ino};
+
+/// One change of one object. `sequence` orders the records of an inode, `version` those of a name.
+#[derive(Debug)]
+pub(crate) enum Record {
+    /// An inode comes to be.
+    Created {
+        attributes: Attributes,
+        symlink: Option<Box<[u8]>>,
+    },
+    /// Mode, owner, group or flags were set.
+    Owned {
+        ino: Ino,
+        sequence: u64,
+        to: Ownership,
+    },
+    /// The size was set.
+    Sized {
+        ino: Ino,
+        sequence: u64,
+        size_bytes: u64,
+    },
+    /// The number of links of an inode that is no directory, and what becomes of it.
+    Linked {
+        ino: Ino,
+        sequence: u64,
+        link_count: u32,
+        fate: Fate,
+    },
+    /// Subdirectories came or went.
+    LinkDelta { ino: Ino, delta: i64 },
+    /// The mapping changed; `freed` are the blocks that an unmap took out.
+    Mapped {
+        ino: Ino,
+        sequence: u64,
+        change: MapChange,
+        freed: Box<[BlockRun]>,
+    },
+    /// An extended attribute was set or removed.
+    Xattr {
+        ino: Ino,
+        sequence: u64,
+        name: Box<[u8]>,
+        value: Option<Box<[u8]>>,
+    },
+    /// Only times changed, or data at blocks that were mapped before.
+    Touched { ino: Ino },
+    /// A name came, went or names another inode. `was_there` says whether it was a name before.
+    Entry {
+        dir: Ino,
+        version: u64,
+        name: Box<[u8]>,
+        was_there: bool,
+        names: Option<(Ino, FileKind)>,
+    },
+    /// A directory has this parent now.
+    Parent {
+        dir: Ino,
+        sequence: u64,
+        parent: Ino,
+    },
+}
+
+/// The records of one operation.
+pub(crate) type Group = SmallVec<[Record; 4]>;
+
+/// What was appended between two swaps.
+#[derive(Default)]
+pub(crate) struct Generation {
+    pub number: u64,
+    pub records: Vec<Record>,
+    pub reserved_blocks: u64,
+}
+
+struct Shard {
+    generation: u64,
+    records: Vec<Record>,
+    reserved_blocks: u64,
+}
+
+/// The log. See the module's head.
+pub(crate) struct OperationLog {
+    shards: LocalGlobal<Shard>,
+    /// The newest generation whose commit is durable.
+    committed: AtomicU64,
+}
+
+impl OperationLog {
+    pub fn new() -> OperationLog {
+        OperationLog {
+            shards: LocalGlobal::new(&classes::LOG, |_| Shard {
+                generation: 1,
+                records: Vec::new(),
+                reserved_blocks: 0,
+            }),
+            committed: AtomicU64::new(0),
+        }
+    }
+
+    /// Appends the group of one operation, and marks the inodes it touches. Gives the length of
+    /// the shard's log after it, in records.
+    pub fn append(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) -> usize {
+        let mut shard = self.shards.local();
+        shard.records.extend(group);
+        shard.reserved_blocks += reserved_blocks;
+        for core in touched {
+            core.mark_dirty(shard.generation);
+        }
+        shard.records.len()
+    }
+
+    /// Notes that only the times or mapped data of an inode changed; costs nothing when the
+    /// inode is in the generation already.
+    pub fn touch(&self, core: &Core) {
+        // The mark is compared with the generation under the shard's lock: it stands still there.
+        let mut shard = self.shards.local();
+        if core.dirty_generation() < shard.generation {
+            shard.records.push(Record::Touched { ino: core.ino });
+            core.mark_dirty(shard.generation);
+        }
+    }
+
+    /// Ends the generation; gives its records. Excludes appends only for the swap.
+    pub fn swap(&self) -> Generation {
+        let mut ended = Generation::default();
+        let mut parts = Vec::with_capacity(self.shards.shard_count());
+        {
+            let mut global = self.shards.global();
+            for shard in global.iter_mut() {
+                ended.number = shard.generation;
+                ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
+                parts.push(std::mem::take(&mut shard.records));
+                shard.generation += 1;
+            }
+        }
+        ended.records = parts.into_iter().flatten().collect();
+        ended
+    }
+
+    /// The generation that appends go to now.
+    pub fn current(&self) -> u64 {
+        self.shards.local().generation
+    }
+
+    /// True when a commit would have anything to do.
+    pub fn has_records(&self) -> bool {
+        self.shards
+            .global()
+            .iter()
+            .any(|shard| !shard.records.is_empty())
+    }
+
+    /// The newest durable generation.
+    pub fn committed(&self) -> u64 {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Notes that a generation is durable.
+    pub fn set_committed(&self, generation: u64) {
+        self.committed.fetch_max(generation, Ordering::AcqRel);
+    }
+
+    /// True when the inode has records that no durable commit holds.
+    pub fn is_dirty(&self, core: &Core) -> bool {
+        core.dirty_generation() > self.committed()
+    }
+}

@@ -1,0 +1,203 @@
+//! A sparse array that only grows: fixed height, filled in on first use, read without a lock.
+//!
+//! Elements live in leaves of LEAF each, found over two levels of 2^TOP and 2^MIDDLE pointers. A leaf or a middle node
+//! is installed by one compare-and-swap and never moves or goes before the array does, so a
+//! reference to an element lives as long as the array. Elements of different leaves share no
+//! cache line.
+
+use finefs_locks::primitive::atomic::{AtomicPtr, Ordering};
+
+type Leaf<T, const LEAF: usize> = [T; LEAF];
+
+struct Middle<T, const LEAF: usize> {
+    leaves: Box<[AtomicPtr<Leaf<T, LEAF>>]>,
+}
+
+/// A sparse array of `2^(TOP + MIDDLE) * LEAF` elements at most.
+pub struct SparseArray<T, const TOP: u32, const MIDDLE: u32, const LEAF: usize> {
+    top: AtomicPtr<Box<[AtomicPtr<Middle<T, LEAF>>]>>,
+}
+
+fn null_slots<P>(bits: u32) -> Box<[AtomicPtr<P>]> {
+    (0..1usize << bits)
+        .map(|_| AtomicPtr::new(std::ptr::null_mut()))
+        .collect()
+}
+
+/// The object behind `slot`, made by `make` where there is none yet.
+fn get_or_install<P>(slot: &AtomicPtr<P>, make: impl FnOnce() -> P) -> &P {
+    let mut found = slot.load(Ordering::Acquire);
+    if found.is_null() {
+        let made = Box::into_raw(Box::new(make()));
+        match slot.compare_exchange(
+            std::ptr::null_mut(),
+            made,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => found = made,
+            Err(winner) => {
+                // SAFETY: `made` was never published, so this is its only owner.
+                drop(unsafe { Box::from_raw(made) });
+                found = winner;
+            }
+        }
+    }
+    // SAFETY: a non-null pointer in a slot came from Box::into_raw above, was published with
+    // Release, and is freed only by the exclusive `drop` of the array that holds the slot.
+    unsafe { &*found }
+}
+
+fn get<P>(slot: &AtomicPtr<P>) -> Option<&P> {
+    let found = slot.load(Ordering::Acquire);
+    // SAFETY: as in `get_or_install`.
+    unsafe { found.as_ref() }
+}
+
+fn free<P>(slot: &mut AtomicPtr<P>) {
+    let found = slot.load(Ordering::Relaxed);
+    if !found.is_null() {
+        // SAFETY: the caller has the only reference to the slot, and the pointer came from
+        // Box::into_raw.
+        drop(unsafe { Box::from_raw(found) });
+    }
+}
+
+impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
+    SparseArray<T, TOP, MIDDLE, LEAF>
+{
+    /// An empty array; allocates nothing.
+    pub fn new() -> Self {
+        SparseArray {
+            top: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Number of elements that can be addressed.
+    pub const fn capacity() -> u64 {
+        (LEAF as u64) << (TOP + MIDDLE)
+    }
+
+    fn split(index: u64) -> (usize, usize, usize) {
+        let leaf = index / LEAF as u64;
+        let low = leaf & ((1 << MIDDLE) - 1);
+        (
+            (leaf >> MIDDLE) as usize,
+            low as usize,
+            (index % LEAF as u64) as usize,
+        )
+    }
+
+    /// The element at `index`, where its leaf exists.
+    pub fn get(&self, index: u64) -> Option<&T> {
+        if index >= Self::capacity() {
+            return None;
+        }
+        let (top, middle, low) = Self::split(index);
+        let middles = get(&self.top)?;
+        let leaves = get(&middles[top])?;
+        Some(&get(&leaves.leaves[middle])?[low])
+    }
+
+    /// The element at `index`, its leaf made where it does not exist; `None` beyond the capacity.
+    pub fn get_or_make(&self, index: u64) -> Option<&T> {
+        if index >= Self::capacity() {
+            return None;
+        }
+        let (top, middle, low) = Self::split(index);
+        let middles = get_or_install(&self.top, || null_slots(TOP));
+        let leaves = get_or_install(&middles[top], || Middle {
+            leaves: null_slots(MIDDLE),
+        });
+        let leaf = get_or_install(&leaves.leaves[middle], || {
+            std::array::from_fn(|_| T::default())
+        });
+        Some(&leaf[low])
+    }
+
+    /// Visits every element of every leaf that exists, from `first` on, in ascending order, until
+    /// `visit` answers false.
+    pub fn for_each_from(&self, first: u64, mut visit: impl FnMut(u64, &T) -> bool) {
+        let Some(middles) = get(&self.top) else {
+            return;
+        };
+        let (top_first, ..) = Self::split(first.min(Self::capacity() - 1));
+        for (top, middle_slot) in middles.iter().enumerate().skip(top_first) {
+            let Some(leaves) = get(middle_slot) else {
+                continue;
+            };
+            for (middle, leaf_slot) in leaves.leaves.iter().enumerate() {
+                let Some(leaf) = get(leaf_slot) else { continue };
+                let base = (((top as u64) << MIDDLE) | middle as u64) * LEAF as u64;
+                for (low, element) in leaf.iter().enumerate() {
+                    let index = base + low as u64;
+                    if index >= first && !visit(index, element) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Drop
+    for SparseArray<T, TOP, MIDDLE, LEAF>
+{
+    fn drop(&mut self) {
+        let top = self.top.load(Ordering::Relaxed);
+        if top.is_null() {
+            return;
+        }
+        // SAFETY: exclusive access; the pointer came from Box::into_raw.
+        let mut middles = unsafe { Box::from_raw(top) };
+        for slot in middles.iter_mut() {
+            let middle = slot.load(Ordering::Relaxed);
+            if !middle.is_null() {
+                // SAFETY: exclusive access; the pointer came from Box::into_raw.
+                let mut middle = unsafe { Box::from_raw(middle) };
+                middle.leaves.iter_mut().for_each(free);
+            }
+        }
+    }
+}
+
+// SAFETY: the raw pointers own their targets; sharing the array shares `&T` and moves `T`.
+unsafe impl<T: Send, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Send
+    for SparseArray<T, TOP, MIDDLE, LEAF>
+{
+}
+// SAFETY: as above; `get_or_make` may create a T on one thread that another drops, hence Send.
+unsafe impl<T: Send + Sync, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Sync
+    for SparseArray<T, TOP, MIDDLE, LEAF>
+{
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    type Sparse = SparseArray<AtomicU64, 5, 6, 64>;
+
+    #[test]
+    fn elements_stay_where_they_are() {
+        let array = Sparse::new();
+        assert!(array.get(7).is_none());
+        for index in [0, 7, 63, 64, 1 << 16, Sparse::capacity() - 1] {
+            array
+                .get_or_make(index)
+                .unwrap()
+                .store(index + 1, Ordering::Relaxed);
+        }
+        assert!(array.get_or_make(Sparse::capacity()).is_none());
+        assert_eq!(array.get(7).unwrap().load(Ordering::Relaxed), 8);
+        let mut seen = Vec::new();
+        array.for_each_from(7, |index, element| {
+            if element.load(Ordering::Relaxed) != 0 {
+                seen.push(index);
+            }
+            true
+        });
+        assert_eq!(seen, [7, 63, 64, 1 << 16, Sparse::capacity() - 1]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Reading directories, with cookies that stay good under change.
+
+use crate::error::Result;
+use crate::name_table::COOKIE_FIRST;
+use crate::namespace::Namespace;
+use crate::types::{FileKind, Ino};
+
+/// One entry as [`Namespace::read_directory`] gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode that it names.
+    pub ino: Ino,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Where to go on after this entry.
+    pub cookie: u64,
+}
+
+impl Namespace {
+    /// Gives the entries after `cookie` (0: from the start, `.` and `..` first) to `sink`, until it
+    /// answers that it is full; the entry it then refused comes again next time. An entry that is
+    /// there from before the first call to after the last is given exactly once.
+    pub fn read_directory(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let operation = self.begin()?;
+        let guard = &operation.guard;
+        let dir = self.inode(ino, guard)?;
+        let table = self.table(dir)?;
+        let dots: [(&[u8], Ino); 2] = [(b".", ino), (b"..", self.parent_of(dir)?)];
+        for (index, (name, ino)) in dots.into_iter().enumerate() {
+            let kind = FileKind::Directory;
+            let own = index as u64 + 1;
+            if cookie < own
+                && !sink(DirectoryEntry {
+                    name,
+                    ino,
+                    kind,
+                    cookie: own,
+                })
+            {
+                return Ok(());
+            }
+        }
+        table.for_each_after(cookie.max(COOKIE_FIRST - 1), guard, |node| {
+            let kind = match node.kind {
+                Some(kind) => kind,
+                // Formats without kinds in their entries: the inode tells.
+                None => match self.inode(node.ino, guard) {
+                    Ok(inode) => inode.kind,
+                    Err(_) => return true,
+                },
+            };
+            sink(DirectoryEntry {
+                name: &node.name,
+                ino: node.ino,
+                kind,
+                cookie: node.cookie,
+            })
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! Extended attributes (xattr(7)).
+//!
+//! A set or remove is decided and logged under the inode's lock; the map of values has a lock of its
+//! own so that readers do not wait for attribute changes.
+
+use std::collections::BTreeMap;
+
+use finefs_locks::RwLock;
+
+use crate::classes;
+use crate::error::{Error, Result};
+use crate::inode::{Core, Inode, Time};
+use crate::namespace::Namespace;
+use crate::oplog::{Group, Record};
+use crate::permission::{READ, WRITE, check_access, check_owner};
+use crate::store::Plan;
+use crate::types::{Caller, FileKind, Ino, Timestamp};
+
+type Values = RwLock<BTreeMap<Box<[u8]>, Box<[u8]>>>;
+
+/// Whether setting an attribute may make it, replace it, or both (setxattr(2)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum XattrMode {
+    /// Either.
+    #[default]
+    Set,
+    /// EEXIST when it is there.
+    Create,
+    /// ENODATA when it is not.
+    Replace,
+}
+
+/// Longest name with its prefix, in bytes (XATTR_NAME_MAX).
+const NAME_MAX: usize = 255;
+/// Longest value, in bytes (XATTR_SIZE_MAX).
+const VALUE_MAX: usize = 65536;
+
+impl Namespace {
+    fn values<'g>(&self, inode: &'g Core) -> Result<&'g Values> {
+        inode.xattrs.get_or_try_init(|| {
+            let loaded = self.store.load_xattrs(inode.ino)?;
+            let values = loaded
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()));
+            Ok(RwLock::new(&classes::XATTR, values.collect()))
+        })
+    }
+
+    /// The value of an attribute; ENODATA when there is none.
+    pub fn xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let operation = self.begin()?;
+        let inode = self.inode(ino, &operation.guard)?;
+        check_name(caller, inode, name, READ)?;
+        let values = self.values(inode)?.read();
+        values
+            .get(name)
+            .map(|value| value.to_vec())
+            .ok_or(Error::NoAttribute)
+    }
+
+    /// The names of all attributes that the caller may see.
+    pub fn list_xattrs(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let operation = self.begin()?;
+        let inode = self.inode(ino, &operation.guard)?;
+        let is_privileged = caller.uid == 0;
+        let values = self.values(inode)?.read();
+        let names = values
+            .keys()
+            .filter(|name| is_privileged || !name.starts_with(b"trusted."));
+        Ok(names.map(|name| name.to_vec()).collect())
+    }
+
+    /// Sets an attribute.
+    pub fn set_xattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        if value.len() > VALUE_MAX {
+            return Err(Error::ArgumentsTooLong);
+        }
+        self.change_xattr(caller, ino, name, Some(value), mode)
+    }
+
+    /// Removes an attribute; ENODATA when there is none.
+    pub fn remove_xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.change_xattr(caller, ino, name, None, XattrMode::Replace)
+    }
+
+    fn change_xattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let inode = self.inode(ino, &operation.guard)?;
+            check_name(caller, inode, name, WRITE)?;
+            if name.starts_with(b"system.") {
+                return Err(Error::NotSupported);
+            }
+            let values = self.values(inode)?;
+            let reservation = self.reserve(&[Plan::Xattr])?;
+            let lock = inode.lock();
+            let mut values = values.write();
+            match (mode, values.contains_key(name)) {
+                (XattrMode::Create, true) => return Err(Error::Exists),
+                (XattrMode::Replace, false) => return Err(Error::NoAttribute),
+                _ => {}
+            }
+            if let Some(value) = value {
+                let mut after: Vec<(&[u8], &[u8])> = values
+                    .iter()
+                    .filter(|(known, _)| ***known != *name)
+                    .map(|(known, value)| (&**known, &**value))
+                    .collect();
+                after.push((name, value));
+                self.store.check_xattrs(ino, &after)?;
+            }
+            let record = Record::Xattr {
+                ino,
+                sequence: inode.next_sequence(),
+                name: name.into(),
+                value: value.map(Into::into),
+            };
+            self.log_group(Group::from_iter([record]), reservation.take(), &[inode]);
+            match value {
+                Some(value) => values.insert(name.into(), value.into()),
+                None => values.remove(name),
+            };
+            inode.set_time(Time::Changed, Timestamp::now());
+            drop(lock);
+            Ok(())
+        })
+    }
+}
+
+/// Whether the caller may use an attribute of this name on this inode (xattr(7)).
+fn check_name(caller: &Caller, inode: &Inode, name: &[u8], mask: u32) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Error::Range);
+    }
+    if name.starts_with(b"user.") {
+        let holds_data = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
+        if !holds_data {
+            return Err(if mask == WRITE {
+                Error::NotPermitted
+            } else {
+                Error::NoAttribute
+            });
+        }
+        let is_sticky = inode.ownership().permissions & libc::S_ISVTX != 0;
+        if mask == WRITE && inode.kind == FileKind::Directory && is_sticky {
+            check_owner(caller, inode)?;
+        }
+        return check_access(caller, inode, mask);
+    }
+    if name.starts_with(b"trusted.") {
+        let denied = if mask == WRITE {
+            Error::NotPermitted
+        } else {
+            Error::NoAttribute
+        };
+        return if caller.uid == 0 { Ok(()) } else { Err(denied) };
+    }
+    if name.starts_with(b"security.") {
+        return if mask == READ || caller.is_checked || caller.uid == 0 {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        };
+    }
+    if name.starts_with(b"system.") {
+        Ok(())
+    } else {
+        Err(Error::NotSupported)
+    }
+}
