@@ -279,9 +279,6 @@ pub enum Corrupt {
     /// `h_blocks` is not 1.
     #[error("xattr block header claims {0} blocks")]
     XattrBlocks(u32),
-    /// `h_refcount` is 0 or above 1024.
-    #[error("xattr block reference count {0}")]
-    XattrRefcount(u32),
     /// An entry crosses the end of its region, or the list lacks its end mark.
     #[error("xattr entry at {0} out of bounds")]
     XattrEntry(u32),
@@ -320,9 +317,6 @@ pub enum Corrupt {
     /// The journal's length, first block or start contradict each other.
     #[error("journal length or start {0}")]
     JournalLength(u32),
-    /// A list of descriptor tags runs over the end of its block.
-    #[error("journal descriptor tag at {0} out of bounds")]
-    JournalTag(u32),
     /// The byte count of a revoke block is out of range.
     #[error("journal revoke block of {0} bytes")]
     JournalRevokeCount(u32),

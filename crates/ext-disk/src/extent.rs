@@ -427,3 +427,136 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ExtentNode<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(logical: u32, len: u32) -> Extent {
+        let physical = PhysBlock(0x1234_0000_0000 + u64::from(logical));
+        Extent {
+            logical: LogicalBlock(logical),
+            len,
+            physical,
+            is_unwritten: false,
+        }
+    }
+
+    #[test]
+    fn edit_and_search() {
+        let mut node = ExtentNode::init([0xffu8; 60], 0).expect("root");
+        assert_eq!((node.entries(), node.max(), node.depth()), (0, 4, 0));
+        assert_eq!(node.search(LogicalBlock(5)), None);
+        for e in [extent(10, 5), extent(0, 2), extent(40, LEN_MAX)] {
+            let at = node.search(e.logical).map_or(0, |i| i + 1);
+            assert_eq!(node.insert_extent(at, e), Ok(()));
+        }
+        assert_eq!(
+            node.extents().map(|e| e.logical.0).collect::<Vec<_>>(),
+            [0, 10, 40]
+        );
+        assert_eq!(node.validate(0..1 << 32), Ok(()));
+        assert_eq!(node.find(LogicalBlock(14)), Some(extent(10, 5)));
+        assert_eq!(node.find(LogicalBlock(15)), None);
+        let unwritten = Extent {
+            is_unwritten: true,
+            ..extent(20, LEN_MAX_UNWRITTEN)
+        };
+        assert_eq!(node.insert_extent(2, unwritten), Ok(()));
+        assert_eq!(node.extent(2), Some(unwritten));
+        assert_eq!(
+            node.validate(0..1 << 32),
+            Err(Corrupt::ExtentOrder(40).into())
+        );
+        assert_eq!(
+            node.insert_extent(4, extent(90_000, 1)),
+            Err(DiskError::NoRoom("extent node"))
+        );
+        node.remove(2);
+        node.remove(9);
+        node.truncate(2);
+        assert_eq!(
+            node.extents().collect::<Vec<_>>(),
+            [extent(0, 2), extent(10, 5)]
+        );
+        assert!(node.as_bytes()[36..].iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut leaf = ExtentNode::init(vec![0; 1024], 0).expect("leaf");
+        for bad in [
+            extent(0, 0),
+            extent(0, LEN_MAX + 1),
+            Extent {
+                is_unwritten: true,
+                ..extent(0, LEN_MAX)
+            },
+            Extent {
+                physical: PhysBlock(1 << 48),
+                ..extent(0, 1)
+            },
+            extent(u32::MAX, 2),
+        ] {
+            assert!(leaf.insert_extent(0, bad).is_err());
+        }
+        assert!(
+            leaf.insert_index(
+                0,
+                Index {
+                    logical: LogicalBlock(0),
+                    block: PhysBlock(9)
+                }
+            )
+            .is_err()
+        );
+        assert!(leaf.insert_extent(1, extent(0, 1)).is_err());
+        assert_eq!(leaf.entries(), 0);
+        assert!(ExtentNode::init([0u8; 60], 6).is_err());
+    }
+
+    #[test]
+    fn headers_are_checked() {
+        let sound = ExtentNode::init([0u8; 60], 0).expect("root").bytes;
+        let damaged = |offset: usize, value: u16| {
+            let mut bytes = sound;
+            put_le16(&mut bytes, offset, value);
+            ExtentNode::new(bytes).err()
+        };
+        assert_eq!(damaged(0, 7), Some(Corrupt::ExtentMagic(7).into()));
+        assert_eq!(
+            damaged(2, 5),
+            Some(Corrupt::ExtentEntries { entries: 5, max: 4 }.into())
+        );
+        assert_eq!(damaged(4, 5), Some(Corrupt::ExtentMax(5).into()));
+        assert_eq!(damaged(4, 0), Some(Corrupt::ExtentMax(0).into()));
+        assert_eq!(damaged(6, 6), Some(Corrupt::ExtentDepth(6).into()));
+        assert_eq!(
+            damaged(6, 1),
+            Some(Corrupt::ExtentEntries { entries: 0, max: 4 }.into())
+        );
+        assert!(ExtentNode::new([0u8; 20]).is_err());
+    }
+
+    #[test]
+    fn indexes_and_ranges() {
+        let mut node = ExtentNode::init(vec![0; 1024], 1).expect("node");
+        for (i, logical) in [(0, 0), (1, 100), (2, 200)] {
+            let entry = Index {
+                logical: LogicalBlock(logical),
+                block: PhysBlock(0xabcd_0000_0007),
+            };
+            assert_eq!(node.insert_index(i, entry), Ok(()));
+            assert_eq!(node.index(i), Some(entry));
+        }
+        assert_eq!(node.search(LogicalBlock(199)), Some(1));
+        assert_eq!(node.child_range(1, 0..1 << 32), 100..200);
+        assert_eq!(node.child_range(2, 0..1 << 32), 200..1 << 32);
+        assert_eq!(node.validate(0..1 << 32), Ok(()));
+        assert_eq!(node.validate(0..150), Err(Corrupt::ExtentOrder(200).into()));
+        node.update_checksum(InodeSeed(3));
+        assert_eq!(node.verify_checksum(InodeSeed(3)), Ok(()));
+        node.remove(0);
+        assert!(node.verify_checksum(InodeSeed(3)).is_err());
+    }
+}

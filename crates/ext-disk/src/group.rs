@@ -316,3 +316,48 @@ fn bitmap_checksum(kind: &GroupChecksum, bitmap: &[u8], bits: u32) -> Result<Opt
     need("bitmap", bytes, bitmap.len())?;
     Ok(Some(crc32c(seed.0, clip(bitmap, 0..bytes))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_form_keeps_low_halves() {
+        let mut short = GroupDesc::new([0u8; 32]).expect("32 bytes");
+        short.set_block_bitmap(PhysBlock(0x1_0000_0002));
+        short.set_free_blocks(0x1_0003);
+        short.set_inode_bitmap_csum(0xdead_beef);
+        assert_eq!(short.block_bitmap(), PhysBlock(2));
+        assert_eq!(
+            (short.free_blocks(), short.inode_bitmap_csum()),
+            (3, 0xbeef)
+        );
+
+        let mut long = GroupDesc::new(vec![0u8; 64]).expect("64 bytes");
+        long.set_block_bitmap(PhysBlock(0x1_0000_0002));
+        long.set_free_blocks(0x1_0003);
+        long.set_inode_bitmap_csum(0xdead_beef);
+        assert_eq!(long.block_bitmap(), PhysBlock(0x1_0000_0002));
+        assert_eq!(
+            (long.free_blocks(), long.inode_bitmap_csum()),
+            (0x1_0003, 0xdead_beef)
+        );
+        assert!(GroupDesc::new([0u8; 31]).is_err());
+        assert!(GroupDesc::new([0u8; 40]).is_err());
+    }
+
+    #[test]
+    fn checksum_knows_its_group() {
+        for kind in [
+            GroupChecksum::Crc16([3; 16]),
+            GroupChecksum::Crc32c(FsSeed(9)),
+        ] {
+            let mut desc = GroupDesc::new([5u8; 64]).expect("64 bytes");
+            desc.update_checksum(&kind, GroupNo(4));
+            assert_eq!(desc.verify_checksum(&kind, GroupNo(4)), Ok(()));
+            assert!(desc.verify_checksum(&kind, GroupNo(5)).is_err());
+            desc.set_free_inodes(1);
+            assert!(desc.verify_checksum(&kind, GroupNo(4)).is_err());
+        }
+    }
+}

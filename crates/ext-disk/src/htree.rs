@@ -412,3 +412,122 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DxBlock<B> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: DxRootInfo = DxRootInfo {
+        own: Ino(12),
+        parent: Ino(2),
+        has_filetype: true,
+        hash_version: 1,
+        levels: 0,
+    };
+
+    fn entry(hash: u32, block: u32) -> DxEntry {
+        DxEntry {
+            hash,
+            block: LogicalBlock(block),
+        }
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(DxPlace::Root.limit(4096, true), 507);
+        assert_eq!(DxPlace::Node.limit(4096, true), 510);
+        assert_eq!(DxPlace::Root.limit(1024, false), 124);
+        assert_eq!(DxPlace::Node.limit(1024, false), 127);
+    }
+
+    #[test]
+    fn root_reads_back_as_index_and_as_entries() {
+        let mut root =
+            DxBlock::init_root(vec![7; 1024], true, INFO, LogicalBlock(1)).expect("size");
+        for (i, hash) in [(1, 100), (2, 300), (2, 201)] {
+            assert_eq!(root.insert(i, entry(hash, hash)), Ok(()));
+        }
+        assert!(root.insert(0, entry(1, 1)).is_err() && root.insert(5, entry(1, 1)).is_err());
+        root.update_checksum(InodeSeed(4));
+        let read = DxBlock::new(root.as_bytes(), DxPlace::Root, true).expect("sound");
+        assert_eq!(read.verify_checksum(InodeSeed(4)), Ok(()));
+        assert!(read.verify_checksum(InodeSeed(5)).is_err());
+        assert_eq!(
+            (read.levels(), read.hash_version(), read.parent()),
+            (0, 1, Ino(2))
+        );
+        let hashes: Vec<u32> = read.entries().map(|e| e.hash).collect();
+        assert_eq!((hashes, read.validate()), (vec![0, 100, 201, 300], Ok(())));
+        for (hash, index) in [(0, 0), (99, 0), (100, 1), (200, 1), (202, 2), (u32::MAX, 3)] {
+            assert_eq!(read.search(hash), index, "{hash}");
+        }
+        assert!(read.entry(2).is_some_and(|e| e.continues()) && read.entry(4).is_none());
+        let rules = crate::dirent::DirRules {
+            has_filetype: true,
+            has_tail: false,
+        };
+        let plain = crate::dirent::DirBlock::new(root.as_bytes(), rules).expect("size");
+        assert_eq!(
+            (plain.dots(), plain.validate()),
+            (Ok((Ino(12), Ino(2))), Ok(()))
+        );
+    }
+
+    #[test]
+    fn node_fills_up() {
+        let mut node = DxBlock::init_node(vec![7; 1024], false, LogicalBlock(1)).expect("size");
+        while !node.is_full() {
+            let i = node.count();
+            assert_eq!(node.insert(i, entry(u32::from(i) * 2, i.into())), Ok(()));
+        }
+        assert_eq!(
+            node.insert(1, entry(1, 1)),
+            Err(DiskError::NoRoom("directory index"))
+        );
+        assert_eq!(node.count(), 127);
+        let read = DxBlock::new(node.as_bytes(), DxPlace::Node, false).expect("sound");
+        assert_eq!(read.entry(126), Some(entry(252, 126)));
+        assert_eq!(node.set_entries(&[entry(0, 5), entry(8, 6)]), Ok(()));
+        assert_eq!(
+            node.entries().collect::<Vec<_>>(),
+            [entry(0, 5), entry(8, 6)]
+        );
+        assert!(node.set_entries(&[]).is_err() && node.set_entries(&[entry(0, 1); 128]).is_err());
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let sound = DxBlock::init_root(vec![0; 1024], true, INFO, LogicalBlock(1))
+            .expect("ok")
+            .bytes;
+        let damaged = |offset: usize, value: &[u8]| {
+            let mut bytes = sound.clone();
+            put_bytes(&mut bytes, offset, value);
+            DxBlock::new(bytes, DxPlace::Root, true).err()
+        };
+        assert_eq!(damaged(8, b"x"), Some(Corrupt::DirDots.into()));
+        assert_eq!(damaged(16, &[4, 0]), Some(Corrupt::DirDots.into()));
+        assert_eq!(damaged(28, &[9]), Some(Incompatible::DirHash(9).into()));
+        assert_eq!(damaged(29, &[9]), Some(Corrupt::DxInfoLength(9).into()));
+        assert_eq!(damaged(30, &[3]), Some(Corrupt::DxDepth(3).into()));
+        assert_eq!(
+            damaged(32, &[9, 0]),
+            Some(
+                Corrupt::DxLimit {
+                    found: 9,
+                    expected: 123
+                }
+                .into()
+            )
+        );
+        assert_eq!(damaged(34, &[0, 0]), Some(Corrupt::DxCount(0).into()));
+        assert_eq!(damaged(34, &[124, 0]), Some(Corrupt::DxCount(124).into()));
+        assert!(DxBlock::new(&sound, DxPlace::Node, true).is_err());
+        let mut bad = DxBlock::new(sound.clone(), DxPlace::Root, true).expect("sound");
+        assert_eq!(
+            bad.set_entries(&[entry(0, 1), entry(9, 2), entry(3, 3)]),
+            Ok(())
+        );
+        assert_eq!(bad.validate(), Err(Corrupt::DxOrder(2).into()));
+    }
+}

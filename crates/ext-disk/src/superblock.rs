@@ -534,3 +534,145 @@ impl TryFrom<&[u8]> for Superblock {
         Superblock::parse(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small ext4 without a device behind it.
+    fn sound() -> Superblock {
+        let mut sb = Superblock::blank();
+        sb.set_rev_level(1);
+        sb.set_log_block_size(2);
+        sb.set_blocks_per_group(32_768);
+        sb.set_clusters_per_group(32_768);
+        sb.set_inodes_per_group(8192);
+        sb.set_inode_size_raw(256);
+        sb.set_first_ino_raw(11);
+        sb.set_incompat(Incompat::BIT64 | Incompat::EXTENTS | Incompat::FLEX_BG);
+        sb.set_desc_size_raw(64);
+        sb.set_blocks_count(5 * 32_768 + 7);
+        sb.set_inodes_count(6 * 8192);
+        sb.set_ro_compat(RoCompat::METADATA_CSUM | RoCompat::SPARSE_SUPER);
+        sb.set_checksum_type(1);
+        sb.set_uuid(&[7; 16]);
+        sb.update_checksum();
+        sb
+    }
+
+    #[test]
+    fn each_bad_number_has_its_name() {
+        assert!(sound().validate().is_ok());
+        type Case = (fn(&mut Superblock), DiskError);
+        let cases: [Case; 17] = [
+            (|s| s.set_log_block_size(40), Corrupt::BlockSize(40).into()),
+            (
+                |s| s.set_log_block_size(7),
+                Incompatible::BlockSize(17).into(),
+            ),
+            (
+                |s| s.set_blocks_per_group(0),
+                Corrupt::BlocksPerGroup(0).into(),
+            ),
+            (
+                |s| s.set_blocks_per_group(32_776),
+                Corrupt::BlocksPerGroup(32_776).into(),
+            ),
+            (
+                |s| s.set_inodes_per_group(0),
+                Corrupt::InodesPerGroup(0).into(),
+            ),
+            (
+                |s| s.set_inodes_per_group(8193),
+                Corrupt::InodesPerGroup(8193).into(),
+            ),
+            (|s| s.set_inode_size_raw(0), Corrupt::InodeSize(0).into()),
+            (
+                |s| s.set_inode_size_raw(384),
+                Corrupt::InodeSize(384).into(),
+            ),
+            (
+                |s| s.set_inode_size_raw(8192),
+                Corrupt::InodeSize(8192).into(),
+            ),
+            (|s| s.set_desc_size_raw(32), Corrupt::DescSize(32).into()),
+            (
+                |s| s.set_first_data_block(1),
+                Corrupt::FirstDataBlock(1).into(),
+            ),
+            (|s| s.set_inodes_count(1), Corrupt::InodeCount(1).into()),
+            (|s| s.set_blocks_count(0), Corrupt::BlockCount(0).into()),
+            (
+                |s| s.set_free_blocks_count(1 << 40),
+                Corrupt::FreeBlockCount(1 << 40).into(),
+            ),
+            (
+                |s| s.set_rev_level(2),
+                Incompatible::RevisionLevel(2).into(),
+            ),
+            (
+                |s| s.set_checksum_type(2),
+                Incompatible::ChecksumType(2).into(),
+            ),
+            (|s| s.set_first_ino_raw(3), Corrupt::FirstIno(3).into()),
+        ];
+        for (i, (damage, error)) in cases.into_iter().enumerate() {
+            let mut sb = sound();
+            damage(&mut sb);
+            sb.update_checksum();
+            assert_eq!(sb.validate(), Err(error), "case {i}");
+        }
+    }
+
+    #[test]
+    fn checksum_guards() {
+        let mut sb = sound();
+        sb.set_mount_count(1);
+        assert!(matches!(
+            sb.validate(),
+            Err(DiskError::Corrupt(Corrupt::Checksum {
+                what: Checksummed::Superblock,
+                ..
+            }))
+        ));
+    }
+
+    #[test]
+    fn times_have_40_bits() {
+        let mut sb = sound();
+        sb.set_write_time(0x12_3456_789a);
+        assert_eq!(sb.write_time(), 0x12_3456_789a);
+        assert_eq!(sb.mount_time(), 0);
+    }
+
+    #[test]
+    fn without_64bit_the_high_half_is_left_alone() {
+        let mut sb = sound();
+        sb.set_blocks_count(1 << 33);
+        sb.set_incompat(Incompat::EXTENTS);
+        assert_eq!(sb.blocks_count(), 0);
+        sb.set_blocks_count(9);
+        sb.set_incompat(Incompat::BIT64);
+        assert_eq!(sb.blocks_count(), 2 << 32 | 9);
+    }
+
+    #[test]
+    fn groups_with_backups() {
+        let mut sb = sound();
+        sb.set_blocks_count(60 * 32_768);
+        sb.set_inodes_count(60 * 8192);
+        sb.update_checksum();
+        let backups = |sb: &Superblock| -> Vec<u32> {
+            Geometry::new(sb)
+                .map(|g| g.backup_groups().map(|g| g.0).collect())
+                .unwrap_or_default()
+        };
+        assert_eq!(backups(&sb), [1, 3, 5, 7, 9, 25, 27, 49]);
+        sb.set_compat(Compat::SPARSE_SUPER2);
+        sb.set_backup_bgs([1, 59]);
+        assert_eq!(backups(&sb), [1, 59]);
+        sb.set_compat(Compat::empty());
+        sb.set_ro_compat(RoCompat::empty());
+        assert_eq!(backups(&sb).len(), 59);
+    }
+}
