@@ -28,7 +28,11 @@ pub struct LockClass {
 impl LockClass {
     /// A class. To be used for a `static`: two classes of the same name are two classes.
     pub const fn new(name: &'static str, level: u16) -> LockClass {
-        LockClass { name, level, slot_plus_one: AtomicU16::new(0) }
+        LockClass {
+            name,
+            level,
+            slot_plus_one: AtomicU16::new(0),
+        }
     }
 
     /// The name, as reports and panics of the order checker show it.

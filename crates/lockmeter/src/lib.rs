@@ -62,7 +62,11 @@ pub fn set_mode(mode: Mode) {
 
 /// What is counted now.
 pub fn mode() -> Mode {
-    if COUNTS_ALL.load(Ordering::Relaxed) { Mode::Full } else { Mode::ContendedOnly }
+    if COUNTS_ALL.load(Ordering::Relaxed) {
+        Mode::Full
+    } else {
+        Mode::ContendedOnly
+    }
 }
 
 thread_local! {

@@ -27,8 +27,11 @@ struct Registry {
     retired: Vec<[Counts; 2]>,
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { classes: Vec::new(), threads: Vec::new(), retired: Vec::new() });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    classes: Vec::new(),
+    threads: Vec::new(),
+    retired: Vec::new(),
+});
 
 fn registry() -> MutexGuard<'static, Registry> {
     // The data is only counters: a panic elsewhere leaves nothing half done that matters.
@@ -62,7 +65,10 @@ pub(crate) struct Counters {
 impl Counters {
     fn bump(counter: &AtomicU64, by: u64) {
         // One writer: no read-modify-write is needed.
-        counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        counter.store(
+            counter.load(Ordering::Relaxed).wrapping_add(by),
+            Ordering::Relaxed,
+        );
     }
 
     pub(crate) fn count_acquired(&self) {
@@ -113,7 +119,9 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut registry = registry();
-        registry.threads.retain(|thread| !Arc::ptr_eq(thread, &self.0));
+        registry
+            .threads
+            .retain(|thread| !Arc::ptr_eq(thread, &self.0));
         registry.retired.resize(CLASS_MAX, [Counts::default(); 2]);
         for (retired, ended) in registry.retired.iter_mut().zip(&self.0.slots) {
             for (total, counters) in retired.iter_mut().zip(ended) {
@@ -138,7 +146,12 @@ pub(crate) fn snapshot() -> Snapshot {
                 }
             }
             let [writer, reader] = kinds;
-            ClassCounts { name: class.name(), level: class.level(), writer, reader }
+            ClassCounts {
+                name: class.name(),
+                level: class.level(),
+                writer,
+                reader,
+            }
         })
         .collect();
     Snapshot { classes }

@@ -21,6 +21,15 @@ fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
+/// Runs both in threads of their own and waits for them. (Loom does not explore all that can happen
+/// between a thread's spawning and the next operation of its spawner.)
+fn both(one: impl FnOnce() + 'static, other: impl FnOnce() + 'static) {
+    let one = thread::spawn(one);
+    let other = thread::spawn(other);
+    one.join().unwrap();
+    other.join().unwrap();
+}
+
 /// A number that loom watches: unordered access by two threads fails the test.
 struct Watched(UnsafeCell<usize>);
 
@@ -51,17 +60,18 @@ impl Watched {
 fn big_reader_excludes() {
     model(3, || {
         let shared = Arc::new((BigReader::new(&CLASS), Watched::new()));
-        let theirs = Arc::clone(&shared);
-        let writer = thread::spawn(move || {
-            let _guard = theirs.0.write();
-            theirs.1.bump();
-        });
-        {
-            let _guard = shared.0.read();
-            let first = shared.1.get();
-            assert_eq!(first, shared.1.get());
-        }
-        writer.join().unwrap();
+        let (reader, writer) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                let _guard = reader.0.read();
+                let first = reader.1.get();
+                assert_eq!(first, reader.1.get());
+            },
+            move || {
+                let _guard = writer.0.write();
+                writer.1.bump();
+            },
+        );
         let _guard = shared.0.try_read().expect("no writer is left");
         assert_eq!(shared.1.get(), 1);
     });
@@ -91,8 +101,8 @@ fn big_reader_two_readers_let_the_writer_in() {
     });
 }
 
-/// Fails without: either fence, the release ordering at the end of a write section, the check of the
-/// number after reading.
+/// Fails without: either fence, the release ordering at the end of a write section, the acquire
+/// ordering of the first look at the number, the second look.
 #[test]
 fn seq_lock_readers_see_pairs() {
     model(3, || {
@@ -102,23 +112,28 @@ fn seq_lock_readers_see_pairs() {
             AtomicUsize::new(0),
             AtomicUsize::new(0),
         ));
-        let theirs = Arc::clone(&shared);
-        let writer = thread::spawn(move || {
-            let (seq, alone, left, right) = &*theirs;
-            for value in 1..3 {
-                let guard = alone.lock();
-                seq.write(&guard, || {
-                    left.store(value, Relaxed);
-                    right.store(value, Relaxed);
-                });
-            }
-        });
+        let (reader, writer) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                let (seq, _, left, right) = &*reader;
+                // One attempt: a loop of attempts only repeats it.
+                let seen = seq.try_read(|| (left.load(Relaxed), right.load(Relaxed)));
+                if let Some((left, right)) = seen {
+                    assert_eq!(left, right);
+                }
+            },
+            move || {
+                let (seq, alone, left, right) = &*writer;
+                for value in 1..3 {
+                    let guard = alone.lock();
+                    seq.write(&guard, || {
+                        left.store(value, Relaxed);
+                        right.store(value, Relaxed);
+                    });
+                }
+            },
+        );
         let (seq, _, left, right) = &*shared;
-        // One attempt: a loop of attempts only repeats it.
-        if let Some((left, right)) = seq.try_read(|| (left.load(Relaxed), right.load(Relaxed))) {
-            assert_eq!(left, right);
-        }
-        writer.join().unwrap();
         assert_eq!(
             seq.read(|| (left.load(Relaxed), right.load(Relaxed))),
             (2, 2)
@@ -130,28 +145,22 @@ fn seq_lock_readers_see_pairs() {
 #[test]
 fn once_latch_loads_once_and_publishes() {
     model(3, || {
-        let latch = Arc::new(OnceLatch::new(&CLASS));
-        let loads = Arc::new(AtomicUsize::new(0));
-        let other = {
-            let (latch, loads) = (Arc::clone(&latch), Arc::clone(&loads));
-            thread::spawn(move || {
-                let made = latch.get_or_init(|| {
-                    loads.fetch_add(1, Relaxed);
+        let shared = Arc::new((OnceLatch::new(&CLASS), AtomicUsize::new(0)));
+        let user = || {
+            let shared = Arc::clone(&shared);
+            move || {
+                if let Some(seen) = shared.0.get() {
+                    assert_eq!(*seen, 7);
+                }
+                let made = shared.0.get_or_init(|| {
+                    shared.1.fetch_add(1, Relaxed);
                     7
                 });
                 assert_eq!(*made, 7);
-            })
+            }
         };
-        if let Some(seen) = latch.get() {
-            assert_eq!(*seen, 7);
-        }
-        let made = latch.get_or_init(|| {
-            loads.fetch_add(1, Relaxed);
-            7
-        });
-        assert_eq!(*made, 7);
-        other.join().unwrap();
-        assert_eq!(loads.load(Relaxed), 1);
+        both(user(), user());
+        assert_eq!(shared.1.load(Relaxed), 1);
     });
 }
 
@@ -160,71 +169,65 @@ fn once_latch_loads_once_and_publishes() {
 fn once_latch_failure_passes_the_turn() {
     model(3, || {
         let latch = Arc::new(OnceLatch::new(&CLASS));
-        let theirs = Arc::clone(&latch);
-        let failing = thread::spawn(move || {
-            // Whichever comes first.
-            if let Ok(value) = theirs.get_or_try_init(|| Err::<usize, _>(())) {
-                assert_eq!(*value, 7);
-            }
-        });
-        assert_eq!(latch.get_or_try_init(|| Ok::<_, ()>(7)), Ok(&7));
-        failing.join().unwrap();
+        let (failing, good) = (Arc::clone(&latch), Arc::clone(&latch));
+        both(
+            move || {
+                // Whichever comes first.
+                if let Ok(value) = failing.get_or_try_init(|| Err::<usize, _>(())) {
+                    assert_eq!(*value, 7);
+                }
+            },
+            move || assert_eq!(good.get_or_try_init(|| Ok::<_, ()>(7)), Ok(&7)),
+        );
     });
 }
 
 /// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `try_fast`,
-/// the release in `release`, the wait for `published` in `published_holding`, the entry of the fast
-/// holder in `enter_slow`, the acquire in `enter_slow`, the release in `leave_if_empty`.
+/// the release in `release`, the wait for `published` in `published_holding` and its orderings, the
+/// entry of the fast holder in `enter_slow`, the acquire in `enter_slow`, the release in
+/// `leave_if_empty`.
 #[test]
 fn range_lock_word_excludes() {
     model(3, || {
         let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
-        let theirs = Arc::clone(&shared);
-        let other = thread::spawn(move || {
-            for _ in 0..2 {
-                let _guard = theirs.0.write(5..15);
-                theirs.1.bump();
-            }
-        });
-        {
-            let _guard = shared.0.write(0..10);
-            shared.1.bump();
-        }
-        other.join().unwrap();
+        let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                let _guard = one.0.write(0..10);
+                one.1.bump();
+            },
+            move || {
+                for _ in 0..2 {
+                    let _guard = other.0.write(5..15);
+                    other.1.bump();
+                }
+            },
+        );
         assert!(shared.0.is_fast());
         let _guard = shared.0.read(0..20);
         assert_eq!(shared.1.get(), 3);
     });
 }
 
-/// Readers and a writer.
+/// A reader, and a writer that downgrades.
 #[test]
-fn range_lock_readers_and_writer() {
-    model(2, || {
+fn range_lock_reader_and_writer() {
+    model(3, || {
         let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _guard = shared.0.read(0..10);
-                let seen = shared.1.get();
-                assert_eq!(seen, shared.1.get());
-            })
-        };
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let mut guard = shared.0.write(9..20);
-                shared.1.bump();
+        let (reader, writer) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                let _guard = reader.0.read(0..10);
+                let seen = reader.1.get();
+                assert_eq!(seen, reader.1.get());
+            },
+            move || {
+                let mut guard = writer.0.write(9..20);
+                writer.1.bump();
                 guard.downgrade();
-                assert_eq!(shared.1.get(), 1);
-            })
-        };
-        {
-            let _guard = shared.0.read(0..10);
-            shared.1.get();
-        }
-        reader.join().unwrap();
-        writer.join().unwrap();
+                assert_eq!(writer.1.get(), 1);
+            },
+        );
         assert!(shared.0.is_fast());
     });
 }
@@ -235,12 +238,11 @@ fn range_lock_readers_and_writer() {
 fn range_lock_disjoint_ranges_do_not_conflict() {
     model(3, || {
         let lock = Arc::new(RangeLock::new(&CLASS));
-        let theirs = Arc::clone(&lock);
-        let other = thread::spawn(move || {
-            assert!(theirs.try_write(10..20).is_some());
-        });
-        assert!(lock.try_write(0..10).is_some());
-        other.join().unwrap();
+        let (one, other) = (Arc::clone(&lock), Arc::clone(&lock));
+        both(
+            move || assert!(one.try_write(0..10).is_some()),
+            move || assert!(other.try_write(10..20).is_some()),
+        );
         assert!(lock.is_fast());
     });
 }
@@ -250,16 +252,16 @@ fn range_lock_disjoint_ranges_do_not_conflict() {
 fn range_lock_appends_follow_each_other() {
     model(3, || {
         let shared = Arc::new((RangeLock::new(&CLASS), AtomicUsize::new(0)));
-        let append = |shared: &(RangeLock, AtomicUsize)| {
-            let guard = shared.0.append(|| shared.1.load(Relaxed) as u64);
-            let start = guard.range().start as usize;
-            assert_eq!(start, shared.1.load(Relaxed));
-            shared.1.store(start + 10, Relaxed);
+        let appender = || {
+            let shared = Arc::clone(&shared);
+            move || {
+                let guard = shared.0.append(|| shared.1.load(Relaxed) as u64);
+                let start = guard.range().start as usize;
+                assert_eq!(start, shared.1.load(Relaxed));
+                shared.1.store(start + 10, Relaxed);
+            }
         };
-        let theirs = Arc::clone(&shared);
-        let other = thread::spawn(move || append(&theirs));
-        append(&shared);
-        other.join().unwrap();
+        both(appender(), appender());
         assert_eq!(shared.1.load(Relaxed), 20);
         assert!(shared.0.is_fast());
     });
