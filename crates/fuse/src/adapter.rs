@@ -11,15 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use finefs_namespace::{
-    AllocateMode, Attributes, Caller, Error, FileKind, Ino, Namespace, RenameMode, Result,
-    SetAttributes, Timestamp, XattrMode,
-};
+use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, SetAttributes, Timestamp};
+use finefs_namespace::{AllocateMode, Error, Namespace, RenameMode, Result, XattrMode};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 
 use crate::attach::Options;
@@ -118,7 +117,11 @@ impl Adapter {
                 let node = self.numbers.node(attributes.ino);
                 // The form has one number for the node and for stat(2): where the two differ,
                 // the attributes must be asked for again.
-                let lifetime = if node.0 == attributes.ino.0 { FOREVER } else { Duration::ZERO };
+                let lifetime = if node.0 == attributes.ino.0 {
+                    FOREVER
+                } else {
+                    Duration::ZERO
+                };
                 reply.entry_with_ttls(
                     &lifetime,
                     &FOREVER,
@@ -341,11 +344,13 @@ impl Filesystem for Adapter {
             let (name, permissions) = (name.as_bytes(), mode & 0o7777);
             let result = match FileKind::from_mode(mode) {
                 Some(FileKind::Regular) => {
-                    self.namespace.create_file(&caller, parent, name, permissions)
+                    self.namespace
+                        .create_file(&caller, parent, name, permissions)
                 }
                 Some(kind) => {
                     let device = u64::from(device);
-                    self.namespace.make_node(&caller, parent, name, kind, permissions, device)
+                    self.namespace
+                        .make_node(&caller, parent, name, kind, permissions, device)
                 }
                 None => Err(Error::Invalid),
             };
@@ -385,7 +390,9 @@ impl Filesystem for Adapter {
         guarded("rmdir", || {
             let parent = self.ino(parent);
             let caller = self.caller(request, 0);
-            let result = self.namespace.remove_directory(&caller, parent, name.as_bytes());
+            let result = self
+                .namespace
+                .remove_directory(&caller, parent, name.as_bytes());
             self.reply_empty("rmdir", parent, result, reply);
         });
     }
@@ -402,7 +409,9 @@ impl Filesystem for Adapter {
             let parent = self.ino(parent);
             let caller = self.caller(request, 0);
             let target = target.as_os_str().as_bytes();
-            let result = self.namespace.make_symlink(&caller, parent, name.as_bytes(), target);
+            let result = self
+                .namespace
+                .make_symlink(&caller, parent, name.as_bytes(), target);
             self.reply_entry("symlink", parent, result, reply);
         });
     }
@@ -447,7 +456,9 @@ impl Filesystem for Adapter {
         guarded("link", || {
             let (ino, parent) = (self.ino(node), self.ino(parent));
             let caller = self.caller(request, 0);
-            let result = self.namespace.make_link(&caller, ino, parent, name.as_bytes());
+            let result = self
+                .namespace
+                .make_link(&caller, ino, parent, name.as_bytes());
             self.reply_entry("link", parent, result, reply);
         });
     }
@@ -646,7 +657,9 @@ impl Filesystem for Adapter {
                 _ => return reply.error(Errno::EINVAL),
             };
             let caller = self.caller(request, 0);
-            let result = self.namespace.set_xattr(&caller, ino, name.as_bytes(), value, mode);
+            let result = self
+                .namespace
+                .set_xattr(&caller, ino, name.as_bytes(), value, mode);
             self.reply_empty("setxattr", ino, result, reply);
         });
     }

@@ -103,7 +103,9 @@ pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
             _ => error.to_string(),
         })
     })?;
-    let metadata = absolute.metadata().map_err(|error| fail(error.to_string()))?;
+    let metadata = absolute
+        .metadata()
+        .map_err(|error| fail(error.to_string()))?;
     if !metadata.is_dir() {
         return Err(fail("is not a directory; mount on a directory".into()));
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use finefs_namespace::{Attributes, FileKind, Ino, SetTime, Timestamp};
+use finefs_namespace::types::{Attributes, FileKind, Ino, SetTime, Timestamp};
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 
 /// FUSE's number of the root node.

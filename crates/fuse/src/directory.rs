@@ -9,7 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::Duration;
 
-use finefs_namespace::{Attributes, FileKind, Ino, Namespace, Result, Times};
+use finefs_namespace::types::{Attributes, FileKind, Ino, Times};
+use finefs_namespace::{Namespace, Result};
 use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 
 use crate::convert::{FOREVER, Numbers, file_attr, file_type};

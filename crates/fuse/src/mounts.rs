@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// A mount of this process' mount namespace.
@@ -19,6 +19,8 @@ pub struct MountPoint {
     pub kind: String,
     /// What is mounted: a device, an image, any name.
     pub source: OsString,
+    /// The file system itself is read-only.
+    pub is_read_only: bool,
 }
 
 impl MountPoint {
@@ -39,10 +41,7 @@ pub fn mounts() -> io::Result<Vec<MountPoint>> {
 
 /// What is mounted at `path` (absolute, without symbolic links), the topmost of several.
 pub fn mount_at(path: &Path) -> io::Result<Option<MountPoint>> {
-    Ok(mounts()?
-        .into_iter()
-        .rev()
-        .find(|mount| mount.path == path))
+    Ok(mounts()?.into_iter().rev().find(|mount| mount.path == path))
 }
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
@@ -54,11 +53,14 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
+    let mut options = fields.next()?.split(|&byte| byte == b',');
+    let is_read_only = options.any(|option| option == b"ro");
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
         path: path.into(),
         kind,
         source,
+        is_read_only,
     })
 }
 
@@ -79,7 +81,6 @@ fn unescape(field: &[u8]) -> OsString {
             rest = tail;
         }
     }
-    debug_assert!(std::ffi::OsStr::from_bytes(&out).len() == out.len());
     OsString::from_vec(out)
 }
 
@@ -96,15 +97,21 @@ mod tests {
         assert_eq!(mount.device, (0, 36));
         assert_eq!(mount.path, Path::new("/mnt/a b"));
         assert_eq!(mount.source, "/home/x\\y.img");
-        assert!(mount.is_finefs());
+        assert!(mount.is_finefs() && !mount.is_read_only);
         // Optional fields before the dash.
-        let mount = parse_line(b"1 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 rw").unwrap();
+        let mount =
+            parse_line(b"1 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 ro,x=rw").unwrap();
         assert_eq!(
             (mount.kind.as_str(), mount.source.as_os_str()),
             ("ext4", "/dev/sda1".as_ref())
         );
-        assert!(!mount.is_finefs());
-        for bad in [&b""[..], b"1 2", b"1 1 8:x / / rw - a b", b"1 1 8:1 / / rw a b"] {
+        assert!(!mount.is_finefs() && mount.is_read_only);
+        for bad in [
+            &b""[..],
+            b"1 2",
+            b"1 1 8:x / / rw - a b",
+            b"1 1 8:1 / / rw a b",
+        ] {
             assert_eq!(parse_line(bad), None);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use finefs_namespace::Ino;
+use finefs_namespace::types::Ino;
 
 /// The strays of a mount; empty on a sound image, which `forget` finds out without a lock.
 #[derive(Default)]

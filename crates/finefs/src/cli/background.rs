@@ -1,0 +1,182 @@
+//! Going to the background: fork, the report of readiness, the watcher.
+//!
+//! # The processes
+//! ```text
+//! launcher --fork--> watcher --fork--> server
+//! ```
+//! - The **launcher** is what the user started. It waits until the server says that the mount is
+//!   usable and ends with status 0, or until the server has ended, and then with its status.
+//! - The **server** opens the image, mounts and serves. Until it is ready it keeps the terminal:
+//!   it prints its own errors, and Ctrl-C ends it.
+//! - The **watcher** waits for the server. A server that dies without a chance to unmount (killed,
+//!   out of memory, aborted) would leave a mount at which every call fails with ENOTCONN; the
+//!   watcher takes that away and says so in the system log. It passes signals on to the server.
+//!
+//! All forks happen while the process has one thread. Readiness is one byte in a pipe whose write
+//! end only the server holds, so that its end is seen whatever way it comes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{CliResult, Failure, logger, say};
+
+/// What the server tells the launcher through.
+pub(crate) struct Readiness {
+    pipe: File,
+    log: Option<File>,
+}
+
+/// Who this process is after [`start`].
+pub(crate) enum Role {
+    /// It has nothing to do any more but to end.
+    Done(ExitCode),
+    /// It is the server.
+    Server(Readiness),
+}
+
+/// Starts watcher and server. Must be called while the process has one thread. `mount_point` is
+/// what the watcher looks after; `log` takes the server's messages once it is in the background.
+pub(crate) fn start(mount_point: PathBuf, log: Option<File>) -> CliResult<Role> {
+    let fail = |error: io::Error| Failure::new(format!("cannot go to the background: {error}"));
+    let (read_end, write_end) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
+    match fork().map_err(fail)? {
+        Some(watcher) => {
+            drop(write_end);
+            Ok(Role::Done(launch(watcher, read_end)))
+        }
+        None => match fork() {
+            Ok(Some(server)) => {
+                drop((read_end, write_end));
+                Ok(Role::Done(watch(server, mount_point)))
+            }
+            Ok(None) => {
+                drop(read_end);
+                Ok(Role::Server(Readiness {
+                    pipe: write_end.into(),
+                    log,
+                }))
+            }
+            Err(error) => Err(fail(error)),
+        },
+    }
+}
+
+impl Readiness {
+    /// The mount is usable: leaves the terminal and lets the launcher end.
+    pub(crate) fn report(mut self) -> CliResult<()> {
+        let fail = |error: io::Error| Failure::new(format!("cannot go to the background: {error}"));
+        // Fails only for the leader of a process group, which a forked process is not.
+        let _ = rustix::process::setsid();
+        logger::redirect(self.log.take());
+        leave_terminal().map_err(fail)?;
+        // A launcher that is gone (killed) needs no report.
+        let _ = self.pipe.write_all(b"R");
+        Ok(())
+    }
+}
+
+fn leave_terminal() -> io::Result<()> {
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    // The directory that it was started in must not stay busy for ever.
+    std::env::set_current_dir("/")
+}
+
+/// The launcher's wait.
+fn launch(watcher: Pid, read_end: OwnedFd) -> ExitCode {
+    let mut byte = [0];
+    if let Ok(1) = File::from(read_end).read(&mut byte) {
+        return ExitCode::SUCCESS;
+    }
+    // Not ready, and it never will be. It has printed why, unless it was killed.
+    match wait(watcher, WaitOptions::empty()).and_then(exit_status) {
+        Some(status) => ExitCode::from(status),
+        None => {
+            say("the server ended unexpectedly before the mount was usable");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The watcher's life.
+fn watch(server: Pid, mount_point: PathBuf) -> ExitCode {
+    let _ = rustix::process::setsid();
+    let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]);
+    let _ = leave_terminal();
+    let Ok(mut signals) = signals else {
+        return ExitCode::FAILURE;
+    };
+    // The server may have ended before the handlers stood.
+    let mut status = wait(server, WaitOptions::NOHANG);
+    while status.is_none() {
+        for signal in signals.wait() {
+            if let (true, Some(signal)) = (signal != SIGCHLD, Signal::from_named_raw(signal)) {
+                let _ = rustix::process::kill_process(server, signal);
+            }
+        }
+        status = wait(server, WaitOptions::NOHANG);
+    }
+    match status.and_then(exit_status) {
+        Some(status) => ExitCode::from(status),
+        None => {
+            clean_up(&mount_point);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Takes a dead mount away.
+fn clean_up(mount_point: &std::path::Path) {
+    logger::start(false);
+    logger::redirect(None);
+    let place = mount_point.display();
+    let is_dead = std::fs::metadata(mount_point)
+        .is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    let is_ours = matches!(finefs_fuse::mount_at(mount_point), Ok(Some(m)) if m.is_finefs());
+    if !(is_dead && is_ours) {
+        log::error!("the server of {place} was killed");
+        return;
+    }
+    match finefs_fuse::detach(mount_point, true) {
+        Ok(()) => log::error!(
+            "the server of {place} was killed; unmounted it; check the image with e2fsck"
+        ),
+        Err(error) => log::error!("the server of {place} was killed; cannot unmount it: {error}"),
+    }
+}
+
+fn wait(process: Pid, options: WaitOptions) -> Option<WaitStatus> {
+    let result = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(process), options));
+    result.ok().flatten().map(|(_, status)| status)
+}
+
+/// The exit status of a process that ended by itself.
+fn exit_status(status: WaitStatus) -> Option<u8> {
+    status
+        .exit_status()
+        .and_then(|code| u8::try_from(code).ok())
+}
+
+/// The child's number in the parent, `None` in the child.
+#[allow(unsafe_code)]
+fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: fork in a process with one thread (the caller's contract, stated at `start`) leaves
+    // no lock of another thread held in the child, so the child may do whatever the parent may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(Pid::from_raw(child)),
+    }
+}

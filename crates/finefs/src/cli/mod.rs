@@ -1,0 +1,93 @@
+//! The command line.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | `mount`, `umount`, `info` | the subcommands |
+//! | `options` | `-o` of mount |
+//! | `size` | numbers with k, m, g or % |
+//! | `background` | fork, the report of readiness, the watcher |
+//! | `serve` | the life of a mounted file system: signals, its end |
+//! | `logger` | stderr, a file or the system log |
+//! | `progress` | a sign of life during long work |
+//! | `helper_call` | being called by mount(8) and mount.fuse3 |
+
+mod background;
+mod helper_call;
+mod info;
+mod logger;
+mod mount;
+mod options;
+mod progress;
+mod serve;
+mod size;
+mod umount;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "finefs",
+    version,
+    about = "ext2/3/4 images and memory file systems in user space",
+    long_about = "Mounts ext2, ext3 and ext4 images and memory file systems through FUSE, \
+                  read-write, without root, for many processes at once."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Mount(mount::Mount),
+    Umount(umount::Umount),
+    Info(info::Info),
+}
+
+/// A failure as the user sees it: one line.
+#[derive(Debug)]
+struct Failure(String);
+
+impl Failure {
+    fn new(line: impl fmt::Display) -> Failure {
+        Failure(line.to_string())
+    }
+}
+
+type CliResult<T> = Result<T, Failure>;
+
+/// Prints what every failure and every note looks like.
+fn say(line: impl fmt::Display) {
+    // One write, so that lines of two processes do not mix; nobody is there to be told if it fails.
+    let line = format!("finefs: {line}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}
+
+/// Runs the command line and gives the exit status.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = Arguments::parse_from(helper_call::translate(arguments));
+    let result = match arguments.command {
+        Command::Mount(command) => command.run(),
+        Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|Failure(line)| {
+        say(line);
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

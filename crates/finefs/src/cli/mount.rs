@@ -1,0 +1,230 @@
+//! `finefs mount`
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, CommandFactory};
+use finefs::{ImageOptions, Namespace};
+
+use super::background::{self, Readiness, Role};
+use super::options::MountOptions;
+use super::serve::{self, EndSignals};
+use super::size::Size;
+use super::{Arguments, CliResult, Failure, logger, progress, say};
+
+const OPTIONS_HELP: &str = "\
+Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
+  ro, rw                 read-only (the image is never written), read-write (default)
+  offset=SIZE            the file system starts there in the image
+  noload, norecovery     with ro: leave a dirty journal alone (default: replay it in memory)
+  commit=SECONDS         write changes out at least that often (default 5)
+  relatime, noatime, strictatime
+                         when to note the time of reading (default relatime)
+  allow_other            other users may use the mount too (ordinary users need
+                         user_allow_other in /etc/fuse.conf)
+  suid, dev              honour set-uid bits and device nodes (root only; default nosuid,nodev)
+  noexec                 programs cannot be run
+  sync, dirsync          every write, every change of a directory is on the image at once
+  writeback_cache        collect small writes in the kernel until close or fsync; faster for
+                         programs that write in small pieces, but a full image is reported late
+  threads=N              number of server threads
+  size=SIZE              of a memory file system (default 50%)
+  mode=, uid=, gid=      permissions and owner of its root
+  fsname=NAME            what is shown as mounted, for a memory file system
+  debug                  log every request
+Always on: default_permissions. Accepted without effect: defaults, nofail, user, _netdev, x-*.
+SIZE is in bytes, or with k, m, g, t, or % of memory.";
+
+/// Mount an ext2/3/4 image, or a file system in memory, at a directory
+#[derive(Args)]
+#[command(
+    override_usage = "finefs mount [OPTIONS] IMAGE DIR\n       finefs mount [OPTIONS] --memory DIR",
+    after_help = OPTIONS_HELP
+)]
+pub(crate) struct Mount {
+    /// The image (a file or block device), and the directory to mount it at
+    #[arg(value_names = ["IMAGE", "DIR"], num_args = 1..=2, required = true)]
+    paths: Vec<PathBuf>,
+    /// Mount a file system in memory; what is in it is gone after unmounting
+    #[arg(long)]
+    memory: bool,
+    /// Mount options, comma separated; see below
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Read-only, as -o ro
+    #[arg(short = 'r', long)]
+    read_only: bool,
+    /// Stay in the foreground until unmounted; messages go to the terminal
+    #[arg(short = 'f', long)]
+    foreground: bool,
+    /// Append messages to this file (default: the system log)
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+/// What is to be mounted, and where.
+struct Plan {
+    /// `None` for memory.
+    image: Option<PathBuf>,
+    directory: PathBuf,
+    options: MountOptions,
+    /// What is shown as mounted, and in messages.
+    source: String,
+}
+
+impl Mount {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let log = self.log.as_deref().map(open_log).transpose()?;
+        let is_foreground = self.foreground;
+        let plan = self.plan()?;
+        logger::start(plan.options.is_debug);
+        if is_foreground {
+            if log.is_some() {
+                logger::redirect(log);
+            }
+            return plan.serve(None);
+        }
+        // Looked at before the fork, while a relative path still means what the user meant.
+        match background::start(plan.directory.clone(), log)? {
+            Role::Done(status) => Ok(status),
+            Role::Server(readiness) => plan.serve(Some(readiness)),
+        }
+    }
+
+    fn plan(self) -> CliResult<Plan> {
+        let mut lists = self.options;
+        if self.read_only {
+            lists.push("ro".into());
+        }
+        let options = MountOptions::parse(&lists)?;
+        let is_root = rustix::process::geteuid().is_root();
+        if (options.allows_suid || options.allows_devices) && !is_root {
+            return Err(Failure::new(
+                "options suid and dev: only root may give them",
+            ));
+        }
+        let mut paths = self.paths.into_iter();
+        let (image, directory) = match (self.memory, paths.next(), paths.next()) {
+            (true, Some(directory), None) => (None, directory),
+            (false, Some(image), Some(directory)) => (Some(image), directory),
+            (true, ..) => usage("--memory takes only the directory"),
+            (false, ..) => usage("give the image and the directory"),
+        };
+        // An image that is missing is reported by who opens it.
+        let image = image.map(|path| path.canonicalize().unwrap_or(path));
+        let source = match (&image, &options.source) {
+            (None, Some(source)) => source.clone(),
+            (None, None) => "finefs-memory".to_owned(),
+            (Some(path), given) => {
+                let path = path.display().to_string();
+                if given.is_some() {
+                    say(format!(
+                        "{path}: option fsname has no effect; the image is shown"
+                    ));
+                }
+                path
+            }
+        };
+        let directory = directory.canonicalize().unwrap_or(directory);
+        Ok(Plan {
+            image,
+            directory,
+            options,
+            source,
+        })
+    }
+}
+
+impl Plan {
+    /// Opens, mounts, serves.
+    fn serve(self, readiness: Option<Readiness>) -> CliResult<ExitCode> {
+        let signals = EndSignals::catch()?;
+        let opened = progress::during(&format!("opening {}", self.source), || self.open());
+        let namespace = opened?;
+        let mount = finefs_fuse::Mount::new(
+            namespace.clone(),
+            &self.directory,
+            &self.fuse_options(namespace.geometry().is_read_only),
+        );
+        match mount {
+            Ok(mount) => serve::serve(mount, &namespace, &self.source, signals, readiness),
+            Err(error) => {
+                let closed = namespace.shut_down();
+                if let Err(error) = closed {
+                    say(format!("{}: cannot be closed: {error}", self.source));
+                }
+                Err(Failure::new(error))
+            }
+        }
+    }
+
+    fn open(&self) -> CliResult<Arc<Namespace>> {
+        let options = &self.options;
+        let namespace_options = finefs::Options {
+            commit_interval: options.commit_interval,
+            atime: options.atime,
+            is_read_only: options.is_read_only,
+            ..finefs::Options::default()
+        };
+        let Some(path) = &self.image else {
+            return finefs::open_memory(
+                options.size.unwrap_or(Size::PercentOfMemory(50)).bytes(),
+                // As tmpfs: everybody may make files.
+                options.mode.unwrap_or(0o1777),
+                options.uid.unwrap_or(rustix::process::getuid().as_raw()),
+                options.gid.unwrap_or(rustix::process::getgid().as_raw()),
+                namespace_options,
+            )
+            .map_err(Failure::new);
+        };
+        let image_options = ImageOptions {
+            offset_bytes: options.offset_bytes,
+            is_read_only: options.is_read_only,
+            skips_journal: options.skips_journal,
+            namespace: namespace_options,
+        };
+        let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
+        for note in image.notes {
+            say(format!("{}: {note}", self.source));
+        }
+        Ok(image.namespace)
+    }
+
+    fn fuse_options(&self, is_read_only: bool) -> finefs_fuse::Options {
+        let options = &self.options;
+        finefs_fuse::Options {
+            source: self.source.clone(),
+            is_read_only: is_read_only || options.is_read_only,
+            allow_other: options.allow_other,
+            allows_suid: options.allows_suid,
+            allows_devices: options.allows_devices,
+            allows_execution: options.allows_execution,
+            is_synchronous: options.is_synchronous,
+            is_directory_synchronous: options.is_directory_synchronous,
+            has_writeback_cache: options.has_writeback_cache,
+            threads: options.threads,
+        }
+    }
+}
+
+fn open_log(path: &Path) -> CliResult<File> {
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map_err(|error| Failure::new(format!("{}: cannot log there: {error}", path.display())))
+}
+
+/// Ends with a usage error, as clap's own do.
+fn usage(message: &str) -> ! {
+    let mut command = Arguments::command();
+    command.build();
+    let mount = command.find_subcommand_mut("mount");
+    let error = match mount {
+        Some(mount) => mount.error(clap::error::ErrorKind::WrongNumberOfValues, message),
+        None => clap::Error::raw(clap::error::ErrorKind::WrongNumberOfValues, message),
+    };
+    error.exit()
+}

@@ -1,0 +1,185 @@
+//! The life of a mounted file system, from the mount to its end.
+//!
+//! # The end
+//! Whatever ends a mount, the last step is the same: the namespace is shut down, which writes
+//! everything out, and the image's lock goes with the process, which is what `finefs umount`
+//! waits for. The exit status tells whether all of it is on the image.
+//!
+//! - Unmounted by anybody (`finefs umount`, fusermount3 -u, umount(8)): the session ends by itself.
+//! - SIGTERM, SIGINT, SIGHUP: unmounts. If it is busy: the kernel's dirty pages are fetched, the
+//!   mount is detached (no new user can come), those who still have files open may go on for
+//!   [`GRACE`], or until a second signal; then the write-out happens and the process ends. Calls
+//!   of users who are left then fail with ENOTCONN.
+//! - A server thread that panics outside of an operation: as a signal, but the exit status is 1.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use finefs::Namespace;
+use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::background::Readiness;
+use super::{CliResult, Failure, progress};
+
+/// How long the users of a busy mount may go on after a signal.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What can happen to a mount.
+enum Event {
+    /// The kernel ended the session.
+    Ended(std::io::Result<()>),
+    /// SIGTERM or the like.
+    Signal,
+    /// A server thread is gone.
+    Crashed,
+}
+
+/// The signals that end a mount. To be made before the mount, so that none comes too early.
+pub(crate) struct EndSignals(Signals);
+
+impl EndSignals {
+    pub(crate) fn catch() -> CliResult<EndSignals> {
+        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
+        signals
+            .map(EndSignals)
+            .map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
+    }
+}
+
+/// Serves `mount` to its end. `what` names it in messages.
+pub(crate) fn serve(
+    mount: Mount,
+    namespace: &Arc<Namespace>,
+    what: &str,
+    signals: EndSignals,
+    readiness: Option<Readiness>,
+) -> CliResult<ExitCode> {
+    let unmounter = mount.unmounter();
+    let (sender, events) = channel();
+    watch_for_panics(sender.clone());
+    if let Some(readiness) = readiness {
+        readiness.report()?;
+    }
+    start_threads(mount, signals, &sender)?;
+
+    let mut is_sound = true;
+    match events.recv() {
+        Ok(Event::Ended(result)) => is_sound &= report_end(what, result),
+        Ok(Event::Signal) => end_by_force(what, &unmounter, &events, &mut is_sound),
+        Ok(Event::Crashed) | Err(_) => {
+            is_sound = false;
+            end_by_force(what, &unmounter, &events, &mut is_sound);
+        }
+    }
+    let message = format!("writing out {what}");
+    if let Err(error) = progress::during(&message, || namespace.shut_down()) {
+        log::error!("{what}: the final write-out failed: {error}; check it with e2fsck -f");
+        is_sound = false;
+    }
+    let failed = finefs_fuse::failed_operations();
+    if failed > 0 {
+        log::error!("{what}: {failed} operations failed by a bug; check it with e2fsck -f");
+        is_sound = false;
+    }
+    Ok(if is_sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> CliResult<()> {
+    let fail = |error| Failure::new(format!("cannot start a thread: {error}"));
+    let EndSignals(mut signals) = signals;
+    let for_signals = sender.clone();
+    let for_session = sender.clone();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for _ in signals.forever() {
+                if for_signals.send(Event::Signal).is_err() {
+                    return;
+                }
+            }
+        })
+        .map_err(fail)?;
+    std::thread::Builder::new()
+        .name("session".into())
+        .spawn(move || {
+            let _ = for_session.send(Event::Ended(mount.serve()));
+        })
+        .map_err(fail)?;
+    Ok(())
+}
+
+/// Logs panics, and tells of those that cost a server thread.
+fn watch_for_panics(sender: Sender<Event>) {
+    std::panic::set_hook(Box::new(move |panic| {
+        log::error!("bug in finefs: {panic}");
+        let is_server = std::thread::current()
+            .name()
+            .is_some_and(|name| name.starts_with(SERVER_THREAD_PREFIX));
+        if is_server && !finefs_fuse::is_in_operation() {
+            let _ = sender.send(Event::Crashed);
+        }
+    }));
+}
+
+fn report_end(what: &str, result: std::io::Result<()>) -> bool {
+    match result {
+        Ok(()) => true,
+        Err(error) => {
+            log::error!("{what}: the session with the kernel failed: {error}");
+            false
+        }
+    }
+}
+
+/// Ends a mount from our side; see the module's head.
+fn end_by_force(what: &str, unmounter: &Unmounter, events: &Receiver<Event>, is_sound: &mut bool) {
+    match unmounter.unmount(false) {
+        Ok(()) => {}
+        Err(DetachError::Busy) => {
+            log::warn!(
+                "{what}: busy; detached, its users have {} s",
+                GRACE.as_secs()
+            );
+            fetch_dirty_pages(unmounter.path());
+            if let Err(error) = unmounter.unmount(true) {
+                log::error!("{what}: cannot detach it: {error}");
+            }
+        }
+        // Somebody detached it already; its users hold it.
+        Err(DetachError::NotMounted) => {}
+        Err(error) => log::error!("{what}: cannot unmount it: {error}"),
+    }
+    let deadline = Instant::now() + GRACE;
+    loop {
+        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Event::Ended(result)) => {
+                *is_sound &= report_end(what, result);
+                return;
+            }
+            Ok(Event::Crashed) => *is_sound = false,
+            Ok(Event::Signal) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                log::warn!("{what}: still in use; its users will get errors");
+                return;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Makes the kernel send what it has not written yet (write-back cache, shared mappings).
+fn fetch_dirty_pages(path: &Path) {
+    if let Ok(directory) = File::open(path) {
+        let _ = rustix::fs::syncfs(&directory);
+    }
+}

