@@ -25,10 +25,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_locks::{Condvar, LockClass, Mutex, MutexGuard};
+use finefs_locks::LockClass;
 use finefs_namespace::{Error, Result};
 
 use crate::overlay::Overlay;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A shard of the buffer cache.
 pub static BUFFER: LockClass = LockClass::new("ext.buffer", 80);

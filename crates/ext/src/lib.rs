@@ -1,9 +1,60 @@
 //! ext2, ext3 and ext4 images as a store of a namespace.
+//!
+//! # Purpose
+//! [`ExtStore`] keeps a namespace's objects on an image: it loads them on first use and applies
+//! batches of changes. Its own concurrency is small by design: loads, data and allocation run in
+//! parallel, batches are applied one at a time.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | `mount`, `recover`, `orphans` | from a device to a mounted file system |
+//! | `journal`, [`overlay`] | what a journal holds, and showing it without writing |
+//! | [`features`] | the one table of what can be read and written |
+//! | `state` | the mounted file system |
+//! | [`buffer`] | blocks of metadata in memory |
+//! | `load` | from the image's structures to the namespace's objects |
+//! | `group`, `alloc` | block groups and the live allocator |
+//! | `apply` | from batches to the image's structures |
+//! | `store` | the [`finefs_namespace::Store`] |
+//! | [`info`] | what an image is, for people and scripts |
+//!
+//! # Invariants
+//! 1. A read-only mount writes nothing at all.
+//! 2. Nothing on the image is believed before it is checked; damage is an error of the object that it
+//!    concerns, never a panic.
+//! 3. Memory is bounded: by cache limits, and by the blocks of the image where an object is loaded.
+//!
+//! # Locking
+//! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80).
 
 pub mod buffer;
+pub mod error;
+pub mod features;
+pub mod info;
 pub mod overlay;
 
 mod alloc;
 mod apply;
 mod group;
+mod journal;
+mod load;
+mod mount;
+mod orphans;
+mod recover;
 mod state;
+mod store;
+mod sync;
+
+pub use error::{MountError, MountErrorKind};
+pub use info::ImageInfo;
+pub use store::ExtStore;
+
+/// How an image is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct ExtOptions {
+    /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
+    /// a note.)
+    pub is_read_only: bool,
+    /// Where it will be mounted, for the superblock; cut to 64 bytes.
+    pub mount_point: Option<Vec<u8>>,
+}

@@ -40,13 +40,14 @@ impl Source {
 /// The blocks of a file system whose newest copy lies in the journal.
 #[derive(Clone, Default, Debug)]
 pub struct Overlay {
+    block_size_bytes: u64,
     sources: HashMap<u64, Source>,
 }
 
 impl Overlay {
-    /// From blocks to the places of their newest copies.
-    pub fn new(sources: HashMap<u64, Source>) -> Overlay {
-        Overlay { sources }
+    /// From blocks of `block_size_bytes` to the places of their newest copies.
+    pub fn new(block_size_bytes: u32, sources: HashMap<u64, Source>) -> Overlay {
+        Overlay { block_size_bytes: u64::from(block_size_bytes), sources }
     }
 
     /// True when it shadows nothing.
@@ -68,7 +69,6 @@ impl Overlay {
     pub fn read_at(
         &self,
         device: &dyn BlockDevice,
-        block_size_bytes: u64,
         offset_bytes: u64,
         buffer: &mut [u8],
     ) -> io::Result<()> {
@@ -76,6 +76,7 @@ impl Overlay {
         if self.is_empty() || buffer.is_empty() {
             return Ok(());
         }
+        let block_size_bytes = self.block_size_bytes;
         let end = offset_bytes + buffer.len() as u64;
         for block in offset_bytes / block_size_bytes..=(end - 1) / block_size_bytes {
             let Some(source) = self.get(block) else {
@@ -102,13 +103,13 @@ mod tests {
         bytes[4096..5120].fill(7);
         let device = MemoryDevice::from_bytes(&bytes);
         let source = Source { offset_bytes: 4096, is_escaped: true };
-        let overlay = Overlay::new(HashMap::from([(1, source)]));
+        let overlay = Overlay::new(1024, HashMap::from([(1, source)]));
         let mut buffer = vec![0; 1024];
-        overlay.read_at(&device, 1024, 1022, &mut buffer).unwrap();
+        overlay.read_at(&device, 1022, &mut buffer).unwrap();
         assert_eq!(buffer[..2], [1, 1]);
         assert_eq!(buffer[2..6], JOURNAL_MAGIC_BYTES);
         assert!(buffer[6..].iter().all(|&byte| byte == 7));
-        overlay.read_at(&device, 1024, 1026, &mut buffer).unwrap();
+        overlay.read_at(&device, 1026, &mut buffer).unwrap();
         assert_eq!(buffer[..2], JOURNAL_MAGIC_BYTES[2..]);
         assert_eq!(buffer[2..1022], [7; 1020]);
         assert_eq!(buffer[1022..], [1, 1]);

@@ -4,7 +4,7 @@
 //! | Field | Written by |
 //! |---|---|
 //! | `superblock` | mount, the commit, close |
-//! | `geometry`, `seed`, `has_*` | mount, once |
+//! | `geometry`, `seed`, `inode_rules`, `dir_rules` | mount, once |
 //! | `buffers` | the loading side reads, the commit modifies |
 //! | `groups`, `allocator` | the writing side |
 //!
@@ -16,20 +16,26 @@
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::FsSeed;
+use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::geometry::Geometry;
-use finefs_ext_disk::inode::Inode;
-use finefs_ext_disk::superblock::Superblock;
-use finefs_locks::{LockClass, Mutex};
+use finefs_ext_disk::group::GroupDesc;
+use finefs_ext_disk::inode::{Inode, InodeRules};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use finefs_ext_disk::{GroupNo, PhysBlock};
+use finefs_locks::{LockClass, PerCpuCounter};
 use finefs_namespace::{Error, Ino, Result};
 
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead, BufferWrite};
+use crate::error::at;
 use crate::group::GroupTable;
+use crate::sync::Mutex;
 
 /// The superblock's fields.
 pub static SUPERBLOCK: LockClass = LockClass::new("ext.superblock", 75);
@@ -42,16 +48,24 @@ pub(crate) struct ExtState {
     pub superblock: Mutex<Superblock>,
     /// What follows from the superblock and does not change.
     pub geometry: Geometry,
+    /// Where metadata checksums start; `None` without `metadata_csum`.
+    pub seed: Option<FsSeed>,
+    /// What the features say about inodes.
+    pub inode_rules: InodeRules,
+    /// What the features say about directory blocks.
+    pub dir_rules: DirRules,
     /// The metadata.
     pub buffers: BufferCache,
     /// The group descriptors (writing side).
     pub groups: GroupTable,
     /// The live allocator of blocks and inode numbers (writing side).
     pub allocator: Allocator,
-    /// The seed of metadata checksums; `None` without `metadata_csum`.
-    pub seed: Option<FsSeed>,
+    /// Blocks that no file can ever have.
+    pub overhead_blocks: u64,
     /// Nothing may be written.
     pub is_read_only: bool,
+    /// Blocks of data written since the mount, for the superblock's account.
+    pub blocks_written: PerCpuCounter,
 }
 
 /// Where an inode lies.
@@ -63,4 +77,137 @@ pub(crate) struct InodeLocation {
     pub offset_bytes: usize,
     /// The size of the inode.
     pub size_bytes: usize,
+}
+
+impl InodeLocation {
+    fn range(&self) -> Range<usize> {
+        self.offset_bytes..self.offset_bytes + self.size_bytes
+    }
+}
+
+/// The bytes of an inode within a snapshot of its block.
+#[derive(Clone, Debug)]
+pub(crate) struct InodeBytes {
+    buffer: BufferRead,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for InodeBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
+/// The bytes of an inode within a block that is being changed. The block may not be asked for
+/// again before this is dropped: neighbours are changed one after the other.
+pub(crate) struct InodeBytesMut<'a> {
+    buffer: BufferWrite<'a>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for InodeBytesMut<'_> {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
+impl AsMut<[u8]> for InodeBytesMut<'_> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.range.clone()]
+    }
+}
+
+/// The number of an inode as the codecs have it; `Error::Stale` when there can be no such inode.
+pub(crate) fn disk_ino(ino: Ino) -> Result<disk::Ino> {
+    match u32::try_from(ino.0) {
+        Ok(number) if number > 0 => Ok(disk::Ino(number)),
+        _ => Err(Error::Stale),
+    }
+}
+
+impl ExtState {
+    /// Where an inode lies. `Error::Stale` when there is no such number.
+    pub fn inode_location(&self, ino: Ino) -> Result<InodeLocation> {
+        let place = self.geometry.locate_inode(disk_ino(ino)?).ok_or(Error::Stale)?;
+        let table = self.groups.place(place.group.0).map_or(0, |group| group.inode_table);
+        locate(&self.geometry, PhysBlock(table), &place)
+    }
+
+    /// An inode, read only. Its checksum and contents are not checked here.
+    pub fn read_inode(&self, ino: Ino) -> Result<Inode<InodeBytes>> {
+        read_at(&self.buffers, self.inode_location(ino)?, ino)
+    }
+
+    /// An inode, to change. Its block counts as dirty.
+    pub fn modify_inode(&self, ino: Ino) -> Result<Inode<InodeBytesMut<'_>>> {
+        let location = self.inode_location(ino)?;
+        let buffer = self.buffers.modify(location.block)?;
+        Inode::new(InodeBytesMut { buffer, range: location.range() })
+            .map_err(|error| at(format_args!("inode {ino}"), error))
+    }
+}
+
+impl ExtState {
+    /// Puts the superblock as it is now into its buffer, with its checksum, to be written out.
+    pub fn put_superblock(&self) -> Result<()> {
+        let mut buffer = self.buffers.modify(self.geometry.super_block().0)?;
+        let mut superblock = self.superblock.lock();
+        superblock.update_checksum();
+        let start = (SUPERBLOCK_OFFSET % u64::from(self.geometry.block_size)) as usize;
+        buffer[start..start + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
+        Ok(())
+    }
+}
+
+/// [`ExtState::read_inode`] before there is a state.
+pub(crate) fn read_inode(
+    buffers: &BufferCache,
+    geometry: &Geometry,
+    ino: Ino,
+) -> Result<Inode<InodeBytes>> {
+    let place = geometry.locate_inode(disk_ino(ino)?).ok_or(Error::Stale)?;
+    let table = inode_table(buffers, geometry, place.group)?;
+    read_at(buffers, locate(geometry, table, &place)?, ino)
+}
+
+fn locate(
+    geometry: &Geometry,
+    table: PhysBlock,
+    place: &disk::geometry::InodeLocation,
+) -> Result<InodeLocation> {
+    if !geometry.contains_run(table, u64::from(geometry.inode_table_blocks)) {
+        return Err(Error::corrupt(format_args!(
+            "group {}: inode table at block {table}, outside the file system",
+            place.group
+        )));
+    }
+    Ok(InodeLocation {
+        block: table.0 + u64::from(place.table_block),
+        offset_bytes: place.offset as usize,
+        size_bytes: usize::from(geometry.inode_size),
+    })
+}
+
+fn read_at(
+    buffers: &BufferCache,
+    location: InodeLocation,
+    ino: Ino,
+) -> Result<Inode<InodeBytes>> {
+    let buffer = buffers.read(location.block)?;
+    Inode::new(InodeBytes { buffer, range: location.range() })
+        .map_err(|error| at(format_args!("inode {ino}"), error))
+}
+
+/// A group's inode table, as its descriptor says.
+fn inode_table(buffers: &BufferCache, geometry: &Geometry, group: GroupNo) -> Result<PhysBlock> {
+    let (index, offset) = geometry.desc_position(group);
+    let block = geometry.desc_block(index);
+    if !geometry.contains_block(block) {
+        return Err(Error::corrupt(format_args!("group {group}: no room for its descriptor")));
+    }
+    let buffer = buffers.read(block.0)?;
+    let range = offset as usize..offset as usize + usize::from(geometry.desc_size);
+    GroupDesc::new(&buffer[range])
+        .map(|desc| desc.inode_table())
+        .map_err(|error| at(format_args!("group {group}: descriptor"), error))
 }

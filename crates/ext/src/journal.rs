@@ -1,0 +1,351 @@
+//! The journal as it lies on the image: its superblock, where its blocks are, and the transactions
+//! that its log holds. Reads only; `recover` does something about what is found.
+//!
+//! # Data model
+//! [`Log::scan`] reads the log once, from its start to the first block that cannot belong to it, and
+//! keeps of every whole transaction which block's copy lies where, and which blocks it revokes. Then
+//! [`Log::sources`] knows the newest copy of each block.
+//!
+//! # What ends the log
+//! A block without the magic, of another transaction, or of an unknown type; that is how every log
+//! ends. A transaction whose commit block is there but whose checksums are wrong ends it too, and is
+//! reported as damage ([`Log::damage`]): the kernel does not mount such an image, e2fsck replays what
+//! is before.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::checksum::crc32_be;
+use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::inode::InodeRules;
+use finefs_ext_disk::jbd2::commit::CommitBlock;
+use finefs_ext_disk::jbd2::descriptor::{self, DescriptorBlock, TagFlags};
+use finefs_ext_disk::jbd2::fast_commit::{self, FcHead, FcTag};
+use finefs_ext_disk::jbd2::revoke::RevokeBlock;
+use finefs_ext_disk::jbd2::{BlockHeader, BlockType, Format, JournalSuperblock};
+use finefs_ext_disk::superblock::Superblock;
+use finefs_ext_disk::{self as disk, PhysBlock};
+use finefs_namespace::{Error, Extent, ExtentState, Ino, Result};
+
+use crate::buffer::BufferCache;
+use crate::error::at;
+use crate::load::{content, map};
+use crate::overlay::Source;
+use crate::state::{disk_ino, read_inode};
+
+/// An internal journal whose superblock is sound.
+pub(crate) struct Journal {
+    device: Arc<dyn BlockDevice>,
+    /// The journal's superblock.
+    pub superblock: JournalSuperblock,
+    /// What it says about the log's blocks.
+    pub format: Format,
+    extents: Vec<Extent>,
+    /// The blocks of the file system.
+    fs_blocks: u64,
+}
+
+impl Journal {
+    /// Opens the journal that the inode `s_journal_inum` holds.
+    pub fn open(
+        device: &Arc<dyn BlockDevice>,
+        buffers: &BufferCache,
+        superblock: &Superblock,
+        geometry: &Geometry,
+    ) -> Result<Journal> {
+        let extents = extents(buffers, superblock, geometry)?;
+        let blocks = extents.last().map_or(0, Extent::end);
+        let first = content::block_at(&extents, 0)
+            .ok_or_else(|| Error::corrupt("journal: its first block is missing"))?;
+        let bytes = buffers.read(first)?;
+        let place = "journal superblock";
+        let journal_superblock =
+            JournalSuperblock::parse(&bytes).map_err(|error| at_journal(place, error))?;
+        let format = journal_superblock
+            .validate(geometry.block_size, blocks)
+            .map_err(|error| at_journal(place, error))?;
+        Ok(Journal {
+            device: device.clone(),
+            superblock: journal_superblock,
+            format,
+            extents,
+            fs_blocks: geometry.blocks_count,
+        })
+    }
+
+    /// Where a block of the journal lies on the device, in bytes.
+    pub fn offset_bytes(&self, block: u32) -> Result<u64> {
+        content::block_at(&self.extents, u64::from(block))
+            .map(|physical| physical * u64::from(self.format.block_size))
+            .ok_or_else(|| Error::corrupt(format_args!("journal: block {block} is missing")))
+    }
+
+    /// The block of the file system that a block of the journal is.
+    pub fn physical(&self, block: u32) -> Option<u64> {
+        content::block_at(&self.extents, u64::from(block))
+    }
+
+    fn read(&self, block: u32, buffer: &mut [u8]) -> Result<()> {
+        self.device
+            .read_at(self.offset_bytes(block)?, buffer)
+            .map_err(|error| Error::io(format_args!("journal block {block}: {error}")))
+    }
+
+    /// True when the fast commit area holds commits on top of the log that ends before the
+    /// transaction `sequence`.
+    pub fn has_fast_commits(&self, sequence: u32) -> Result<bool> {
+        let start = self.superblock.log_end();
+        if start >= self.superblock.max_len() {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; self.format.block_size as usize];
+        self.read(start, &mut bytes)?;
+        let head = match fast_commit::records(&bytes).next() {
+            Some(Ok(record)) if record.tag == FcTag::Head => FcHead::parse(record.value),
+            _ => None,
+        };
+        Ok(head.is_some_and(|head| head.transaction == sequence))
+    }
+}
+
+/// A codec's error about the journal; unlike elsewhere what is not supported is named.
+fn at_journal(place: &str, error: disk::DiskError) -> Error {
+    Error::corrupt(format_args!("{place}: {error}"))
+}
+
+/// The mapping of the journal's inode.
+fn extents(
+    buffers: &BufferCache,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> Result<Vec<Extent>> {
+    let rules = InodeRules::of(superblock);
+    let ino = Ino(u64::from(superblock.journal_inum()));
+    let inode = read_inode(buffers, geometry, ino)?;
+    let place = || format!("journal inode {ino}");
+    inode.verify_checksum(&rules, disk_ino(ino)?).map_err(|error| at(place(), error))?;
+    let is_file = inode.kind() == Some(disk::inode::FileKind::Regular);
+    if !is_file || inode.links_count() == 0 {
+        return Err(Error::corrupt(format_args!("{}: not a file", place())));
+    }
+    let mapping = map::load_with(buffers, geometry, None, &rules, ino, &inode)?;
+    let size_blocks = inode.size(&rules) / u64::from(geometry.block_size);
+    let mut extents = mapping.extents;
+    // Only what lies within the size counts.
+    extents.retain_mut(|extent| {
+        extent.length = extent.length.min(size_blocks.saturating_sub(extent.logical));
+        extent.length > 0 && extent.state == ExtentState::Written
+    });
+    Ok(extents)
+}
+
+/// The whole transactions of a log.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// Copies in the order of the log.
+    copies: Vec<Copy>,
+    /// The newest transaction that revokes a block.
+    revoked: HashMap<u64, u32>,
+    /// The transaction that would come next.
+    pub next_sequence: u32,
+    /// The number of whole transactions.
+    pub transactions: u32,
+    /// Why the log ended, when that is not how a log ends.
+    pub damage: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    sequence: u32,
+    block: u64,
+    journal_block: u32,
+    is_escaped: bool,
+    checksum: u32,
+}
+
+/// A transaction that is being read.
+#[derive(Default)]
+struct Transaction {
+    copies: Vec<Copy>,
+    revoked: Vec<u64>,
+    /// A checksum was wrong. That counts only if the commit block is there: a crash can cut a
+    /// transaction off anywhere.
+    damage: Option<String>,
+    /// The log's blocks that v1's checksum covers.
+    covered: Vec<u32>,
+}
+
+impl Transaction {
+    /// Takes a descriptor block in; gives the number of data blocks that follow it.
+    fn descriptor(
+        &mut self,
+        journal: &Journal,
+        bytes: &[u8],
+        sequence: u32,
+        at: impl Fn(u32) -> u32,
+    ) -> Result<u32> {
+        let block = match DescriptorBlock::new(bytes, &journal.format) {
+            Ok(block) => block,
+            Err(error) => {
+                self.damage.get_or_insert(error.to_string());
+                return Ok(0);
+            }
+        };
+        if let Err(error) = block.verify_checksum() {
+            self.damage.get_or_insert(error.to_string());
+        }
+        self.covered.push(at(0));
+        let mut count = 0;
+        for tag in block.tags() {
+            count += 1;
+            let journal_block = at(count);
+            self.covered.push(journal_block);
+            if tag.block.0 >= journal.fs_blocks {
+                let what = format!("block {} lies outside the file system", tag.block);
+                self.damage.get_or_insert(what);
+                continue;
+            }
+            self.copies.push(Copy {
+                sequence,
+                block: tag.block.0,
+                journal_block,
+                is_escaped: tag.flags.contains(TagFlags::ESCAPE),
+                checksum: tag.checksum,
+            });
+        }
+        Ok(count)
+    }
+
+    fn revoke(&mut self, journal: &Journal, bytes: &[u8]) {
+        match RevokeBlock::new(bytes, &journal.format) {
+            Ok(block) => {
+                if let Err(error) = block.verify_checksum() {
+                    self.damage.get_or_insert(error.to_string());
+                }
+                self.revoked.extend(block.blocks().map(|PhysBlock(block)| block));
+            }
+            Err(error) => {
+                self.damage.get_or_insert(error.to_string());
+            }
+        }
+    }
+
+    /// Compares all checksums, now that the commit block is there. Gives what is wrong.
+    fn check(&self, journal: &Journal, commit: &[u8]) -> Result<Option<String>> {
+        if let Some(damage) = &self.damage {
+            return Ok(Some(damage.clone()));
+        }
+        let format = &journal.format;
+        let commit = CommitBlock::verify_checksum(commit, format)
+            .and_then(|()| CommitBlock::parse(commit, format));
+        let commit = match commit {
+            Ok(commit) => commit,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        let mut bytes = vec![0; format.block_size as usize];
+        if format.has_tail() {
+            for copy in &self.copies {
+                journal.read(copy.journal_block, &mut bytes)?;
+                let wanted = copy.checksum;
+                let found = descriptor::data_checksum(format, copy.sequence, &bytes);
+                if wanted != found {
+                    return Ok(Some(format!(
+                        "checksum of the copy of block {} is {found:#x}, should be {wanted:#x}",
+                        copy.block
+                    )));
+                }
+            }
+        } else if let Some(wanted) = commit.v1_checksum {
+            let mut all = Vec::with_capacity(self.covered.len());
+            for &block in &self.covered {
+                journal.read(block, &mut bytes)?;
+                all.push(bytes.clone());
+            }
+            let found = crc32_be(all.iter().map(Vec::as_slice));
+            if wanted != found {
+                return Ok(Some(format!("checksum is {found:#x}, should be {wanted:#x}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Log {
+    /// Reads the log.
+    pub fn scan(journal: &Journal) -> Result<Log> {
+        let superblock = &journal.superblock;
+        let mut log = Log { next_sequence: superblock.sequence(), ..Log::default() };
+        if superblock.start() == 0 {
+            return Ok(log);
+        }
+        let (first, end) = (superblock.first(), superblock.log_end());
+        let mut next = superblock.start();
+        // The log is a ring: it ends at the latest where it began.
+        let mut left = end - first;
+        let mut bytes = vec![0; journal.format.block_size as usize];
+        let mut current = Transaction::default();
+        while left > 0 {
+            journal.read(next, &mut bytes)?;
+            let Some(header) = BlockHeader::parse(&bytes) else {
+                break;
+            };
+            if header.sequence != log.next_sequence {
+                break;
+            }
+            let here = next;
+            let advance = |next: u32, by: u32| first + (next - first + by) % (end - first);
+            let mut used = 1;
+            match header.block_type {
+                BlockType::Descriptor => {
+                    used += current.descriptor(journal, &bytes, header.sequence, |index| {
+                        advance(here, index)
+                    })?;
+                }
+                BlockType::Revoke => current.revoke(journal, &bytes),
+                BlockType::Commit => {
+                    let done = std::mem::take(&mut current);
+                    if let Some(damage) = done.check(journal, &bytes)? {
+                        log.damage = Some(format!("transaction {}: {damage}", header.sequence));
+                        break;
+                    }
+                    log.take(done, header.sequence);
+                }
+                _ => break,
+            }
+            next = advance(here, used);
+            left = left.saturating_sub(used);
+        }
+        Ok(log)
+    }
+
+    fn take(&mut self, transaction: Transaction, sequence: u32) {
+        self.copies.extend(transaction.copies);
+        for block in transaction.revoked {
+            self.revoked.insert(block, sequence);
+        }
+        self.transactions += 1;
+        self.next_sequence = sequence.wrapping_add(1);
+    }
+
+    /// Where the newest copy of every block lies that the log holds one of.
+    pub fn sources(&self, journal: &Journal) -> Result<HashMap<u64, Source>> {
+        let mut sources = HashMap::new();
+        for copy in &self.copies {
+            // A revocation hides the copies of its own and of older transactions. Numbers wrap.
+            let is_revoked = self
+                .revoked
+                .get(&copy.block)
+                .is_some_and(|&by| by.wrapping_sub(copy.sequence).cast_signed() >= 0);
+            if is_revoked {
+                continue;
+            }
+            let offset_bytes = journal.offset_bytes(copy.journal_block)?;
+            sources.insert(copy.block, Source { offset_bytes, is_escaped: copy.is_escaped });
+        }
+        Ok(sources)
+    }
+}

@@ -1,0 +1,84 @@
+//! The bytes of small things: inline data, values in inodes of their own; and looking blocks up.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/inlinedata.rst`, `attributes.rst` (EA inodes).
+
+use finefs_ext_disk as disk;
+use finefs_ext_disk::inode::{BLOCK_AREA_SIZE, Inode, InodeFlags};
+use finefs_ext_disk::xattr::{NameIndex, XattrRegion, XattrValue};
+use finefs_namespace::{Error, Extent, ExtentState, Ino, Result};
+
+use super::map;
+use crate::error::at;
+use crate::state::{ExtState, disk_ino};
+
+/// The longest value of an attribute that the kernel gives out (XATTR_SIZE_MAX).
+const VALUE_MAX_BYTES: u64 = 64 << 10;
+
+/// The block that holds a logical block's data; `None` for holes and unwritten blocks.
+pub(crate) fn block_at(extents: &[Extent], logical: u64) -> Option<u64> {
+    let after = extents.partition_point(|extent| extent.logical <= logical);
+    let extent = extents.get(after.checked_sub(1)?)?;
+    let is_held = logical < extent.end() && extent.state == ExtentState::Written;
+    is_held.then(|| extent.physical.0 + (logical - extent.logical))
+}
+
+/// The first `size_bytes` of what lies inline: in `i_block`, then in the attribute "system.data".
+pub(crate) fn inline<B: AsRef<[u8]>>(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<B>,
+    size_bytes: u64,
+) -> Result<Vec<u8>> {
+    let mut bytes = inode.block_area().to_vec();
+    if size_bytes > BLOCK_AREA_SIZE as u64 {
+        let area = inode.xattr_bytes().unwrap_or_default();
+        let region = XattrRegion::in_inode(area)
+            .map_err(|error| at(format_args!("inode {ino}: inline data"), error))?;
+        let rest = region.and_then(|region| region.find(NameIndex::SYSTEM, b"data"));
+        match rest.map(|rest| rest.value) {
+            Some(XattrValue::Bytes(value)) => bytes.extend_from_slice(value),
+            Some(XattrValue::Inode { ino: value_ino, size, .. }) => {
+                bytes.extend(inode_value(state, value_ino, size)?);
+            }
+            None => {}
+        }
+    }
+    if size_bytes > bytes.len() as u64 {
+        return Err(Error::corrupt(format_args!(
+            "inode {ino}: inline data: size {size_bytes}, but {} bytes are there",
+            bytes.len()
+        )));
+    }
+    bytes.truncate(size_bytes as usize);
+    Ok(bytes)
+}
+
+/// The value of an attribute that lies in an inode of its own.
+pub(crate) fn inode_value(state: &ExtState, value_ino: disk::Ino, size: u32) -> Result<Vec<u8>> {
+    let ino = Ino(u64::from(value_ino.0));
+    let corrupt =
+        |what: &str| Error::corrupt(format_args!("inode {ino}: attribute's value: {what}"));
+    let size_bytes = u64::from(size);
+    if size_bytes > VALUE_MAX_BYTES {
+        return Err(corrupt("too long"));
+    }
+    let inode = state.read_inode(ino).map_err(|_| corrupt("no such inode"))?;
+    inode
+        .verify_checksum(&state.inode_rules, disk_ino(ino)?)
+        .map_err(|error| at(format_args!("inode {ino}"), error))?;
+    if !inode.flags().contains(InodeFlags::EA_INODE) || inode.size(&state.inode_rules) != size_bytes
+    {
+        return Err(corrupt("the inode holds something else"));
+    }
+    let mapping = map::load(state, ino, &inode)?;
+    let block_size = state.buffers.block_size_bytes();
+    let mut bytes = Vec::with_capacity(size as usize);
+    while bytes.len() < size as usize {
+        let logical = (bytes.len() / block_size) as u64;
+        let block = block_at(&mapping.extents, logical).ok_or_else(|| corrupt("a hole"))?;
+        let left = size as usize - bytes.len();
+        bytes.extend_from_slice(&state.buffers.read(block)?[..left.min(block_size)]);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,307 @@
+//! The entries of a directory: linear, indexed, or inline in its inode.
+//!
+//! # What damage does
+//! A block whose checksum or chain of entries is wrong makes the directory unreadable
+//! (`Error::Corrupt`): nobody may take a part of it for the whole. A single entry that can only be
+//! nonsense (an illegal name, an inode number out of range, a name that was there before) is left out
+//! with a warning, as its neighbours are not in doubt.
+//!
+//! An index must be sound where the image may be written, because writing goes through it. Where
+//! it is only read, the leaves alone count.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/directory.rst`, `inlinedata.rst`.
+
+use std::collections::HashSet;
+
+use finefs_ext_disk as disk;
+use finefs_ext_disk::checksum::InodeSeed;
+use finefs_ext_disk::dirent::{DirBlock, DirRules, decode_rec_len};
+use finefs_ext_disk::error::{Corrupt, DiskError};
+use finefs_ext_disk::inode::{Inode, InodeFlags};
+use finefs_namespace::{
+    DirectoryImage, EntryImage, Error, Extent, ExtentState, FileKind, Ino, Result,
+};
+
+use super::inode::{checked, convert_kind};
+use super::{content, map};
+use crate::error::at;
+use crate::state::{ExtState, InodeBytes, disk_ino};
+
+/// Loads all entries of a directory.
+pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
+    let (inode, kind) = checked(state, ino)?;
+    if kind != FileKind::Directory {
+        return Err(Error::NotADirectory);
+    }
+    let flags = inode.flags();
+    let mut reader = Reader {
+        state,
+        ino,
+        seed: inode.seed(&state.inode_rules, disk_ino(ino)?),
+        is_indexed: flags.contains(InodeFlags::INDEX),
+        is_encrypted: flags.contains(InodeFlags::ENCRYPT),
+        parent: None,
+        entries: Vec::new(),
+    };
+    if flags.contains(InodeFlags::INLINE_DATA) {
+        reader.inline(&inode)?;
+    } else {
+        reader.blocks(&inode)?;
+    }
+    reader.finish()
+}
+
+struct Reader<'a> {
+    state: &'a ExtState,
+    ino: Ino,
+    seed: Option<InodeSeed>,
+    is_indexed: bool,
+    is_encrypted: bool,
+    parent: Option<disk::Ino>,
+    entries: Vec<EntryImage>,
+}
+
+impl Reader<'_> {
+    fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::corrupt(format_args!("inode {}: directory: {what}", self.ino))
+    }
+
+    /// Reads all blocks of the directory's size; all must be there.
+    fn blocks(&mut self, inode: &Inode<InodeBytes>) -> Result<()> {
+        let state = self.state;
+        let size_bytes = inode.size(&state.inode_rules);
+        let blocks = size_bytes.div_ceil(u64::from(state.geometry.block_size));
+        let mapping = map::load(state, self.ino, inode)?;
+        if blocks == 0 {
+            return Err(self.corrupt("no blocks"));
+        }
+        if self.is_indexed && !state.is_read_only {
+            super::index::check(state, self.ino, self.seed, &mapping.extents, blocks)?;
+        }
+        let mut next = 0;
+        for extent in &mapping.extents {
+            if next >= blocks {
+                break;
+            }
+            if extent.logical != next || extent.state != ExtentState::Written {
+                return Err(self.corrupt(format_args!("block {next} is a hole")));
+            }
+            let end = extent.end().min(blocks);
+            self.run(extent, end)?;
+            next = end;
+        }
+        if next < blocks {
+            return Err(self.corrupt(format_args!("block {next} is a hole")));
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of an extent up to the logical block `end`.
+    fn run(&mut self, extent: &Extent, end: u64) -> Result<()> {
+        for logical in extent.logical..end {
+            let block = extent.physical.0 + (logical - extent.logical);
+            let bytes = self.state.buffers.read(block)?;
+            self.block(logical, &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn block(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {
+        let is_index_node = self.is_indexed && (logical == 0 || is_index_node(bytes));
+        let place = || format!("inode {}: directory block {logical}", self.ino);
+        let rules = if is_index_node {
+            // The index hides in what looks like one entry that fills the block.
+            DirRules { has_tail: false, ..self.state.dir_rules }
+        } else {
+            if let (Some(seed), true) = (self.seed, self.state.dir_rules.has_tail) {
+                DirBlock::new(bytes, self.state.dir_rules)
+                    .and_then(|block| block.verify_checksum(seed))
+                    .map_err(|error| at(place(), error))?;
+            }
+            self.state.dir_rules
+        };
+        if logical == 0 {
+            let dots = DirBlock::new(bytes, rules).and_then(|block| block.dots());
+            match dots {
+                Ok((_, parent)) => self.parent = Some(parent),
+                Err(error) if !self.state.is_read_only => return Err(at(place(), error)),
+                Err(error) => log::warn!("{}", at(place(), error)),
+            }
+        }
+        self.entries_of(bytes, rules, &place())
+    }
+
+    /// Takes in the entries of a chain. An illegal name is blanked out in a copy, and reading goes
+    /// on.
+    fn entries_of(&mut self, bytes: &[u8], rules: DirRules, place: &str) -> Result<()> {
+        if self.is_encrypted {
+            return self.encrypted_entries_of(bytes, rules, place);
+        }
+        let mut patched: Option<Vec<u8>> = None;
+        // Each round blanks one entry, of which there are fewer than this.
+        for _ in 0..bytes.len() / 12 + 1 {
+            let start = self.entries.len();
+            let bytes_now = patched.as_deref().unwrap_or(bytes);
+            let Some(bad) = self.chain(bytes_now, rules, place)? else {
+                return Ok(());
+            };
+            log::warn!("{place}: entry at {bad}: illegal name, left out");
+            self.entries.truncate(start);
+            let copy = patched.get_or_insert_with(|| bytes.to_vec());
+            if let Some(number) = copy.get_mut(bad as usize..bad as usize + 4) {
+                number.fill(0);
+            }
+        }
+        Err(self.corrupt(format_args!("{place}: too many illegal names")))
+    }
+
+    /// Takes in the entries of a chain up to an illegal name, whose offset it gives.
+    fn chain(&mut self, bytes: &[u8], rules: DirRules, place: &str) -> Result<Option<u32>> {
+        let block = DirBlock::new(bytes, rules).map_err(|error| at(place, error))?;
+        for entry in block.entries() {
+            match entry {
+                Ok(entry) if !entry.is_used() || entry.is_dot() => {}
+                Ok(entry) => {
+                    let kind = entry.entry_type.kind().map(convert_kind);
+                    self.take(entry.ino, entry.name.to_vec(), kind, place);
+                }
+                Err(DiskError::Corrupt(Corrupt::DirName { offset })) => return Ok(Some(offset)),
+                Err(error) => return Err(at(place, error)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn take(&mut self, ino: disk::Ino, name: Vec<u8>, kind: Option<FileKind>, place: &str) {
+        if ino.0 > self.state.geometry.inodes_count {
+            log::warn!(
+                "{place}: entry {:?} names inode {ino}, which cannot be; left out",
+                String::from_utf8_lossy(&name)
+            );
+            return;
+        }
+        self.entries.push(EntryImage { name, ino: Ino(u64::from(ino.0)), kind });
+    }
+
+    /// Encrypted names are any bytes; they are shown in a form that can be a name.
+    fn encrypted_entries_of(&mut self, bytes: &[u8], rules: DirRules, place: &str) -> Result<()> {
+        let limit = bytes.len() - if rules.has_tail { disk::dirent::TAIL_SIZE } else { 0 };
+        let mut offset = 0;
+        while offset < limit {
+            let header = bytes.get(offset..offset + 8).ok_or_else(|| self.corrupt(place))?;
+            let ino = disk::Ino(u32::from_le_bytes([header[0], header[1], header[2], header[3]]));
+            let rec_len =
+                decode_rec_len(u16::from_le_bytes([header[4], header[5]]), bytes.len());
+            let name_length = usize::from(header[6]);
+            let end = offset + rec_len;
+            if rec_len < 12 || rec_len % 4 != 0 || end > limit || 8 + name_length > rec_len {
+                return Err(self.corrupt(format_args!("{place}: entry at {offset}: length")));
+            }
+            let name = &bytes[offset + 8..offset + 8 + name_length];
+            if ino.0 != 0 && !name.is_empty() && name != b"." && name != b".." {
+                let entry_type = disk::dirent::EntryType(header[7]);
+                let kind =
+                    rules.has_filetype.then(|| entry_type.kind().map(convert_kind)).flatten();
+                self.take(ino, encrypted_name(name), kind, place);
+            }
+            offset = end;
+        }
+        Ok(())
+    }
+
+    /// Reads an inline directory: the parent's number and a chain in `i_block`, and another chain
+    /// in the attribute "system.data".
+    fn inline(&mut self, inode: &Inode<InodeBytes>) -> Result<()> {
+        let size_bytes = inode.size(&self.state.inode_rules);
+        let content = content::inline(self.state, self.ino, inode, size_bytes)?;
+        let Some((parent, rest)) = content.split_first_chunk::<4>() else {
+            return Err(self.corrupt("inline, but too small"));
+        };
+        self.parent = Some(disk::Ino(u32::from_le_bytes(*parent)));
+        let (first, second) = rest.split_at(rest.len().min(disk::inode::BLOCK_AREA_SIZE - 4));
+        let rules = DirRules { has_tail: false, ..self.state.dir_rules };
+        for (part, name) in [(first, "i_block"), (second, "system.data")] {
+            if part.is_empty() {
+                continue;
+            }
+            // The codec asks for a minimal size: a free entry behind the chain makes it up.
+            let mut padded = part.to_vec();
+            padded.extend_from_slice(&[0; 64]);
+            padded[part.len() + 4] = 64;
+            let place = format!("inode {}: inline directory, {name}", self.ino);
+            self.entries_of(&padded, rules, &place)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out names that were there before, and settles the parent.
+    fn finish(mut self) -> Result<DirectoryImage> {
+        let mut seen = HashSet::with_capacity(self.entries.len());
+        let is_first: Vec<bool> =
+            self.entries.iter().map(|entry| seen.insert(entry.name.as_slice())).collect();
+        let duplicates = is_first.iter().filter(|is_first| !**is_first).count();
+        drop(seen);
+        if duplicates > 0 {
+            log::warn!("inode {}: directory: {duplicates} duplicate names left out", self.ino);
+            let mut is_first = is_first.iter();
+            self.entries.retain(|_| is_first.next().copied().unwrap_or(true));
+        }
+        let is_possible =
+            |parent: &disk::Ino| parent.0 > 0 && parent.0 <= self.state.geometry.inodes_count;
+        let parent = match self.parent.filter(is_possible) {
+            Some(parent) => parent,
+            None if self.state.is_read_only => disk::Ino::ROOT,
+            None => return Err(self.corrupt("the entry .. names no inode")),
+        };
+        Ok(DirectoryImage { parent: Ino(u64::from(parent.0)), entries: self.entries })
+    }
+}
+
+/// True for a block of an index below the root: one free entry that fills the block. (A leaf
+/// without entries looks the same where blocks have no checksum, and has as few entries.)
+fn is_index_node(bytes: &[u8]) -> bool {
+    bytes.len() >= 8
+        && bytes[..4] == [0; 4]
+        && decode_rec_len(u16::from_le_bytes([bytes[4], bytes[5]]), bytes.len()) == bytes.len()
+}
+
+/// A name in base64 with an alphabet for file names; of a long one the beginning and a checksum
+/// of the whole.
+fn encrypted_name(stored: &[u8]) -> Vec<u8> {
+    const WHOLE_MAX: usize = 190;
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let part = &stored[..stored.len().min(WHOLE_MAX - 10)];
+    let source = if stored.len() <= WHOLE_MAX { stored } else { part };
+    let mut name = Vec::new();
+    for chunk in source.chunks(3) {
+        let bits = chunk.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte))
+            << (8 * (3 - chunk.len()));
+        for digit in 0..=chunk.len() {
+            name.push(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]);
+        }
+    }
+    if source.len() < stored.len() {
+        name.extend_from_slice(format!(".{:08x}", disk::checksum::crc32c(!0, stored)).as_bytes());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encrypted_names_are_names() {
+        assert_eq!(encrypted_name(b"\0/\xff"), b"AC__");
+        assert_eq!(encrypted_name(b"M"), b"TQ");
+        for length in 1..=255 {
+            let name = encrypted_name(&vec![0x2f; length]);
+            assert!(name.len() <= 255 && !name.contains(&b'/') && !name.contains(&0));
+        }
+        let (mut one, mut other) = (vec![1; 255], vec![1; 255]);
+        one[254] = 2;
+        other[254] = 3;
+        assert_ne!(encrypted_name(&one), encrypted_name(&other));
+    }
+}

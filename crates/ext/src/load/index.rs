@@ -1,0 +1,101 @@
+//! Checks the index of a directory that may be written: writing finds its leaf through it.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/directory.rst`, "Hash Tree Directories".
+
+use std::collections::HashSet;
+
+use finefs_ext_disk::checksum::InodeSeed;
+use finefs_ext_disk::error::DiskError;
+use finefs_ext_disk::features::Incompat;
+use finefs_ext_disk::htree::{DxBlock, DxPlace, LEVELS_MAX, LEVELS_MAX_LARGE};
+use finefs_namespace::{Error, Extent, Ino, Result};
+
+use super::content;
+use crate::error::at;
+use crate::state::ExtState;
+
+/// Checks that every block of the directory but the index's own is a leaf of the index exactly once,
+/// and that hashes ascend over the whole tree.
+pub(crate) fn check(
+    state: &ExtState,
+    ino: Ino,
+    seed: Option<InodeSeed>,
+    extents: &[Extent],
+    blocks: u64,
+) -> Result<()> {
+    let mut check =
+        Check { state, ino, seed, extents, blocks, seen: HashSet::from([0]), last_hash: 0 };
+    let root_bytes = check.bytes(0)?;
+    let has_tail = state.dir_rules.has_tail;
+    let root =
+        DxBlock::new(&root_bytes[..], DxPlace::Root, has_tail).map_err(|error| check.at(0, error))?;
+    let has_large_dir = state.superblock.lock().incompat().contains(Incompat::LARGEDIR);
+    let levels_max = if has_large_dir { LEVELS_MAX_LARGE } else { LEVELS_MAX };
+    if root.levels() > levels_max {
+        return Err(check.corrupt(format_args!("{} levels", root.levels())));
+    }
+    check.node(0, &root, root.levels())?;
+    if check.seen.len() as u64 != blocks {
+        return Err(check.corrupt(format_args!(
+            "{} of {blocks} blocks are not reached",
+            blocks.saturating_sub(check.seen.len() as u64)
+        )));
+    }
+    Ok(())
+}
+
+struct Check<'a> {
+    state: &'a ExtState,
+    ino: Ino,
+    seed: Option<InodeSeed>,
+    extents: &'a [Extent],
+    blocks: u64,
+    seen: HashSet<u64>,
+    last_hash: u32,
+}
+
+impl Check<'_> {
+    fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::corrupt(format_args!("inode {}: directory index: {what}", self.ino))
+    }
+
+    fn at(&self, logical: u64, error: DiskError) -> Error {
+        at(format_args!("inode {}: directory index block {logical}", self.ino), error)
+    }
+
+    fn bytes(&self, logical: u64) -> Result<crate::buffer::BufferRead> {
+        match content::block_at(self.extents, logical) {
+            Some(block) => self.state.buffers.read(block),
+            None => Err(self.corrupt(format_args!("block {logical} is a hole"))),
+        }
+    }
+
+    /// Checks an index block that has `levels` levels of index blocks below it.
+    fn node(&mut self, logical: u64, node: &DxBlock<&[u8]>, levels: u8) -> Result<()> {
+        if let Some(seed) = self.seed {
+            node.verify_checksum(seed).map_err(|error| self.at(logical, error))?;
+        }
+        for (position, entry) in node.entries().enumerate() {
+            let below = u64::from(entry.block.0);
+            if below >= self.blocks || !self.seen.insert(below) {
+                return Err(self.corrupt(format_args!("block {logical} points at block {below}")));
+            }
+            // The first entry's hash is that of the entry above.
+            if position > 0 {
+                if entry.hash < self.last_hash {
+                    return Err(self.corrupt(format_args!("block {logical}: hashes descend")));
+                }
+                self.last_hash = entry.hash;
+            }
+            if levels > 0 {
+                let bytes = self.bytes(below)?;
+                let has_tail = self.state.dir_rules.has_tail;
+                let child = DxBlock::new(&bytes[..], DxPlace::Node, has_tail)
+                    .map_err(|error| self.at(below, error))?;
+                self.node(below, &child, levels - 1)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Attributes of inodes.
+
+use finefs_ext_disk as disk;
+use finefs_ext_disk::inode::{Inode, InodeFlags};
+use finefs_namespace::{Attributes, Error, FileKind, Ino, InodeImage, Result, Times, Timestamp};
+
+use super::content;
+use crate::error::at;
+use crate::state::{ExtState, InodeBytes, disk_ino};
+
+/// An inode in use, its checksum compared, and its kind.
+pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, FileKind)> {
+    let disk_ino = disk_ino(ino)?;
+    let inode = state.read_inode(ino)?;
+    if inode.is_blank() {
+        return Err(Error::Stale);
+    }
+    if disk_ino < state.geometry.first_ino && disk_ino != disk::Ino::ROOT {
+        return Err(Error::corrupt(format_args!("inode {ino}: a reserved inode has a name")));
+    }
+    let place = || format!("inode {ino}");
+    inode.verify_checksum(&state.inode_rules, disk_ino).map_err(|error| at(place(), error))?;
+    if inode.links_count() == 0 {
+        return Err(Error::Stale);
+    }
+    let kind = inode.validate().map_err(|error| at(place(), error))?;
+    if inode.flags().contains(InodeFlags::EA_INODE) {
+        return Err(Error::corrupt(format_args!("inode {ino}: holds an attribute's value")));
+    }
+    Ok((inode, convert_kind(kind)))
+}
+
+/// Loads an inode as the namespace has it.
+pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
+    let (inode, kind) = checked(state, ino)?;
+    let attributes = attributes(state, ino, &inode, kind)?;
+    let mut image = InodeImage { attributes, inline: None, unreadable: None };
+    if kind != FileKind::Regular {
+        return Ok(image);
+    }
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::ENCRYPT) || flags.contains(InodeFlags::COMPRBLK) {
+        image.unreadable = Some(Error::NotSupported);
+    } else if flags.contains(InodeFlags::INLINE_DATA) {
+        match content::inline(state, ino, &inode, attributes.size_bytes) {
+            Ok(bytes) => image.inline = Some(bytes),
+            Err(error) => image.unreadable = Some(error),
+        }
+    }
+    Ok(image)
+}
+
+/// The attributes of an inode, links or not.
+pub(crate) fn attributes(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<InodeBytes>,
+    kind: FileKind,
+) -> Result<Attributes> {
+    let rules = &state.inode_rules;
+    let size_bytes = inode.size(rules);
+    if i64::try_from(size_bytes).is_err() {
+        return Err(Error::corrupt(format_args!("inode {ino}: size {size_bytes}")));
+    }
+    let device = match kind {
+        FileKind::BlockDevice | FileKind::CharDevice => {
+            let number = inode.device();
+            libc::makedev(number.major, number.minor)
+        }
+        _ => 0,
+    };
+    let created = inode.crtime().map_or(Timestamp::new(0, 0), convert_time);
+    Ok(Attributes {
+        ino,
+        generation: inode.generation(),
+        kind,
+        permissions: u32::from(inode.mode()) & 0o7777,
+        link_count: u32::from(inode.links_count()),
+        uid: inode.uid(),
+        gid: inode.gid(),
+        device,
+        size_bytes,
+        sectors: inode.blocks_512(rules),
+        times: Times {
+            accessed: convert_time(inode.atime()),
+            modified: convert_time(inode.mtime()),
+            changed: convert_time(inode.ctime()),
+            created,
+        },
+        flags: inode.flags().bits(),
+    })
+}
+
+fn convert_time(time: disk::time::Timestamp) -> Timestamp {
+    Timestamp::new(time.sec, time.nsec)
+}
+
+/// The kind as the namespace has it.
+pub(crate) fn convert_kind(kind: disk::inode::FileKind) -> FileKind {
+    use disk::inode::FileKind as Disk;
+    match kind {
+        Disk::Fifo => FileKind::Fifo,
+        Disk::CharDevice => FileKind::CharDevice,
+        Disk::Directory => FileKind::Directory,
+        Disk::BlockDevice => FileKind::BlockDevice,
+        Disk::Regular => FileKind::Regular,
+        Disk::Symlink => FileKind::Symlink,
+        Disk::Socket => FileKind::Socket,
+    }
+}

@@ -1,0 +1,204 @@
+//! The mapping of an inode: which blocks of the file lie where.
+//!
+//! # Invariants
+//! The result is in ascending order, does not overlap, holds only blocks that a file may own, and its lengths sum
+//! up to no more than the file system has blocks. No node is visited twice, so loops end.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/ifork.rst`.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use finefs_ext_disk as disk;
+use finefs_ext_disk::PhysBlock;
+use finefs_ext_disk::checksum::InodeSeed;
+use finefs_ext_disk::extent::ExtentNode;
+use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::inode::{Inode, InodeFlags, InodeRules};
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
+
+use crate::buffer::BufferCache;
+use crate::error::at;
+use crate::group::GroupTable;
+use crate::state::{ExtState, disk_ino};
+
+/// The mapping of an inode, with the number of blocks that hold the map itself.
+#[derive(Debug, Default)]
+pub(crate) struct Mapping {
+    /// In ascending order, without overlaps.
+    pub extents: Vec<Extent>,
+    /// Blocks of tree nodes or of pointers.
+    pub map_blocks: Vec<u64>,
+}
+
+/// Loads the mapping of an inode that has one (not an inline file, not a fast symlink).
+pub(crate) fn load<B: AsRef<[u8]>>(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<B>,
+) -> Result<Mapping> {
+    let groups = Some(&state.groups);
+    load_with(&state.buffers, &state.geometry, groups, &state.inode_rules, ino, inode)
+}
+
+/// [`load`] before there is a state. With `groups`, blocks of the file system's own are refused.
+pub(crate) fn load_with<B: AsRef<[u8]>>(
+    buffers: &BufferCache,
+    geometry: &Geometry,
+    groups: Option<&GroupTable>,
+    rules: &InodeRules,
+    ino: Ino,
+    inode: &Inode<B>,
+) -> Result<Mapping> {
+    let mut walk = Walk {
+        buffers,
+        geometry,
+        groups,
+        ino,
+        seed: inode.seed(rules, disk_ino(ino)?),
+        seen: HashSet::new(),
+        mapped_blocks: 0,
+        mapping: Mapping::default(),
+    };
+    if inode.flags().contains(InodeFlags::EXTENTS) {
+        walk.extent_node(inode.block_area(), None, 0..1 << 32)?;
+    } else {
+        walk.block_map(inode.block_words())?;
+    }
+    Ok(walk.mapping)
+}
+
+struct Walk<'a> {
+    buffers: &'a BufferCache,
+    geometry: &'a Geometry,
+    groups: Option<&'a GroupTable>,
+    ino: Ino,
+    seed: Option<InodeSeed>,
+    /// The nodes that were visited.
+    seen: HashSet<u64>,
+    mapped_blocks: u64,
+    mapping: Mapping,
+}
+
+impl Walk<'_> {
+    fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::corrupt(format_args!("inode {}: {what}", self.ino))
+    }
+
+    fn can_own(&self, start: u64, count: u64) -> bool {
+        match self.groups {
+            Some(groups) => groups.can_own(self.geometry, start, count),
+            None => self.geometry.contains_run(PhysBlock(start), count),
+        }
+    }
+
+    /// Takes an extent in, joined with the one before where that goes on.
+    fn push(&mut self, extent: Extent) -> Result<()> {
+        let end = extent.logical + extent.length;
+        if !self.can_own(extent.physical.0, extent.length) {
+            return Err(self.corrupt(format_args!(
+                "blocks {} to {} cannot belong to a file (mapped at logical block {})",
+                extent.physical.0,
+                extent.physical.0.saturating_add(extent.length - 1),
+                extent.logical
+            )));
+        }
+        self.mapped_blocks += extent.length;
+        if self.mapped_blocks > self.geometry.blocks_count {
+            return Err(self.corrupt("maps more blocks than the file system has"));
+        }
+        match self.mapping.extents.last_mut() {
+            Some(last)
+                if last.end() == extent.logical
+                    && last.physical.0 + last.length == extent.physical.0
+                    && last.state == extent.state =>
+            {
+                last.length = end - last.logical;
+            }
+            _ => self.mapping.extents.push(extent),
+        }
+        Ok(())
+    }
+
+    /// Notes a block of the map and reads it.
+    fn node(&mut self, block: u64) -> Result<crate::buffer::BufferRead> {
+        if !self.can_own(block, 1) {
+            return Err(self.corrupt(format_args!("map block {block} cannot belong to a file")));
+        }
+        if !self.seen.insert(block) {
+            return Err(self.corrupt(format_args!("map block {block} is used twice")));
+        }
+        self.mapping.map_blocks.push(block);
+        self.buffers.read(block)
+    }
+
+    /// Walks the extent tree below `bytes`, a node that must be `depth` deep (the root may say).
+    fn extent_node(&mut self, bytes: &[u8], depth: Option<u16>, range: Range<u64>) -> Result<()> {
+        let place = |walk: &Walk<'_>| format!("inode {}: extent tree", walk.ino);
+        let node = ExtentNode::new(bytes).map_err(|error| at(place(self), error))?;
+        if depth.is_some_and(|depth| depth != node.depth()) {
+            return Err(self.corrupt(format_args!("extent tree: depth {}", node.depth())));
+        }
+        if let (Some(seed), Some(_)) = (self.seed, depth) {
+            node.verify_checksum(seed).map_err(|error| at(place(self), error))?;
+        }
+        node.validate(range.clone()).map_err(|error| at(place(self), error))?;
+        for extent in node.extents() {
+            self.push(convert(extent))?;
+        }
+        for (position, index) in node.indexes().enumerate() {
+            let child_range = node.child_range(position as u16, range.clone());
+            let child = self.node(index.block.0)?;
+            self.extent_node(&child, Some(node.depth() - 1), child_range)?;
+        }
+        Ok(())
+    }
+
+    /// Walks the 15 pointers of a block map.
+    fn block_map(&mut self, words: [u32; 15]) -> Result<()> {
+        let mut logical = 0;
+        for &block in &words[..12] {
+            self.pointer(block, &mut logical, 0)?;
+        }
+        for (level, &block) in (1..).zip(&words[12..]) {
+            self.pointer(block, &mut logical, level)?;
+        }
+        Ok(())
+    }
+
+    /// Walks what a pointer points at: data (level 0), or a block of pointers a level lower.
+    /// `logical` moves on by what the pointer covers.
+    fn pointer(&mut self, block: u32, logical: &mut u64, level: u32) -> Result<()> {
+        let per_block = u64::from(self.geometry.block_size / 4);
+        if block == 0 {
+            *logical += per_block.pow(level);
+            return Ok(());
+        }
+        if level == 0 {
+            let extent = Extent {
+                logical: *logical,
+                physical: BlockNo(u64::from(block)),
+                length: 1,
+                state: ExtentState::Written,
+            };
+            *logical += 1;
+            return self.push(extent);
+        }
+        let pointers = self.node(u64::from(block))?;
+        for word in pointers.chunks_exact(4) {
+            let below = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            self.pointer(below, logical, level - 1)?;
+        }
+        Ok(())
+    }
+}
+
+fn convert(extent: disk::extent::Extent) -> Extent {
+    Extent {
+        logical: u64::from(extent.logical.0),
+        physical: BlockNo(extent.physical.0),
+        length: u64::from(extent.len),
+        state: if extent.is_unwritten { ExtentState::Unwritten } else { ExtentState::Written },
+    }
+}

@@ -1,0 +1,353 @@
+//! From a device to a mounted file system.
+//!
+//! # Steps
+//! 1. [`read_superblock`]: what it is, whether it can be read, whether the image is whole.
+//! 2. The journal (`recover`): replayed, or shown as replayed, or left.
+//! 3. The superblock again, as the replay left it; the group descriptors; the root directory.
+//! 4. Where it may be written: marks that it is in use, and cleans up orphans.
+//!
+//! What stands in the way of writing makes the mount read-only and leaves a note; what stands in the
+//! way of reading is a [`MountError`]. Nothing is written before step 2, and by a read-only mount
+//! nothing at all.
+
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::dirent::DirRules;
+use finefs_ext_disk::error::DiskError;
+use finefs_ext_disk::features::{Compat, Incompat};
+use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::inode::InodeRules;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
+use finefs_locks::PerCpuCounter;
+use finefs_namespace::{Error, FileKind, Ino, Result};
+
+use crate::alloc::{Allocator, Layout};
+use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
+use crate::error::{Backup, MountError, MountErrorKind};
+use crate::features::Gate;
+use crate::group::GroupTable;
+use crate::load::inode;
+use crate::overlay::Overlay;
+use crate::recover::{self, Finding};
+use crate::state::{ExtState, SUPERBLOCK};
+use crate::sync::Mutex;
+use crate::{ExtOptions, orphans};
+
+/// The root directory.
+pub(crate) const ROOT: Ino = Ino(2);
+
+/// The most blocks that one allocation gives: one extent.
+const RUN_MAX_BLOCKS: u64 = 32_767;
+
+/// A superblock that was found good, and what it says.
+pub(crate) struct Found {
+    pub superblock: Superblock,
+    pub geometry: Geometry,
+    pub gate: Gate,
+}
+
+/// What a mount gives: the state, and what the user should know.
+pub(crate) struct Mounted {
+    pub state: ExtState,
+    pub notes: Vec<String>,
+    /// The image was cleanly closed before, or needed no more than a replay.
+    pub was_valid: bool,
+}
+
+/// Reads and checks the superblock at its place.
+pub(crate) fn read_superblock(
+    device: &dyn BlockDevice,
+    overlay: &Overlay,
+) -> std::result::Result<Found, MountErrorKind> {
+    let superblock = parse_superblock(device, overlay)?;
+    let gate =
+        Gate::of(superblock.compat(), superblock.incompat(), superblock.ro_compat());
+    let damaged = |error: DiskError| match error {
+        DiskError::Incompatible(what) => MountErrorKind::Incompatible(what.to_string()),
+        error => MountErrorKind::Superblock {
+            what: error.to_string(),
+            backup: find_backup(device, Some(&superblock)),
+        },
+    };
+    superblock.verify_checksum().map_err(damaged)?;
+    if superblock.incompat().contains(Incompat::JOURNAL_DEV) {
+        return Err(MountErrorKind::JournalDevice);
+    }
+    if !gate.refused.is_empty() {
+        let noun = if gate.refused.len() == 1 { "feature" } else { "features" };
+        return Err(MountErrorKind::Incompatible(format!("{noun} {}", gate.refused.join(" "))));
+    }
+    let geometry = superblock.validate().map_err(damaged)?;
+    if geometry.size_bytes() > device.len_bytes() {
+        return Err(MountErrorKind::Truncated {
+            file_system_bytes: geometry.size_bytes(),
+            device_bytes: device.len_bytes(),
+        });
+    }
+    Ok(Found { superblock, geometry, gate })
+}
+
+/// Reads what must be a superblock.
+pub(crate) fn parse_superblock(
+    device: &dyn BlockDevice,
+    overlay: &Overlay,
+) -> std::result::Result<Superblock, MountErrorKind> {
+    let device_bytes = device.len_bytes();
+    if device_bytes == 0 {
+        return Err(MountErrorKind::Empty);
+    }
+    if device_bytes < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        return Err(MountErrorKind::TooSmall { device_bytes });
+    }
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    overlay
+        .read_at(device, SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(|error| MountErrorKind::Io(format!("reading the superblock: {error}")))?;
+    Superblock::parse(&bytes)
+        .map_err(|_| MountErrorKind::NotExt { backup: find_backup(device, None) })
+}
+
+/// Looks for a backup superblock where the usual layouts have the first one. It is only told to
+/// the user: using it is a repair.
+fn find_backup(device: &dyn BlockDevice, primary: Option<&Superblock>) -> Option<Backup> {
+    let usual = [1024_u32, 2048, 4096].map(|size| (u64::from(size) * 8, size));
+    let told = primary.and_then(|superblock| {
+        let block_size = superblock.block_size()?;
+        Some((u64::from(superblock.blocks_per_group()), block_size))
+    });
+    told.into_iter().chain(usual).find_map(|(blocks_per_group, block_size_bytes)| {
+        let block = blocks_per_group + u64::from(block_size_bytes == 1024);
+        let offset_bytes = block.checked_mul(u64::from(block_size_bytes))?;
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        if offset_bytes == 0 || device.read_at(offset_bytes, &mut bytes).is_err() {
+            return None;
+        }
+        let backup = Superblock::parse(&bytes).ok()?;
+        let is_good = backup.validate().is_ok() && backup.block_size() == Some(block_size_bytes);
+        is_good.then_some(Backup { block, block_size_bytes })
+    })
+}
+
+/// Mounts. See the module's head.
+pub(crate) fn mount(
+    device: Arc<dyn BlockDevice>,
+    options: &ExtOptions,
+) -> std::result::Result<Mounted, MountError> {
+    let name = device.describe();
+    open(device, options).map_err(|kind| MountError { device: name, kind })
+}
+
+fn open(
+    device: Arc<dyn BlockDevice>,
+    options: &ExtOptions,
+) -> std::result::Result<Mounted, MountErrorKind> {
+    let mut notes = Vec::new();
+    let mut is_read_only = options.is_read_only;
+    let mut found = read_superblock(&*device, &Overlay::default())?;
+    if let Some(reason) = why_read_only(&*device, &found)? {
+        if !is_read_only {
+            notes.push(format!("mounted read-only: {reason}"));
+        }
+        is_read_only = true;
+    }
+    let (overlay, reason) = settle_journal(&device, &found, is_read_only, &mut notes)?;
+    if let Some(reason) = reason {
+        if !is_read_only {
+            notes.push("mounted read-only; run e2fsck".to_owned());
+        }
+        notes.push(reason);
+        is_read_only = true;
+    }
+    found = read_superblock(&*device, &overlay)?;
+    let Found { superblock, geometry, .. } = found;
+    let buffers =
+        BufferCache::with(device.clone(), geometry.block_size, overlay, CLEAN_LIMIT_BYTES);
+    let groups = GroupTable::load(&superblock, &geometry, &buffers)
+        .map_err(|error| damaged("group descriptors", &error))?;
+    if let Some(damage) = groups.damage() {
+        if !is_read_only {
+            notes.push(format!("mounted read-only: {damage}; run e2fsck"));
+        }
+        is_read_only = true;
+    }
+    note_state(&superblock, &mut notes);
+    let was_valid = superblock.state().contains(State::VALID);
+    let allocator = allocator(&superblock, &geometry, &groups, &buffers);
+    let state = ExtState {
+        seed: superblock.has_metadata_csum().then(|| superblock.seed()),
+        inode_rules: InodeRules::of(&superblock),
+        dir_rules: DirRules::of(&superblock),
+        overhead_blocks: overhead_blocks(&superblock, &geometry),
+        superblock: Mutex::new(&SUPERBLOCK, superblock),
+        device,
+        geometry,
+        buffers,
+        groups,
+        allocator,
+        is_read_only,
+        blocks_written: PerCpuCounter::new(0),
+    };
+    match inode::checked(&state, ROOT) {
+        Ok((_, FileKind::Directory)) => {}
+        Ok(_) => return Err(MountErrorKind::Damaged("the root is not a directory".to_owned())),
+        Err(error) => return Err(damaged("root directory", &error)),
+    }
+    if !is_read_only {
+        mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(error.to_string()))?;
+        notes.extend(orphans::clean_up(&state));
+    }
+    Ok(Mounted { state, notes, was_valid })
+}
+
+fn damaged(what: &str, error: &Error) -> MountErrorKind {
+    match error {
+        Error::Io(_) => MountErrorKind::Io(format!("{what}: {error}")),
+        error => MountErrorKind::Damaged(format!("{what}: {error}")),
+    }
+}
+
+/// Why the image cannot be written, judged by the device and the superblock alone.
+fn why_read_only(
+    device: &dyn BlockDevice,
+    found: &Found,
+) -> std::result::Result<Option<String>, MountErrorKind> {
+    let superblock = &found.superblock;
+    if superblock.compat().contains(Compat::HAS_JOURNAL) && superblock.journal_inum() == 0 {
+        let needs_recovery = superblock.incompat().contains(Incompat::NEEDS_RECOVERY);
+        if needs_recovery {
+            return Err(MountErrorKind::ExternalJournal { needs_recovery });
+        }
+        return Ok(Some("the journal lies on another device (external journal)".to_owned()));
+    }
+    if !found.gate.read_only.is_empty() {
+        return Ok(Some(format!("not writable yet: {}", found.gate.read_only.join(", "))));
+    }
+    Ok(device.is_read_only().then(|| "the device is read-only".to_owned()))
+}
+
+/// Replays the journal or shows it as replayed. Gives a reason when nothing may be written.
+fn settle_journal(
+    device: &Arc<dyn BlockDevice>,
+    found: &Found,
+    is_read_only: bool,
+    notes: &mut Vec<String>,
+) -> std::result::Result<(Overlay, Option<String>), MountErrorKind> {
+    match recover::inspect(device, &found.superblock, &found.geometry) {
+        Finding::Nothing => Ok((Overlay::default(), None)),
+        Finding::ReadOnly(reason, overlay) => Ok((overlay, Some(reason))),
+        Finding::Replay(journal, log) if is_read_only => {
+            let overlay = recover::overlay(&journal, &log)
+                .map_err(|error| MountErrorKind::Journal(error.to_string()))?;
+            if log.transactions > 0 {
+                notes.push(format!(
+                    "the journal holds {} transactions: shown as replayed, not written",
+                    log.transactions
+                ));
+            }
+            Ok((overlay, None))
+        }
+        Finding::Replay(journal, log) => {
+            recover::replay(&**device, &found.geometry, &journal, &log)
+                .map_err(|error| MountErrorKind::Io(error.to_string()))?;
+            if log.transactions > 0 {
+                notes.push(format!("replayed {} transactions of the journal", log.transactions));
+            }
+            Ok((Overlay::default(), None))
+        }
+    }
+}
+
+/// Tells what the superblock says about the last use.
+fn note_state(superblock: &Superblock, notes: &mut Vec<String>) {
+    if superblock.state().contains(State::ERROR) {
+        notes.push("the file system is marked as damaged; run e2fsck".to_owned());
+    } else if !superblock.state().contains(State::VALID) {
+        notes.push("the file system was not unmounted cleanly; run e2fsck".to_owned());
+    }
+}
+
+fn allocator(
+    superblock: &Superblock,
+    geometry: &Geometry,
+    groups: &GroupTable,
+    buffers: &BufferCache,
+) -> Allocator {
+    let layout = Layout {
+        first_data_block: u64::from(geometry.first_data_block),
+        blocks: geometry.blocks_count,
+        blocks_per_group: geometry.blocks_per_group,
+        inodes_per_group: geometry.inodes_per_group,
+        groups_per_flex: geometry.groups_per_flex,
+        reserved_for_root: superblock.reserved_blocks_count(),
+        run_max: RUN_MAX_BLOCKS,
+    };
+    Allocator::new(layout, &groups.counts(geometry, buffers))
+}
+
+/// The blocks that no file can ever have: those of the file system itself, and the journal.
+fn overhead_blocks(superblock: &Superblock, geometry: &Geometry) -> u64 {
+    let each = 2 + u64::from(geometry.inode_table_blocks);
+    let groups = (0..geometry.groups_count).map(|group| {
+        each + u64::from(geometry.group_base_blocks(finefs_ext_disk::GroupNo(group)))
+    });
+    let has_journal =
+        superblock.compat().contains(Compat::HAS_JOURNAL) && superblock.journal_inum() != 0;
+    let journal_bytes = match superblock.jnl_blocks() {
+        [.., high, low] if has_journal => u64::from(high) << 32 | u64::from(low),
+        _ => 0,
+    };
+    let journal = journal_bytes >> geometry.block_bits;
+    (u64::from(geometry.first_data_block) + groups.sum::<u64>() + journal)
+        .min(geometry.blocks_count)
+}
+
+/// Notes in the superblock that the image is in use: not cleanly unmounted until it is.
+fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
+    {
+        let mut superblock = state.superblock.lock();
+        let state = superblock.state() - State::VALID;
+        superblock.set_state(state);
+        let mounts = superblock.mount_count().saturating_add(1);
+        superblock.set_mount_count(mounts);
+        superblock.set_mount_time(now_seconds());
+        superblock.set_write_time(now_seconds());
+        if let Some(place) = &options.mount_point {
+            let mut raw = [0; 64];
+            let length = place.len().min(raw.len());
+            raw[..length].copy_from_slice(&place[..length]);
+            superblock.set_last_mounted_raw(&raw);
+        }
+    }
+    state.put_superblock()?;
+    state.buffers.write_out()?;
+    state.device.flush().map_err(|error| Error::io(format_args!("marking the image: {error}")))
+}
+
+/// Marks a cleanly closed image, if it was clean when it was mounted.
+pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
+    let (free_blocks, free_inodes) = state.groups.totals();
+    let written_kib = state.blocks_written.exact().max(0) as u64
+        * u64::from(state.geometry.block_size / 1024);
+    {
+        let mut superblock = state.superblock.lock();
+        superblock.set_free_blocks_count(free_blocks);
+        superblock.set_free_inodes_count(free_inodes as u32);
+        superblock.set_write_time(now_seconds());
+        let kib_written = superblock.kbytes_written().saturating_add(written_kib);
+        superblock.set_kbytes_written(kib_written);
+        let state = superblock.state();
+        superblock.set_state(if was_valid { state | State::VALID } else { state });
+    }
+    let io = |error: std::io::Error| Error::io(format_args!("closing the image: {error}"));
+    // Everything else first: the mark must not be there before what it stands for.
+    state.buffers.write_out()?;
+    state.device.flush().map_err(io)?;
+    state.put_superblock()?;
+    state.buffers.write_out()?;
+    state.device.flush().map_err(io)
+}
+
+fn now_seconds() -> u64 {
+    finefs_namespace::Timestamp::now().seconds().max(0) as u64
+}

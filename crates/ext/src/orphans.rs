@@ -1,0 +1,157 @@
+//! Orphans: inodes that were in the middle of being removed or truncated when the image was last
+//! used. A mount that writes finishes the job.
+//!
+//! They are found in a list that starts in the superblock and goes on in `i_dtime`, and, with the
+//! feature `orphan_file`, in the blocks of a file. One without links is freed, one with links loses
+//! what lies behind its size. This is done by a batch like any other.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/orphan.rst`; `fs/ext4/orphan.c`.
+
+use std::collections::BTreeSet;
+
+use finefs_ext_disk as disk;
+use finefs_ext_disk::features::{Compat, RoCompat};
+use finefs_ext_disk::inode::Inode;
+use finefs_ext_disk::orphan_file::OrphanBlock;
+use finefs_ext_disk::superblock::State;
+use finefs_namespace::{Batch, Error, Fate, FileKind, Ino, InodeChange, MapChange, Result};
+
+use crate::apply;
+use crate::error::at;
+use crate::load::{inode, map};
+use crate::state::{ExtState, InodeBytes, disk_ino};
+
+/// Frees or truncates all orphans. Gives notes for the user; damage is one, and no reason to fail.
+pub(crate) fn clean_up(state: &ExtState) -> Vec<String> {
+    let mut notes = Vec::new();
+    if state.superblock.lock().state().contains(State::ERROR) {
+        // As in the kernel: on a damaged image this may do more harm than good.
+        return notes;
+    }
+    match try_clean_up(state, &mut notes) {
+        Ok(0) => {}
+        Ok(1) => notes.push("cleaned up one orphan".to_owned()),
+        Ok(count) => notes.push(format!("cleaned up {count} orphans")),
+        Err(error) => notes.push(format!("orphans were left as they are: {error}")),
+    }
+    notes
+}
+
+fn try_clean_up(state: &ExtState, notes: &mut Vec<String>) -> Result<usize> {
+    let mut found = BTreeSet::new();
+    list(state, &mut found, notes)?;
+    from_file(state, &mut found, notes)?;
+    let mut batch = Batch::default();
+    for &number in &found {
+        let ino = Ino(u64::from(number));
+        match change(state, ino) {
+            Ok(change) => batch.inodes.push(change),
+            Err(error) => notes.push(format!("orphan {ino}: {error}; run e2fsck")),
+        }
+    }
+    let count = batch.inodes.len();
+    if count > 0 {
+        // It also takes them off the list and out of the file.
+        apply::commit(state, batch, &|_| None)?;
+    }
+    Ok(count)
+}
+
+/// Follows the list from the superblock. A list that is damaged is given up after its good part, as the
+/// kernel does.
+fn list(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String>) -> Result<()> {
+    let mut next = state.superblock.lock().last_orphan();
+    while next != 0 {
+        let ino = Ino(u64::from(next));
+        let is_possible =
+            next >= state.geometry.first_ino.0 && next <= state.geometry.inodes_count;
+        let link = match is_possible && !found.contains(&next) {
+            true => sound_inode(state, ino).map(|inode| inode.dtime()),
+            false => Err(Error::corrupt("it cannot be one")),
+        };
+        match link {
+            Ok(link) => {
+                found.insert(next);
+                next = link;
+            }
+            Err(error) => {
+                notes.push(format!("list of orphans, inode {ino}: {error}; run e2fsck"));
+                state.superblock.lock().set_last_orphan(0);
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads the orphan file.
+fn from_file(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String>) -> Result<()> {
+    let (has_file, number) = {
+        let superblock = state.superblock.lock();
+        let has_file = superblock.compat().contains(Compat::ORPHAN_FILE)
+            && superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT);
+        (has_file, superblock.orphan_file_inum())
+    };
+    if !has_file {
+        return Ok(());
+    }
+    let ino = Ino(u64::from(number));
+    let inode = sound_inode(state, ino)?;
+    let seed = inode.seed(&state.inode_rules, disk_ino(ino)?);
+    for extent in map::load(state, ino, &inode)?.extents {
+        for block in extent.physical.0..extent.physical.0 + extent.length {
+            let bytes = state.buffers.read(block)?;
+            let place = || format!("orphan file, block {block}");
+            let view = OrphanBlock::new(&bytes[..]).map_err(|error| at(place(), error))?;
+            if let Some(seed) = seed {
+                view.verify_checksum(seed, disk::PhysBlock(block))
+                    .map_err(|error| at(place(), error))?;
+            }
+            for (_, orphan) in view.orphans() {
+                if orphan >= state.geometry.first_ino && orphan.0 <= state.geometry.inodes_count {
+                    found.insert(orphan.0);
+                } else {
+                    notes.push(format!("{}: inode {orphan} cannot be; run e2fsck", place()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An inode whose checksum is right.
+fn sound_inode(state: &ExtState, ino: Ino) -> Result<Inode<InodeBytes>> {
+    let inode = state.read_inode(ino)?;
+    inode
+        .verify_checksum(&state.inode_rules, disk_ino(ino)?)
+        .map_err(|error| at(format_args!("inode {ino}"), error))?;
+    Ok(inode)
+}
+
+/// What is left to be done for an orphan.
+fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
+    let inode = sound_inode(state, ino)?;
+    let place = || format!("inode {ino}");
+    let kind = inode::convert_kind(inode.validate().map_err(|error| at(place(), error))?);
+    let attributes = inode::attributes(state, ino, &inode, kind)?;
+    let mut change = InodeChange {
+        ino,
+        is_created: false,
+        fate: Fate::Freed,
+        attributes,
+        link_delta: 0,
+        symlink: None,
+        map: Vec::new(),
+        xattrs: Vec::new(),
+    };
+    if attributes.link_count > 0 {
+        if kind != FileKind::Regular {
+            return Err(Error::corrupt(format_args!("{}: not a file, but has links", place())));
+        }
+        let logical = attributes.size_bytes.div_ceil(u64::from(state.geometry.block_size));
+        change.fate = Fate::Linked;
+        change.map.push(MapChange::Unmap { logical, length: u64::MAX - logical });
+    }
+    Ok(change)
+}

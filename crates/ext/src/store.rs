@@ -1,0 +1,258 @@
+//! The store: glue between the trait of the namespace and the modules of this crate.
+
+use std::io;
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::features::{Incompat, RoCompat};
+use finefs_ext_disk::indirect;
+use finefs_namespace::{
+    Batch, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind, Geometry, Ino,
+    InodeImage, Plan, Result, StatFs, Store, Times,
+};
+
+use crate::error::MountError;
+use crate::load::{directory, inode, map, symlink, xattr};
+use crate::mount::{self, Mounted};
+use crate::state::ExtState;
+use crate::{ExtOptions, apply};
+
+/// An ext2, ext3 or ext4 image as a store.
+pub struct ExtStore {
+    state: ExtState,
+    geometry: Geometry,
+    notes: Vec<String>,
+    /// The image was cleanly unmounted, or needed no more than a replay, when it was mounted.
+    was_valid: bool,
+}
+
+impl std::fmt::Debug for ExtStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExtStore").field("device", &self.state.device.describe()).finish()
+    }
+}
+
+impl ExtStore {
+    /// Mounts the image on `device`. What keeps it from being written leaves a note and makes the
+    /// store read-only; what keeps it from being read is the error.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        options: &ExtOptions,
+    ) -> std::result::Result<ExtStore, MountError> {
+        let Mounted { state, notes, was_valid } = mount::mount(device, options)?;
+        let geometry = geometry(&state);
+        Ok(ExtStore { state, geometry, notes, was_valid })
+    }
+
+    /// What the user should know about this mount, one line each.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// Where a range of data lies on the device, if all of it lies in the file system.
+    fn data_offset(&self, block: BlockNo, offset_bytes: u64, length: usize) -> Result<u64> {
+        let size_bytes = self.state.geometry.size_bytes();
+        let start = block
+            .0
+            .checked_mul(u64::from(self.state.geometry.block_size))
+            .and_then(|start| start.checked_add(offset_bytes));
+        match start {
+            Some(start)
+                if start.checked_add(length as u64).is_some_and(|end| end <= size_bytes) =>
+            {
+                Ok(start)
+            }
+            _ => Err(Error::corrupt(format_args!("block {}: past the end", block.0))),
+        }
+    }
+
+    /// The block group of an inode.
+    fn group_of(&self, ino: Ino) -> u32 {
+        let number = u32::try_from(ino.0).unwrap_or(0);
+        let place = self.state.geometry.locate_inode(finefs_ext_disk::Ino(number));
+        place.map_or(0, |place| place.group.0)
+    }
+
+    fn may_write(&self) -> Result<()> {
+        if self.state.is_read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    fn count_written(&self, length_bytes: u64) {
+        let blocks = length_bytes.div_ceil(u64::from(self.state.geometry.block_size));
+        self.state.blocks_written.add(blocks as i64);
+    }
+}
+
+fn io_error(what: &'static str, block: BlockNo) -> impl Fn(io::Error) -> Error {
+    move |error| Error::io(format_args!("{what} block {}: {error}", block.0))
+}
+
+/// The facts that the namespace wants to know.
+fn geometry(state: &ExtState) -> Geometry {
+    let superblock = state.superblock.lock();
+    let (incompat, ro_compat) = (superblock.incompat(), superblock.ro_compat());
+    let block_size = state.geometry.block_size;
+    let has_extents = incompat.contains(Incompat::EXTENTS);
+    // Logical blocks have 32 bits; the last number stays free.
+    let blocks_max =
+        if has_extents { u64::from(u32::MAX) } else { indirect::blocks_max(block_size) };
+    // Without huge_file the space used must fit 32 bits of 512-byte units.
+    let sectors_max = u64::from(u32::MAX) << 9;
+    let size_max = blocks_max * u64::from(block_size);
+    let file_size_max_bytes = match ro_compat.contains(RoCompat::HUGE_FILE) {
+        true => size_max,
+        false => size_max.min(sectors_max),
+    };
+    Geometry {
+        root: mount::ROOT,
+        block_size_bytes: block_size,
+        file_size_max_bytes,
+        link_max: u32::from(finefs_ext_disk::inode::LINKS_MAX),
+        directory_link_max: (!ro_compat.contains(RoCompat::DIR_NLINK))
+            .then_some(u32::from(finefs_ext_disk::inode::LINKS_MAX)),
+        name_max: finefs_ext_disk::dirent::NAME_MAX as u32,
+        symlink_max: (block_size - 1).min(libc::PATH_MAX as u32 - 1),
+        symlink_inline_max: finefs_ext_disk::inode::BLOCK_AREA_SIZE as u32 - 1,
+        has_fine_times: state.geometry.inode_size > 128,
+        has_unwritten: has_extents,
+        is_read_only: state.is_read_only,
+    }
+}
+
+impl Store for ExtStore {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
+        inode::load(&self.state, ino)
+    }
+
+    fn load_directory(&self, ino: Ino) -> Result<DirectoryImage> {
+        directory::load(&self.state, ino)
+    }
+
+    fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
+        let (inode, kind) = inode::checked(&self.state, ino)?;
+        match kind {
+            FileKind::Regular => {
+                map::load(&self.state, ino, &inode).map(|mapping| mapping.extents)
+            }
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        symlink::load(&self.state, ino)
+    }
+
+    fn load_xattrs(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        xattr::load(&self.state, ino)
+    }
+
+    fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        let start = self.data_offset(block, offset_bytes, buffer.len())?;
+        self.state
+            .buffers
+            .overlay()
+            .read_at(&*self.state.device, start, buffer)
+            .map_err(io_error("reading", block))
+    }
+
+    fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.may_write()?;
+        let start = self.data_offset(block, offset_bytes, data.len())?;
+        self.state.device.write_at(start, data).map_err(io_error("writing", block))?;
+        self.count_written(data.len() as u64);
+        Ok(())
+    }
+
+    fn write_zeros(&self, run: BlockRun) -> Result<()> {
+        self.may_write()?;
+        let length_bytes = run.length.saturating_mul(u64::from(self.state.geometry.block_size));
+        let length = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
+        let start = self.data_offset(run.start, 0, length)?;
+        self.state
+            .device
+            .write_zeros_at(start, length_bytes)
+            .map_err(io_error("zeroing", run.start))?;
+        self.count_written(length_bytes);
+        Ok(())
+    }
+
+    fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)> {
+        self.may_write()?;
+        let is_directory = kind == FileKind::Directory;
+        let (number, generation) = self.state.allocator.allocate_inode_number(
+            &self.state,
+            self.group_of(parent),
+            is_directory,
+            is_directory && parent == mount::ROOT,
+        )?;
+        Ok((Ino(u64::from(number)), generation))
+    }
+
+    fn release_inode(&self, ino: Ino, kind: FileKind) {
+        apply::release_inode(&self.state, ino, kind);
+    }
+
+    fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
+        self.may_write()?;
+        let group = self.group_of(ino);
+        let goal = goal.map(|BlockNo(block)| block);
+        self.state.allocator.allocate_data(&self.state, group, goal, count)
+    }
+
+    fn release_blocks(&self, run: BlockRun) {
+        self.state.allocator.release_blocks(&self.state, run);
+    }
+
+    fn reserve(&self, plans: &[Plan]) -> Result<u64> {
+        self.may_write()?;
+        apply::reserve(&self.state, plans)
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        self.state.allocator.unreserve(blocks);
+    }
+
+    fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+        apply::check_xattrs(&self.state, ino, xattrs)
+    }
+
+    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+        self.may_write()?;
+        apply::commit(&self.state, batch, captured)
+    }
+
+    fn statfs(&self) -> StatFs {
+        let state = &self.state;
+        let (total_blocks, reserved) = {
+            let superblock = state.superblock.lock();
+            (superblock.blocks_count(), superblock.reserved_blocks_count())
+        };
+        let (free, available, inodes_free) = if state.is_read_only {
+            let (free_clusters, inodes_free) = state.groups.totals();
+            let free = free_clusters.saturating_mul(u64::from(state.geometry.cluster_ratio));
+            (free, free.saturating_sub(reserved), inodes_free)
+        } else {
+            state.allocator.free_counts()
+        };
+        StatFs {
+            block_size_bytes: state.geometry.block_size,
+            blocks: total_blocks - state.overhead_blocks,
+            blocks_free: free.min(total_blocks),
+            blocks_available: available,
+            inodes: u64::from(state.geometry.inodes_count),
+            inodes_free,
+            name_max: finefs_ext_disk::dirent::NAME_MAX as u32,
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.state.is_read_only {
+            return Ok(());
+        }
+        mount::mark_closed(&self.state, self.was_valid)
+    }
+}
