@@ -222,8 +222,8 @@ impl Namespace {
             _ => self.reserve(&[add])?,
         };
         let mut allotted = self.allot(parent, new.kind)?;
-        let core = self.new_core(caller, dir, &allotted, new);
-        let attributes = core.attributes();
+        let inode = Inode::created(self.new_core(caller, dir, &allotted, new), 1);
+        let attributes = inode.attributes();
 
         let mut wants_room = false;
         {
@@ -234,7 +234,7 @@ impl Namespace {
             // Nothing fails from here on. The inode is in the table before the log names it, and
             // nobody can find it there before its name is published.
             allotted.is_used = true;
-            let inode = self.insert(core, 1, guard)?;
+            let inode = self.insert(inode, guard)?;
             let mut group = Group::new();
             group.push(Record::Created {
                 attributes,
@@ -291,11 +291,11 @@ impl Namespace {
                 device: 0,
                 target: None,
             };
-            let core = self.new_core(caller, dir, &allotted, &new);
-            let mut attributes = core.attributes();
+            let inode = Inode::created(self.new_core(caller, dir, &allotted, &new), 1);
+            let mut attributes = inode.attributes();
             attributes.link_count = 0;
             allotted.is_used = true;
-            let inode = self.insert(core, 1, guard)?;
+            let inode = self.insert(inode, guard)?;
             let lock = inode.lock();
             inode.set_link_count(&lock, 0);
             let group = Group::from_iter([
@@ -332,11 +332,9 @@ impl Namespace {
         Ok(allotted)
     }
 
-    fn insert<'g>(&self, core: Core, references: u64, guard: &'g Guard) -> Result<&'g Inode> {
+    fn insert<'g>(&self, inode: Inode, guard: &'g Guard) -> Result<&'g Inode> {
         self.committer.inodes_loaded.add(1);
-        self.inodes
-            .insert(Inode::created(core, references), guard)
-            .ok_or(Error::NoSpace)
+        self.inodes.insert(inode, guard).ok_or(Error::NoSpace)
     }
 
     /// The content of a new inode: all of it is in memory from the start.
