@@ -572,7 +572,7 @@ impl Namespace {
         let first = from.div_ceil(block_bytes);
         let last = (to / block_bytes).min(ExtentMap::blocks_max());
         self.clear_tail(file, from, to, guard)?;
-        if to % block_bytes != 0 && to / block_bytes >= first {
+        if !to.is_multiple_of(block_bytes) && to / block_bytes >= first {
             let start = to / block_bytes * block_bytes;
             if let Found::Mapped(extent) = file.extents.find(start / block_bytes, guard)
                 && extent.state == ExtentState::Written

@@ -169,6 +169,9 @@ impl Deref for Inode {
 /// evidence that the setters ask for.
 pub(crate) struct Guarded;
 
+/// Extended attributes: full name and value.
+pub(crate) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
 /// A loaded inode.
 pub(crate) struct Core {
     pub ino: Ino,
@@ -186,7 +189,7 @@ pub(crate) struct Core {
     sectors: AtomicI64,
     /// The attributes as of the last commit; only a commit touches them.
     pub committed: Mutex<Attributes>,
-    pub xattrs: OnceLatch<RwLock<BTreeMap<Box<[u8]>, Box<[u8]>>>>,
+    pub xattrs: OnceLatch<RwLock<Xattrs>>,
     pub body: Body,
     /// Why the content cannot be read, if it cannot.
     pub unreadable: Option<Error>,

@@ -158,6 +158,13 @@ pub enum Fate {
     Freed,
 }
 
+/// An extended attribute that changed: its full name ("user.x") and its value, `None` where it was
+/// removed.
+pub type XattrChange = (Box<[u8]>, Option<Box<[u8]>>);
+
+/// A name whose entry changed, and what it names after the batch, `None` where nothing.
+pub type EntryChange = (Box<[u8]>, Option<(Ino, FileKind)>);
+
 /// All that a batch changes of one inode. `attributes` are those after the batch.
 #[derive(Clone, Debug)]
 pub struct InodeChange {
@@ -179,9 +186,8 @@ pub struct InodeChange {
     pub symlink: Option<Box<[u8]>>,
     /// Changes of the data mapping, in order.
     pub map: Vec<MapChange>,
-    /// Extended attributes that changed: the full name ("user.x"), and the value or `None`
-    /// where it was removed.
-    pub xattrs: Vec<(Box<[u8]>, Option<Box<[u8]>>)>,
+    /// Extended attributes that changed.
+    pub xattrs: Vec<XattrChange>,
 }
 
 /// All that a batch changes of one directory's entries.
@@ -191,9 +197,9 @@ pub struct DirectoryChange {
     pub dir: Ino,
     /// The parent after the batch, when it changed or when the directory is created.
     pub parent: Option<Ino>,
-    /// Names whose entry changed: what they name after the batch, `None` when nothing. A name may
-    /// or may not have an entry before: setting replaces, removing a missing name is no error.
-    pub entries: Vec<(Box<[u8]>, Option<(Ino, FileKind)>)>,
+    /// Names whose entry changed. A name may or may not have an entry before: setting replaces,
+    /// removing a missing name is no error.
+    pub entries: Vec<EntryChange>,
 }
 
 /// A causally closed set of changes, coalesced to one change per object.

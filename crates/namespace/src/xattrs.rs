@@ -3,20 +3,16 @@
 //! A set or remove is decided and logged under the inode's lock; the map of values has a lock of its
 //! own so that readers do not wait for attribute changes.
 
-use std::collections::BTreeMap;
-
 use finefs_locks::RwLock;
 
 use crate::classes;
 use crate::error::{Error, Result};
-use crate::inode::{Core, Inode, Time};
+use crate::inode::{Core, Inode, Time, Xattrs};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{READ, WRITE, check_access, check_owner};
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino, Timestamp};
-
-type Values = RwLock<BTreeMap<Box<[u8]>, Box<[u8]>>>;
 
 /// Whether setting an attribute may make it, replace it, or both (setxattr(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +32,7 @@ const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 65536;
 
 impl Namespace {
-    fn values<'g>(&self, inode: &'g Core) -> Result<&'g Values> {
+    fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
         inode.xattrs.get_or_try_init(|| {
             let loaded = self.store.load_xattrs(inode.ino)?;
             let values = loaded
