@@ -1,0 +1,210 @@
+//! A bitmap of one group in memory: a set bit is in use.
+//!
+//! Bits at and after the length are never free, so no search runs past the group's end.
+
+/// A bitmap with its number of free bits.
+#[derive(Clone, Debug)]
+pub(crate) struct Bits {
+    words: Box<[u64]>,
+    length: u32,
+    free: u32,
+}
+
+impl Bits {
+    /// From the bytes of an on-disk bitmap; bits at and after `length` and those that `bytes` does
+    /// not reach count as used.
+    pub(crate) fn from_bytes(bytes: &[u8], length: u32) -> Bits {
+        let mut words = vec![!0u64; length.div_ceil(64) as usize].into_boxed_slice();
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut raw = [0xff; 8];
+            raw[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_le_bytes(raw);
+        }
+        if !length.is_multiple_of(64)
+            && let Some(last) = words.last_mut()
+        {
+            *last |= !0 << (length % 64);
+        }
+        let free = words.iter().map(|word| word.count_zeros()).sum();
+        Bits { words, length, free }
+    }
+
+    /// A bitmap of `length` free bits.
+    pub(crate) fn all_free(length: u32) -> Bits {
+        Bits::from_bytes(&vec![0; length.div_ceil(8) as usize], length)
+    }
+
+    /// The bytes of an on-disk bitmap; what lies behind the length is set, as it must be there.
+    pub(crate) fn write_to(&self, bytes: &mut [u8]) {
+        bytes.fill(0xff);
+        for (chunk, word) in bytes.chunks_mut(8).zip(&self.words) {
+            chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// True when no bit of the range is free.
+    pub(crate) fn all_used(&self, start: u32, count: u32) -> bool {
+        self.next_free(start).is_none_or(|free| free >= start.saturating_add(count))
+    }
+
+    /// Number of free bits.
+    pub(crate) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// True when `index` is in use (or past the end).
+    pub(crate) fn is_used(&self, index: u32) -> bool {
+        match self.words.get((index / 64) as usize) {
+            Some(word) if index < self.length => word >> (index % 64) & 1 != 0,
+            _ => true,
+        }
+    }
+
+    /// Marks a range used; tells how many of its bits were free before.
+    pub(crate) fn set_range(&mut self, start: u32, count: u32) -> u32 {
+        let mut changed = 0;
+        self.for_each_mask(start, count, |word, mask| {
+            changed += (!*word & mask).count_ones();
+            *word |= mask;
+        });
+        self.free -= changed;
+        changed
+    }
+
+    /// Marks a range free; tells how many of its bits were in use before.
+    pub(crate) fn clear_range(&mut self, start: u32, count: u32) -> u32 {
+        let mut changed = 0;
+        self.for_each_mask(start, count, |word, mask| {
+            changed += (*word & mask).count_ones();
+            *word &= !mask;
+        });
+        self.free += changed;
+        changed
+    }
+
+    fn for_each_mask(&mut self, start: u32, count: u32, mut each: impl FnMut(&mut u64, u64)) {
+        let end = start.saturating_add(count).min(self.length);
+        let mut at = start;
+        while at < end {
+            let shift = at % 64;
+            let take = (64 - shift).min(end - at);
+            let mask = (!0u64 >> (64 - take)) << shift;
+            each(&mut self.words[(at / 64) as usize], mask);
+            at += take;
+        }
+    }
+
+    /// The first free bit at or after `from`.
+    pub(crate) fn next_free(&self, from: u32) -> Option<u32> {
+        self.next(from, |word| !word)
+    }
+
+    /// The first used bit at or after `from`, or the length.
+    fn next_used(&self, from: u32) -> u32 {
+        self.next(from, |word| word).map_or(self.length, |at| at.min(self.length))
+    }
+
+    fn next(&self, from: u32, select: impl Fn(u64) -> u64) -> Option<u32> {
+        let mut index = (from / 64) as usize;
+        let mut word = select(*self.words.get(index)?) & (!0 << (from % 64));
+        while word == 0 {
+            index += 1;
+            word = select(*self.words.get(index)?);
+        }
+        Some(index as u32 * 64 + word.trailing_zeros())
+    }
+
+    /// Length of the free run that starts at `start`, at most `max`.
+    pub(crate) fn run_at(&self, start: u32, max: u32) -> u32 {
+        if self.is_used(start) {
+            return 0;
+        }
+        (self.next_used(start) - start).min(max)
+    }
+
+    /// The first free run of at least `wanted` bits at or after `from`, or, where there is none,
+    /// the longest one after `from`.
+    pub(crate) fn find_run(&self, from: u32, wanted: u32) -> Option<(u32, u32)> {
+        let mut best: Option<(u32, u32)> = None;
+        let mut at = from;
+        while let Some(start) = self.next_free(at) {
+            let end = self.next_used(start);
+            let length = end - start;
+            if length >= wanted {
+                return Some((start, wanted));
+            }
+            if best.is_none_or(|(_, longest)| length > longest) {
+                best = Some((start, length));
+            }
+            at = end;
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bits(length: u32, used: &[u32]) -> Bits {
+        let mut bytes = vec![0u8; length.div_ceil(8) as usize];
+        for &bit in used {
+            bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+        }
+        Bits::from_bytes(&bytes, length)
+    }
+
+    #[test]
+    fn the_end_is_used() {
+        let bits = bits(70, &[]);
+        assert_eq!(bits.free(), 70);
+        assert_eq!(bits.run_at(60, 100), 10);
+        assert_eq!(bits.next_free(70), None);
+        assert!(bits.is_used(70) && bits.is_used(u32::MAX));
+    }
+
+    #[test]
+    fn missing_bytes_are_used() {
+        assert_eq!(Bits::from_bytes(&[0], 100).free(), 8);
+    }
+
+    #[test]
+    fn ranges_count_what_changes() {
+        let mut bits = bits(256, &[3, 100]);
+        assert_eq!(bits.set_range(0, 130), 128);
+        assert_eq!(bits.free(), 126);
+        assert_eq!(bits.clear_range(64, 128), 66);
+        assert_eq!(bits.free(), 192);
+        assert_eq!(bits.run_at(64, 1000), 192);
+        assert_eq!(bits.set_range(250, 100), 6);
+    }
+
+    #[test]
+    fn runs() {
+        let bits = bits(200, &[10, 20, 64, 128]);
+        assert_eq!(bits.find_run(0, 10), Some((0, 10)));
+        assert_eq!(bits.find_run(1, 20), Some((21, 20)));
+        assert_eq!(bits.find_run(11, 63), Some((65, 63)));
+        assert_eq!(bits.find_run(0, 72), Some((129, 71)));
+        assert_eq!(bits.find_run(130, 1000), Some((130, 70)));
+        assert_eq!(bits.find_run(200, 1), None);
+    }
+
+    #[test]
+    fn agrees_with_a_plain_scan() {
+        let mut seed = 7u64;
+        let used: Vec<u32> = (0..333)
+            .filter(|_| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                seed >> 62 == 0
+            })
+            .collect();
+        let bits = bits(333, &used);
+        for from in 0..340 {
+            let plain = (from..333).find(|i| !used.contains(i));
+            assert_eq!(bits.next_free(from), plain);
+            let run = (from..333).take_while(|i| !used.contains(i)).count() as u32;
+            assert_eq!(bits.run_at(from, u32::MAX), run);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Where blocks are taken.
+//!
+//! With a goal (the block after a file's last one): that block if it is free, else the next run in its
+//! group that is long enough. Without one, a CPU goes on where it last put a new file, as long as that is
+//! in the flex group of the inode at hand; so files made in a row lie in a row, and CPUs do not
+//! interleave theirs. After that come the groups in order: first those with a run that is long
+//! enough, busy ones passed over; then any free block at all.
+
+use std::sync::atomic::Ordering;
+
+use finefs_namespace::{BlockNo, BlockRun, Error};
+
+use super::bits::Bits;
+use super::{Allocator, BitmapSource};
+
+/// Groups searched for a run that is long enough before the longest run seen will do.
+const GROUPS_SEARCHED: u32 = 16;
+
+/// Rounds over all groups for a block that the counter says must be there.
+const ROUNDS: u32 = 8;
+
+/// How much of a group's free space a search may take.
+#[derive(Clone, Copy)]
+struct Search {
+    wanted: u32,
+    /// Take the longest run where none has `wanted` blocks.
+    takes_less: bool,
+}
+
+impl Allocator {
+    /// Takes 1 to `count` adjacent free blocks for data of an inode in `inode_group`.
+    pub(crate) fn allocate_data(
+        &self,
+        source: &dyn BitmapSource,
+        inode_group: u32,
+        goal: Option<u64>,
+        count: u64,
+    ) -> Result<BlockRun, Error> {
+        let claimed = self.space.take_data(count.clamp(1, self.layout.run_max.min(source.run_max())));
+        if claimed == 0 {
+            return Err(Error::NoSpace);
+        }
+        let run = match goal.and_then(|goal| self.split_block(goal)) {
+            Some(place) => self.take(source, place, true, claimed),
+            None => {
+                let run = self.take(source, self.window(inode_group), false, claimed);
+                if let Some(run) = run {
+                    let after = run.start.0 + run.length;
+                    self.this_cpu().1.cursor.store(after, Ordering::Relaxed);
+                }
+                run
+            }
+        };
+        self.space.give(claimed - run.map_or(0, |run| run.length));
+        run.ok_or(Error::NoSpace)
+    }
+
+    /// Takes one block for metadata, near `goal`. The caller has it from a reservation.
+    pub(crate) fn take_reserved(&self, source: &dyn BitmapSource, goal: u64) -> Option<u64> {
+        let place = self.split_block(goal).unwrap_or((0, 0));
+        self.take(source, place, true, 1).map(|run| run.start.0)
+    }
+
+    /// Adds one block to a reservation that was too small; false when there is none.
+    pub(crate) fn extend_reservation(&self) -> bool {
+        self.space.take_for_commit()
+    }
+
+    /// Where a new file's blocks go: on with this CPU's last file, or into this CPU's part of the
+    /// flex group.
+    fn window(&self, inode_group: u32) -> (u32, u32) {
+        let (cpu, per_cpu) = self.this_cpu();
+        let flex = self.layout.groups_per_flex;
+        let cursor = per_cpu.cursor.load(Ordering::Relaxed);
+        if let Some(place) = self.split_block(cursor)
+            && place.0 / flex == inode_group / flex
+        {
+            return place;
+        }
+        let first = inode_group / flex * flex;
+        let groups = flex.min((self.groups.len() as u32).saturating_sub(first)).max(1);
+        // In blocks from the inode's group on, wrapped around the flex group.
+        let per_group = u64::from(self.layout.blocks_per_group);
+        let span = u64::from(groups) * per_group;
+        let from = u64::from(inode_group - first) * per_group;
+        let place = (from + span * cpu as u64 / self.per_cpu.len() as u64) % span;
+        (first + (place / per_group) as u32, (place % per_group) as u32)
+    }
+
+    fn take(
+        &self,
+        source: &dyn BitmapSource,
+        place: (u32, u32),
+        is_goal: bool,
+        claimed: u64,
+    ) -> Option<BlockRun> {
+        let wanted = claimed.min(u64::from(self.layout.blocks_per_group)) as u32;
+        if let Some(run) = self.take_near(source, place, is_goal, wanted) {
+            return Some(run);
+        }
+        let count = self.groups.len() as u32;
+        let order = || (0..count).map(|i| (place.0 + i) % count);
+        let mut searched = 0;
+        let mut longest: Option<(u32, u32)> = None;
+        for group in order() {
+            let run = self.longest_run(group);
+            if longest.is_none_or(|(_, length)| run > length) {
+                longest = Some((group, run));
+            }
+            if run < wanted {
+                continue;
+            }
+            let search = Search { wanted, takes_less: false };
+            if let Some(run) = self.take_in(source, group, 0, search, false) {
+                return Some(run);
+            }
+            searched += 1;
+            if searched == GROUPS_SEARCHED {
+                break;
+            }
+        }
+        let search = Search { wanted, takes_less: true };
+        if let Some((group, _)) = longest
+            && let Some(run) = self.take_in(source, group, 0, search, true)
+        {
+            return Some(run);
+        }
+        for round in 0..ROUNDS {
+            for group in order() {
+                if let Some(run) = self.take_in(source, group, 0, search, true) {
+                    return Some(run);
+                }
+            }
+            // Others hold claims on what they have not marked yet, or give back behind us.
+            if round > 1 {
+                std::thread::yield_now();
+            }
+        }
+        None
+    }
+
+    /// Takes at a place, or after it in its group.
+    fn take_near(
+        &self,
+        source: &dyn BitmapSource,
+        (group, index): (u32, u32),
+        is_goal: bool,
+        wanted: u32,
+    ) -> Option<BlockRun> {
+        if is_goal {
+            // A file goes on where it ends even if that gives less than wanted: the next call
+            // goes on from there.
+            let mut bitmaps = self.lock_blocks(source, group, true)?;
+            let bits = bitmaps.blocks.as_mut()?;
+            let length = bits.run_at(index, wanted);
+            if length > 0 {
+                return Some(self.mark(group, bits, index, length));
+            }
+        }
+        if self.longest_run(group) < wanted {
+            return None;
+        }
+        self.take_in(source, group, index, Search { wanted, takes_less: false }, is_goal)
+    }
+
+    /// Takes the first run that will do at or after `from`, else before it.
+    fn take_in(
+        &self,
+        source: &dyn BitmapSource,
+        group: u32,
+        from: u32,
+        search: Search,
+        can_wait: bool,
+    ) -> Option<BlockRun> {
+        if self.group(group)?.free_blocks.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut bitmaps = self.lock_blocks(source, group, can_wait)?;
+        let bits = bitmaps.blocks.as_mut()?;
+        let mut found = bits.find_run(from, search.wanted);
+        if from > 0 && found.is_none_or(|(_, length)| length < search.wanted) {
+            let before = bits.find_run(0, search.wanted);
+            if before.map(|(_, length)| length) > found.map(|(_, length)| length) {
+                found = before;
+            }
+        }
+        let longest = found.map_or(0, |(_, length)| length);
+        if longest < search.wanted {
+            self.note_longest(group, longest);
+            if !search.takes_less {
+                return None;
+            }
+        }
+        let (start, length) = found?;
+        Some(self.mark(group, bits, start, length))
+    }
+
+    fn mark(&self, group: u32, bits: &mut Bits, start: u32, length: u32) -> BlockRun {
+        bits.set_range(start, length);
+        self.note_free(group, bits.free());
+        BlockRun { start: BlockNo(self.block_at(group, start)), length: u64::from(length) }
+    }
+
+    fn longest_run(&self, group: u32) -> u32 {
+        self.group(group).map_or(0, |group| {
+            let free = group.free_blocks.load(Ordering::Relaxed);
+            group.longest_run.load(Ordering::Relaxed).min(free)
+        })
+    }
+
+    fn note_longest(&self, group: u32, longest: u32) {
+        if let Some(group) = self.group(group) {
+            group.longest_run.store(longest, Ordering::Relaxed);
+        }
+    }
+
+    fn note_free(&self, group: u32, free: u32) {
+        if let Some(group) = self.group(group) {
+            group.free_blocks.store(free, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes blocks free at once: those never logged, and those whose commit is durable. Blocks that
+    /// are free already are not counted twice.
+    pub(crate) fn release_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
+        let mut at = run.start.0;
+        let end = at.saturating_add(run.length);
+        while at < end {
+            let Some((group, index)) = self.split_block(at) else {
+                log::error!("block {at} given back: there is no such block");
+                return;
+            };
+            let here = (end - at).min(u64::from(self.layout.blocks_per_group - index)) as u32;
+            let mut freed = 0;
+            if let Some(mut bitmaps) = self.lock_blocks(source, group, true)
+                && !bitmaps.has_damaged_blocks
+                && let Some(bits) = bitmaps.blocks.as_mut()
+            {
+                freed = bits.clear_range(index, here);
+                if freed != here {
+                    log::error!("blocks {at}+{here} given back: {freed} of them were in use");
+                }
+                self.note_free(group, bits.free());
+                self.note_longest(group, bits.free());
+            }
+            self.space.give(u64::from(freed));
+            at += u64::from(here);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Entries of directories.
+//!
+//! | Module | Directories |
+//! |---|---|
+//! | [`linear`] | plain ones: one pass over all blocks for all changes of a batch |
+//! | [`htree`] | indexed ones: by hash, in the order of hash, so that each leaf is opened once |
+//!
+//! A directory of one block that overflows becomes an indexed one where the file system has
+//! `dir_index`, as in the kernel. An index that can grow no more is dropped: the directory goes on as
+//! a plain one, since at commit nothing may fail for lack of room.
+//!
+//! # Invariants
+//! 1. The size of a directory is a number of whole blocks, all of which are mapped.
+//! 2. At most one leaf is open (held as a [`BufferWrite`]); its checksum is set when it is let go.
+
+mod htree;
+mod linear;
+
+use finefs_ext_disk::dirent::{DirBlock, DirRules, EntryType};
+use finefs_ext_disk::htree::{DxBlock, DxPlace};
+use finefs_ext_disk::inode::{InodeFlags, InodeRules};
+use finefs_ext_disk::superblock::Superblock;
+use finefs_ext_disk::Ino as DiskIno;
+use finefs_ext_disk::features::Compat;
+use finefs_ext_disk::dirhash::DirHasher;
+use finefs_namespace::{DirectoryChange, Error, FileKind, Ino, Result};
+
+use super::inode::{InodeEdit, disk_kind};
+use super::map::{self, Run};
+use super::space::Space;
+use crate::buffer::{BufferRead, BufferWrite};
+use crate::state::ExtState;
+
+/// What the superblock says about directories.
+pub(crate) struct DirFormat {
+    rules: DirRules,
+    inode_rules: InodeRules,
+    /// New indexes get this hash; `None` where there shall be none.
+    new_index: Option<u8>,
+    superblock: Superblock,
+}
+
+impl DirFormat {
+    pub(crate) fn of(superblock: &Superblock) -> DirFormat {
+        let version = superblock.def_hash_version();
+        let has_index = superblock.compat().contains(Compat::DIR_INDEX)
+            && DirHasher::new(version, superblock).is_ok();
+        DirFormat {
+            rules: DirRules::of(superblock),
+            inode_rules: InodeRules::of(superblock),
+            new_index: has_index.then_some(version),
+            superblock: superblock.clone(),
+        }
+    }
+
+    fn has_index(&self) -> bool {
+        self.superblock.compat().contains(Compat::DIR_INDEX)
+    }
+}
+
+/// A change of one name: what it shall name, or nothing.
+type NameChange = (Box<[u8]>, Option<(Ino, FileKind)>);
+
+/// What an entry shall name.
+#[derive(Clone, Copy)]
+struct Target {
+    ino: DiskIno,
+    entry_type: EntryType,
+}
+
+impl Target {
+    fn of(ino: Ino, kind: FileKind) -> Result<Target> {
+        let number = u32::try_from(ino.0)
+            .map_err(|_| Error::corrupt(format_args!("entry names inode {ino}")))?;
+        Ok(Target { ino: DiskIno(number), entry_type: EntryType::from(disk_kind(kind)) })
+    }
+}
+
+/// A directory while a batch changes it.
+struct Directory<'s, 'a> {
+    space: &'s mut Space<'a>,
+    inode: &'s mut InodeEdit,
+    format: &'s DirFormat,
+    runs: Vec<Run>,
+    /// Size in blocks.
+    blocks: u32,
+    open: Option<(u32, BufferWrite<'a>)>,
+}
+
+/// Makes the first block of a new directory.
+pub(crate) fn create(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    format: &DirFormat,
+    parent: u32,
+) -> Result<()> {
+    let own = inode.ino;
+    let mut directory = Directory { space, inode, format, runs: Vec::new(), blocks: 0, open: None };
+    let (_, physical) = directory.append()?;
+    let mut buffer = directory.space.state.buffers.zeroed(physical);
+    let block = DirBlock::init_dots(&mut buffer[..], format.rules, DiskIno(own), DiskIno(parent));
+    let mut block = block.map_err(|error| directory.inode.damaged(error))?;
+    if let Some(seed) = directory.inode.seed {
+        block.update_checksum(seed);
+    }
+    Ok(())
+}
+
+/// Applies all changes of a directory.
+pub(crate) fn change(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    format: &DirFormat,
+    change: DirectoryChange,
+    is_created: bool,
+) -> Result<()> {
+    if !inode.is_directory() {
+        return Err(inode.damaged("is not a directory"));
+    }
+    let runs = map::runs(space, inode)?;
+    let block_size = u64::from(space.state.geometry.block_size);
+    let size = inode.disk.size(&format.inode_rules);
+    let blocks = u32::try_from(size / block_size).unwrap_or(u32::MAX);
+    let mut directory = Directory { space, inode, format, runs, blocks, open: None };
+    if let Some(parent) = change.parent
+        && !is_created
+    {
+        directory.set_parent(parent)?;
+    }
+    let outcome = directory.apply(change.entries);
+    directory.close();
+    outcome
+}
+
+impl<'a> Directory<'_, 'a> {
+    fn state(&self) -> &'a ExtState {
+        self.space.state
+    }
+
+    fn block_size(&self) -> usize {
+        self.state().geometry.block_size as usize
+    }
+
+    fn is_indexed(&self) -> bool {
+        self.inode.disk.flags().contains(InodeFlags::INDEX)
+    }
+
+    fn set_indexed(&mut self, is_indexed: bool) {
+        let mut flags = self.inode.disk.flags();
+        flags.set(InodeFlags::INDEX, is_indexed);
+        self.inode.disk.set_flags(flags);
+    }
+
+    /// Where a block of the directory lies; `None` for a hole.
+    fn physical(&self, logical: u32) -> Option<u64> {
+        let logical = u64::from(logical);
+        let at = self.runs.partition_point(|run| run.end() <= logical);
+        let run = self.runs.get(at).filter(|run| run.logical <= logical)?;
+        Some(run.physical + (logical - run.logical))
+    }
+
+    fn place(&self, logical: u32) -> Result<u64> {
+        let found = self.physical(logical).filter(|_| logical < self.blocks);
+        let block = found
+            .ok_or_else(|| self.inode.damaged(format_args!("directory block {logical}: not mapped")))?;
+        if self.state().groups.can_own(&self.state().geometry, block, 1) {
+            Ok(block)
+        } else {
+            Err(self.inode.damaged(format_args!("directory block {logical} lies at {block}")))
+        }
+    }
+
+    /// Maps one block more at the end; its number and place. What it holds is the caller's to set.
+    fn append(&mut self) -> Result<(u32, u64)> {
+        let goal = match self.runs.last() {
+            Some(last) => last.physical + last.length,
+            None => self.inode.goal(self.space),
+        };
+        let logical = self.blocks;
+        let size = (u64::from(logical) + 1) * self.block_size() as u64;
+        let fits = self.inode.disk.set_size(&self.format.inode_rules, size);
+        fits.map_err(|error| self.inode.damaged(error))?;
+        let physical = self.space.allocate(goal)?;
+        let run =
+            Run { logical: u64::from(logical), physical, length: 1, is_unwritten: false };
+        if let Err(error) = map::map(self.space, self.inode, run) {
+            let freed = self.space.free(physical, 1);
+            self.space.note(freed);
+            return Err(error);
+        }
+        match self.runs.last_mut() {
+            Some(last) if last.end() == run.logical && last.physical + last.length == physical => {
+                last.length += 1;
+            }
+            _ => self.runs.push(run),
+        }
+        self.blocks += 1;
+        Ok((logical, physical))
+    }
+
+    /// Reads a leaf and checks its checksum.
+    fn read_leaf(&self, logical: u32) -> Result<BufferRead> {
+        let bytes = self.state().buffers.read(self.place(logical)?)?;
+        let damaged = |error| self.inode.damaged(format_args!("directory block {logical}: {error}"));
+        let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
+        if let Some(seed) = self.inode.seed {
+            block.verify_checksum(seed).map_err(damaged)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Opens a leaf, after letting go of another.
+    fn open(&mut self, logical: u32) -> Result<DirBlock<&mut [u8]>> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != logical) {
+            self.close();
+            self.read_leaf(logical)?;
+            let buffer = self.state().buffers.modify(self.place(logical)?)?;
+            self.open = Some((logical, buffer));
+        }
+        self.opened()
+    }
+
+    /// Makes a block an empty, open leaf.
+    fn open_new(&mut self, logical: u32) -> Result<DirBlock<&mut [u8]>> {
+        self.close();
+        let mut buffer = self.state().buffers.zeroed(self.place(logical)?);
+        DirBlock::init(&mut buffer[..], self.format.rules)
+            .map_err(|error| self.inode.damaged(error))?;
+        self.open = Some((logical, buffer));
+        self.opened()
+    }
+
+    fn opened(&mut self) -> Result<DirBlock<&mut [u8]>> {
+        match &mut self.open {
+            Some((_, buffer)) => {
+                DirBlock::new(&mut buffer[..], self.format.rules).map_err(Error::corrupt)
+            }
+            None => Err(Error::corrupt("no directory block is open")),
+        }
+    }
+
+    /// Lets go of the open leaf, with its checksum set.
+    fn close(&mut self) {
+        if let Some((_, mut buffer)) = self.open.take()
+            && let Some(seed) = self.inode.seed
+            && let Ok(mut block) = DirBlock::new(&mut buffer[..], self.format.rules)
+        {
+            block.update_checksum(seed);
+        }
+    }
+
+    /// Points `..` at another directory.
+    fn set_parent(&mut self, parent: Ino) -> Result<()> {
+        let target = Target::of(parent, FileKind::Directory)?;
+        if self.is_indexed() {
+            let (_, mut buffer) = self.read_index(0)?;
+            let has_tail = self.format.rules.has_tail;
+            let mut root = DxBlock::new(&mut buffer[..], DxPlace::Root, has_tail)
+                .map_err(|error| self.inode.damaged(error))?;
+            root.set_parent(target.ino);
+            return self.write_index(0, &mut root);
+        }
+        let damaged = self.inode.damaged("first directory block");
+        let mut block = self.open(0)?;
+        let dotdot = match block.entries().nth(1) {
+            Some(Ok(entry)) if entry.name == b".." => entry.offset,
+            _ => return Err(damaged),
+        };
+        block.set_target(dotdot, target.ino, target.entry_type).map_err(|_| damaged)?;
+        self.close();
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: Vec<NameChange>) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        if self.is_indexed() && !self.format.has_index() {
+            // Nobody may rely on the index, so nobody keeps it.
+            self.drop_index()?;
+        }
+        if self.is_indexed() {
+            return self.apply_indexed(changes);
+        }
+        let rest = self.apply_linear(changes)?;
+        if rest.is_empty() { Ok(()) } else { self.apply_indexed(rest) }
+    }
+}

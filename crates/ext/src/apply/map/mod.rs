@@ -1,0 +1,115 @@
+//! Which blocks a file has: changes of the mapping, in extent trees and in block maps.
+//!
+//! Both kinds do the same four things: map a run, unmap a range, convert a range from unwritten to
+//! written, list all runs. The root lies in the inode at hand ([`InodeEdit`]); other nodes are
+//! edited in the buffer cache. Blocks of the map itself come from and go back to [`Space`].
+//!
+//! # Invariants
+//! 1. An error leaves the map as it was or with a part of the change made; it never leaves a block
+//!    mapped and free, nor a new block of the map that nothing points at.
+//! 2. What is read is checked before it is used: checksums, order, ranges, and that no block of the
+//!    file system itself is claimed.
+
+pub(crate) mod extents;
+pub(crate) mod indirect;
+
+use std::ops::Range;
+
+use finefs_ext_disk::inode::InodeFlags;
+use finefs_namespace::{Error, ExtentState, MapChange, Result};
+
+use super::inode::InodeEdit;
+use super::space::Space;
+
+/// Adjacent blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) logical: u64,
+    pub(crate) physical: u64,
+    pub(crate) length: u64,
+    pub(crate) is_unwritten: bool,
+}
+
+impl Run {
+    /// The first logical block behind the run.
+    pub(crate) fn end(&self) -> u64 {
+        self.logical + self.length
+    }
+}
+
+/// Logical blocks have 32 bits.
+pub(crate) const LOGICAL_END: u64 = 1 << 32;
+
+fn has_extents(inode: &InodeEdit) -> bool {
+    inode.disk.flags().contains(InodeFlags::EXTENTS)
+}
+
+/// Applies one change of the namespace.
+pub(crate) fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> Result<()> {
+    match *change {
+        MapChange::Map(extent) => {
+            let run = Run {
+                logical: extent.logical,
+                physical: extent.physical.0,
+                length: extent.length,
+                is_unwritten: extent.state == ExtentState::Unwritten,
+            };
+            // Also when mapping fails the blocks are no longer free: leaked is better than shared.
+            space.mark_used(run.physical, run.length)?;
+            map(space, inode, run)
+        }
+        MapChange::Convert { logical, length } => {
+            let range = range(logical, length);
+            if has_extents(inode) { extents::convert(space, inode, range) } else { Ok(()) }
+        }
+        MapChange::Unmap { logical, length } => unmap(space, inode, range(logical, length)),
+    }
+}
+
+fn range(logical: u64, length: u64) -> Range<u64> {
+    logical.min(LOGICAL_END)..logical.saturating_add(length).min(LOGICAL_END)
+}
+
+/// Maps a run whose blocks are marked used already.
+pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Result<()> {
+    if run.length == 0 || run.logical.checked_add(run.length).is_none_or(|end| end > LOGICAL_END) {
+        return Err(Error::corrupt(format_args!(
+            "inode {}: mapping of {}+{}",
+            inode.ino, run.logical, run.length
+        )));
+    }
+    if has_extents(inode) {
+        extents::map(space, inode, run)
+    } else if run.is_unwritten {
+        Err(Error::corrupt(format_args!("inode {}: unwritten blocks in a block map", inode.ino)))
+    } else {
+        indirect::map(space, inode, run)
+    }
+}
+
+/// Frees all blocks of a range.
+pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
+    if range.is_empty() {
+        Ok(())
+    } else if has_extents(inode) {
+        extents::unmap(space, inode, range)
+    } else {
+        indirect::unmap(space, inode, range)
+    }
+}
+
+/// All runs, in ascending order.
+pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
+    if has_extents(inode) { extents::runs(space, inode) } else { indirect::runs(space, inode) }
+}
+
+/// Frees data blocks of an inode.
+fn free_data(space: &mut Space<'_>, inode: &mut InodeEdit, start: u64, count: u64) -> Result<()> {
+    // The inode does not count them any more even if the bitmap does.
+    inode.blocks_delta -= count as i64;
+    space.free(start, count)?;
+    if inode.holds_metadata() {
+        (start..start + count).for_each(|block| space.state.buffers.forget(block));
+    }
+    Ok(())
+}

@@ -1,0 +1,381 @@
+//! Applying a batch of the namespace's changes to the metadata of an image.
+//!
+//! # Purpose
+//! One batch at a time, sequentially: every object that a batch changes is edited in the buffer
+//! cache, then all buffers are written, the device is flushed, and what the batch freed goes back to the
+//! live allocator.
+//!
+//! | Module | What |
+//! |---|---|
+//! | [`space`] | bitmaps, descriptors, what is taken and freed |
+//! | [`inode`] | one inode; the inode table |
+//! | [`map`] | extent trees and block maps |
+//! | [`directory`] | entries, plain and indexed |
+//! | [`xattrs`] | extended attributes |
+//! | [`orphans`] | inodes in use without a name |
+//! | [`reservation`] | how many blocks applying can need |
+//!
+//! # Invariants
+//! 1. What is read is checked; damage is reported and does not spread: the object at hand is left, the
+//!    others of the batch are applied, the superblock notes that there were errors, and the commit
+//!    fails.
+//! 2. Nothing fails for lack of space: operations reserved what applying them can need.
+//! 3. Metadata is written after the data that it points at, and what a batch freed is given out again
+//!    only after the flush. Without a journal a crash within a commit can leave the batch half
+//!    written; e2fsck then finds inodes whole and repairs counts and names.
+//!
+//! # Locking
+//! One thread. It takes the locks of the allocator, of the superblock and of the buffer cache, one at a
+//! time and never over I/O.
+
+mod directory;
+pub(crate) mod inode;
+mod map;
+mod orphans;
+mod reservation;
+mod space;
+mod xattrs;
+
+use std::collections::{HashMap, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
+use finefs_ext_disk::inode::InodeFlags;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
+use finefs_namespace::{
+    Batch, Committed, DirectoryChange, Error, Fate, FileKind, Ino, InodeChange, Result, Times,
+};
+
+use crate::state::ExtState;
+use directory::DirFormat;
+use inode::{InodeEdit, InodeTable};
+use map::{LOGICAL_END, Run};
+pub(crate) use reservation::reserve;
+use space::Space;
+pub(crate) use xattrs::check as check_xattrs;
+
+/// Symbolic links up to this many bytes lie in their inodes.
+pub(crate) const FAST_SYMLINK_MAX: usize = finefs_ext_disk::inode::BLOCK_AREA_SIZE - 1;
+
+/// Files above this size need the feature `large_file`.
+const SMALL_FILE_MAX: u64 = 0x7fff_ffff;
+
+/// Applies a batch, writes everything out, makes it durable, and frees what it freed.
+pub(crate) fn commit(
+    state: &ExtState,
+    batch: Batch,
+    captured: &dyn Fn(Ino) -> Option<Times>,
+) -> Result<Committed> {
+    if batch.is_empty() {
+        return flush(state).map(|()| Committed::default());
+    }
+    let mut commit = Commit::new(state, batch.reserved_blocks, captured);
+    for (ino, kind) in &batch.unused_inodes {
+        release_inode(state, *ino, *kind);
+    }
+    for run in &batch.unused_blocks {
+        state.allocator.release_blocks(state, *run);
+    }
+    let mut directories: HashMap<Ino, DirectoryChange> =
+        batch.directories.into_iter().map(|change| (change.dir, change)).collect();
+    for change in batch.inodes {
+        let entries = directories.remove(&change.ino);
+        let ino = change.ino;
+        match commit.inode(change, entries) {
+            Ok(sectors) => commit.committed.sectors.push((ino, sectors)),
+            Err(error) => commit.space.note(Err(error)),
+        }
+    }
+    for (ino, change) in directories {
+        let outcome = commit.entries_alone(ino, change);
+        commit.space.note(outcome);
+    }
+    let outcome = orphans::update(
+        &mut commit.space,
+        &mut commit.table,
+        &commit.orphans,
+        &commit.others,
+    );
+    commit.space.note(outcome);
+    commit.finish()
+}
+
+/// Makes a number free that was never logged.
+pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
+    match u32::try_from(ino.0) {
+        Ok(number) => {
+            let is_directory = kind == FileKind::Directory;
+            state.allocator.release_inode_number(state, number, is_directory);
+        }
+        Err(_) => log::error!("inode {ino} given back: there is no such inode"),
+    }
+}
+
+fn flush(state: &ExtState) -> Result<()> {
+    state.device.flush().map_err(|error| Error::io(format_args!("flush: {error}")))
+}
+
+/// A batch while it is applied.
+struct Commit<'a> {
+    state: &'a ExtState,
+    space: Space<'a>,
+    table: InodeTable<'a>,
+    format: DirFormat,
+    captured: &'a dyn Fn(Ino) -> Option<Times>,
+    has_extents: bool,
+    has_dir_nlink: bool,
+    /// Seconds since 1970.
+    now: u64,
+    has_large_file: bool,
+    has_xattrs: bool,
+    orphans: Vec<u32>,
+    /// The inodes of the batch that are no orphans.
+    others: HashSet<u32>,
+    committed: Committed,
+}
+
+impl<'a> Commit<'a> {
+    fn new(
+        state: &'a ExtState,
+        reserved: u64,
+        captured: &'a dyn Fn(Ino) -> Option<Times>,
+    ) -> Commit<'a> {
+        let superblock = state.superblock.lock().clone();
+        Commit {
+            state,
+            space: Space::new(state, reserved),
+            table: InodeTable::new(state),
+            format: DirFormat::of(&superblock),
+            captured,
+            has_extents: superblock.incompat().contains(Incompat::EXTENTS),
+            has_dir_nlink: superblock.ro_compat().contains(RoCompat::DIR_NLINK),
+            now: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()),
+            has_large_file: false,
+            has_xattrs: false,
+            orphans: Vec::new(),
+            others: HashSet::new(),
+            committed: Committed::default(),
+        }
+    }
+
+    /// Applies all that a batch changes of one inode; gives the space that it uses then.
+    fn inode(&mut self, change: InodeChange, entries: Option<DirectoryChange>) -> Result<u64> {
+        let number = u32::try_from(change.ino.0)
+            .map_err(|_| Error::corrupt(format_args!("inode {}: out of range", change.ino)))?;
+        let mut inode = if change.is_created {
+            self.create(number, &change)?
+        } else {
+            self.table.load(number)?
+        };
+        if change.fate == Fate::Orphan {
+            self.orphans.push(number);
+        } else {
+            self.others.insert(number);
+        }
+        // An error leaves the rest of this inode, but what was changed until then must be written: the
+        // blocks that it names are marked used already.
+        let outcome = self.edit(&mut inode, &change, entries);
+        let settled = inode.settle_blocks(&self.table.rules);
+        let stored = self.table.store(&mut inode);
+        outcome.and(settled).and(stored)?;
+        Ok(inode.disk.blocks_512(&self.table.rules))
+    }
+
+    fn create(&mut self, number: u32, change: &InodeChange) -> Result<InodeEdit> {
+        let kind = change.attributes.kind;
+        let gap = self.space.use_inode(number, kind == FileKind::Directory)?;
+        self.table.prepare(number, gap)?;
+        let mut inode = self.table.create(number, change.attributes.generation);
+        inode.disk.set_mode(kind.mode_bits() as u16);
+        let is_mapped = match kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => {
+                change.symlink.as_ref().is_some_and(|target| target.len() > FAST_SYMLINK_MAX)
+            }
+            _ => false,
+        };
+        if is_mapped && self.has_extents {
+            inode.disk.set_flags(InodeFlags::EXTENTS);
+            map::extents::init_root(inode.disk.block_area_mut())?;
+        }
+        if matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) {
+            inode.set_device(change.attributes.device)?;
+        }
+        if kind == FileKind::Directory {
+            inode.disk.set_links_count(2);
+        }
+        Ok(inode)
+    }
+
+    fn edit(
+        &mut self,
+        inode: &mut InodeEdit,
+        change: &InodeChange,
+        entries: Option<DirectoryChange>,
+    ) -> Result<()> {
+        let times = (self.captured)(change.ino).unwrap_or(change.attributes.times);
+        if change.fate != Fate::Freed {
+            inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
+        }
+        let is_directory = inode.is_directory();
+        if is_directory {
+            if change.is_created {
+                let parent = entries.as_ref().and_then(|entries| entries.parent);
+                let parent = parent.and_then(|parent| u32::try_from(parent.0).ok());
+                let parent = parent.unwrap_or(finefs_ext_disk::Ino::ROOT.0);
+                directory::create(&mut self.space, inode, &self.format, parent)?;
+            }
+            inode.add_links(change.link_delta, self.has_dir_nlink);
+        }
+        if let Some(target) = &change.symlink
+            && change.is_created
+        {
+            self.symlink(inode, target)?;
+        }
+        for map in &change.map {
+            map::change(&mut self.space, inode, map)?;
+        }
+        if !change.xattrs.is_empty() {
+            self.has_xattrs = true;
+            xattrs::apply(&mut self.space, &self.table, inode, &change.xattrs)?;
+        }
+        if let Some(entries) = entries
+            && change.fate != Fate::Freed
+        {
+            let is_created = change.is_created;
+            directory::change(&mut self.space, inode, &self.format, entries, is_created)?;
+        }
+        if change.attributes.kind == FileKind::Regular
+            && change.attributes.size_bytes > SMALL_FILE_MAX
+        {
+            self.has_large_file = true;
+        }
+        match change.fate {
+            Fate::Linked => inode.disk.set_dtime(0),
+            Fate::Orphan => inode.disk.set_links_count(0),
+            Fate::Freed => self.free(inode)?,
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, inode: &mut InodeEdit, target: &[u8]) -> Result<()> {
+        let rules = self.table.rules;
+        inode
+            .disk
+            .set_size(&rules, target.len() as u64)
+            .map_err(|error| inode.damaged(error))?;
+        if target.len() <= FAST_SYMLINK_MAX {
+            let set = inode.disk.set_fast_symlink_target(target);
+            return set.map_err(|error| inode.damaged(error));
+        }
+        if target.len() >= self.state.geometry.block_size as usize {
+            return Err(inode.damaged("target of a symbolic link is too long"));
+        }
+        let block = self.space.allocate(inode.goal(&self.space))?;
+        let mut buffer = self.state.buffers.zeroed(block);
+        buffer[..target.len()].copy_from_slice(target);
+        drop(buffer);
+        let run = Run { logical: 0, physical: block, length: 1, is_unwritten: false };
+        map::map(&mut self.space, inode, run)
+    }
+
+    /// Frees an inode and all that it has.
+    fn free(&mut self, inode: &mut InodeEdit) -> Result<()> {
+        let is_directory = inode.is_directory();
+        let is_fast_symlink = inode.disk.is_fast_symlink(&self.table.rules);
+        let is_mapped = match inode.disk.kind() {
+            Some(finefs_ext_disk::inode::FileKind::Symlink) => !is_fast_symlink,
+            Some(finefs_ext_disk::inode::FileKind::Regular) => true,
+            _ => is_directory,
+        };
+        let mut outcome = Ok(());
+        if is_mapped && !inode.disk.flags().contains(InodeFlags::INLINE_DATA) {
+            outcome = map::unmap(&mut self.space, inode, 0..LOGICAL_END);
+        }
+        outcome = outcome.and(xattrs::release(&mut self.space, &self.table, inode));
+        let rules = self.table.rules;
+        outcome = outcome.and(inode.settle_blocks(&rules));
+        // What could not be freed leaks; the inode goes all the same.
+        inode.disk.block_area_mut().fill(0);
+        if inode.disk.flags().contains(InodeFlags::EXTENTS) {
+            outcome = outcome.and(map::extents::init_root(inode.disk.block_area_mut()));
+        }
+        let emptied = inode
+            .disk
+            .set_size(&rules, 0)
+            .and_then(|()| inode.disk.set_blocks_512(&rules, 0));
+        outcome = outcome.and(emptied.map_err(|error| inode.damaged(error)));
+        inode.disk.set_links_count(0);
+        inode.disk.set_dtime((self.now as u32).max(1));
+        outcome.and(self.space.free_inode(inode.ino, is_directory))
+    }
+
+    /// Applies changes of a directory whose inode is not in the batch.
+    fn entries_alone(&mut self, ino: Ino, change: DirectoryChange) -> Result<()> {
+        let number = u32::try_from(ino.0)
+            .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
+        let mut inode = self.table.load(number)?;
+        let outcome = directory::change(&mut self.space, &mut inode, &self.format, change, false);
+        let settled = inode.settle_blocks(&self.table.rules);
+        outcome.and(settled).and(self.table.store(&mut inode))
+    }
+
+    /// Writes everything out and makes it durable.
+    fn finish(mut self) -> Result<Committed> {
+        self.table.close();
+        let done = self.space.finish();
+        self.space.note(done);
+        let error = self.space.take_error();
+        let has_errors = error.is_some() || self.state.allocator.take_damage();
+        let written = self
+            .store_superblock(has_errors)
+            .and_then(|()| self.state.buffers.write_out())
+            .and_then(|()| flush(self.state));
+        if let Err(error) = written {
+            self.space.abandon();
+            return Err(error);
+        }
+        self.space.release();
+        match error {
+            Some(error) => Err(error),
+            None => Ok(self.committed),
+        }
+    }
+
+    fn store_superblock(&self, has_errors: bool) -> Result<()> {
+        let (blocks, inodes) = self.state.groups.totals();
+        let bytes = {
+            let mut superblock = self.state.superblock.lock();
+            superblock.set_free_blocks_count(blocks);
+            superblock.set_free_inodes_count(u32::try_from(inodes).unwrap_or(u32::MAX));
+            superblock.set_write_time(self.now);
+            if self.has_large_file {
+                let features = superblock.ro_compat() | RoCompat::LARGE_FILE;
+                superblock.set_ro_compat(features);
+            }
+            if self.has_xattrs {
+                let features = superblock.compat() | Compat::EXT_ATTR;
+                superblock.set_compat(features);
+            }
+            if has_errors {
+                let state = superblock.state() | State::ERROR;
+                superblock.set_state(state);
+                superblock.set_last_error_time(self.now);
+                if superblock.error_count() == 0 {
+                    superblock.set_first_error_time(self.now);
+                }
+                let count = superblock.error_count().saturating_add(1);
+                superblock.set_error_count(count);
+            }
+            superblock.update_checksum();
+            *superblock.as_bytes()
+        };
+        let geometry = &self.state.geometry;
+        let offset = (SUPERBLOCK_OFFSET % u64::from(geometry.block_size)) as usize;
+        let mut buffer = self.state.buffers.modify(geometry.super_block().0)?;
+        if let Some(place) = buffer.get_mut(offset..offset + SUPERBLOCK_SIZE) {
+            place.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+}
