@@ -157,8 +157,6 @@ feature_word! {
         DIR_NLINK = 0x20 "dir_nlink";
         /// Large inodes hold nanoseconds and creation times.
         EXTRA_ISIZE = 0x40 "extra_isize";
-        /// Snapshot (not in the kernel).
-        SNAPSHOT = 0x80 "snapshot";
         /// Quota files are metadata.
         QUOTA = 0x100 "quota";
         /// Space is allocated in clusters.

@@ -266,7 +266,7 @@ count_fields! {
     0x04 0x150 blocks_count set_blocks_count;
     /// Blocks kept for the privileged user.
     0x08 0x154 reserved_blocks_count set_reserved_blocks_count;
-    /// Number of free blocks (clusters times their ratio are not applied here).
+    /// Number of free blocks; with `bigalloc` too, while group descriptors count clusters.
     0x0C 0x158 free_blocks_count set_free_blocks_count;
 }
 
