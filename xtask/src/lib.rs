@@ -1,1 +1,45 @@
-//! xtask
+//! The proof harness: builds images, mounts them by a server under test, works in them, and lets
+//! e2fsck and the kernel judge the result.
+//!
+//! | module | what it is about |
+//! |---|---|
+//! | [`sets`] | the table of mkfs feature sets and the making of images |
+//! | [`server`] | finefs, the kernel or fuse2fs as the server of a mount |
+//! | [`tree`], [`snapshot`], [`compare`] | a seeded source tree; what a tree looks like; two of them compared |
+//! | [`workload`] | the programs that work in a mount, each checking its own outcome |
+//! | [`matrix`] | every workload on every feature set |
+//! | [`teeth`] | shows that the proofs fail when something is changed behind their back |
+//! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
+//! | [`images`], [`bad_input`] | damaged images and wrong arguments |
+//! | [`unprivileged`] | a mount by an ordinary user |
+//! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
+//! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
+//!
+//! Invariants:
+//! 1. A proof ends with nothing of its own mounted, running or left in the temporary directory, also
+//!    when it fails and when it is interrupted (see [`cleanup`]).
+//! 2. Every judgement comes from a program that is not the server under test, or from a comparison
+//!    with data made from a seed.
+
+pub mod bad_input;
+pub mod cleanup;
+pub mod compare;
+pub mod demo;
+pub mod fsx;
+pub mod images;
+pub mod matrix;
+pub mod pjdfstest;
+pub mod report;
+pub mod rng;
+pub mod run;
+pub mod server;
+pub mod sets;
+pub mod setup;
+pub mod snapshot;
+pub mod style;
+pub mod suite;
+pub mod teeth;
+pub mod tools;
+pub mod tree;
+pub mod unprivileged;
+pub mod workload;

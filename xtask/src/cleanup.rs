@@ -1,0 +1,201 @@
+//! What must be undone when a proof ends, fails or is interrupted.
+//!
+//! Data model: one list of things that this process made: processes, mounts, temporary directories.
+//! Whoever makes one holds an [`Entry`]; dropping it takes the thing off the list. A thread waits for
+//! SIGINT, SIGTERM and SIGHUP and undoes the list backwards.
+//!
+//! Invariants:
+//! 1. Only own mount points are unmounted and only own process ids are signalled.
+//! 2. A temporary directory is not removed while anything is mounted below it, or the removal would
+//!    eat the mounted tree.
+//!
+//! Locking: one mutex guards the list; it is never held while a program runs.
+
+use anyhow::Result;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[derive(Clone)]
+enum Thing {
+    Process(u32),
+    Mount(PathBuf),
+    Directory(PathBuf),
+}
+
+struct List {
+    next_id: u64,
+    things: Vec<(u64, Thing)>,
+}
+
+static LIST: Mutex<List> = Mutex::new(List {
+    next_id: 0,
+    things: Vec::new(),
+});
+
+fn list() -> MutexGuard<'static, List> {
+    LIST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A registered thing; it leaves the list when this is dropped.
+#[derive(Debug)]
+pub struct Entry(u64);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        list().things.retain(|(id, _)| *id != self.0);
+    }
+}
+
+fn register(thing: Thing) -> Entry {
+    let mut list = list();
+    list.next_id += 1;
+    let id = list.next_id;
+    list.things.push((id, thing));
+    Entry(id)
+}
+
+/// Registers a process that leads its own group.
+pub fn process(pid: u32) -> Entry {
+    register(Thing::Process(pid))
+}
+
+/// Registers a mount point.
+pub fn mount(dir: &Path) -> Entry {
+    register(Thing::Mount(dir.to_owned()))
+}
+
+/// Kills the process group that `pid` leads.
+pub fn kill_group(pid: u32) {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}
+
+/// Starts the thread that undoes everything on SIGINT, SIGTERM and SIGHUP and exits with 130.
+pub fn install_signal_handler() -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            eprintln!("interrupted: cleaning up");
+            undo_all();
+            std::process::exit(130);
+        }
+    });
+    Ok(())
+}
+
+fn undo_all() {
+    let things: Vec<Thing> = list()
+        .things
+        .iter()
+        .map(|(_, thing)| thing.clone())
+        .collect();
+    for thing in things.into_iter().rev() {
+        match thing {
+            Thing::Process(pid) => kill_group(pid),
+            Thing::Mount(dir) => force_unmount(&dir),
+            Thing::Directory(dir) => remove_tree(&dir),
+        }
+    }
+}
+
+/// Unmounts `dir` if something is mounted there: politely for a few seconds, then lazily.
+pub fn force_unmount(dir: &Path) {
+    for attempt in 0..20 {
+        if !is_mounted(dir) {
+            return;
+        }
+        let quiet = |program: &str, args: &[&str]| {
+            Command::new(program)
+                .args(args)
+                .arg(dir)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        if quiet("umount", &[]) || quiet("fusermount3", &["-u"]) {
+            continue;
+        }
+        if attempt >= 15 {
+            let _ = quiet("umount", &["-l"]) || quiet("fusermount3", &["-u", "-z"]);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The mount points in this namespace, as the kernel lists them.
+fn mount_points() -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|field| PathBuf::from(field.replace("\\040", " ")))
+        .collect()
+}
+
+/// True when `dir` is a mount point.
+pub fn is_mounted(dir: &Path) -> bool {
+    mount_points().iter().any(|point| point == dir)
+}
+
+fn remove_tree(dir: &Path) {
+    let mut below: Vec<PathBuf> = mount_points()
+        .into_iter()
+        .filter(|point| point.starts_with(dir))
+        .collect();
+    below.sort();
+    for point in below.iter().rev() {
+        force_unmount(point);
+    }
+    if mount_points().iter().any(|point| point.starts_with(dir)) {
+        eprintln!("left in place, still mounted: {}", dir.display());
+        return;
+    }
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+/// A temporary directory that is removed on drop, unless something is still mounted below it.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+    _entry: Entry,
+}
+
+impl Scratch {
+    /// Makes a fresh directory below `parent`.
+    pub fn new_in(parent: &Path) -> Result<Self> {
+        std::fs::create_dir_all(parent)?;
+        let path = tempfile::Builder::new()
+            .prefix("finefs-prove-")
+            .tempdir_in(parent)?
+            .keep();
+        let path = path.canonicalize()?;
+        let entry = register(Thing::Directory(path.clone()));
+        Ok(Self {
+            path,
+            _entry: entry,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A new, empty directory `name` inside.
+    pub fn subdir(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.path.join(name);
+        std::fs::create_dir_all(&dir)?;
+        Ok(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        remove_tree(&self.path);
+    }
+}

@@ -1,0 +1,6 @@
+//! x
+use anyhow::Result;
+/// x
+pub fn run() -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! fsx: random reads, writes, mapped accesses and truncates of one file, each read checked.
+
+use crate::cleanup::Scratch;
+use crate::report::Report;
+use crate::run;
+use crate::server::{Kind, Server, What};
+use crate::sets;
+use crate::tools;
+use anyhow::{Result, bail, ensure};
+use std::path::Path;
+
+/// How fsx is run.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Operations of each run
+    #[arg(long, default_value_t = 20_000)]
+    pub operations: u64,
+    /// Seeds, one run each
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3])]
+    pub seeds: Vec<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            operations: 20_000,
+            seeds: vec![1, 2, 3],
+        }
+    }
+}
+
+/// Relative weights of the operations. Up to 1 MiB, so that indirect blocks and extents both come
+/// into play.
+const CONFIG: &str = "flen = 1048576\n\
+    [opsize]\nmax = 65536\n\
+    [weights]\n\
+    close_open = 1.0\ninvalidate = 1.0\nmapread = 10.0\nmapwrite = 10.0\nread = 10.0\nwrite = 10.0\n\
+    truncate = 10.0\nfsync = 0.5\nfdatasync = 0.5\nposix_fallocate = 5.0\nsendfile = 2.0\n\
+    posix_fadvise = 1.0\ncopy_file_range = 5.0\n";
+
+/// On a memory mount and on ext4 with extents and with indirect blocks.
+pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
+    let scratch = Scratch::new_in(parent)?;
+    let config = scratch.path().join("fsx.toml");
+    std::fs::write(&config, CONFIG)?;
+    for on in ["memory", "ext4", "ext4-1k", "ext4-indirect"] {
+        if on == "memory" && server.kind == Kind::Fuse2fs {
+            report.skip("fsx/fuse2fs/memory", "fuse2fs has no memory file system");
+            continue;
+        }
+        report.proof(&format!("fsx/{}/{on}", server.kind), || {
+            run_on(server, &scratch, &config, on, options)
+        });
+    }
+    report.proof("fsx/an injected error fails", || {
+        let file = scratch.path().join("injected");
+        let said = fsx(&config, &file, 1, options.operations, &["--inject", "2000"]);
+        match said {
+            Ok(()) => bail!("fsx did not notice"),
+            Err(error) => {
+                ensure!(format!("{error}").contains("miscompare"), "{error}");
+                Ok("noticed".into())
+            }
+        }
+    });
+    Ok(())
+}
+
+fn run_on(
+    server: &Server,
+    scratch: &Scratch,
+    config: &Path,
+    on: &str,
+    options: &Options,
+) -> Result<String> {
+    let dir = scratch.subdir("mnt")?;
+    let image = scratch.path().join("fsx.img");
+    let what = if on == "memory" {
+        What::Memory(256)
+    } else {
+        sets::find(on)?.make_image(&image, 256)?;
+        What::Image(&image)
+    };
+    let mount = server.mount(what, &dir, &[])?;
+    for seed in &options.seeds {
+        fsx(
+            config,
+            &dir.join(format!("seed{seed}")),
+            *seed,
+            options.operations,
+            &[],
+        )?;
+    }
+    mount.unmount()?;
+    if on != "memory" {
+        sets::fsck(&image)?;
+    }
+    Ok(format!(
+        "{} x {} operations",
+        options.seeds.len(),
+        options.operations
+    ))
+}
+
+fn fsx(config: &Path, file: &Path, seed: u64, operations: u64, more: &[&str]) -> Result<()> {
+    let (seed, operations) = (seed.to_string(), operations.to_string());
+    let mut command = run::cmd(tools::tool("fsx")?, ["-S", &seed, "-N", &operations]);
+    command.args(more).arg("-f").arg(config);
+    // What fsx saves after a failure is of no use in a directory that is about to go.
+    command
+        .arg("-P")
+        .arg(config.parent().unwrap_or(Path::new("/tmp")))
+        .arg(file);
+    run::ok(&mut command)?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Outcome lines: one per proof while it runs, and the summary at the end.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Counts of outcomes, with what failed.
+#[derive(Default)]
+pub struct Report {
+    passed: usize,
+    skipped: usize,
+    failures: Vec<String>,
+}
+
+impl Report {
+    /// Runs `proof`, prints how it went, and counts it. Returns true when it passed.
+    pub fn proof(&mut self, name: &str, proof: impl FnOnce() -> Result<String>) -> bool {
+        let started = Instant::now();
+        let spinner = spinner(name);
+        let outcome = proof();
+        spinner.finish_and_clear();
+        let seconds = started.elapsed().as_secs_f64();
+        match outcome {
+            Ok(note) => {
+                println!("ok    {name:<44} {seconds:6.1} s  {note}");
+                self.passed += 1;
+                true
+            }
+            Err(error) => {
+                println!("FAIL  {name:<44} {seconds:6.1} s");
+                for line in format!("{error:#}").lines() {
+                    println!("      | {line}");
+                }
+                self.failures.push(name.to_owned());
+                false
+            }
+        }
+    }
+
+    /// Counts a proof that cannot run here, with the reason.
+    pub fn skip(&mut self, name: &str, why: &str) {
+        println!("skip  {name:<44}           {why}");
+        self.skipped += 1;
+    }
+
+    /// Prints the failures again and the closing line; an error when anything failed or nothing ran.
+    pub fn finish(self) -> Result<()> {
+        for failure in &self.failures {
+            println!("failed: {failure}");
+        }
+        let skipped = if self.skipped > 0 {
+            format!(", {} skipped", self.skipped)
+        } else {
+            String::new()
+        };
+        println!(
+            "{} passed, {} failed{skipped}",
+            self.passed,
+            self.failures.len()
+        );
+        anyhow::ensure!(
+            self.failures.is_empty(),
+            "{} proofs failed",
+            self.failures.len()
+        );
+        anyhow::ensure!(self.passed > 0, "no proof ran");
+        Ok(())
+    }
+}
+
+/// A spinner with a running clock; invisible when standard error is not a terminal.
+pub fn spinner(message: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message.to_owned());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}

@@ -1,0 +1,207 @@
+//! Child processes: started by name, output captured, stopped at a time limit.
+//!
+//! Every child runs in a process group of its own and is registered with [`crate::cleanup`] while it
+//! runs, so an interrupted proof leaves no process behind.
+
+use crate::cleanup;
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program may run where the caller names no limit.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
+
+/// What a finished program left behind.
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+    /// True when the time limit ended it.
+    pub timed_out: bool,
+    /// From start to end.
+    pub took: Duration,
+}
+
+impl Output {
+    /// Standard output followed by standard error.
+    pub fn both(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+
+    /// The exit code, or 128 + signal as a shell would say it.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+}
+
+/// A command of `program` with `args`.
+pub fn cmd<I, S>(program: impl AsRef<OsStr>, args: I) -> Command
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let mut command = Command::new(program);
+    command.args(args);
+    command
+}
+
+/// Runs `command` to its end or to `limit`, feeding it `input`.
+pub fn capture_with(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output> {
+    let name = format!("{command:?}");
+    let started = Instant::now();
+    let mut child = spawn(
+        command
+            .stdin(if input.is_empty() {
+                Stdio::null()
+            } else {
+                Stdio::piped()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    )?;
+    let out = child.inner.stdout.take().context("stdout is piped")?;
+    let err = child.inner.stderr.take().context("stderr is piped")?;
+    let stdin = child.inner.stdin.take();
+    let (stdout, stderr, status) = std::thread::scope(|scope| {
+        let out = scope.spawn(move || read_all(out));
+        let err = scope.spawn(move || read_all(err));
+        if let Some(mut stdin) = stdin {
+            // A program may end without reading all of it; its status tells what that means.
+            scope.spawn(move || stdin.write_all(input));
+        }
+        let status = child.wait_limit(limit);
+        (
+            out.join().unwrap_or_default(),
+            err.join().unwrap_or_default(),
+            status,
+        )
+    });
+    let (status, timed_out) = status.with_context(|| format!("waiting for {name}"))?;
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+        timed_out,
+        took: started.elapsed(),
+    })
+}
+
+fn read_all(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // A read error here means the child is gone; what came before it is what there is.
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// [`capture_with`] without input and with the default limit.
+pub fn capture(command: &mut Command) -> Result<Output> {
+    capture_with(command, b"", DEFAULT_LIMIT)
+}
+
+/// Runs `command`; anything but exit status 0 is an error that carries its output.
+pub fn ok(command: &mut Command) -> Result<Output> {
+    let output = capture(command)?;
+    expect_ok(&format!("{command:?}"), output)
+}
+
+/// Turns an [`Output`] that is not a success into an error with the end of its output.
+pub fn expect_ok(what: &str, output: Output) -> Result<Output> {
+    if output.timed_out {
+        bail!(
+            "{what}: ran into its time limit after {:?}\n{}",
+            output.took,
+            tail(&output.both())
+        );
+    }
+    if !output.status.success() {
+        bail!(
+            "{what}: ended with {}\n{}",
+            output.code(),
+            tail(&output.both())
+        );
+    }
+    Ok(output)
+}
+
+/// The last 30 lines of `text`.
+pub fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// A child process that is killed when it is dropped while running.
+#[derive(Debug)]
+pub struct Running {
+    inner: Child,
+    _entry: cleanup::Entry,
+    ended: bool,
+}
+
+/// Starts `command` in a process group of its own.
+pub fn spawn(command: &mut Command) -> Result<Running> {
+    let inner = command
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("starting {command:?}"))?;
+    let entry = cleanup::process(inner.id());
+    Ok(Running {
+        inner,
+        _entry: entry,
+        ended: false,
+    })
+}
+
+impl Running {
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.inner.id()
+    }
+
+    /// The child's standard error, when piped and not yet taken.
+    pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
+        self.inner.stderr.take()
+    }
+
+    /// The exit status if the process has ended.
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
+        let status = self.inner.try_wait()?;
+        self.ended |= status.is_some();
+        Ok(status)
+    }
+
+    /// Waits until the end or `limit`; at the limit the whole group is killed. True = killed.
+    pub fn wait_limit(&mut self, limit: Duration) -> Result<(ExitStatus, bool)> {
+        let deadline = Instant::now() + limit;
+        let mut pause = Duration::from_micros(200);
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok((status, false));
+            }
+            if Instant::now() >= deadline {
+                cleanup::kill_group(self.pid());
+                let status = self.inner.wait()?;
+                self.ended = true;
+                return Ok((status, true));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            cleanup::kill_group(self.inner.id());
+            let _ = self.inner.wait();
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The server of a mount: finefs, the kernel, or fuse2fs.
+//!
+//! A proof is written once and runs on each of them; the kernel is the reference that validates the
+//! proof itself.
+
+use crate::cleanup::{self, is_mounted};
+use crate::run::{self, Running};
+use crate::tools;
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a mount may take to appear, and a server to end.
+const MOUNT_LIMIT: Duration = Duration::from_secs(60);
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(300);
+
+/// Who serves a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// This project's own server.
+    Finefs,
+    /// The kernel's ext4 on a loop device (tmpfs for a memory mount). Needs root.
+    Kernel,
+    /// The fuse2fs of e2fsprogs.
+    Fuse2fs,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Finefs => "finefs",
+            Kind::Kernel => "kernel",
+            Kind::Fuse2fs => "fuse2fs",
+        })
+    }
+}
+
+/// What is mounted.
+#[derive(Clone, Copy, Debug)]
+pub enum What<'a> {
+    /// An image file.
+    Image(&'a Path),
+    /// A memory file system of this many MiB.
+    Memory(u64),
+}
+
+/// A server that can make mounts.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Which one.
+    pub kind: Kind,
+    /// The finefs binary, when `kind` is finefs.
+    finefs: PathBuf,
+    /// The user that mounts and unmounts, when it is not this process's own.
+    user: Option<User>,
+}
+
+/// A user and the group with the same number.
+#[derive(Clone, Copy, Debug)]
+pub struct User(pub u32);
+
+impl User {
+    /// A command run as this user. No new session and no "no new privileges", so that setuid
+    /// programs such as fusermount3 work as from the user's own shell.
+    pub fn cmd(self, program: impl AsRef<OsStr>) -> Command {
+        let id = self.0.to_string();
+        let args = ["--reuid", &id, "--regid", &id, "--clear-groups", "--"];
+        let mut command = run::cmd(tools::program("setpriv"), args);
+        command.arg(program);
+        command
+    }
+}
+
+impl Server {
+    /// Looks up the program behind `kind`; `finefs` overrides where its binary is.
+    pub fn new(kind: Kind, finefs: Option<&Path>) -> Result<Self> {
+        let finefs = match kind {
+            Kind::Finefs => tools::finefs(finefs)?,
+            Kind::Kernel | Kind::Fuse2fs => PathBuf::new(),
+        };
+        if kind == Kind::Fuse2fs {
+            ensure!(
+                tools::which("fuse2fs").is_some(),
+                "fuse2fs is not installed"
+            );
+        }
+        Ok(Self {
+            kind,
+            finefs,
+            user: None,
+        })
+    }
+
+    /// The same server, started by `user`.
+    pub fn run_by(self, user: User) -> Self {
+        Self {
+            user: Some(user),
+            ..self
+        }
+    }
+
+    /// The same server with its binary at `path`.
+    pub fn with_binary(self, path: PathBuf) -> Self {
+        Self {
+            finefs: path,
+            ..self
+        }
+    }
+
+    /// The finefs binary; empty for other servers.
+    pub fn binary(&self) -> &Path {
+        &self.finefs
+    }
+
+    fn cmd(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Command {
+        let mut command = self
+            .user
+            .map_or_else(|| Command::new(&program), |user| user.cmd(&program));
+        command.args(args);
+        command
+    }
+
+    /// Mounts `what` on the empty directory `dir`.
+    pub fn mount(&self, what: What<'_>, dir: &Path, options: &[&str]) -> Result<Mount> {
+        ensure!(
+            !is_mounted(dir),
+            "{}: something is mounted here",
+            dir.display()
+        );
+        let dir = dir.canonicalize()?;
+        let mut mount = Mount {
+            server: self.clone(),
+            daemon: None,
+            _entry: cleanup::mount(&dir),
+            dir,
+        };
+        match self.kind {
+            Kind::Finefs => mount.start_finefs(what, options)?,
+            Kind::Kernel => mount.start_kernel(what, options)?,
+            Kind::Fuse2fs => mount.start_fuse2fs(what, options)?,
+        }
+        Ok(mount)
+    }
+}
+
+/// A mount; unmounted on drop.
+#[derive(Debug)]
+pub struct Mount {
+    server: Server,
+    dir: PathBuf,
+    daemon: Option<Running>,
+    _entry: cleanup::Entry,
+}
+
+impl Mount {
+    /// The mount point.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `finefs mount` returns when the mount is usable. Its messages go to a file, since the daemon
+    /// that it leaves behind may keep a pipe open.
+    fn start_finefs(&mut self, what: What<'_>, options: &[&str]) -> Result<()> {
+        let log = tempfile::NamedTempFile::new()?;
+        let mut command = self.server.cmd(&self.server.finefs, &["mount"]);
+        let mut options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        match what {
+            What::Image(image) => drop(command.arg(image)),
+            What::Memory(mib) => {
+                command.arg("--memory");
+                options.push(format!("size={mib}M"));
+            }
+        }
+        command.arg(&self.dir);
+        if !options.is_empty() {
+            command.args(["-o", &options.join(",")]);
+        }
+        let output = File::create(log.path())?;
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let (status, timed_out) = run::spawn(&mut command)?.wait_limit(MOUNT_LIMIT)?;
+        let said = std::fs::read_to_string(log.path()).unwrap_or_default();
+        ensure!(
+            !timed_out,
+            "{command:?}: did not return within {MOUNT_LIMIT:?}\n{said}"
+        );
+        ensure!(status.success(), "{command:?}: {status}\n{said}");
+        ensure!(
+            is_mounted(&self.dir),
+            "{command:?}: succeeded, but nothing is mounted\n{said}"
+        );
+        Ok(())
+    }
+
+    fn start_kernel(&mut self, what: What<'_>, options: &[&str]) -> Result<()> {
+        let mut all: Vec<String> = options
+            .iter()
+            .filter(|option| !matches!(**option, "allow_other" | "default_permissions"))
+            .map(ToString::to_string)
+            .collect();
+        let mut command = run::cmd(tools::program("mount"), [] as [&str; 0]);
+        let source = match what {
+            What::Image(image) => {
+                all.push("loop".into());
+                image.to_owned()
+            }
+            What::Memory(mib) => {
+                command.args(["-t", "tmpfs"]);
+                all.push(format!("size={mib}M"));
+                "tmpfs".into()
+            }
+        };
+        run::ok(
+            command
+                .args(["-o", &all.join(",")])
+                .arg(source)
+                .arg(&self.dir),
+        )?;
+        Ok(())
+    }
+
+    /// fuse2fs writes the superblock after the unmount has returned, so it stays our child and its
+    /// end is waited for.
+    fn start_fuse2fs(&mut self, what: What<'_>, options: &[&str]) -> Result<()> {
+        let What::Image(image) = what else {
+            bail!("fuse2fs has no memory file system")
+        };
+        let mut command = self.server.cmd(tools::program("fuse2fs"), &["-f"]);
+        command.arg(image).arg(&self.dir);
+        if !options.is_empty() {
+            command.args(["-o", &options.join(",")]);
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let daemon = self.daemon.insert(run::spawn(&mut command)?);
+        let deadline = Instant::now() + MOUNT_LIMIT;
+        while !is_mounted(&self.dir) {
+            if let Some(status) = daemon.try_wait()? {
+                bail!("{command:?}: {status}");
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{command:?}: no mount after {MOUNT_LIMIT:?}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Unmounts and waits until everything is on the image. The time it took.
+    pub fn unmount(mut self) -> Result<Duration> {
+        let started = Instant::now();
+        let mut command = match self.server.kind {
+            Kind::Finefs => self.server.cmd(&self.server.finefs, &["umount"]),
+            Kind::Kernel => run::cmd(tools::program("umount"), [] as [&str; 0]),
+            Kind::Fuse2fs => self.server.cmd(tools::program("fusermount3"), &["-u"]),
+        };
+        let output = run::capture_with(command.arg(&self.dir), b"", UNMOUNT_LIMIT)?;
+        run::expect_ok(&format!("{command:?}"), output)?;
+        ensure!(
+            !is_mounted(&self.dir),
+            "{}: still mounted after {command:?}",
+            self.dir.display()
+        );
+        if let Some(mut daemon) = self.daemon.take() {
+            let (status, killed) = daemon.wait_limit(UNMOUNT_LIMIT)?;
+            ensure!(
+                !killed,
+                "the server did not end within {UNMOUNT_LIMIT:?} of the unmount"
+            );
+            ensure!(status.success(), "the server ended with {status}");
+        }
+        Ok(started.elapsed())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        cleanup::force_unmount(&self.dir);
+    }
+}
+
+/// The kernel's own read-only mount of `image`, for judging.
+pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
+    let kernel = Server {
+        kind: Kind::Kernel,
+        finefs: PathBuf::new(),
+        user: None,
+    };
+    kernel
+        .mount(What::Image(image), dir, &["ro"])
+        .with_context(|| format!("the kernel cannot mount {}", image.display()))
+}

@@ -1,0 +1,6 @@
+//! x
+use anyhow::Result;
+/// x
+pub fn run(_: &std::path::Path) -> Result<()> {
+    Ok(())
+}
