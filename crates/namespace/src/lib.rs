@@ -51,4 +51,6 @@ pub use namespace::{AtimePolicy, Namespace, Options};
 pub use open_file::{OpenAccess, OpenFile};
 pub use read_directory::DirectoryEntry;
 pub use rename::RenameMode;
+pub use store::*;
+pub use types::*;
 pub use xattrs::XattrMode;
