@@ -149,7 +149,12 @@ impl Drop for BufferWrite<'_> {
 impl BufferCache {
     /// A cache over `device`, which has no overlay.
     pub fn new(device: Arc<dyn BlockDevice>, block_size_bytes: u32) -> BufferCache {
-        BufferCache::with(device, block_size_bytes, Overlay::default(), CLEAN_LIMIT_BYTES)
+        BufferCache::with(
+            device,
+            block_size_bytes,
+            Overlay::default(),
+            CLEAN_LIMIT_BYTES,
+        )
     }
 
     /// A cache that shows `overlay` in place of what the device holds, and that keeps at most
@@ -168,7 +173,13 @@ impl BufferCache {
             })
             .collect();
         let clean_limit = (clean_limit_bytes / block_size_bytes / SHARDS).max(4);
-        BufferCache { device, block_size_bytes, overlay, shards, clean_limit }
+        BufferCache {
+            device,
+            block_size_bytes,
+            overlay,
+            shards,
+            clean_limit,
+        }
     }
 
     /// The size of a block.
@@ -203,7 +214,9 @@ impl BufferCache {
             return Err(lost(block));
         };
         if buffer.writer != 0 {
-            return Err(Error::corrupt(format_args!("block {block}: two structures claim it")));
+            return Err(Error::corrupt(format_args!(
+                "block {block}: two structures claim it"
+            )));
         }
         let ticket = next_ticket();
         buffer.writer = ticket;
@@ -214,7 +227,12 @@ impl BufferCache {
         }
         let data = Some(buffer.data.clone());
         self.evict(slots_now);
-        Ok(BufferWrite { cache: self, block, ticket, data })
+        Ok(BufferWrite {
+            cache: self,
+            block,
+            ticket,
+            data,
+        })
     }
 
     /// A block of zeros in place of whatever the block held; nothing is read.
@@ -226,8 +244,12 @@ impl BufferCache {
         while matches!(slots.by_block.get(&block), Some(Slot::Loading)) {
             shard.loaded.wait(&mut slots);
         }
-        let buffer =
-            Buffer { data: data.clone(), is_dirty: true, is_used: true, writer: ticket };
+        let buffer = Buffer {
+            data: data.clone(),
+            is_dirty: true,
+            is_used: true,
+            writer: ticket,
+        };
         let is_new_dirty = match slots.by_block.insert(block, Slot::Ready(buffer)) {
             Some(Slot::Ready(old)) => {
                 if old.writer != 0 {
@@ -243,7 +265,12 @@ impl BufferCache {
         slots.dirty += usize::from(is_new_dirty);
         self.evict(&mut slots);
         drop(slots);
-        BufferWrite { cache: self, block, ticket, data: Some(data) }
+        BufferWrite {
+            cache: self,
+            block,
+            ticket,
+            data: Some(data),
+        }
     }
 
     /// Drops a block that was freed: what it held is never written.
@@ -262,7 +289,10 @@ impl BufferCache {
 
     /// The number of dirty buffers.
     pub fn dirty_count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.slots.lock().dirty).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.slots.lock().dirty)
+            .sum()
     }
 
     /// Writes all dirty buffers, in ascending order and adjacent ones together. Those that could
@@ -307,7 +337,10 @@ impl BufferCache {
         let bytes = match run {
             [(_, data)] => data,
             _ => {
-                joined = run.iter().flat_map(|(_, data)| data.iter().copied()).collect();
+                joined = run
+                    .iter()
+                    .flat_map(|(_, data)| data.iter().copied())
+                    .collect();
                 &joined[..]
             }
         };
@@ -367,7 +400,12 @@ impl BufferCache {
         shard.loaded.notify_all();
         match loaded {
             Ok(data) => {
-                let buffer = Buffer { data, is_dirty: false, is_used: true, writer: 0 };
+                let buffer = Buffer {
+                    data,
+                    is_dirty: false,
+                    is_used: true,
+                    writer: 0,
+                };
                 slots.by_block.insert(block, Slot::Ready(buffer));
                 slots.enqueue(block);
                 Ok(slots)

@@ -140,7 +140,10 @@ struct Repair<'a> {
 
 impl fmt::Display for Repair<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Backup { block, block_size_bytes } = self.backup;
+        let Backup {
+            block,
+            block_size_bytes,
+        } = self.backup;
         write!(f, "e2fsck -b {block} -B {block_size_bytes} {}", self.device)
     }
 }

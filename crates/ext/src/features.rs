@@ -58,7 +58,6 @@ const RO_COMPAT: &[(RoCompat, Support)] = &[
     (RoCompat::GDT_CSUM, Write),
     (RoCompat::DIR_NLINK, Write),
     (RoCompat::EXTRA_ISIZE, Write),
-    (RoCompat::SNAPSHOT, Read),
     (RoCompat::QUOTA, Read),
     (RoCompat::BIGALLOC, Read),
     (RoCompat::METADATA_CSUM, Write),

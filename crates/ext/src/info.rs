@@ -178,19 +178,28 @@ impl ImageInfo {
     /// Looks at an image. Only an image without a superblock gives an error; whatever else is wrong
     /// is told in the information.
     pub fn gather(device: Arc<dyn BlockDevice>) -> Result<ImageInfo, MountError> {
-        let wrap = |kind| MountError { device: device.describe(), kind };
+        let wrap = |kind| MountError {
+            device: device.describe(),
+            kind,
+        };
         let superblock = mount::parse_superblock(&*device, &Overlay::default()).map_err(wrap)?;
         let mut info = of_superblock(&superblock);
         info.image = device.describe();
         info.image_bytes = device.len_bytes();
-        let gate = Gate::of(superblock.compat(), superblock.incompat(), superblock.ro_compat());
+        let gate = Gate::of(
+            superblock.compat(),
+            superblock.incompat(),
+            superblock.ro_compat(),
+        );
         (info.access, info.access_reason) = match gate {
-            Gate { refused, .. } if !refused.is_empty() => {
-                ("none", Some(format!("not supported: {}", refused.join(" "))))
-            }
-            Gate { read_only, .. } if !read_only.is_empty() => {
-                ("read-only", Some(format!("not writable yet: {}", read_only.join(" "))))
-            }
+            Gate { refused, .. } if !refused.is_empty() => (
+                "none",
+                Some(format!("not supported: {}", refused.join(" "))),
+            ),
+            Gate { read_only, .. } if !read_only.is_empty() => (
+                "read-only",
+                Some(format!("not writable yet: {}", read_only.join(" "))),
+            ),
             _ => ("read-write", None),
         };
         match mount::read_superblock(&*device, &Overlay::default()) {
@@ -201,9 +210,18 @@ impl ImageInfo {
     }
 
     /// Notes why the image cannot be mounted, and what can be seen all the same.
-    fn refuse(&mut self, device: &Arc<dyn BlockDevice>, superblock: &Superblock, kind: MountErrorKind) {
+    fn refuse(
+        &mut self,
+        device: &Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+        kind: MountErrorKind,
+    ) {
         let is_about_features = matches!(kind, MountErrorKind::Incompatible(_));
-        let line = MountError { device: device.describe(), kind }.to_string();
+        let line = MountError {
+            device: device.describe(),
+            kind,
+        }
+        .to_string();
         self.access = "none";
         if is_about_features {
             if let Ok(geometry) = superblock.validate()
@@ -224,8 +242,11 @@ impl ImageInfo {
         geometry: &Geometry,
     ) {
         self.groups(device, superblock, geometry);
-        if let Some(number) =
-            self.groups.iter().find(|group| group.problem.is_some()).map(|group| group.number)
+        if let Some(number) = self
+            .groups
+            .iter()
+            .find(|group| group.problem.is_some())
+            .map(|group| group.number)
         {
             self.limit(format!("the descriptor of group {number} is damaged"));
         }
@@ -257,20 +278,27 @@ impl ImageInfo {
         let buffers = small_cache(device, geometry);
         let checksum = GroupChecksum::of(superblock);
         for number in 0..geometry.groups_count {
-            self.groups.push(group(&buffers, geometry, &checksum, GroupNo(number)));
+            self.groups
+                .push(group(&buffers, geometry, &checksum, GroupNo(number)));
         }
     }
 }
 
 fn small_cache(device: &Arc<dyn BlockDevice>, geometry: &Geometry) -> BufferCache {
-    BufferCache::with(device.clone(), geometry.block_size, Overlay::default(), 1 << 20)
+    BufferCache::with(
+        device.clone(),
+        geometry.block_size,
+        Overlay::default(),
+        1 << 20,
+    )
 }
 
 fn of_superblock(superblock: &Superblock) -> ImageInfo {
     let text = |raw: &[u8]| String::from_utf8_lossy(until_nul(raw)).into_owned();
     let block_size_bytes = superblock.block_size();
-    let has_clusters =
-        superblock.ro_compat().contains(finefs_ext_disk::features::RoCompat::BIGALLOC);
+    let has_clusters = superblock
+        .ro_compat()
+        .contains(finefs_ext_disk::features::RoCompat::BIGALLOC);
     ImageInfo {
         volume_name: text(&superblock.volume_name_raw()),
         last_mounted: text(&superblock.last_mounted_raw()),
@@ -333,7 +361,14 @@ fn of_superblock(superblock: &Superblock) -> ImageInfo {
 
 fn uuid(bytes: &[u8; 16]) -> String {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
 }
 
 fn flags(flags: SuperFlags) -> Vec<&'static str> {

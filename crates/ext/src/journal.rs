@@ -84,11 +84,6 @@ impl Journal {
             .ok_or_else(|| Error::corrupt(format_args!("journal: block {block} is missing")))
     }
 
-    /// The block of the file system that a block of the journal is.
-    pub fn physical(&self, block: u32) -> Option<u64> {
-        content::block_at(&self.extents, u64::from(block))
-    }
-
     fn read(&self, block: u32, buffer: &mut [u8]) -> Result<()> {
         self.device
             .read_at(self.offset_bytes(block)?, buffer)
@@ -127,7 +122,9 @@ fn extents(
     let ino = Ino(u64::from(superblock.journal_inum()));
     let inode = read_inode(buffers, geometry, ino)?;
     let place = || format!("journal inode {ino}");
-    inode.verify_checksum(&rules, disk_ino(ino)?).map_err(|error| at(place(), error))?;
+    inode
+        .verify_checksum(&rules, disk_ino(ino)?)
+        .map_err(|error| at(place(), error))?;
     let is_file = inode.kind() == Some(disk::inode::FileKind::Regular);
     if !is_file || inode.links_count() == 0 {
         return Err(Error::corrupt(format_args!("{}: not a file", place())));
@@ -137,7 +134,9 @@ fn extents(
     let mut extents = mapping.extents;
     // Only what lies within the size counts.
     extents.retain_mut(|extent| {
-        extent.length = extent.length.min(size_blocks.saturating_sub(extent.logical));
+        extent.length = extent
+            .length
+            .min(size_blocks.saturating_sub(extent.logical));
         extent.length > 0 && extent.state == ExtentState::Written
     });
     Ok(extents)
@@ -226,7 +225,8 @@ impl Transaction {
                 if let Err(error) = block.verify_checksum() {
                     self.damage.get_or_insert(error.to_string());
                 }
-                self.revoked.extend(block.blocks().map(|PhysBlock(block)| block));
+                self.revoked
+                    .extend(block.blocks().map(|PhysBlock(block)| block));
             }
             Err(error) => {
                 self.damage.get_or_insert(error.to_string());
@@ -267,7 +267,9 @@ impl Transaction {
             }
             let found = crc32_be(all.iter().map(Vec::as_slice));
             if wanted != found {
-                return Ok(Some(format!("checksum is {found:#x}, should be {wanted:#x}")));
+                return Ok(Some(format!(
+                    "checksum is {found:#x}, should be {wanted:#x}"
+                )));
             }
         }
         Ok(None)
@@ -275,10 +277,18 @@ impl Transaction {
 }
 
 impl Log {
+    /// A log that holds nothing.
+    pub fn empty(journal: &Journal) -> Log {
+        Log {
+            next_sequence: journal.superblock.sequence(),
+            ..Log::default()
+        }
+    }
+
     /// Reads the log.
     pub fn scan(journal: &Journal) -> Result<Log> {
         let superblock = &journal.superblock;
-        let mut log = Log { next_sequence: superblock.sequence(), ..Log::default() };
+        let mut log = Log::empty(journal);
         if superblock.start() == 0 {
             return Ok(log);
         }
@@ -344,7 +354,13 @@ impl Log {
                 continue;
             }
             let offset_bytes = journal.offset_bytes(copy.journal_block)?;
-            sources.insert(copy.block, Source { offset_bytes, is_escaped: copy.is_escaped });
+            sources.insert(
+                copy.block,
+                Source {
+                    offset_bytes,
+                    is_escaped: copy.is_escaped,
+                },
+            );
         }
         Ok(sources)
     }

@@ -61,8 +61,11 @@ pub(crate) fn read_superblock(
     overlay: &Overlay,
 ) -> std::result::Result<Found, MountErrorKind> {
     let superblock = parse_superblock(device, overlay)?;
-    let gate =
-        Gate::of(superblock.compat(), superblock.incompat(), superblock.ro_compat());
+    let gate = Gate::of(
+        superblock.compat(),
+        superblock.incompat(),
+        superblock.ro_compat(),
+    );
     let damaged = |error: DiskError| match error {
         DiskError::Incompatible(what) => MountErrorKind::Incompatible(what.to_string()),
         error => MountErrorKind::Superblock {
@@ -75,8 +78,15 @@ pub(crate) fn read_superblock(
         return Err(MountErrorKind::JournalDevice);
     }
     if !gate.refused.is_empty() {
-        let noun = if gate.refused.len() == 1 { "feature" } else { "features" };
-        return Err(MountErrorKind::Incompatible(format!("{noun} {}", gate.refused.join(" "))));
+        let noun = if gate.refused.len() == 1 {
+            "feature"
+        } else {
+            "features"
+        };
+        return Err(MountErrorKind::Incompatible(format!(
+            "{noun} {}",
+            gate.refused.join(" ")
+        )));
     }
     let geometry = superblock.validate().map_err(damaged)?;
     if geometry.size_bytes() > device.len_bytes() {
@@ -85,7 +95,11 @@ pub(crate) fn read_superblock(
             device_bytes: device.len_bytes(),
         });
     }
-    Ok(Found { superblock, geometry, gate })
+    Ok(Found {
+        superblock,
+        geometry,
+        gate,
+    })
 }
 
 /// Reads what must be a superblock.
@@ -104,8 +118,9 @@ pub(crate) fn parse_superblock(
     overlay
         .read_at(device, SUPERBLOCK_OFFSET, &mut bytes)
         .map_err(|error| MountErrorKind::Io(format!("reading the superblock: {error}")))?;
-    Superblock::parse(&bytes)
-        .map_err(|_| MountErrorKind::NotExt { backup: find_backup(device, None) })
+    Superblock::parse(&bytes).map_err(|_| MountErrorKind::NotExt {
+        backup: find_backup(device, None),
+    })
 }
 
 /// Looks for a backup superblock where the usual layouts have the first one. It is only told to
@@ -116,17 +131,23 @@ fn find_backup(device: &dyn BlockDevice, primary: Option<&Superblock>) -> Option
         let block_size = superblock.block_size()?;
         Some((u64::from(superblock.blocks_per_group()), block_size))
     });
-    told.into_iter().chain(usual).find_map(|(blocks_per_group, block_size_bytes)| {
-        let block = blocks_per_group + u64::from(block_size_bytes == 1024);
-        let offset_bytes = block.checked_mul(u64::from(block_size_bytes))?;
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        if offset_bytes == 0 || device.read_at(offset_bytes, &mut bytes).is_err() {
-            return None;
-        }
-        let backup = Superblock::parse(&bytes).ok()?;
-        let is_good = backup.validate().is_ok() && backup.block_size() == Some(block_size_bytes);
-        is_good.then_some(Backup { block, block_size_bytes })
-    })
+    told.into_iter()
+        .chain(usual)
+        .find_map(|(blocks_per_group, block_size_bytes)| {
+            let block = blocks_per_group + u64::from(block_size_bytes == 1024);
+            let offset_bytes = block.checked_mul(u64::from(block_size_bytes))?;
+            let mut bytes = [0; SUPERBLOCK_SIZE];
+            if offset_bytes == 0 || device.read_at(offset_bytes, &mut bytes).is_err() {
+                return None;
+            }
+            let backup = Superblock::parse(&bytes).ok()?;
+            let is_good =
+                backup.validate().is_ok() && backup.block_size() == Some(block_size_bytes);
+            is_good.then_some(Backup {
+                block,
+                block_size_bytes,
+            })
+        })
 }
 
 /// Mounts. See the module's head.
@@ -160,9 +181,17 @@ fn open(
         is_read_only = true;
     }
     found = read_superblock(&*device, &overlay)?;
-    let Found { superblock, geometry, .. } = found;
-    let buffers =
-        BufferCache::with(device.clone(), geometry.block_size, overlay, CLEAN_LIMIT_BYTES);
+    let Found {
+        superblock,
+        geometry,
+        ..
+    } = found;
+    let buffers = BufferCache::with(
+        device.clone(),
+        geometry.block_size,
+        overlay,
+        CLEAN_LIMIT_BYTES,
+    );
     let groups = GroupTable::load(&superblock, &geometry, &buffers)
         .map_err(|error| damaged("group descriptors", &error))?;
     if let Some(damage) = groups.damage() {
@@ -190,14 +219,22 @@ fn open(
     };
     match inode::checked(&state, ROOT) {
         Ok((_, FileKind::Directory)) => {}
-        Ok(_) => return Err(MountErrorKind::Damaged("the root is not a directory".to_owned())),
+        Ok(_) => {
+            return Err(MountErrorKind::Damaged(
+                "the root is not a directory".to_owned(),
+            ));
+        }
         Err(error) => return Err(damaged("root directory", &error)),
     }
     if !is_read_only {
         mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(error.to_string()))?;
         notes.extend(orphans::clean_up(&state));
     }
-    Ok(Mounted { state, notes, was_valid })
+    Ok(Mounted {
+        state,
+        notes,
+        was_valid,
+    })
 }
 
 fn damaged(what: &str, error: &Error) -> MountErrorKind {
@@ -218,12 +255,19 @@ fn why_read_only(
         if needs_recovery {
             return Err(MountErrorKind::ExternalJournal { needs_recovery });
         }
-        return Ok(Some("the journal lies on another device (external journal)".to_owned()));
+        return Ok(Some(
+            "the journal lies on another device (external journal)".to_owned(),
+        ));
     }
     if !found.gate.read_only.is_empty() {
-        return Ok(Some(format!("not writable yet: {}", found.gate.read_only.join(", "))));
+        return Ok(Some(format!(
+            "not writable yet: {}",
+            found.gate.read_only.join(", ")
+        )));
     }
-    Ok(device.is_read_only().then(|| "the device is read-only".to_owned()))
+    Ok(device
+        .is_read_only()
+        .then(|| "the device is read-only".to_owned()))
 }
 
 /// Replays the journal or shows it as replayed. Gives a reason when nothing may be written.
@@ -251,7 +295,10 @@ fn settle_journal(
             recover::replay(&**device, &found.geometry, &journal, &log)
                 .map_err(|error| MountErrorKind::Io(error.to_string()))?;
             if log.transactions > 0 {
-                notes.push(format!("replayed {} transactions of the journal", log.transactions));
+                notes.push(format!(
+                    "replayed {} transactions of the journal",
+                    log.transactions
+                ));
             }
             Ok((Overlay::default(), None))
         }
@@ -288,9 +335,8 @@ fn allocator(
 /// The blocks that no file can ever have: those of the file system itself, and the journal.
 fn overhead_blocks(superblock: &Superblock, geometry: &Geometry) -> u64 {
     let each = 2 + u64::from(geometry.inode_table_blocks);
-    let groups = (0..geometry.groups_count).map(|group| {
-        each + u64::from(geometry.group_base_blocks(finefs_ext_disk::GroupNo(group)))
-    });
+    let groups = (0..geometry.groups_count)
+        .map(|group| each + u64::from(geometry.group_base_blocks(finefs_ext_disk::GroupNo(group))));
     let has_journal =
         superblock.compat().contains(Compat::HAS_JOURNAL) && superblock.journal_inum() != 0;
     let journal_bytes = match superblock.jnl_blocks() {
@@ -321,14 +367,17 @@ fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
     }
     state.put_superblock()?;
     state.buffers.write_out()?;
-    state.device.flush().map_err(|error| Error::io(format_args!("marking the image: {error}")))
+    state
+        .device
+        .flush()
+        .map_err(|error| Error::io(format_args!("marking the image: {error}")))
 }
 
 /// Marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
     let (free_blocks, free_inodes) = state.groups.totals();
-    let written_kib = state.blocks_written.exact().max(0) as u64
-        * u64::from(state.geometry.block_size / 1024);
+    let written_kib =
+        state.blocks_written.exact().max(0) as u64 * u64::from(state.geometry.block_size / 1024);
     {
         let mut superblock = state.superblock.lock();
         superblock.set_free_blocks_count(free_blocks);
@@ -337,7 +386,11 @@ pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
         let kib_written = superblock.kbytes_written().saturating_add(written_kib);
         superblock.set_kbytes_written(kib_written);
         let state = superblock.state();
-        superblock.set_state(if was_valid { state | State::VALID } else { state });
+        superblock.set_state(if was_valid {
+            state | State::VALID
+        } else {
+            state
+        });
     }
     let io = |error: std::io::Error| Error::io(format_args!("closing the image: {error}"));
     // Everything else first: the mark must not be there before what it stands for.

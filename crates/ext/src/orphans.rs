@@ -64,8 +64,7 @@ fn list(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String>) ->
     let mut next = state.superblock.lock().last_orphan();
     while next != 0 {
         let ino = Ino(u64::from(next));
-        let is_possible =
-            next >= state.geometry.first_ino.0 && next <= state.geometry.inodes_count;
+        let is_possible = next >= state.geometry.first_ino.0 && next <= state.geometry.inodes_count;
         let link = match is_possible && !found.contains(&next) {
             true => sound_inode(state, ino).map(|inode| inode.dtime()),
             false => Err(Error::corrupt("it cannot be one")),
@@ -99,6 +98,7 @@ fn from_file(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String
     let ino = Ino(u64::from(number));
     let inode = sound_inode(state, ino)?;
     let seed = inode.seed(&state.inode_rules, disk_ino(ino)?);
+    let mut is_empty = true;
     for extent in map::load(state, ino, &inode)?.extents {
         for block in extent.physical.0..extent.physical.0 + extent.length {
             let bytes = state.buffers.read(block)?;
@@ -109,6 +109,7 @@ fn from_file(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String
                     .map_err(|error| at(place(), error))?;
             }
             for (_, orphan) in view.orphans() {
+                is_empty = false;
                 if orphan >= state.geometry.first_ino && orphan.0 <= state.geometry.inodes_count {
                     found.insert(orphan.0);
                 } else {
@@ -116,6 +117,12 @@ fn from_file(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String
                 }
             }
         }
+    }
+    if is_empty {
+        // The kernel sets the mark while an image is mounted, whether it is true or not.
+        let mut superblock = state.superblock.lock();
+        let features = superblock.ro_compat() - RoCompat::ORPHAN_PRESENT;
+        superblock.set_ro_compat(features);
     }
     Ok(())
 }
@@ -147,11 +154,19 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
     };
     if attributes.link_count > 0 {
         if kind != FileKind::Regular {
-            return Err(Error::corrupt(format_args!("{}: not a file, but has links", place())));
+            return Err(Error::corrupt(format_args!(
+                "{}: not a file, but has links",
+                place()
+            )));
         }
-        let logical = attributes.size_bytes.div_ceil(u64::from(state.geometry.block_size));
+        let logical = attributes
+            .size_bytes
+            .div_ceil(u64::from(state.geometry.block_size));
         change.fate = Fate::Linked;
-        change.map.push(MapChange::Unmap { logical, length: u64::MAX - logical });
+        change.map.push(MapChange::Unmap {
+            logical,
+            length: u64::MAX - logical,
+        });
     }
     Ok(change)
 }

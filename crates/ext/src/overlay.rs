@@ -22,7 +22,12 @@ pub const JOURNAL_MAGIC_BYTES: [u8; 4] = 0xc03b_3998_u32.to_be_bytes();
 
 impl Source {
     /// Reads from `start` within the block on.
-    pub fn read(&self, device: &dyn BlockDevice, start: usize, buffer: &mut [u8]) -> io::Result<()> {
+    pub fn read(
+        &self,
+        device: &dyn BlockDevice,
+        start: usize,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
         device.read_at(self.offset_bytes + start as u64, buffer)?;
         if self.is_escaped {
             for (position, &byte) in JOURNAL_MAGIC_BYTES.iter().enumerate() {
@@ -47,7 +52,10 @@ pub struct Overlay {
 impl Overlay {
     /// From blocks of `block_size_bytes` to the places of their newest copies.
     pub fn new(block_size_bytes: u32, sources: HashMap<u64, Source>) -> Overlay {
-        Overlay { block_size_bytes: u64::from(block_size_bytes), sources }
+        Overlay {
+            block_size_bytes: u64::from(block_size_bytes),
+            sources,
+        }
     }
 
     /// True when it shadows nothing.
@@ -102,7 +110,10 @@ mod tests {
         let mut bytes = vec![1; 8192];
         bytes[4096..5120].fill(7);
         let device = MemoryDevice::from_bytes(&bytes);
-        let source = Source { offset_bytes: 4096, is_escaped: true };
+        let source = Source {
+            offset_bytes: 4096,
+            is_escaped: true,
+        };
         let overlay = Overlay::new(1024, HashMap::from([(1, source)]));
         let mut buffer = vec![0; 1024];
         overlay.read_at(&device, 1022, &mut buffer).unwrap();

@@ -50,8 +50,11 @@ pub(crate) fn inspect(
     match examine(device, superblock, geometry, must_replay) {
         Ok(finding) => finding,
         Err(error) => {
-            let consequence =
-                if must_replay { "; the changes in it are not shown" } else { "" };
+            let consequence = if must_replay {
+                "; the changes in it are not shown"
+            } else {
+                ""
+            };
             Finding::ReadOnly(
                 format!("the journal is damaged ({error}){consequence}"),
                 Overlay::default(),
@@ -67,13 +70,21 @@ fn examine(
     must_replay: bool,
 ) -> Result<Finding> {
     // The journal's inode and map are found without the journal: it never changes them.
-    let buffers =
-        BufferCache::with(device.clone(), geometry.block_size, Overlay::default(), 1 << 20);
+    let buffers = BufferCache::with(
+        device.clone(),
+        geometry.block_size,
+        Overlay::default(),
+        1 << 20,
+    );
     let journal = Journal::open(device, &buffers, superblock, geometry)?;
     if !must_replay {
-        let log = Log { next_sequence: journal.superblock.sequence(), ..Log::default() };
+        let log = Log::empty(&journal);
         let is_empty = journal.superblock.start() == 0 && journal.superblock.errno() == 0;
-        return Ok(if is_empty { Finding::Nothing } else { Finding::Replay(journal, log) });
+        return Ok(if is_empty {
+            Finding::Nothing
+        } else {
+            Finding::Replay(journal, log)
+        });
     }
     let log = Log::scan(&journal)?;
     if let Some(damage) = &log.damage {
@@ -83,14 +94,20 @@ fn examine(
     if journal.superblock.start() != 0 && journal.has_fast_commits(log.next_sequence)? {
         let reason = "the journal holds fast commits, which cannot be replayed yet; \
                       what is before them is shown";
-        return Ok(Finding::ReadOnly(reason.to_owned(), overlay(&journal, &log)?));
+        return Ok(Finding::ReadOnly(
+            reason.to_owned(),
+            overlay(&journal, &log)?,
+        ));
     }
     Ok(Finding::Replay(journal, log))
 }
 
 /// What a replay would give.
 pub(crate) fn overlay(journal: &Journal, log: &Log) -> Result<Overlay> {
-    Ok(Overlay::new(journal.format.block_size, log.sources(journal)?))
+    Ok(Overlay::new(
+        journal.format.block_size,
+        log.sources(journal)?,
+    ))
 }
 
 /// Replays a log to the device and empties it.
@@ -117,7 +134,9 @@ pub(crate) fn replay(
         superblock.set_state(superblock.state() | State::ERROR);
     }
     superblock.update_checksum();
-    device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes()).map_err(io)?;
+    device
+        .write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())
+        .map_err(io)?;
     device.flush().map_err(io)
 }
 

@@ -32,7 +32,7 @@ use finefs_locks::{LockClass, PerCpuCounter};
 use finefs_namespace::{Error, Ino, Result};
 
 use crate::alloc::Allocator;
-use crate::buffer::{BufferCache, BufferRead, BufferWrite};
+use crate::buffer::{BufferCache, BufferRead};
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::sync::Mutex;
@@ -98,25 +98,6 @@ impl AsRef<[u8]> for InodeBytes {
     }
 }
 
-/// The bytes of an inode within a block that is being changed. The block may not be asked for
-/// again before this is dropped: neighbours are changed one after the other.
-pub(crate) struct InodeBytesMut<'a> {
-    buffer: BufferWrite<'a>,
-    range: Range<usize>,
-}
-
-impl AsRef<[u8]> for InodeBytesMut<'_> {
-    fn as_ref(&self) -> &[u8] {
-        &self.buffer[self.range.clone()]
-    }
-}
-
-impl AsMut<[u8]> for InodeBytesMut<'_> {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer[self.range.clone()]
-    }
-}
-
 /// The number of an inode as the codecs have it; `Error::Stale` when there can be no such inode.
 pub(crate) fn disk_ino(ino: Ino) -> Result<disk::Ino> {
     match u32::try_from(ino.0) {
@@ -128,8 +109,14 @@ pub(crate) fn disk_ino(ino: Ino) -> Result<disk::Ino> {
 impl ExtState {
     /// Where an inode lies. `Error::Stale` when there is no such number.
     pub fn inode_location(&self, ino: Ino) -> Result<InodeLocation> {
-        let place = self.geometry.locate_inode(disk_ino(ino)?).ok_or(Error::Stale)?;
-        let table = self.groups.place(place.group.0).map_or(0, |group| group.inode_table);
+        let place = self
+            .geometry
+            .locate_inode(disk_ino(ino)?)
+            .ok_or(Error::Stale)?;
+        let table = self
+            .groups
+            .place(place.group.0)
+            .map_or(0, |group| group.inode_table);
         locate(&self.geometry, PhysBlock(table), &place)
     }
 
@@ -138,16 +125,6 @@ impl ExtState {
         read_at(&self.buffers, self.inode_location(ino)?, ino)
     }
 
-    /// An inode, to change. Its block counts as dirty.
-    pub fn modify_inode(&self, ino: Ino) -> Result<Inode<InodeBytesMut<'_>>> {
-        let location = self.inode_location(ino)?;
-        let buffer = self.buffers.modify(location.block)?;
-        Inode::new(InodeBytesMut { buffer, range: location.range() })
-            .map_err(|error| at(format_args!("inode {ino}"), error))
-    }
-}
-
-impl ExtState {
     /// Puts the superblock as it is now into its buffer, with its checksum, to be written out.
     pub fn put_superblock(&self) -> Result<()> {
         let mut buffer = self.buffers.modify(self.geometry.super_block().0)?;
@@ -188,14 +165,13 @@ fn locate(
     })
 }
 
-fn read_at(
-    buffers: &BufferCache,
-    location: InodeLocation,
-    ino: Ino,
-) -> Result<Inode<InodeBytes>> {
+fn read_at(buffers: &BufferCache, location: InodeLocation, ino: Ino) -> Result<Inode<InodeBytes>> {
     let buffer = buffers.read(location.block)?;
-    Inode::new(InodeBytes { buffer, range: location.range() })
-        .map_err(|error| at(format_args!("inode {ino}"), error))
+    Inode::new(InodeBytes {
+        buffer,
+        range: location.range(),
+    })
+    .map_err(|error| at(format_args!("inode {ino}"), error))
 }
 
 /// A group's inode table, as its descriptor says.
@@ -203,7 +179,9 @@ fn inode_table(buffers: &BufferCache, geometry: &Geometry, group: GroupNo) -> Re
     let (index, offset) = geometry.desc_position(group);
     let block = geometry.desc_block(index);
     if !geometry.contains_block(block) {
-        return Err(Error::corrupt(format_args!("group {group}: no room for its descriptor")));
+        return Err(Error::corrupt(format_args!(
+            "group {group}: no room for its descriptor"
+        )));
     }
     let buffer = buffers.read(block.0)?;
     let range = offset as usize..offset as usize + usize::from(geometry.desc_size);

@@ -28,7 +28,9 @@ pub struct ExtStore {
 
 impl std::fmt::Debug for ExtStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ExtStore").field("device", &self.state.device.describe()).finish()
+        f.debug_struct("ExtStore")
+            .field("device", &self.state.device.describe())
+            .finish()
     }
 }
 
@@ -39,9 +41,18 @@ impl ExtStore {
         device: Arc<dyn BlockDevice>,
         options: &ExtOptions,
     ) -> std::result::Result<ExtStore, MountError> {
-        let Mounted { state, notes, was_valid } = mount::mount(device, options)?;
+        let Mounted {
+            state,
+            notes,
+            was_valid,
+        } = mount::mount(device, options)?;
         let geometry = geometry(&state);
-        Ok(ExtStore { state, geometry, notes, was_valid })
+        Ok(ExtStore {
+            state,
+            geometry,
+            notes,
+            was_valid,
+        })
     }
 
     /// What the user should know about this mount, one line each.
@@ -58,23 +69,35 @@ impl ExtStore {
             .and_then(|start| start.checked_add(offset_bytes));
         match start {
             Some(start)
-                if start.checked_add(length as u64).is_some_and(|end| end <= size_bytes) =>
+                if start
+                    .checked_add(length as u64)
+                    .is_some_and(|end| end <= size_bytes) =>
             {
                 Ok(start)
             }
-            _ => Err(Error::corrupt(format_args!("block {}: past the end", block.0))),
+            _ => Err(Error::corrupt(format_args!(
+                "block {}: past the end",
+                block.0
+            ))),
         }
     }
 
     /// The block group of an inode.
     fn group_of(&self, ino: Ino) -> u32 {
         let number = u32::try_from(ino.0).unwrap_or(0);
-        let place = self.state.geometry.locate_inode(finefs_ext_disk::Ino(number));
+        let place = self
+            .state
+            .geometry
+            .locate_inode(finefs_ext_disk::Ino(number));
         place.map_or(0, |place| place.group.0)
     }
 
     fn may_write(&self) -> Result<()> {
-        if self.state.is_read_only { Err(Error::ReadOnly) } else { Ok(()) }
+        if self.state.is_read_only {
+            Err(Error::ReadOnly)
+        } else {
+            Ok(())
+        }
     }
 
     fn count_written(&self, length_bytes: u64) {
@@ -94,8 +117,11 @@ fn geometry(state: &ExtState) -> Geometry {
     let block_size = state.geometry.block_size;
     let has_extents = incompat.contains(Incompat::EXTENTS);
     // Logical blocks have 32 bits; the last number stays free.
-    let blocks_max =
-        if has_extents { u64::from(u32::MAX) } else { indirect::blocks_max(block_size) };
+    let blocks_max = if has_extents {
+        u64::from(u32::MAX)
+    } else {
+        indirect::blocks_max(block_size)
+    };
     // Without huge_file the space used must fit 32 bits of 512-byte units.
     let sectors_max = u64::from(u32::MAX) << 9;
     let size_max = blocks_max * u64::from(block_size);
@@ -135,9 +161,7 @@ impl Store for ExtStore {
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
         let (inode, kind) = inode::checked(&self.state, ino)?;
         match kind {
-            FileKind::Regular => {
-                map::load(&self.state, ino, &inode).map(|mapping| mapping.extents)
-            }
+            FileKind::Regular => map::load(&self.state, ino, &inode).map(|mapping| mapping.extents),
             _ => Err(Error::Invalid),
         }
     }
@@ -162,14 +186,19 @@ impl Store for ExtStore {
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
         let start = self.data_offset(block, offset_bytes, data.len())?;
-        self.state.device.write_at(start, data).map_err(io_error("writing", block))?;
+        self.state
+            .device
+            .write_at(start, data)
+            .map_err(io_error("writing", block))?;
         self.count_written(data.len() as u64);
         Ok(())
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
         self.may_write()?;
-        let length_bytes = run.length.saturating_mul(u64::from(self.state.geometry.block_size));
+        let length_bytes = run
+            .length
+            .saturating_mul(u64::from(self.state.geometry.block_size));
         let length = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
         let start = self.data_offset(run.start, 0, length)?;
         self.state
@@ -200,7 +229,9 @@ impl Store for ExtStore {
         self.may_write()?;
         let group = self.group_of(ino);
         let goal = goal.map(|BlockNo(block)| block);
-        self.state.allocator.allocate_data(&self.state, group, goal, count)
+        self.state
+            .allocator
+            .allocate_data(&self.state, group, goal, count)
     }
 
     fn release_blocks(&self, run: BlockRun) {
@@ -229,7 +260,10 @@ impl Store for ExtStore {
         let state = &self.state;
         let (total_blocks, reserved) = {
             let superblock = state.superblock.lock();
-            (superblock.blocks_count(), superblock.reserved_blocks_count())
+            (
+                superblock.blocks_count(),
+                superblock.reserved_blocks_count(),
+            )
         };
         let (free, available, inodes_free) = if state.is_read_only {
             let (free_clusters, inodes_free) = state.groups.totals();

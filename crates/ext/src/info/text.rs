@@ -14,14 +14,30 @@ impl fmt::Display for ImageInfo {
         line(f, "Image", &self.image)?;
         line(f, "Image size", Bytes(self.image_bytes))?;
         match &self.access_reason {
-            Some(reason) => line(f, "Access by finefs", format_args!("{} ({reason})", self.access))?,
+            Some(reason) => line(
+                f,
+                "Access by finefs",
+                format_args!("{} ({reason})", self.access),
+            )?,
             None => line(f, "Access by finefs", self.access)?,
         }
         line(f, "Volume name", or(&self.volume_name, "<none>"))?;
-        line(f, "Last mounted on", or(&self.last_mounted, "<not available>"))?;
+        line(
+            f,
+            "Last mounted on",
+            or(&self.last_mounted, "<not available>"),
+        )?;
         line(f, "UUID", &self.uuid)?;
-        let revision = if self.revision == 0 { "original" } else { "dynamic" };
-        line(f, "Revision", format_args!("{} ({revision})", self.revision))?;
+        let revision = if self.revision == 0 {
+            "original"
+        } else {
+            "dynamic"
+        };
+        line(
+            f,
+            "Revision",
+            format_args!("{} ({revision})", self.revision),
+        )?;
         line(f, "Features", or(&self.features.join(" "), "(none)"))?;
         line(f, "Flags", or(&self.flags.join(" "), "(none)"))?;
         line(f, "State", State(self))?;
@@ -83,7 +99,11 @@ impl ImageInfo {
         line(f, "Last checked", Time(self.checked))?;
         line(f, "Mount count", self.mount_count)?;
         line(f, "Maximum mount count", self.mount_count_max)?;
-        line(f, "Lifetime writes", Bytes(self.kib_written.saturating_mul(1024)))
+        line(
+            f,
+            "Lifetime writes",
+            Bytes(self.kib_written.saturating_mul(1024)),
+        )
     }
 }
 
@@ -92,8 +112,16 @@ struct State<'a>(&'a ImageInfo);
 
 impl fmt::Display for State<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_clean { "clean" } else { "not clean" })?;
-        f.write_str(if self.0.has_errors { " with errors" } else { "" })
+        f.write_str(if self.0.is_clean {
+            "clean"
+        } else {
+            "not clean"
+        })?;
+        f.write_str(if self.0.has_errors {
+            " with errors"
+        } else {
+            ""
+        })
     }
 }
 
@@ -114,8 +142,16 @@ impl JournalInfo {
         if self.fast_commit_blocks > 0 {
             line(f, "Fast commit blocks", self.fast_commit_blocks)?;
         }
-        line(f, "Journal features", or(&self.features.join(" "), "(none)"))?;
-        line(f, "Journal sequence", format_args!("{:#010x}", self.sequence))?;
+        line(
+            f,
+            "Journal features",
+            or(&self.features.join(" "), "(none)"),
+        )?;
+        line(
+            f,
+            "Journal sequence",
+            format_args!("{:#010x}", self.sequence),
+        )?;
         line(f, "Journal start", self.start)?;
         if self.error != 0 {
             line(f, "Journal error", self.error)?;
@@ -129,7 +165,11 @@ impl JournalInfo {
 
 impl GroupInfo {
     fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Group {}: (blocks {}-{})", self.number, self.first_block, self.last_block)?;
+        write!(
+            f,
+            "Group {}: (blocks {}-{})",
+            self.number, self.first_block, self.last_block
+        )?;
         if !self.flags.is_empty() {
             write!(f, " [{}]", self.flags.join(", "))?;
         }
@@ -195,10 +235,17 @@ impl fmt::Display for Time {
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
         let year = era * 400 + year_of_era + u64::from(month <= 2);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"
+        )
     }
 }
 

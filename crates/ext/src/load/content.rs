@@ -38,7 +38,11 @@ pub(crate) fn inline<B: AsRef<[u8]>>(
         let rest = region.and_then(|region| region.find(NameIndex::SYSTEM, b"data"));
         match rest.map(|rest| rest.value) {
             Some(XattrValue::Bytes(value)) => bytes.extend_from_slice(value),
-            Some(XattrValue::Inode { ino: value_ino, size, .. }) => {
+            Some(XattrValue::Inode {
+                ino: value_ino,
+                size,
+                ..
+            }) => {
                 bytes.extend(inode_value(state, value_ino, size)?);
             }
             None => {}
@@ -63,7 +67,9 @@ pub(crate) fn inode_value(state: &ExtState, value_ino: disk::Ino, size: u32) -> 
     if size_bytes > VALUE_MAX_BYTES {
         return Err(corrupt("too long"));
     }
-    let inode = state.read_inode(ino).map_err(|_| corrupt("no such inode"))?;
+    let inode = state
+        .read_inode(ino)
+        .map_err(|_| corrupt("no such inode"))?;
     inode
         .verify_checksum(&state.inode_rules, disk_ino(ino)?)
         .map_err(|error| at(format_args!("inode {ino}"), error))?;

@@ -112,7 +112,10 @@ impl Reader<'_> {
         let place = || format!("inode {}: directory block {logical}", self.ino);
         let rules = if is_index_node {
             // The index hides in what looks like one entry that fills the block.
-            DirRules { has_tail: false, ..self.state.dir_rules }
+            DirRules {
+                has_tail: false,
+                ..self.state.dir_rules
+            }
         } else {
             if let (Some(seed), true) = (self.seed, self.state.dir_rules.has_tail) {
                 DirBlock::new(bytes, self.state.dir_rules)
@@ -181,28 +184,46 @@ impl Reader<'_> {
             );
             return;
         }
-        self.entries.push(EntryImage { name, ino: Ino(u64::from(ino.0)), kind });
+        self.entries.push(EntryImage {
+            name,
+            ino: Ino(u64::from(ino.0)),
+            kind,
+        });
     }
 
     /// Encrypted names are any bytes; they are shown in a form that can be a name.
     fn encrypted_entries_of(&mut self, bytes: &[u8], rules: DirRules, place: &str) -> Result<()> {
-        let limit = bytes.len() - if rules.has_tail { disk::dirent::TAIL_SIZE } else { 0 };
+        let limit = bytes.len()
+            - if rules.has_tail {
+                disk::dirent::TAIL_SIZE
+            } else {
+                0
+            };
         let mut offset = 0;
         while offset < limit {
-            let header = bytes.get(offset..offset + 8).ok_or_else(|| self.corrupt(place))?;
-            let ino = disk::Ino(u32::from_le_bytes([header[0], header[1], header[2], header[3]]));
-            let rec_len =
-                decode_rec_len(u16::from_le_bytes([header[4], header[5]]), bytes.len());
+            let header = bytes
+                .get(offset..offset + 8)
+                .ok_or_else(|| self.corrupt(place))?;
+            let ino = disk::Ino(u32::from_le_bytes([
+                header[0], header[1], header[2], header[3],
+            ]));
+            let rec_len = decode_rec_len(u16::from_le_bytes([header[4], header[5]]), bytes.len());
             let name_length = usize::from(header[6]);
             let end = offset + rec_len;
-            if rec_len < 12 || rec_len % 4 != 0 || end > limit || 8 + name_length > rec_len {
+            if rec_len < 12
+                || !rec_len.is_multiple_of(4)
+                || end > limit
+                || 8 + name_length > rec_len
+            {
                 return Err(self.corrupt(format_args!("{place}: entry at {offset}: length")));
             }
             let name = &bytes[offset + 8..offset + 8 + name_length];
             if ino.0 != 0 && !name.is_empty() && name != b"." && name != b".." {
                 let entry_type = disk::dirent::EntryType(header[7]);
-                let kind =
-                    rules.has_filetype.then(|| entry_type.kind().map(convert_kind)).flatten();
+                let kind = rules
+                    .has_filetype
+                    .then(|| entry_type.kind().map(convert_kind))
+                    .flatten();
                 self.take(ino, encrypted_name(name), kind, place);
             }
             offset = end;
@@ -220,7 +241,10 @@ impl Reader<'_> {
         };
         self.parent = Some(disk::Ino(u32::from_le_bytes(*parent)));
         let (first, second) = rest.split_at(rest.len().min(disk::inode::BLOCK_AREA_SIZE - 4));
-        let rules = DirRules { has_tail: false, ..self.state.dir_rules };
+        let rules = DirRules {
+            has_tail: false,
+            ..self.state.dir_rules
+        };
         for (part, name) in [(first, "i_block"), (second, "system.data")] {
             if part.is_empty() {
                 continue;
@@ -238,14 +262,21 @@ impl Reader<'_> {
     /// Leaves out names that were there before, and settles the parent.
     fn finish(mut self) -> Result<DirectoryImage> {
         let mut seen = HashSet::with_capacity(self.entries.len());
-        let is_first: Vec<bool> =
-            self.entries.iter().map(|entry| seen.insert(entry.name.as_slice())).collect();
+        let is_first: Vec<bool> = self
+            .entries
+            .iter()
+            .map(|entry| seen.insert(entry.name.as_slice()))
+            .collect();
         let duplicates = is_first.iter().filter(|is_first| !**is_first).count();
         drop(seen);
         if duplicates > 0 {
-            log::warn!("inode {}: directory: {duplicates} duplicate names left out", self.ino);
+            log::warn!(
+                "inode {}: directory: {duplicates} duplicate names left out",
+                self.ino
+            );
             let mut is_first = is_first.iter();
-            self.entries.retain(|_| is_first.next().copied().unwrap_or(true));
+            self.entries
+                .retain(|_| is_first.next().copied().unwrap_or(true));
         }
         let is_possible =
             |parent: &disk::Ino| parent.0 > 0 && parent.0 <= self.state.geometry.inodes_count;
@@ -254,7 +285,10 @@ impl Reader<'_> {
             None if self.state.is_read_only => disk::Ino::ROOT,
             None => return Err(self.corrupt("the entry .. names no inode")),
         };
-        Ok(DirectoryImage { parent: Ino(u64::from(parent.0)), entries: self.entries })
+        Ok(DirectoryImage {
+            parent: Ino(u64::from(parent.0)),
+            entries: self.entries,
+        })
     }
 }
 
@@ -272,10 +306,16 @@ fn encrypted_name(stored: &[u8]) -> Vec<u8> {
     const WHOLE_MAX: usize = 190;
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let part = &stored[..stored.len().min(WHOLE_MAX - 10)];
-    let source = if stored.len() <= WHOLE_MAX { stored } else { part };
+    let source = if stored.len() <= WHOLE_MAX {
+        stored
+    } else {
+        part
+    };
     let mut name = Vec::new();
     for chunk in source.chunks(3) {
-        let bits = chunk.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte))
+        let bits = chunk
+            .iter()
+            .fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte))
             << (8 * (3 - chunk.len()));
         for digit in 0..=chunk.len() {
             name.push(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]);

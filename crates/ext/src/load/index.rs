@@ -24,14 +24,29 @@ pub(crate) fn check(
     extents: &[Extent],
     blocks: u64,
 ) -> Result<()> {
-    let mut check =
-        Check { state, ino, seed, extents, blocks, seen: HashSet::from([0]), last_hash: 0 };
+    let mut check = Check {
+        state,
+        ino,
+        seed,
+        extents,
+        blocks,
+        seen: HashSet::from([0]),
+        last_hash: 0,
+    };
     let root_bytes = check.bytes(0)?;
     let has_tail = state.dir_rules.has_tail;
-    let root =
-        DxBlock::new(&root_bytes[..], DxPlace::Root, has_tail).map_err(|error| check.at(0, error))?;
-    let has_large_dir = state.superblock.lock().incompat().contains(Incompat::LARGEDIR);
-    let levels_max = if has_large_dir { LEVELS_MAX_LARGE } else { LEVELS_MAX };
+    let root = DxBlock::new(&root_bytes[..], DxPlace::Root, has_tail)
+        .map_err(|error| check.at(0, error))?;
+    let has_large_dir = state
+        .superblock
+        .lock()
+        .incompat()
+        .contains(Incompat::LARGEDIR);
+    let levels_max = if has_large_dir {
+        LEVELS_MAX_LARGE
+    } else {
+        LEVELS_MAX
+    };
     if root.levels() > levels_max {
         return Err(check.corrupt(format_args!("{} levels", root.levels())));
     }
@@ -61,7 +76,10 @@ impl Check<'_> {
     }
 
     fn at(&self, logical: u64, error: DiskError) -> Error {
-        at(format_args!("inode {}: directory index block {logical}", self.ino), error)
+        at(
+            format_args!("inode {}: directory index block {logical}", self.ino),
+            error,
+        )
     }
 
     fn bytes(&self, logical: u64) -> Result<crate::buffer::BufferRead> {
@@ -74,7 +92,8 @@ impl Check<'_> {
     /// Checks an index block that has `levels` levels of index blocks below it.
     fn node(&mut self, logical: u64, node: &DxBlock<&[u8]>, levels: u8) -> Result<()> {
         if let Some(seed) = self.seed {
-            node.verify_checksum(seed).map_err(|error| self.at(logical, error))?;
+            node.verify_checksum(seed)
+                .map_err(|error| self.at(logical, error))?;
         }
         for (position, entry) in node.entries().enumerate() {
             let below = u64::from(entry.block.0);

@@ -16,16 +16,22 @@ pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, 
         return Err(Error::Stale);
     }
     if disk_ino < state.geometry.first_ino && disk_ino != disk::Ino::ROOT {
-        return Err(Error::corrupt(format_args!("inode {ino}: a reserved inode has a name")));
+        return Err(Error::corrupt(format_args!(
+            "inode {ino}: a reserved inode has a name"
+        )));
     }
     let place = || format!("inode {ino}");
-    inode.verify_checksum(&state.inode_rules, disk_ino).map_err(|error| at(place(), error))?;
+    inode
+        .verify_checksum(&state.inode_rules, disk_ino)
+        .map_err(|error| at(place(), error))?;
     if inode.links_count() == 0 {
         return Err(Error::Stale);
     }
     let kind = inode.validate().map_err(|error| at(place(), error))?;
     if inode.flags().contains(InodeFlags::EA_INODE) {
-        return Err(Error::corrupt(format_args!("inode {ino}: holds an attribute's value")));
+        return Err(Error::corrupt(format_args!(
+            "inode {ino}: holds an attribute's value"
+        )));
     }
     Ok((inode, convert_kind(kind)))
 }
@@ -34,7 +40,11 @@ pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, 
 pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
     let (inode, kind) = checked(state, ino)?;
     let attributes = attributes(state, ino, &inode, kind)?;
-    let mut image = InodeImage { attributes, inline: None, unreadable: None };
+    let mut image = InodeImage {
+        attributes,
+        inline: None,
+        unreadable: None,
+    };
     if kind != FileKind::Regular {
         return Ok(image);
     }
@@ -60,7 +70,9 @@ pub(crate) fn attributes(
     let rules = &state.inode_rules;
     let size_bytes = inode.size(rules);
     if i64::try_from(size_bytes).is_err() {
-        return Err(Error::corrupt(format_args!("inode {ino}: size {size_bytes}")));
+        return Err(Error::corrupt(format_args!(
+            "inode {ino}: size {size_bytes}"
+        )));
     }
     let device = match kind {
         FileKind::BlockDevice | FileKind::CharDevice => {

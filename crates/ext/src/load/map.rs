@@ -39,7 +39,14 @@ pub(crate) fn load<B: AsRef<[u8]>>(
     inode: &Inode<B>,
 ) -> Result<Mapping> {
     let groups = Some(&state.groups);
-    load_with(&state.buffers, &state.geometry, groups, &state.inode_rules, ino, inode)
+    load_with(
+        &state.buffers,
+        &state.geometry,
+        groups,
+        &state.inode_rules,
+        ino,
+        inode,
+    )
 }
 
 /// [`load`] before there is a state. With `groups`, blocks of the file system's own are refused.
@@ -141,9 +148,11 @@ impl Walk<'_> {
             return Err(self.corrupt(format_args!("extent tree: depth {}", node.depth())));
         }
         if let (Some(seed), Some(_)) = (self.seed, depth) {
-            node.verify_checksum(seed).map_err(|error| at(place(self), error))?;
+            node.verify_checksum(seed)
+                .map_err(|error| at(place(self), error))?;
         }
-        node.validate(range.clone()).map_err(|error| at(place(self), error))?;
+        node.validate(range.clone())
+            .map_err(|error| at(place(self), error))?;
         for extent in node.extents() {
             self.push(convert(extent))?;
         }
@@ -199,6 +208,10 @@ fn convert(extent: disk::extent::Extent) -> Extent {
         logical: u64::from(extent.logical.0),
         physical: BlockNo(extent.physical.0),
         length: u64::from(extent.len),
-        state: if extent.is_unwritten { ExtentState::Unwritten } else { ExtentState::Written },
+        state: if extent.is_unwritten {
+            ExtentState::Unwritten
+        } else {
+            ExtentState::Written
+        },
     }
 }

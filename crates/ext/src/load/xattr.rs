@@ -27,8 +27,10 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>
     in_block(state, ino, &inode, &mut attributes)?;
     // The one in the inode counts where a name is in both places.
     let mut seen = HashSet::new();
-    let is_first: Vec<bool> =
-        attributes.iter().map(|(name, _)| seen.insert(name.clone())).collect();
+    let is_first: Vec<bool> = attributes
+        .iter()
+        .map(|(name, _)| seen.insert(name.clone()))
+        .collect();
     let mut is_first = is_first.into_iter();
     attributes.retain(|_| is_first.next().unwrap_or(true));
     Ok(attributes)
@@ -74,11 +76,16 @@ fn convert(
     };
     let mut value = match attribute.value {
         XattrValue::Bytes(bytes) => bytes.to_vec(),
-        XattrValue::Inode { ino: value_ino, size, .. } => {
-            content::inode_value(state, value_ino, size)?
-        }
+        XattrValue::Inode {
+            ino: value_ino,
+            size,
+            ..
+        } => content::inode_value(state, value_ino, size)?,
     };
-    if matches!(attribute.index, NameIndex::POSIX_ACL_ACCESS | NameIndex::POSIX_ACL_DEFAULT) {
+    if matches!(
+        attribute.index,
+        NameIndex::POSIX_ACL_ACCESS | NameIndex::POSIX_ACL_DEFAULT
+    ) {
         let place = format_args!("inode {ino}: ACL");
         value = acl::disk_to_user(&value).map_err(|error| at(place, error))?;
     }
