@@ -81,7 +81,8 @@ impl<T> OnceLatch<T> {
     /// The value, if it is there.
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        // The acquire pairs with the release in `load`; the loom test `once_latch_*` fails without.
+        // The acquire pairs with the release in `load`; `once_latch_loads_once_and_publishes` (loom)
+        // fails without.
         if self.state.load(Ordering::Acquire) == READY {
             // SAFETY: READY says that the value is initialised, and it is not written again.
             Some(

@@ -15,12 +15,12 @@
 //! would wait for a lock that is not above all it holds.
 //!
 //! # Data model
-//! Each thread has a list of what it holds: class, key, address, and where it was taken. A [`Held`]
+//! Each thread has a list of what it holds: class, key, address, and where it was taken. A `Held`
 //! in every guard removes its entry when the guard goes. Guards may go in any order.
 //!
 //! # Cost
 //! In debug builds, and with the feature `order-check`, a list operation per acquisition. Otherwise
-//! nothing: [`Held`] is then empty and the functions do nothing.
+//! nothing: `Held` is then empty and the functions do nothing.
 
 use std::marker::PhantomData;
 

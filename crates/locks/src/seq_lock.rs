@@ -13,7 +13,7 @@
 //! Why the orderings: if (b) reads any field that (3) wrote, the fences (2) and (c) synchronize, so
 //! (d) sees at least the odd number of (1), and the reader tries again. If (a) reads the number of an
 //! earlier (4), it synchronizes with it, so (b) sees all that this writer wrote or newer.
-//! The loom test `seq_lock_*` fails without either fence and with (4) relaxed.
+//! The loom test `seq_lock_readers_see_pairs` fails without either fence, and with (4) or (a) relaxed.
 //!
 //! References: Boehm, "Can seqlocks get along with programming language memory models?" (MSPC 2012);
 //! Linux `Documentation/locking/seqlock.rst`.
