@@ -70,6 +70,7 @@ pub(crate) fn commit(
         return flush(state).map(|()| Committed::default());
     }
     let mut commit = Commit::new(state, batch.reserved_blocks, captured);
+    let orphans_before = orphans::list(&commit.table, state);
     for (ino, kind) in &batch.unused_inodes {
         release_inode(state, *ino, *kind);
     }
@@ -90,12 +91,10 @@ pub(crate) fn commit(
         let outcome = commit.entries_alone(ino, change);
         commit.space.note(outcome);
     }
-    let outcome = orphans::update(
-        &mut commit.space,
-        &mut commit.table,
-        &commit.orphans,
-        &commit.others,
-    );
+    let outcome = orphans_before.and_then(|list| {
+        let Commit { space, table, orphans, others, .. } = &mut commit;
+        orphans::update(space, table, &list, orphans, others)
+    });
     commit.space.note(outcome);
     commit.finish()
 }

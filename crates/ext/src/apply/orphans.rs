@@ -18,37 +18,43 @@ use super::inode::InodeTable;
 use super::map;
 use super::space::Space;
 use crate::error::at;
+use crate::state::ExtState;
+
+/// The list on the device as it is before a batch, which may overwrite its links.
+pub(crate) fn list(table: &InodeTable<'_>, state: &ExtState) -> Result<Vec<u32>> {
+    let head = state.superblock.lock().last_orphan();
+    walk(table, head, state.geometry.inodes_count)
+}
 
 /// Brings the notes up to date. `orphans` come or stay; `others` are the other inodes of the batch,
-/// which are none (any more).
+/// which are none (any more); `list` is what [`list`] gave before the batch.
 pub(crate) fn update(
     space: &mut Space<'_>,
     table: &mut InodeTable<'_>,
+    list: &[u32],
     orphans: &[u32],
     others: &HashSet<u32>,
 ) -> Result<()> {
-    let (head, has_file, is_present) = {
+    let (has_file, is_present) = {
         let superblock = space.state.superblock.lock();
         (
-            superblock.last_orphan(),
             superblock.compat().contains(Compat::ORPHAN_FILE),
             superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT),
         )
     };
-    if orphans.is_empty() && head == 0 && !is_present {
-        return Ok(());
-    }
-    let list = walk(table, head, space.state.geometry.inodes_count)?;
     let on_list: HashSet<u32> = list.iter().copied().collect();
     let mut new: Vec<u32> = orphans.iter().copied().filter(|ino| !on_list.contains(ino)).collect();
     if has_file && (is_present || !new.is_empty()) {
         new = update_file(space, table, new, others)?;
     }
-    relink(space, table, &list, new, others)
+    if new.is_empty() && list.is_empty() {
+        return Ok(());
+    }
+    relink(space, table, list, new, others)
 }
 
 /// The list as it is on the device.
-fn walk(table: &mut InodeTable<'_>, head: u32, inodes: u32) -> Result<Vec<u32>> {
+fn walk(table: &InodeTable<'_>, head: u32, inodes: u32) -> Result<Vec<u32>> {
     let mut list = Vec::new();
     let mut seen = HashSet::new();
     let mut next = head;
