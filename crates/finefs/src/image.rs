@@ -1,6 +1,7 @@
 //! Opening images and memory file systems.
 
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
@@ -14,8 +15,8 @@ pub struct ImageOptions {
     pub offset_bytes: u64,
     /// Nothing is written; a dirty journal is replayed in memory.
     pub is_read_only: bool,
-    /// A dirty journal is not looked at. Only together with `is_read_only`.
-    pub skips_journal: bool,
+    /// Where it will be mounted, which is noted in the image.
+    pub mount_point: Option<PathBuf>,
     /// How the namespace works. Its `is_read_only` follows the store.
     pub namespace: Options,
 }
@@ -88,9 +89,11 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
     let image = device.describe();
     let store = ExtStore::open(
         device,
-        ExtOptions {
-            read_only: options.is_read_only,
-            ..ExtOptions::default()
+        &ExtOptions {
+            is_read_only: options.is_read_only,
+            mount_point: options
+                .mount_point
+                .map(|path| path.into_os_string().into_vec()),
         },
     )
     .map_err(OpenImageError::Content)?;

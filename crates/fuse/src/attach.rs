@@ -94,7 +94,7 @@ pub enum AttachError {
 /// The absolute path of a mount point, which must be a directory.
 pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
     let fail = |reason: String| AttachError::MountPoint(path.to_owned(), reason);
-    let absolute = path.canonicalize().map_err(|error| {
+    let explain = |error: io::Error| {
         fail(match error.raw_os_error() {
             Some(libc::ENOENT) => "no such directory; make the mount point first".into(),
             Some(libc::ENOTCONN) => {
@@ -102,10 +102,9 @@ pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
             }
             _ => error.to_string(),
         })
-    })?;
-    let metadata = absolute
-        .metadata()
-        .map_err(|error| fail(error.to_string()))?;
+    };
+    let absolute = path.canonicalize().map_err(explain)?;
+    let metadata = absolute.metadata().map_err(explain)?;
     if !metadata.is_dir() {
         return Err(fail("is not a directory; mount on a directory".into()));
     }

@@ -8,6 +8,7 @@
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
+//! | `report` | the result of the final write-out, from the server to umount |
 //! | `progress` | a sign of life during long work |
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
@@ -18,6 +19,7 @@ mod logger;
 mod mount;
 mod options;
 mod progress;
+mod report;
 mod serve;
 mod size;
 mod umount;

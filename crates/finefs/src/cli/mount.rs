@@ -10,15 +10,16 @@ use finefs::{ImageOptions, Namespace};
 
 use super::background::{self, Readiness, Role};
 use super::options::MountOptions;
+use super::report::Address;
 use super::serve::{self, EndSignals};
 use super::size::Size;
 use super::{Arguments, CliResult, Failure, logger, progress, say};
 
 const OPTIONS_HELP: &str = "\
 Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
-  ro, rw                 read-only (the image is never written), read-write (default)
+  ro, rw                 read-only (the image is never written, a dirty journal is replayed in
+                         memory), read-write (default)
   offset=SIZE            the file system starts there in the image
-  noload, norecovery     with ro: leave a dirty journal alone (default: replay it in memory)
   commit=SECONDS         write changes out at least that often (default 5)
   relatime, noatime, strictatime
                          when to note the time of reading (default relatime)
@@ -149,7 +150,12 @@ impl Plan {
             &self.fuse_options(namespace.geometry().is_read_only),
         );
         match mount {
-            Ok(mount) => serve::serve(mount, &namespace, &self.source, signals, readiness),
+            Ok(mount) => {
+                let report = self
+                    .image
+                    .and_then(|path| Address::of(&path.metadata().ok()?).ok());
+                serve::serve(mount, &namespace, &self.source, signals, readiness, report)
+            }
             Err(error) => {
                 let closed = namespace.shut_down();
                 if let Err(error) = closed {
@@ -182,7 +188,7 @@ impl Plan {
         let image_options = ImageOptions {
             offset_bytes: options.offset_bytes,
             is_read_only: options.is_read_only,
-            skips_journal: options.skips_journal,
+            mount_point: Some(self.directory.clone()),
             namespace: namespace_options,
         };
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;

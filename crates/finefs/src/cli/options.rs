@@ -15,7 +15,6 @@ use super::{CliResult, Failure};
 #[derive(Clone, Debug)]
 pub(crate) struct MountOptions {
     pub is_read_only: bool,
-    pub skips_journal: bool,
     pub offset_bytes: u64,
     pub atime: AtimePolicy,
     pub commit_interval: Duration,
@@ -42,7 +41,6 @@ impl Default for MountOptions {
         let namespace = finefs::Options::default();
         MountOptions {
             is_read_only: false,
-            skips_journal: false,
             offset_bytes: 0,
             atime: namespace.atime,
             commit_interval: namespace.commit_interval,
@@ -76,11 +74,6 @@ impl MountOptions {
                 options.take(&word)?;
             }
         }
-        if options.skips_journal && !options.is_read_only {
-            return Err(Failure::new(
-                "option noload: the journal can only be left alone in a read-only mount; add ro",
-            ));
-        }
         Ok(options)
     }
 
@@ -96,7 +89,12 @@ impl MountOptions {
         match word {
             "ro" => self.is_read_only = true,
             "rw" => self.is_read_only = false,
-            "noload" | "norecovery" => self.skips_journal = true,
+            "noload" | "norecovery" => {
+                return Err(Failure::new(format!(
+                    "option {word}: not supported; use ro, which replays the journal in memory and \
+                     writes nothing"
+                )));
+            }
             "noatime" => self.atime = AtimePolicy::Noatime,
             "relatime" => self.atime = AtimePolicy::Relatime,
             "strictatime" => self.atime = AtimePolicy::Strict,
@@ -295,7 +293,6 @@ mod tests {
             let Failure(line) = parse(list).unwrap_err();
             assert!(line.contains(word), "{list}: {line}");
         }
-        assert!(parse("noload,ro").unwrap().skips_journal);
     }
 
     #[test]

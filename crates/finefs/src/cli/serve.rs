@@ -25,6 +25,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::background::Readiness;
+use super::report::Address;
 use super::{CliResult, Failure, progress};
 
 /// How long the users of a busy mount may go on after a signal.
@@ -52,13 +53,14 @@ impl EndSignals {
     }
 }
 
-/// Serves `mount` to its end. `what` names it in messages.
+/// Serves `mount` to its end. `what` names it in messages; `report` is told how it ended.
 pub(crate) fn serve(
     mount: Mount,
     namespace: &Arc<Namespace>,
     what: &str,
     signals: EndSignals,
     readiness: Option<Readiness>,
+    report: Option<Address>,
 ) -> CliResult<ExitCode> {
     let unmounter = mount.unmounter();
     let (sender, events) = channel();
@@ -77,21 +79,32 @@ pub(crate) fn serve(
             end_by_force(what, &unmounter, &events, &mut is_sound);
         }
     }
-    let message = format!("writing out {what}");
-    if let Err(error) = progress::during(&message, || namespace.shut_down()) {
-        log::error!("{what}: the final write-out failed: {error}; check it with e2fsck -f");
-        is_sound = false;
+    let result = finish(what, namespace);
+    if let Err(line) = &result {
+        log::error!("{line}");
     }
-    let failed = finefs_fuse::failed_operations();
-    if failed > 0 {
-        log::error!("{what}: {failed} operations failed by a bug; check it with e2fsck -f");
-        is_sound = false;
+    if let Some(address) = report {
+        address.send(&result);
     }
+    is_sound &= result.is_ok();
     Ok(if is_sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The last step; the error is a line for the user.
+fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
+    progress::during(&format!("writing out {what}"), || namespace.shut_down()).map_err(
+        |error| format!("{what}: the final write-out failed: {error}; check it with e2fsck -f"),
+    )?;
+    match finefs_fuse::failed_operations() {
+        0 => Ok(()),
+        failed => Err(format!(
+            "{what}: {failed} operations failed by a bug in finefs; check it with e2fsck -f"
+        )),
+    }
 }
 
 fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> CliResult<()> {

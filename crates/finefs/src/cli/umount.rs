@@ -2,8 +2,9 @@
 //!
 //! Returns when the image is complete. The server holds a lock (flock(2)) on the image it may
 //! write from before the mount until after the final write-out, so waiting for that lock is
-//! waiting for the image. Whether the write-out succeeded is then seen in the image itself, which
-//! is marked in use while mounted: if the mark is still there, it failed.
+//! waiting for the image. Whether the write-out succeeded the server reports (`report`). A server
+//! that died has no report to make: the image, which is marked in use while mounted, then still
+//! bears the mark.
 //!
 //! A memory file system and a read-only mount leave nothing to wait for.
 
@@ -12,9 +13,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use finefs_block::Access;
+use finefs_ext::ImageInfo;
 use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
+use super::report::Address;
 use super::{CliResult, Failure, progress};
 
 /// Unmount, and return when everything is on the image
@@ -39,6 +43,9 @@ impl Umount {
         } else {
             open_image(&mount)
         };
+        let listener = image
+            .as_ref()
+            .and_then(|image| Address::of(&image.metadata().ok()?).ok()?.listen());
         let detached = progress::during(&format!("unmounting {place}"), || {
             finefs_fuse::detach(&mount.path, self.lazy)
         });
@@ -49,7 +56,8 @@ impl Umount {
         let source = mount.source.to_string_lossy();
         progress::during(&format!("writing out {source}"), || wait_for(&image))
             .map_err(|error| Failure::new(format!("{source}: cannot wait for it: {error}")))?;
-        check_completeness(Path::new(&mount.source))
+        let report = listener.and_then(|listener| listener.take());
+        check_completeness(Path::new(&mount.source), report)
     }
 }
 
@@ -118,9 +126,26 @@ fn wait_for(image: &File) -> io::Result<()> {
     }
 }
 
-/// Tells when the image still bears the mark of being in use.
-fn check_completeness(_image: &Path) -> CliResult<()> {
-    Ok(())
+/// Fails when the final write-out did, by the server's report or, without one, by the image.
+fn check_completeness(image: &Path, report: Option<Result<(), String>>) -> CliResult<()> {
+    match report {
+        Some(Ok(())) => Ok(()),
+        Some(Err(line)) => Err(Failure(line)),
+        None => match look_inside(image) {
+            Some(info) if !info.is_clean => Err(Failure::new(format!(
+                "{}: unmounted, but not completely written out (its server ended early); check \
+                 it with e2fsck -f",
+                image.display()
+            ))),
+            // Clean; or a part of a larger image, of which nothing is known here.
+            _ => Ok(()),
+        },
+    }
+}
+
+fn look_inside(image: &Path) -> Option<ImageInfo> {
+    let device = finefs::open_device(image, Access::Inspect, 0).ok()?;
+    ImageInfo::gather(device).ok()
 }
 
 #[cfg(test)]
