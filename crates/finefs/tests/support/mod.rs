@@ -1,0 +1,145 @@
+//! What the tests of mounts share: images, mounts that do not outlive a failed test, file work.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+use tempfile::TempDir;
+
+/// How long anything may take that takes moments.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// True where these tests can run; says so where not.
+pub fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("skipped: needs root and /dev/fuse");
+    }
+    can
+}
+
+/// A directory with a mount point in it; what is mounted there goes when it is dropped.
+pub struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let directory = TempDir::new().unwrap();
+        fs::create_dir(directory.path().join("mnt")).unwrap();
+        Place { directory }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn mount_point(&self) -> PathBuf {
+        self.path().join("mnt")
+    }
+
+    /// A new image of the type "ext4" and so on.
+    pub fn image(&self, kind: &str) -> PathBuf {
+        let image = self.path().join("image");
+        let file = fs::File::create(&image).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let made = Command::new("mke2fs")
+            .args(["-q", "-F", "-t", kind])
+            .arg(&image)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        image
+    }
+
+    pub fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let needle = format!(" {} ", self.mount_point().display());
+        table.lines().any(|line| line.contains(&needle))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(self.mount_point())
+                .output();
+        }
+    }
+}
+
+/// The command under test.
+pub fn finefs() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+    command.stdin(Stdio::null());
+    command
+}
+
+pub fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+/// Runs a command that must succeed and print nothing to stderr.
+pub fn succeed(command: &mut Command) {
+    let output = run(command);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && message.is_empty(),
+        "{command:?}: {}: {message}",
+        output.status
+    );
+}
+
+/// Runs a command that must fail with one line of `finefs: ...`; gives the line.
+pub fn fail(command: &mut Command) -> String {
+    let output = run(command);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{command:?}: {message}");
+    assert_eq!(message.lines().count(), 1, "{command:?}: {message}");
+    assert!(message.starts_with("finefs: "), "{message}");
+    message
+}
+
+/// Waits until `condition` holds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until nobody holds the image for writing.
+pub fn wait_for_image(image: &Path) {
+    let file = fs::File::open(image).unwrap();
+    wait_until("the image is released", || {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
+    });
+}
+
+/// e2fsck must find nothing to say about the image.
+pub fn check(image: &Path) {
+    let output = run(Command::new("e2fsck").arg("-fn").arg(image));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Starts `finefs mount -f` and waits until it is mounted.
+pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
+    let child = finefs()
+        .args(["mount", "-f"])
+        .args(arguments)
+        .arg(place.mount_point())
+        .spawn()
+        .unwrap();
+    wait_until("mounted", || place.is_mounted());
+    child
+}
