@@ -315,8 +315,9 @@ fn per_cpu_counter_loses_nothing() {
     });
 }
 
-/// Readers and writers, some only trying. Fails without: the look for a writer in `enter`, `wake_writer`
-/// (deadlock), the notification after the last reader that was turned away (deadlock).
+/// Readers and writers, some only trying. Fails without: the look for a writer in `enter`; the gate's
+/// mutex or the notification in `wake_writer` (deadlock); the notification after the last reader that
+/// was turned away (deadlock).
 #[test]
 fn big_reader_excludes() {
     check(1500, || {
