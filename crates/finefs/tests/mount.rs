@@ -4,10 +4,9 @@ mod support;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags,
@@ -514,12 +513,24 @@ fn an_ordinary_user_can_mount() {
     check(&image);
 }
 
+/// Sets both times of a file.
+fn set_times(file: &Path, seconds: i64) -> rustix::io::Result<()> {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    rustix::fs::utimensat(CWD, file, &times, AtFlags::empty())
+}
+
 #[test]
-fn an_unnamed_end_of_time_does_not_hurt_the_others() {
+fn times_that_cannot_be_stored_are_clamped() {
     if !can_mount() {
         return;
     }
-    // Times outside of what can be stored are clamped.
     let place = Place::new();
     succeed(
         finefs()
@@ -528,18 +539,41 @@ fn an_unnamed_end_of_time_does_not_hurt_the_others() {
     );
     let file = place.mount_point().join("file");
     File::create(&file).unwrap();
-    let time = Timespec {
-        tv_sec: i64::MAX / 4,
-        tv_nsec: 0,
-    };
-    let times = Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
-    rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
-    assert!(fs::metadata(&file).unwrap().mtime() > 10_000_000_000);
-    let mode = OpenOptions::new().write(true).mode(0o600).open(&file);
-    mode.unwrap().write_all(b"still here").unwrap();
-    std::thread::sleep(Duration::from_millis(1));
+    set_times(&file, i64::MAX / 4).unwrap();
+    assert_eq!(
+        fs::metadata(&file).unwrap().mtime(),
+        (1 << 34) - (1 << 31) - 1
+    );
+    set_times(&file, i64::MIN / 4).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().mtime(), -(1 << 31));
     succeed(finefs().arg("umount").arg(place.mount_point()));
+}
+
+/// The protocol library panics on this time when it is built with overflow checks.
+#[cfg(debug_assertions)]
+#[test]
+fn a_lost_server_thread_ends_the_mount_in_order() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
+    let file = place.mount_point().join("file");
+    fs::write(&file, b"content").unwrap();
+    let victim = std::thread::spawn(move || set_times(&file, i64::MIN));
+    assert_eq!(server.wait().unwrap().code(), Some(1));
+    assert!(victim.join().unwrap().is_err());
+    assert!(!place.is_mounted());
+    check(&image);
+    succeed(
+        finefs()
+            .args(["mount", "-r"])
+            .arg(&image)
+            .arg(place.mount_point()),
+    );
+    assert_eq!(
+        fs::read(place.mount_point().join("file")).unwrap(),
+        b"content"
+    );
 }

@@ -8,37 +8,26 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
-use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, SetAttributes, Timestamp};
+use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, SetAttributes};
 use finefs_namespace::{AllocateMode, Error, Namespace, RenameMode, Result, XattrMode};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
     Request, TimeOrNow, WriteFlags,
 };
 
+use crate::answer::IO_SIZE_BYTES;
 use crate::attach::Options;
-use crate::convert::{FOREVER, Numbers, file_attr, negative_attr, set_time, timestamp};
+use crate::convert::{FOREVER, Numbers, negative_attr, set_time, timestamp};
 use crate::directory;
 use crate::guard::guarded;
+use crate::negotiate::negotiate;
 use crate::strays::Strays;
-
-/// Largest READ and WRITE; also the kernel's own limit (fs.fuse.max_pages_limit).
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-
-/// What stat(2) recommends as the size of reads and writes. Programs size their buffers by it
-/// (stdio does), and each buffer that is written costs a round trip.
-const IO_SIZE_BYTES: u32 = 64 << 10;
-
-/// Requests that may wait in the kernel's background queue (write-back, read-ahead).
-const BACKGROUND_REQUESTS: u16 = 64;
-
-/// Errors of the device or of the image that are logged in a second; the rest is counted.
-const LOGGED_ERRORS_PER_SECOND: u64 = 5;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
@@ -51,13 +40,13 @@ thread_local! {
 /// The file system that the protocol library calls.
 pub(crate) struct Adapter {
     namespace: Arc<Namespace>,
-    numbers: Numbers,
+    pub(crate) numbers: Numbers,
     strays: Strays,
     wants_writeback_cache: bool,
     /// The kernel sends modes unmasked and the mask beside them.
     applies_umask: bool,
     /// Second since the epoch in the upper half, errors logged in it in the lower.
-    logged: AtomicU64,
+    pub(crate) logged: AtomicU64,
 }
 
 impl Adapter {
@@ -86,80 +75,6 @@ impl Adapter {
         }
     }
 
-    /// The errno of an error. What points at the device or the image is logged as well.
-    fn errno(&self, operation: &str, ino: Ino, error: &Error) -> Errno {
-        if matches!(error, Error::Io(_) | Error::Corrupt(_)) && self.may_log() {
-            log::error!("{operation} of inode {ino}: {error}");
-        }
-        Errno::from_i32(error.errno())
-    }
-
-    /// Keeps a bad device from filling the log.
-    fn may_log(&self) -> bool {
-        let second = Timestamp::now().seconds() as u64 & 0xffff_ffff;
-        let update = |logged: u64| {
-            Some(if logged >> 32 == second {
-                logged.saturating_add(1)
-            } else {
-                second << 32
-            })
-        };
-        let before = self
-            .logged
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update)
-            .unwrap_or(0);
-        before >> 32 != second || before & 0xffff_ffff < LOGGED_ERRORS_PER_SECOND
-    }
-
-    fn reply_entry(&self, name: &str, parent: Ino, result: Result<Attributes>, reply: ReplyEntry) {
-        match result {
-            Ok(attributes) => {
-                let node = self.numbers.node(attributes.ino);
-                // The form has one number for the node and for stat(2): where the two differ,
-                // the attributes must be asked for again.
-                let lifetime = if node.0 == attributes.ino.0 {
-                    FOREVER
-                } else {
-                    Duration::ZERO
-                };
-                reply.entry_with_ttls(
-                    &lifetime,
-                    &FOREVER,
-                    &file_attr(&attributes, node, IO_SIZE_BYTES),
-                    Generation(u64::from(attributes.generation)),
-                );
-            }
-            Err(error) => reply.error(self.errno(name, parent, &error)),
-        }
-    }
-
-    fn reply_attr(&self, name: &str, ino: Ino, result: Result<Attributes>, reply: ReplyAttr) {
-        match result {
-            Ok(attributes) => {
-                let number = INodeNo(attributes.ino.0);
-                reply.attr(&FOREVER, &file_attr(&attributes, number, IO_SIZE_BYTES));
-            }
-            Err(error) => reply.error(self.errno(name, ino, &error)),
-        }
-    }
-
-    fn reply_empty(&self, name: &str, ino: Ino, result: Result<()>, reply: ReplyEmpty) {
-        match result {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.errno(name, ino, &error)),
-        }
-    }
-
-    /// The two forms of an answer about xattrs: its size when no room is offered, else itself.
-    fn reply_xattr(&self, ino: Ino, size: u32, result: Result<Vec<u8>>, reply: ReplyXattr) {
-        match result {
-            Ok(value) if size == 0 => reply.size(value.len() as u32),
-            Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-            Ok(value) => reply.data(&value),
-            Err(error) => reply.error(self.errno("xattr", ino, &error)),
-        }
-    }
-
     fn forget_node(&self, node: INodeNo, count: u64) {
         let ino = self.ino(node);
         let count = self.strays.forget(ino, count);
@@ -177,8 +92,7 @@ impl Adapter {
         let attributes = self.namespace.set_attributes(caller, ino, change)?;
         // The kernel leaves clearing these bits to us (HANDLE_KILLPRIV_V2) and says so in a flag
         // that the library does not pass on: set for whoever lacks CAP_FSETID.
-        let has_privilege_bits =
-            attributes.permissions & (libc::S_ISUID | libc::S_ISGID) as u32 != 0;
+        let has_privilege_bits = attributes.permissions & (libc::S_ISUID | libc::S_ISGID) != 0;
         if change.size_bytes.is_some()
             && caller.uid != 0
             && has_privilege_bits
@@ -219,40 +133,8 @@ impl Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = vec![
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_BIG_WRITES,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_NO_OPEN_SUPPORT,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            InitFlags::FUSE_EXPORT_SUPPORT,
-            InitFlags::FUSE_DONT_MASK,
-        ];
-        if self.wants_writeback_cache {
-            wanted.push(InitFlags::FUSE_WRITEBACK_CACHE);
-        }
-        for flag in wanted {
-            // What an older kernel does not know costs speed only.
-            let is_known = config.add_capabilities(flag).is_ok();
-            if flag == InitFlags::FUSE_DONT_MASK {
-                self.applies_umask = is_known;
-            }
-        }
-        if let Err(largest) = config.set_max_write(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_write(largest);
-        }
-        if let Err(largest) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(largest);
-        }
-        let _ = config.set_max_background(BACKGROUND_REQUESTS);
-        if !self.namespace.geometry().has_fine_times {
-            let _ = config.set_time_granularity(Duration::from_secs(1));
-        }
+        let has_fine_times = self.namespace.geometry().has_fine_times;
+        self.applies_umask = negotiate(config, self.wants_writeback_cache, has_fine_times);
         Ok(())
     }
 

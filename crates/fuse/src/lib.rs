@@ -14,6 +14,8 @@
 //! | `detach` | unmounting in the same two ways |
 //! | `mounts` | what is mounted where (mountinfo) |
 //! | `adapter` | requests to calls, one method each |
+//! | `negotiate` | what is agreed on with the kernel at the start |
+//! | `answer` | results to replies, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
 //! | `convert` | numbers, attributes, times, modes |
 //! | `strays` | references that only the kernel believes in |
@@ -47,12 +49,14 @@
 //! `Documentation/filesystems/fuse/` of Linux, `include/uapi/linux/fuse.h`, mount.fuse3(8).
 
 mod adapter;
+mod answer;
 mod attach;
 mod convert;
 mod detach;
 mod directory;
 mod guard;
 mod mounts;
+mod negotiate;
 mod session;
 mod strays;
 

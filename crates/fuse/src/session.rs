@@ -11,9 +11,9 @@
 //! - An operation that panics answers EIO; the thread goes on (`guard`).
 //! - A panic of the protocol library outside of an operation ends its thread, and the request at
 //!   hand gets no answer until the mount ends. Known case of fuser 0.18: a SETATTR with a time of
-//!   nearly i64::MIN seconds. The caller should install a panic hook that ends the mount in order
-//!   when a thread named [`SERVER_THREAD_PREFIX`]... panics outside of an operation (see
-//!   [`crate::is_in_operation`]).
+//!   i64::MIN seconds, where it is built with overflow checks. The caller should install a panic
+//!   hook that ends the mount in order when a thread whose name starts with
+//!   [`SERVER_THREAD_PREFIX`] panics outside of an operation (see [`crate::is_in_operation`]).
 //! - If the whole process dies, the kernel answers ENOTCONN to every use of the mount until
 //!   somebody unmounts it; the command line keeps a watcher process that does so.
 //!
