@@ -156,3 +156,11 @@ pub(crate) fn at(place: impl fmt::Display, error: DiskError) -> Error {
         error => Error::corrupt(format_args!("{place}: {error}")),
     }
 }
+
+/// What an error says, without its kind: for a line that names the kind itself.
+pub(crate) fn detail(error: &Error) -> String {
+    match error {
+        Error::Corrupt(what) | Error::Io(what) => what.to_string(),
+        error => error.to_string(),
+    }
+}

@@ -203,7 +203,13 @@ impl ImageInfo {
             _ => ("read-write", None),
         };
         match mount::read_superblock(&*device, &Overlay::default()) {
-            Ok(found) => info.look_inside(&device, &superblock, &found.geometry),
+            Ok(found) => {
+                if let Some(counters) = &found.counters {
+                    info.problems.push(format!("superblock {counters}"));
+                    info.limit("a count in the superblock cannot be".to_owned());
+                }
+                info.look_inside(&device, &superblock, &found.geometry);
+            }
             Err(kind) => info.refuse(&device, &superblock, kind),
         }
         Ok(info)

@@ -93,7 +93,8 @@ impl Journal {
     /// True when the fast commit area holds commits on top of the log that ends before the
     /// transaction `sequence`.
     pub fn has_fast_commits(&self, sequence: u32) -> Result<bool> {
-        let start = self.superblock.log_end();
+        // The area starts one block behind the log: the block between is never used.
+        let start = self.superblock.log_end().saturating_add(1);
         if start >= self.superblock.max_len() {
             return Ok(false);
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext_disk::dirent::DirRules;
-use finefs_ext_disk::error::DiskError;
+use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::InodeRules;
@@ -24,7 +24,7 @@ use finefs_namespace::{Error, FileKind, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
-use crate::error::{Backup, MountError, MountErrorKind};
+use crate::error::{Backup, MountError, MountErrorKind, detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
 use crate::load::inode;
@@ -45,6 +45,8 @@ pub(crate) struct Found {
     pub superblock: Superblock,
     pub geometry: Geometry,
     pub gate: Gate,
+    /// A count that cannot be: the image can be read, but not written.
+    pub counters: Option<String>,
 }
 
 /// What a mount gives: the state, and what the user should know.
@@ -88,7 +90,18 @@ pub(crate) fn read_superblock(
             gate.refused.join(" ")
         )));
     }
-    let geometry = superblock.validate().map_err(damaged)?;
+    let mut counters = None;
+    let geometry = match superblock.validate() {
+        Err(error) if is_about_counters(&error) => {
+            counters = Some(error.to_string());
+            let mut recounted = superblock.clone();
+            recounted.set_free_blocks_count(0);
+            recounted.set_reserved_blocks_count(0);
+            recounted.set_free_inodes_count(0);
+            Geometry::new(&recounted).map_err(damaged)?
+        }
+        outcome => outcome.map_err(damaged)?,
+    };
     if geometry.size_bytes() > device.len_bytes() {
         return Err(MountErrorKind::Truncated {
             file_system_bytes: geometry.size_bytes(),
@@ -99,7 +112,20 @@ pub(crate) fn read_superblock(
         superblock,
         geometry,
         gate,
+        counters,
     })
+}
+
+/// True when only a count in the superblock is wrong, which reading does not need.
+fn is_about_counters(error: &DiskError) -> bool {
+    matches!(
+        error,
+        DiskError::Corrupt(
+            Corrupt::FreeBlockCount(_)
+                | Corrupt::FreeInodeCount(_)
+                | Corrupt::ReservedBlockCount(_)
+        )
+    )
 }
 
 /// Reads what must be a superblock.
@@ -227,7 +253,7 @@ fn open(
         Err(error) => return Err(damaged("root directory", &error)),
     }
     if !is_read_only {
-        mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(error.to_string()))?;
+        mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(detail(&error)))?;
         notes.extend(orphans::clean_up(&state));
     }
     Ok(Mounted {
@@ -239,8 +265,8 @@ fn open(
 
 fn damaged(what: &str, error: &Error) -> MountErrorKind {
     match error {
-        Error::Io(_) => MountErrorKind::Io(format!("{what}: {error}")),
-        error => MountErrorKind::Damaged(format!("{what}: {error}")),
+        Error::Io(detail) => MountErrorKind::Io(format!("{what}: {detail}")),
+        error => MountErrorKind::Damaged(format!("{what}: {}", detail(error))),
     }
 }
 
@@ -265,6 +291,9 @@ fn why_read_only(
             found.gate.read_only.join(", ")
         )));
     }
+    if let Some(counters) = &found.counters {
+        return Ok(Some(format!("superblock {counters}; run e2fsck")));
+    }
     Ok(device
         .is_read_only()
         .then(|| "the device is read-only".to_owned()))
@@ -282,7 +311,7 @@ fn settle_journal(
         Finding::ReadOnly(reason, overlay) => Ok((overlay, Some(reason))),
         Finding::Replay(journal, log) if is_read_only => {
             let overlay = recover::overlay(&journal, &log)
-                .map_err(|error| MountErrorKind::Journal(error.to_string()))?;
+                .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
             if log.transactions > 0 {
                 notes.push(format!(
                     "the journal holds {} transactions: shown as replayed, not written",
@@ -293,7 +322,7 @@ fn settle_journal(
         }
         Finding::Replay(journal, log) => {
             recover::replay(&**device, &found.geometry, &journal, &log)
-                .map_err(|error| MountErrorKind::Io(error.to_string()))?;
+                .map_err(|error| MountErrorKind::Io(detail(&error)))?;
             if log.transactions > 0 {
                 notes.push(format!(
                     "replayed {} transactions of the journal",

@@ -18,7 +18,7 @@ use finefs_ext_disk::superblock::State;
 use finefs_namespace::{Batch, Error, Fate, FileKind, Ino, InodeChange, MapChange, Result};
 
 use crate::apply;
-use crate::error::at;
+use crate::error::{at, detail};
 use crate::load::{inode, map};
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
@@ -33,7 +33,7 @@ pub(crate) fn clean_up(state: &ExtState) -> Vec<String> {
         Ok(0) => {}
         Ok(1) => notes.push("cleaned up one orphan".to_owned()),
         Ok(count) => notes.push(format!("cleaned up {count} orphans")),
-        Err(error) => notes.push(format!("orphans were left as they are: {error}")),
+        Err(error) => notes.push(format!("orphans were left as they are: {}", detail(&error))),
     }
     notes
 }
@@ -47,7 +47,7 @@ fn try_clean_up(state: &ExtState, notes: &mut Vec<String>) -> Result<usize> {
         let ino = Ino(u64::from(number));
         match change(state, ino) {
             Ok(change) => batch.inodes.push(change),
-            Err(error) => notes.push(format!("orphan {ino}: {error}; run e2fsck")),
+            Err(error) => notes.push(format!("orphan {ino}: {}; run e2fsck", detail(&error))),
         }
     }
     let count = batch.inodes.len();
@@ -75,7 +75,10 @@ fn list(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String>) ->
                 next = link;
             }
             Err(error) => {
-                notes.push(format!("list of orphans, inode {ino}: {error}; run e2fsck"));
+                notes.push(format!(
+                    "list of orphans, inode {ino}: {}; run e2fsck",
+                    detail(&error)
+                ));
                 state.superblock.lock().set_last_orphan(0);
                 return Ok(());
             }

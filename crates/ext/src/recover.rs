@@ -21,6 +21,7 @@ use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Sup
 use finefs_namespace::{Error, Result};
 
 use crate::buffer::BufferCache;
+use crate::error::detail;
 use crate::journal::{Journal, Log};
 use crate::overlay::{Overlay, Source};
 
@@ -56,7 +57,7 @@ pub(crate) fn inspect(
                 ""
             };
             Finding::ReadOnly(
-                format!("the journal is damaged ({error}){consequence}"),
+                format!("the journal is damaged ({}){consequence}", detail(&error)),
                 Overlay::default(),
             )
         }

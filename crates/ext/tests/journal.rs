@@ -432,3 +432,57 @@ fn a_journal_that_the_kernel_wrote() {
         assert_clean(&copy);
     }
 }
+
+/// Fast commits cannot be replayed yet: reading only, and what is in the ordinary log is shown. Needs a
+/// kernel that makes them; says so and passes without.
+#[test]
+fn fast_commits_allow_reading_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(
+        directory.path(),
+        "32M",
+        &["-t", "ext4", "-b", "1024", "-O", "fast_commit"],
+    );
+    let place = directory.path().join("mounted");
+    fs::create_dir(&place).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-o", "loop"])
+        .arg(&image)
+        .arg(&place)
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: images cannot be mounted here");
+        return;
+    }
+    let work = || -> std::io::Result<()> {
+        fs::write(place.join("committed"), "by the log")?;
+        run(Command::new("sync").arg("-f").arg(&place));
+        for number in 0..5 {
+            let file = fs::File::create(place.join(format!("fast{number}")))?;
+            file.sync_all()?;
+        }
+        Ok(())
+    };
+    let worked = work();
+    let copy = directory.path().join("copy");
+    let copied = fs::copy(&image, &copy);
+    run(Command::new("umount").arg(&place));
+    worked.unwrap();
+    copied.unwrap();
+    let before = fs::read(&copy).unwrap();
+    let store = open(&copy, false).unwrap();
+    lookup(&store, "committed").unwrap();
+    if lookup(&store, "fast4").is_ok() {
+        eprintln!("skipped: this kernel makes no fast commits");
+        return;
+    }
+    assert!(store.geometry().is_read_only, "{:?}", store.notes());
+    assert!(
+        store.notes().join("\n").contains("fast commit"),
+        "{:?}",
+        store.notes()
+    );
+    store.close().unwrap();
+    drop(store);
+    assert!(fs::read(&copy).unwrap() == before);
+}

@@ -250,6 +250,69 @@ fn trees_in_many_sets_of_features() {
     }
 }
 
+/// Indexed directories, as `e2fsck -D` makes them, also where they may be written.
+#[test]
+fn indexed_directories() {
+    let tree = tempfile::tempdir().unwrap();
+    for number in 0..4000 {
+        let name = format!("{number:04} {}", "n".repeat(number % 100));
+        fs::write(tree.path().join(name), "").unwrap();
+    }
+    for options in [
+        &["-t", "ext3", "-b", "1024"][..],
+        &["-t", "ext4", "-b", "1024"],
+        &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut all = options.to_vec();
+        all.extend(["-N", "5000", "-d", tree.path().to_str().unwrap()]);
+        let image = make(directory.path(), "64M", &all);
+        let fixed = Command::new("e2fsck")
+            .args(["-fyD"])
+            .arg(&image)
+            .output()
+            .unwrap();
+        assert!(fixed.status.code().is_some_and(|code| code <= 1));
+        for is_read_only in [true, false] {
+            let store = open(&image, is_read_only).unwrap();
+            let root = store.load_directory(store.geometry().root).unwrap();
+            assert_eq!(root.entries.len(), 4001, "{options:?}");
+            assert_eq!(root.parent, store.geometry().root);
+            store.close().unwrap();
+        }
+        // A pointer of the root leads out of the directory: the leaves can still be read, but nothing
+        // could be written. (Where there are checksums, neither.)
+        let output = Command::new("debugfs")
+            .args(["-R", "blocks /"])
+            .arg(&image)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let first: u64 = text.split_whitespace().next().unwrap().parse().unwrap();
+        let block_size = u64::from(open(&image, true).unwrap().geometry().block_size_bytes);
+        let file = fs::File::options().write(true).open(&image).unwrap();
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(&[0xff, 0xff, 0], first * block_size + 0x28 + 4)
+            .unwrap();
+        let store = open(&image, true).unwrap();
+        assert_eq!(
+            store
+                .load_directory(store.geometry().root)
+                .unwrap()
+                .entries
+                .len(),
+            4001
+        );
+        drop(store);
+        let store = open(&image, false).unwrap();
+        let outcome = store.load_directory(store.geometry().root);
+        assert!(
+            matches!(outcome, Err(Error::Corrupt(_))),
+            "{options:?}: {outcome:?}"
+        );
+    }
+}
+
 #[test]
 fn attributes_too_large_for_a_block_lie_in_inodes() {
     let directory = tempfile::tempdir().unwrap();

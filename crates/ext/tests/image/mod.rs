@@ -184,12 +184,21 @@ pub struct Walked {
 
 /// Reads everything that can be reached from the root.
 pub fn walk(store: &ExtStore) -> Walked {
+    walk_with(store, true)
+}
+
+/// The same; the contents are dropped again unless `keeps_content`.
+pub fn walk_with(store: &ExtStore, keeps_content: bool) -> Walked {
     let mut walked = Walked::default();
     let mut seen = HashSet::new();
     let mut todo = vec![(String::new(), store.geometry().root)];
     while let Some((path, ino)) = todo.pop() {
         match visit(store, ino) {
-            Ok((object, error)) => {
+            Ok((mut object, error)) => {
+                if !keeps_content {
+                    object.content = Vec::new();
+                    object.xattrs = BTreeMap::new();
+                }
                 let is_directory = object.kind == FileKind::Directory;
                 walked.objects.insert(path.clone(), object);
                 if let Some(error) = error {
