@@ -181,6 +181,14 @@ impl FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // Closing would release the lock too, but not while a child that another thread forked has
+        // yet to exec. (Nothing can be done about an error.)
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 fn kind_of(error: io::Error, is_for_writing: bool) -> OpenErrorKind {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => OpenErrorKind::Missing,

@@ -1,9 +1,13 @@
 //! A device in memory. Chunks come to be at the first write that is not of zeros.
 
 use std::io;
-use std::sync::{PoisonError, RwLock};
+
+use finefs_locks::{LockClass, RwLock};
 
 use crate::{BlockDevice, bounds};
+
+/// A chunk of a device in memory.
+pub static CHUNK: LockClass = LockClass::new("block.memory", 95);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -17,7 +21,7 @@ impl MemoryDevice {
     /// A device of zeros.
     pub fn new(length_bytes: u64) -> MemoryDevice {
         let count = length_bytes.div_ceil(CHUNK_BYTES as u64) as usize;
-        let chunks = (0..count).map(|_| RwLock::new(None)).collect();
+        let chunks = (0..count).map(|_| RwLock::new(&CHUNK, None)).collect();
         MemoryDevice {
             length_bytes,
             chunks,
@@ -31,7 +35,7 @@ impl MemoryDevice {
             if part.iter().any(|&byte| byte != 0) {
                 let mut whole = vec![0; CHUNK_BYTES].into_boxed_slice();
                 whole[..part.len()].copy_from_slice(part);
-                *chunk.write().unwrap_or_else(PoisonError::into_inner) = Some(whole);
+                *chunk.write() = Some(whole);
             }
         }
         device
@@ -41,7 +45,7 @@ impl MemoryDevice {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length_bytes as usize];
         for (chunk, part) in self.chunks.iter().zip(bytes.chunks_mut(CHUNK_BYTES)) {
-            if let Some(whole) = &*chunk.read().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(whole) = &*chunk.read() {
                 part.copy_from_slice(&whole[..part.len()]);
             }
         }
@@ -82,7 +86,7 @@ impl BlockDevice for MemoryDevice {
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.visit(offset_bytes, buffer.len() as u64, |chunk, range, at| {
             let target = &mut buffer[at..at + range.len()];
-            match &*chunk.read().unwrap_or_else(PoisonError::into_inner) {
+            match &*chunk.read() {
                 Some(bytes) => target.copy_from_slice(&bytes[range]),
                 None => target.fill(0),
             }
@@ -93,7 +97,6 @@ impl BlockDevice for MemoryDevice {
         self.visit(offset_bytes, data.len() as u64, |chunk, range, at| {
             chunk
                 .write()
-                .unwrap_or_else(PoisonError::into_inner)
                 .get_or_insert_with(|| vec![0; CHUNK_BYTES].into_boxed_slice())[range.clone()]
             .copy_from_slice(&data[at..at + range.len()]);
         })
@@ -101,7 +104,7 @@ impl BlockDevice for MemoryDevice {
 
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         self.visit(offset_bytes, length_bytes, |chunk, range, _| {
-            let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
+            let mut chunk = chunk.write();
             if range.len() == CHUNK_BYTES {
                 *chunk = None;
             } else if let Some(bytes) = &mut *chunk {

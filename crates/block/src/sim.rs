@@ -5,10 +5,15 @@
 //! the same record.)
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use finefs_locks::{LockClass, Mutex};
 
 use crate::{BlockDevice, MemoryDevice};
+
+/// What a [`RecordingDevice`] saw.
+pub static RECORD: LockClass = LockClass::new("block.record", 96);
 
 /// One request that changes the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,36 +75,28 @@ impl RecordingDevice {
         let device = MemoryDevice::from_bytes(&base);
         RecordingDevice {
             device,
-            recorded: Mutex::new(Recorded {
-                base,
-                requests: Vec::new(),
-            }),
+            recorded: Mutex::new(
+                &RECORD,
+                Recorded {
+                    base,
+                    requests: Vec::new(),
+                },
+            ),
         }
     }
 
     /// A copy of the record so far.
     pub fn recorded(&self) -> Recorded {
-        self.recorded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.recorded.lock().clone()
     }
 
     /// The number of requests recorded so far.
     pub fn request_count(&self) -> usize {
-        self.recorded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .requests
-            .len()
+        self.recorded.lock().requests.len()
     }
 
     fn record(&self, request: Request) {
-        self.recorded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .requests
-            .push(request);
+        self.recorded.lock().requests.push(request);
     }
 }
 
