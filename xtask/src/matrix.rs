@@ -65,32 +65,48 @@ pub fn run(
     let scratch = Scratch::new_in(&options.parent)?;
     let mut trees = Trees::default();
     for set in sets {
-        let wanted = options
-            .full_size
-            .filter(|_| set.full_in_ci)
-            .unwrap_or(options.size);
-        let size = wanted.fitted(set);
-        let mut image = Image::new(options, set, &scratch, "image", size.image_mib)?;
-        let tree = trees.get(scratch.path(), size.tree(set, options.seed))?;
-        for workload in workloads {
-            let name = format!("{}/{}/{}", options.server.kind, set.name, workload.name);
-            if set.room == Room::Small && !workload.fits_small {
-                continue;
-            }
-            if workload.fills_image {
-                report.proof(&name, || {
-                    let mut own = Image::new(options, set, &scratch, "small", size.fill_mib)?;
-                    own.prove(workload, &size, tree)
-                });
-            } else if !report.proof(&name, || image.prove(workload, &size, tree)) {
-                // What follows is judged by itself, not by the damage that this one left.
-                image = Image::new(options, set, &scratch, "image", size.image_mib)?;
-            }
+        if let Err(error) = run_set(options, set, workloads, &scratch, &mut trees, report) {
+            report.proof(&format!("{}/{}", options.server.kind, set.name), || {
+                Err(error)
+            });
         }
-        if image.worked > 1 {
-            let name = format!("{}/{}/everything again", options.server.kind, set.name);
-            report.proof(&name, || image.judge_all());
+    }
+    Ok(())
+}
+
+fn run_set(
+    options: &Options,
+    set: &'static FeatureSet,
+    workloads: &[&'static Workload],
+    scratch: &Scratch,
+    trees: &mut Trees,
+    report: &mut Report,
+) -> Result<()> {
+    let wanted = options
+        .full_size
+        .filter(|_| set.full_in_ci)
+        .unwrap_or(options.size);
+    let size = wanted.fitted(set);
+    let mut image = Image::new(options, set, scratch, "image", size.image_mib)?;
+    let tree = trees.get(scratch.path(), size.tree(set, options.seed))?;
+    for workload in workloads {
+        let name = format!("{}/{}/{}", options.server.kind, set.name, workload.name);
+        if set.room == Room::Small && !workload.fits_small {
+            continue;
         }
+        if workload.fills_image {
+            report.proof(&name, || {
+                let mut own = Image::new(options, set, scratch, "small", size.fill_mib)?;
+                own.prove(workload, &size, tree)
+            });
+        } else if !report.proof(&name, || image.prove(workload, &size, tree)) {
+            // What follows is judged by itself, not by the damage that this one left.
+            image = Image::new(options, set, scratch, "image", size.image_mib)?;
+        }
+    }
+    if image.worked > 1 {
+        let name = format!("{}/{}/everything again", options.server.kind, set.name);
+        report.proof(&name, || image.judge_all());
     }
     Ok(())
 }

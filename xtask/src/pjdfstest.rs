@@ -157,7 +157,13 @@ fn run_in(mount: &Mount, scratch: &Scratch, options: &Options) -> Result<Outcome
         .cloned()
         .collect();
     for name in waiting {
-        outcomes.extend(one_run(mount, scratch, &with_remount, &["--exact", &name])?);
+        let full_name = format!("pjdfstest::tests::{name}");
+        let one = one_run(mount, scratch, &with_remount, &["--exact", &full_name])?;
+        ensure!(
+            one.contains_key(&name),
+            "pjdfstest did not run {full_name} alone"
+        );
+        outcomes.extend(one);
     }
     ensure!(!outcomes.is_empty(), "pjdfstest ran no test");
     Ok(outcomes)

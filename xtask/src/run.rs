@@ -6,7 +6,7 @@
 use crate::cleanup;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -204,4 +204,36 @@ impl Drop for Running {
             let _ = self.inner.wait();
         }
     }
+}
+
+/// Runs `command` with its output shown as it comes, and returned; anything but status 0 is an error.
+pub fn expect_printed(command: &mut Command, limit: Duration) -> Result<String> {
+    let name = format!("{command:?}");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    let mut child = spawn(command)?;
+    let out = child.inner.stdout.take().context("stdout is piped")?;
+    let (text, outcome) = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let mut text = String::new();
+            for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
+                println!("  {line}");
+                text.push_str(&line);
+                text.push('\n');
+            }
+            text
+        });
+        let outcome = child.wait_limit(limit);
+        (reader.join().unwrap_or_default(), outcome)
+    });
+    let (status, timed_out) = outcome?;
+    if timed_out || !status.success() {
+        bail!(
+            "{name}: {status}{}",
+            if timed_out { ", out of time" } else { "" }
+        );
+    }
+    Ok(text)
 }

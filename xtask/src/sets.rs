@@ -140,7 +140,7 @@ pub const SETS: &[FeatureSet] = &[
             "-I",
             "128",
             "-O",
-            "^filetype,^sparse_super",
+            "^filetype,^sparse_super,^resize_inode",
         ],
         times: TimeRange::Seconds32Bit,
         xattr_max: 600,

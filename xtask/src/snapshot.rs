@@ -10,11 +10,12 @@
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Seconds since 1970 and nanoseconds.
 pub type Time = (i64, i64);
@@ -64,13 +65,18 @@ pub struct Snapshot {
 impl Snapshot {
     /// Reads everything below `root`.
     pub fn take(root: &Path) -> Result<Self> {
-        let mut entries = BTreeMap::new();
-        walk(root, Vec::new(), &mut entries)?;
-        let mut inodes: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
-        let entries = entries
+        let mut walk = Walk {
+            root,
+            entries: BTreeMap::new(),
+            atimes: BTreeMap::new(),
+        };
+        walk.entry(Vec::new())?;
+        let mut first_names: BTreeMap<Inode, Vec<u8>> = BTreeMap::new();
+        let entries = walk
+            .entries
             .into_iter()
             .map(|(path, (inode, mut entry))| {
-                let first = inodes.entry(inode).or_insert_with(|| path.clone());
+                let first = first_names.entry(inode).or_insert_with(|| path.clone());
                 entry.first_name.clone_from(first);
                 (path, entry)
             })
@@ -120,40 +126,57 @@ impl Snapshot {
     }
 }
 
+/// Device and number.
 type Inode = (u64, u64);
 
-fn walk(root: &Path, path: Vec<u8>, into: &mut BTreeMap<Vec<u8>, (Inode, Entry)>) -> Result<()> {
-    let full = if path.is_empty() {
+struct Walk<'a> {
+    root: &'a Path,
+    entries: BTreeMap<Vec<u8>, (Inode, Entry)>,
+    /// Of several names of an inode, the first one's stat came before any reading.
+    atimes: BTreeMap<Inode, Time>,
+}
+
+impl Walk<'_> {
+    fn entry(&mut self, path: Vec<u8>) -> Result<()> {
+        let full = join_bytes(self.root, &path);
+        let name = || full.display().to_string();
+        let meta = full.symlink_metadata().with_context(name)?;
+        let mut entry = describe(&full, &meta).with_context(name)?;
+        let inode = (meta.dev(), meta.ino());
+        entry.atime = *self.atimes.entry(inode).or_insert(entry.atime);
+        let is_dir = entry.kind == 'd';
+        self.entries.insert(path.clone(), (inode, entry));
+        if is_dir {
+            for child in std::fs::read_dir(&full).with_context(name)? {
+                let child = child.with_context(name)?.file_name().into_vec();
+                // Made by mkfs in the root of an image, not part of what a proof wrote.
+                if path.is_empty() && child == b"lost+found" {
+                    continue;
+                }
+                let mut child_path = path.clone();
+                if !child_path.is_empty() {
+                    child_path.push(b'/');
+                }
+                child_path.extend(child);
+                anyhow::ensure!(
+                    !self.entries.contains_key(&child_path),
+                    "{}: a name is listed twice",
+                    child_path.escape_ascii()
+                );
+                self.entry(child_path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `root` with a relative path; the empty one is the root itself, without a slash.
+fn join_bytes(root: &Path, path: &[u8]) -> PathBuf {
+    if path.is_empty() {
         root.to_owned()
     } else {
-        root.join(std::ffi::OsStr::from_bytes(&path))
-    };
-    let name = || full.display().to_string();
-    let meta = full.symlink_metadata().with_context(name)?;
-    let entry = describe(&full, &meta).with_context(name)?;
-    let is_dir = entry.kind == 'd';
-    into.insert(path.clone(), ((meta.dev(), meta.ino()), entry));
-    if is_dir {
-        for child in std::fs::read_dir(&full).with_context(name)? {
-            let child = child.with_context(name)?.file_name().into_vec();
-            // Made by mkfs in the root of an image, not part of what a proof wrote.
-            if path.is_empty() && child == b"lost+found" {
-                continue;
-            }
-            let mut child_path = path.clone();
-            if !child_path.is_empty() {
-                child_path.push(b'/');
-            }
-            child_path.extend(child);
-            anyhow::ensure!(
-                !into.contains_key(&child_path),
-                "{}: a name is listed twice",
-                String::from_utf8_lossy(&child_path)
-            );
-            walk(root, child_path, into)?;
-        }
+        root.join(OsStr::from_bytes(path))
     }
-    Ok(())
 }
 
 fn describe(path: &Path, meta: &Metadata) -> Result<Entry> {

@@ -1,9 +1,245 @@
-//! x
-use anyhow::Result;
-/// x
-#[derive(clap::Args)]
-pub struct Options {}
-/// x
-pub fn run(_: &Options) -> Result<()> {
-    Ok(())
+//! `make test`: everything that proves the project, one line each, in a fixed order from cheap to dear.
+
+use crate::report::Report;
+use crate::run;
+use crate::setup;
+use crate::style;
+use crate::tools;
+use anyhow::{Result, ensure};
+use std::ffi::OsString;
+use std::process::Command;
+use std::time::Duration;
+
+/// What to run.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// Only the steps whose names contain this
+    #[arg(long)]
+    only: Vec<String>,
+    /// Full sizes everywhere (hours rather than minutes on a small machine)
+    #[arg(long)]
+    full: bool,
+}
+
+const BUILD_LIMIT: Duration = Duration::from_secs(3000);
+
+/// Runs the steps; an error when any failed.
+pub fn run(options: &Options) -> Result<()> {
+    setup::run()?;
+    let mut suite = Suite {
+        options,
+        report: Report::default(),
+    };
+    suite.cargo("format", &["fmt", "--all", "--check"], &[]);
+    suite.step("style", || {
+        style::run(&tools::workspace())?;
+        Ok("rules hold".into())
+    });
+    let deny = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    suite.cargo("clippy", &deny, &[]);
+    suite.cargo(
+        "unit and integration tests",
+        &["test", "--workspace", "--quiet"],
+        &[],
+    );
+    suite.scheduler_tests();
+    suite.cargo(
+        "release build",
+        &["build", "--release", "--quiet", "-p", "finefs"],
+        &[],
+    );
+    suite.proofs()?;
+    suite.report.finish()
+}
+
+struct Suite<'a> {
+    options: &'a Options,
+    report: Report,
+}
+
+impl Suite<'_> {
+    fn wanted(&self, name: &str) -> bool {
+        let only = &self.options.only;
+        only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<String>) {
+        if self.wanted(name) {
+            self.report.proof(name, step);
+        }
+    }
+
+    fn cargo(&mut self, name: &str, args: &[&str], env: &[(&str, &str)]) {
+        self.step(name, || {
+            let output = run_cargo(args, env)?;
+            Ok(counted(&output))
+        });
+    }
+
+    /// Packages with tests for shuttle and loom, found by their files: `tests/shuttle*.rs` run with
+    /// the feature `shuttle`, `tests/loom*.rs` with `--cfg loom`.
+    fn scheduler_tests(&mut self) {
+        for (directory, package) in packages() {
+            let tests = test_files(&directory);
+            let named = |prefix: &str| {
+                tests
+                    .iter()
+                    .filter(|test| test.starts_with(prefix))
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
+            for test in named("shuttle") {
+                let args = [
+                    "test",
+                    "--quiet",
+                    "-p",
+                    &package,
+                    "--features",
+                    "shuttle",
+                    "--test",
+                    &test,
+                ];
+                self.cargo(&format!("shuttle {package} {test}"), &args, &[]);
+            }
+            for test in named("loom") {
+                // A build directory of its own, or the flag would rebuild everything twice.
+                let target = tools::target_dir().join("loom");
+                let args = [
+                    "test",
+                    "--quiet",
+                    "--release",
+                    "-p",
+                    &package,
+                    "--test",
+                    &test,
+                ];
+                let env = [
+                    ("RUSTFLAGS", "--cfg loom"),
+                    ("CARGO_TARGET_DIR", target.to_str().unwrap_or("target/loom")),
+                ];
+                self.cargo(&format!("loom {package} {test}"), &args, &env);
+            }
+        }
+    }
+
+    /// The proofs, each a run of this program as root.
+    fn proofs(&mut self) -> Result<()> {
+        let sizes: &[&str] = if self.options.full { &[] } else { &["--ci"] };
+        let table = tools::target_dir().join("pjdfstest.md");
+        let table = table.to_string_lossy().into_owned();
+        let proofs: &[(&str, Vec<&str>)] = &[
+            ("prove teeth", vec!["teeth"]),
+            ("prove bad-input", vec!["bad-input"]),
+            ("prove unprivileged", vec!["unprivileged"]),
+            ("prove images", vec!["images"]),
+            ("prove pjdfstest", vec!["pjdfstest", "--write", &table]),
+            ("prove fsx", vec!["fsx"]),
+            ("prove matrix", [&["matrix"], sizes].concat()),
+        ];
+        let program = std::env::current_exe()?;
+        for (name, args) in proofs {
+            if !self.wanted(name) {
+                continue;
+            }
+            let Some(mut command) = as_root(program.clone().into()) else {
+                self.report.skip(name, "needs root, and there is no sudo");
+                continue;
+            };
+            command.arg("prove").args(args).arg("--finefs");
+            command.arg(tools::target_dir().join("release/finefs"));
+            self.step(name, || {
+                let output = run::expect_printed(&mut command, BUILD_LIMIT)?;
+                Ok(output.lines().last().unwrap_or_default().to_owned())
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A command that runs `program` as root, when that is possible.
+fn as_root(program: OsString) -> Option<Command> {
+    if tools::is_root() {
+        return Some(Command::new(program));
+    }
+    let mut command = Command::new(tools::which("sudo")?);
+    command.arg(program);
+    Some(command)
+}
+
+fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<String> {
+    let mut command = run::cmd("cargo", args);
+    command
+        .current_dir(tools::workspace())
+        .envs(env.iter().copied());
+    let output = run::capture_with(&mut command, b"", BUILD_LIMIT)?;
+    let both = output.both();
+    ensure!(
+        output.status.success() && !output.timed_out,
+        "{command:?}\n{}",
+        failures(&both)
+    );
+    Ok(both)
+}
+
+/// The lines of a failed cargo run that say what failed.
+fn failures(text: &str) -> String {
+    let kept: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            let line = line.trim_start();
+            !line.is_empty()
+                && !line.starts_with("running ")
+                && !line.starts_with("test result: ok")
+        })
+        .collect();
+    kept[kept.len().saturating_sub(80)..].join("\n")
+}
+
+/// The sum of the tests that a cargo run counted.
+fn counted(text: &str) -> String {
+    let passed: usize = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: ok. "))
+        .filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok())
+        .sum();
+    if passed > 0 {
+        format!("{passed} tests passed")
+    } else {
+        String::new()
+    }
+}
+
+fn packages() -> Vec<(std::path::PathBuf, String)> {
+    let mut found = Vec::new();
+    let crates = tools::workspace().join("crates");
+    for entry in std::fs::read_dir(crates).into_iter().flatten().flatten() {
+        let manifest = std::fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
+        let name = manifest
+            .parse::<toml::Table>()
+            .ok()
+            .and_then(|table| Some(table.get("package")?.get("name")?.as_str()?.to_owned()));
+        found.extend(name.map(|name| (entry.path(), name)));
+    }
+    found.sort();
+    found
+}
+
+/// The names of the integration tests of the package in `directory`.
+fn test_files(directory: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(directory.join("tests"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+        .collect();
+    names.sort();
+    names
 }

@@ -323,8 +323,3 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     );
     Ok(())
 }
-
-/// A path below `root` from bytes.
-pub fn join_bytes(root: &Path, path: &[u8]) -> PathBuf {
-    root.join(OsStr::from_bytes(path))
-}

@@ -1,6 +1,211 @@
-//! x
-use anyhow::Result;
-/// x
-pub fn run(_: &std::path::Path) -> Result<()> {
+//! The style test: rules that a compiler does not check.
+//!
+//! | rule | where |
+//! |---|---|
+//! | dependencies point downward only | [`layers`] |
+//! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
+//! | no dead files, no overlong files, every file says what it is | [`files`] |
+//! | lock classes and their table agree | [`lock_table`] |
+//! | no path of somebody's machine in code or documents | [`files`] |
+//!
+//! Sources are read as text with comments and strings blanked out ([`source`]); that is enough for
+//! these rules and keeps the test fast and free of a parser.
+
+mod files;
+mod layers;
+mod lock_table;
+mod names;
+mod source;
+
+use anyhow::{Context, Result, ensure};
+use source::Source;
+use std::path::{Path, PathBuf};
+
+/// Checks the workspace at `root`; an error lists every finding.
+pub fn run(root: &Path) -> Result<()> {
+    let workspace = Workspace::read(root)?;
+    let findings = workspace.findings();
+    println!(
+        "style: {} files, {} findings",
+        workspace.sources.len(),
+        findings.len()
+    );
+    ensure!(findings.is_empty(), "style:\n{}", findings.join("\n"));
     Ok(())
+}
+
+/// Everything that the rules look at.
+struct Workspace {
+    root: PathBuf,
+    /// Directories of packages, relative to the root, with their manifests.
+    packages: Vec<(PathBuf, toml::Table)>,
+    sources: Vec<Source>,
+    /// Markdown and other prose, relative to the root.
+    documents: Vec<(PathBuf, String)>,
+}
+
+impl Workspace {
+    fn read(root: &Path) -> Result<Self> {
+        let mut workspace = Self {
+            root: root.to_owned(),
+            packages: Vec::new(),
+            sources: Vec::new(),
+            documents: Vec::new(),
+        };
+        let mut todo = vec![PathBuf::new()];
+        while let Some(dir) = todo.pop() {
+            for entry in
+                std::fs::read_dir(root.join(&dir)).with_context(|| dir.display().to_string())?
+            {
+                let entry = entry?;
+                let path = dir.join(entry.file_name());
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if entry.file_type()?.is_dir() {
+                    if !matches!(name.as_str(), "target" | ".git") {
+                        todo.push(path);
+                    }
+                } else {
+                    workspace.read_file(path, &name)?;
+                }
+            }
+        }
+        workspace.sources.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(workspace)
+    }
+
+    fn read_file(&mut self, path: PathBuf, name: &str) -> Result<()> {
+        let full = self.root.join(&path);
+        let text = || std::fs::read_to_string(&full).with_context(|| path.display().to_string());
+        if name.ends_with(".rs") {
+            let text = text()?;
+            self.sources.push(Source::new(path, text));
+        } else if name == "Cargo.toml" {
+            let manifest = text()?
+                .parse()
+                .with_context(|| path.display().to_string())?;
+            self.packages
+                .push((path.parent().unwrap_or(Path::new("")).to_owned(), manifest));
+        } else if name.ends_with(".md") || name == "Makefile" {
+            let text = text()?;
+            self.documents.push((path, text));
+        }
+        Ok(())
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let mut findings = layers::check(&self.packages);
+        findings.extend(names::check(&self.sources));
+        findings.extend(files::check(&self.sources, &self.documents));
+        findings.extend(lock_table::check(&self.sources, &self.documents));
+        findings.sort();
+        findings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workspace with one of each fault, and what must be said about it.
+    const BAD: &[(&str, &str, &str)] = &[
+        (
+            "crates/ext-disk/Cargo.toml",
+            "[package]\nname = \"finefs-ext-disk\"\n[dependencies]\nfinefs-locks = \"1\"\n",
+            "finefs-ext-disk must not depend on finefs-locks",
+        ),
+        (
+            "crates/unheard/Cargo.toml",
+            "[package]\nname = \"finefs-unheard\"\n",
+            "finefs-unheard has no place",
+        ),
+        (
+            "crates/ext-disk/src/lib.rs",
+            "//! Codec.\nuse std::{fmt, fs::File};\nmod used;\n",
+            "lib.rs:2: std::fs",
+        ),
+        ("crates/ext-disk/src/used.rs", "//! Used.\n", ""),
+        (
+            "crates/ext-disk/src/dead.rs",
+            "//! Dead.\n",
+            "dead.rs: reached by no `mod`",
+        ),
+        (
+            "crates/namespace/src/lib.rs",
+            "//! Heart.\nuse std::sync::{Arc, Mutex};\nmod a;\nmod b;\nmod c;\nmod d;\n",
+            "lib.rs:2: std::sync::Mutex",
+        ),
+        (
+            "crates/namespace/src/a.rs",
+            "//! A.\nfn f() { todo!() }\n",
+            "a.rs:2: todo!",
+        ),
+        (
+            "crates/namespace/src/b.rs",
+            "//! B.\nfn f() { unsafe { g() } }\n",
+            "b.rs:2: unsafe",
+        ),
+        (
+            "crates/namespace/src/c.rs",
+            "fn no_head() {}\n",
+            "c.rs: does not say what it is",
+        ),
+        (
+            "crates/namespace/src/d.rs",
+            "//! D.\nstatic X: LockClass = LockClass::new(\"ns.x\", 7);\n",
+            "ns.x (7) is not in docs/locking.md",
+        ),
+        (
+            "docs/locking.md",
+            "| `ns.gone` | 9 | nothing |\n",
+            "ns.gone (9) is in no source",
+        ),
+        (
+            "README.md",
+            concat!("see /wo", "rk/main\n"),
+            "README.md:1: a path of one machine",
+        ),
+    ];
+
+    fn write(root: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_fault_is_found_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(900));
+        let files: Vec<_> = BAD.iter().map(|(path, text, _)| (*path, *text)).collect();
+        write(dir.path(), &files);
+        write(dir.path(), &[("crates/namespace/tests/long.rs", &long)]);
+        let findings = Workspace::read(dir.path()).unwrap().findings();
+        let expected: Vec<&str> = BAD
+            .iter()
+            .map(|(_, _, said)| *said)
+            .chain(["long.rs: 901 lines"])
+            .filter(|said| !said.is_empty())
+            .collect();
+        for said in &expected {
+            assert!(
+                findings.iter().any(|finding| finding.contains(said)),
+                "{said}: {findings:#?}"
+            );
+        }
+        assert_eq!(findings.len(), expected.len(), "{findings:#?}");
+    }
+
+    #[test]
+    fn comments_strings_and_tests_are_not_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "//! Says todo!() and unsafe.\nfn f() -> &'static str { \"dbg!(\" }\n\
+                    #[cfg(test)]\nmod tests {\n    use std::sync::Mutex;\n}\n";
+        write(dir.path(), &[("crates/namespace/src/lib.rs", text)]);
+        assert_eq!(
+            Workspace::read(dir.path()).unwrap().findings(),
+            Vec::<String>::new()
+        );
+    }
 }

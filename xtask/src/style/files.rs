@@ -1,0 +1,144 @@
+//! Files: reached, not too long, with a head, and free of one machine's paths.
+
+use super::source::Source;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// More lines than this are two things.
+const MOST_LINES: usize = 800;
+
+/// Paths that exist on one machine only. Put together here so that this file passes its own rule.
+const MACHINE_PATHS: &[&str] = &[
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/tmp/", "t-"),
+    concat!("/home/", "user/"),
+];
+
+/// Findings in sources and documents.
+pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let reached = reached(sources);
+    for source in sources {
+        let name = source.name();
+        let lines = source.text.lines().count();
+        if lines > MOST_LINES {
+            findings.push(format!(
+                "{name}: {lines} lines: more than {MOST_LINES} are two things"
+            ));
+        }
+        if !has_head(&source.text) {
+            findings.push(format!(
+                "{name}: does not say what it is: begin it with a //! head"
+            ));
+        }
+        if !reached.contains(&source.path) {
+            findings.push(format!("{name}: reached by no `mod`: dead file"));
+        }
+        findings.extend(machine_paths(&name, &source.text));
+    }
+    for (path, text) in documents {
+        findings.extend(machine_paths(&path.to_string_lossy(), text));
+    }
+    findings
+}
+
+fn has_head(text: &str) -> bool {
+    text.lines()
+        .find(|line| !line.trim().is_empty() && !line.starts_with("#!"))
+        .is_some_and(|line| line.starts_with("//!"))
+}
+
+fn machine_paths(name: &str, text: &str) -> Vec<String> {
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| MACHINE_PATHS.iter().any(|path| line.contains(path)))
+        .map(|(index, line)| {
+            format!(
+                "{name}:{}: a path of one machine: {}",
+                index + 1,
+                line.trim()
+            )
+        })
+        .collect()
+}
+
+/// Every file that cargo builds or that a built file names by `mod`.
+fn reached(sources: &[Source]) -> BTreeSet<PathBuf> {
+    let mut reached = BTreeSet::new();
+    let mut todo: Vec<&Source> = sources
+        .iter()
+        .filter(|source| is_root(&source.path))
+        .collect();
+    while let Some(source) = todo.pop() {
+        if !reached.insert(source.path.clone()) {
+            continue;
+        }
+        for candidate in modules(source) {
+            todo.extend(sources.iter().find(|source| source.path == candidate));
+        }
+    }
+    reached
+}
+
+fn is_root(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
+    name == "build.rs"
+        || (parent == "src" && (name == "lib.rs" || name == "main.rs"))
+        || ["bin", "tests", "benches", "examples", "fuzz_targets"]
+            .iter()
+            .any(|dir| parent == *dir)
+            && path
+                .components()
+                .filter(|part| part.as_os_str() == "src")
+                .count()
+                <= 1
+            && (parent == "bin" || !path.components().any(|part| part.as_os_str() == "src"))
+}
+
+/// The files that the `mod x;` lines of `source` can mean.
+fn modules(source: &Source) -> Vec<PathBuf> {
+    let dir = source.path.parent().unwrap_or(Path::new("")).to_owned();
+    let stem = source.path.file_stem().unwrap_or_default();
+    let own_dir = if is_root(&source.path) || stem == "mod" {
+        dir.clone()
+    } else {
+        dir.join(stem)
+    };
+    let mut found = Vec::new();
+    let mut path_attribute: Option<String> = None;
+    for line in source.uncommented.lines() {
+        let line = line.trim();
+        if let Some(rest) = line.strip_prefix("#[path = \"") {
+            path_attribute = rest.split('"').next().map(ToOwned::to_owned);
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some(at) = words.iter().position(|word| *word == "mod") else {
+            continue;
+        };
+        let Some(name) = words.get(at + 1).and_then(|word| word.strip_suffix(';')) else {
+            continue;
+        };
+        if let Some(path) = path_attribute.take() {
+            found.push(normal(&dir.join(path)));
+        } else {
+            found.push(own_dir.join(format!("{name}.rs")));
+            found.push(own_dir.join(name).join("mod.rs"));
+        }
+    }
+    found
+}
+
+/// `path` without `..`.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(normal.pop()),
+            part => normal.push(part),
+        }
+    }
+    normal
+}
