@@ -38,6 +38,8 @@ pub(crate) mod bits;
 mod blocks;
 pub(crate) mod counter;
 mod inodes;
+#[cfg(test)]
+mod tests;
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

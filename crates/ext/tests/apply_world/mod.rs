@@ -1,6 +1,9 @@
 //! A stand-in for the namespace: keeps a model of a file system, turns operations into batches as
 //! the namespace does, commits them to a real image, and compares model and image.
 
+// Each test uses a part of this.
+#![allow(dead_code)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -331,13 +334,14 @@ impl World {
             pending.map.push(MapChange::Map(extent));
             pending.allocated.push(run);
             at += run.length;
+            let size = at * self.block_size();
+            if state == ExtentState::Written {
+                let attributes = &mut self.node(ino).attributes;
+                attributes.size_bytes = attributes.size_bytes.max(size - 17);
+            }
         }
-        let size = (logical + length) * self.block_size();
         let now = self.now();
         let node = self.node(ino);
-        if state == ExtentState::Written {
-            node.attributes.size_bytes = node.attributes.size_bytes.max(size - 17);
-        }
         node.attributes.times.modified = now;
         self.touch(ino);
         Ok(())
@@ -405,6 +409,11 @@ impl World {
     /// Hands all that happened since the last commit to the store.
     pub fn commit(&mut self) -> Result<()> {
         let batch = self.batch();
+        self.commit_batch(batch)
+    }
+
+    /// Hands over what [`World::batch`] gave.
+    pub fn commit_batch(&mut self, batch: Batch) -> Result<()> {
         let committed = self.store.commit(batch, &|_| None)?;
         for (ino, sectors) in committed.sectors {
             if let Some(node) = self.nodes.get_mut(&ino) {

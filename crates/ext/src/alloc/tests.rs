@@ -1,0 +1,237 @@
+//! The allocator under many threads.
+
+use std::collections::HashSet;
+use std::sync::Barrier;
+
+use finefs_namespace::{BlockRun, Error};
+
+use super::bits::Bits;
+use super::{Allocator, BitmapSource, GroupCounts, Layout};
+
+const GROUPS: u32 = 8;
+const BLOCKS: u32 = 512;
+const INODES: u32 = 64;
+
+/// Every group has its first ten blocks in use; one group's bitmap is damaged.
+struct Source {
+    damaged: Option<u32>,
+}
+
+impl BitmapSource for Source {
+    fn run_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn block_bits(&self, group: u32) -> Result<Bits, Error> {
+        if self.damaged == Some(group) {
+            return Err(Error::corrupt("checksum"));
+        }
+        let mut bits = Bits::all_free(BLOCKS);
+        bits.set_range(0, 10);
+        Ok(bits)
+    }
+
+    fn inode_bits(&self, group: u32) -> Result<Bits, Error> {
+        if self.damaged == Some(group) {
+            return Err(Error::corrupt("checksum"));
+        }
+        Ok(Bits::all_free(INODES))
+    }
+}
+
+fn allocator(reserved_for_root: u64) -> Allocator {
+    let layout = Layout {
+        first_data_block: 1,
+        blocks: u64::from(GROUPS * BLOCKS) + 1,
+        blocks_per_group: BLOCKS,
+        inodes_per_group: INODES,
+        groups_per_flex: 4,
+        reserved_for_root,
+        run_max: u64::MAX,
+    };
+    let counts = GroupCounts { free_blocks: BLOCKS - 10, free_inodes: INODES, directories: 0 };
+    Allocator::new(layout, &[counts; GROUPS as usize])
+}
+
+fn next(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(1);
+    super::mix(*seed)
+}
+
+#[test]
+fn no_block_is_given_twice() {
+    let source = Source { damaged: None };
+    let allocator = allocator(0);
+    let (free, _, _) = allocator.free_counts();
+    let barrier = Barrier::new(4);
+    let held: Vec<Vec<BlockRun>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let (allocator, source, barrier) = (&allocator, &source, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let mut seed = thread << 32;
+                    let mut held: Vec<BlockRun> = Vec::new();
+                    for _ in 0..20_000 {
+                        if next(&mut seed) % 5 < 3 {
+                            let goal = (next(&mut seed) % 2 == 0).then(|| {
+                                1 + next(&mut seed) % u64::from(GROUPS * BLOCKS)
+                            });
+                            let group = (next(&mut seed) % u64::from(GROUPS)) as u32;
+                            let count = 1 + next(&mut seed) % 40;
+                            match allocator.allocate_data(source, group, goal, count) {
+                                Ok(run) => held.push(run),
+                                Err(error) => assert_eq!(error, Error::NoSpace),
+                            }
+                        } else if !held.is_empty() {
+                            let at = next(&mut seed) as usize % held.len();
+                            allocator.release_blocks(source, held.swap_remove(at));
+                        }
+                    }
+                    held
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut seen = HashSet::new();
+    for run in held.iter().flatten() {
+        for block in run.start.0..run.start.0 + run.length {
+            assert!(seen.insert(block), "block {block} was given twice");
+            assert!((block - 1) % u64::from(BLOCKS) >= 10, "block {block} is metadata");
+        }
+    }
+    let (now, _, _) = allocator.free_counts();
+    assert_eq!(now + seen.len() as u64, free);
+    for run in held.into_iter().flatten() {
+        allocator.release_blocks(&source, run);
+    }
+    assert_eq!(allocator.free_counts().0, free);
+}
+
+/// Whoever has a claim finds its block: all threads together get every block there is.
+#[test]
+fn the_last_block_is_found() {
+    let source = Source { damaged: None };
+    let allocator = allocator(0);
+    let (_, available, _) = allocator.free_counts();
+    let got: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u32)
+            .map(|thread| {
+                let (allocator, source) = (&allocator, &source);
+                scope.spawn(move || {
+                    let mut got = 0;
+                    while let Ok(run) = allocator.allocate_data(source, thread * 2, None, 3) {
+                        got += run.length;
+                    }
+                    got
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(got, available);
+    assert_eq!(allocator.free_counts().1, 0);
+}
+
+#[test]
+fn no_inode_is_given_twice() {
+    let source = Source { damaged: None };
+    let allocator = allocator(0);
+    let all: Vec<u32> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u32)
+            .map(|thread| {
+                let (allocator, source) = (&allocator, &source);
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    let mut seed = u64::from(thread);
+                    while let Ok((ino, _)) = allocator.allocate_inode_number(
+                        source,
+                        next(&mut seed) as u32 % GROUPS,
+                        next(&mut seed) % 3 == 0,
+                        next(&mut seed) % 2 == 0,
+                    ) {
+                        if next(&mut seed) % 4 == 0 {
+                            allocator.release_inode_number(source, ino, false);
+                        } else {
+                            held.push(ino);
+                        }
+                    }
+                    held
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let distinct: HashSet<u32> = all.iter().copied().collect();
+    assert_eq!(distinct.len(), all.len());
+    assert_eq!(all.len() as u32 + allocator.free_counts().2 as u32, GROUPS * INODES);
+    assert!(distinct.iter().all(|ino| (1..=GROUPS * INODES).contains(ino)));
+}
+
+#[test]
+fn a_damaged_group_gives_nothing() {
+    let source = Source { damaged: Some(2) };
+    let allocator = allocator(0);
+    let start = 1 + 2 * u64::from(BLOCKS);
+    let run = allocator.allocate_data(&source, 2, Some(start + 50), 5).unwrap();
+    assert!(run.start.0 >= start + u64::from(BLOCKS), "{run:?}");
+    assert!(allocator.take_damage());
+    assert!(!allocator.take_damage());
+    // Its blocks are struck from the count.
+    let usable = u64::from((GROUPS - 1) * (BLOCKS - 10)) - run.length;
+    assert_eq!(allocator.free_counts().0, usable);
+    allocator.release_blocks(&source, run);
+    let inside = BlockRun { start: finefs_namespace::BlockNo(start + 100), length: 3 };
+    allocator.release_blocks(&source, inside);
+    assert_eq!(allocator.free_counts().0, usable + run.length);
+    let (ino, _) = allocator.allocate_inode_number(&source, 2, false, false).unwrap();
+    assert_ne!((ino - 1) / INODES, 2);
+}
+
+#[test]
+fn files_stay_near_and_directories_spread() {
+    let source = Source { damaged: None };
+    let allocator = allocator(0);
+    let (file, _) = allocator.allocate_inode_number(&source, 3, false, false).unwrap();
+    assert_eq!(file, 3 * INODES + 1);
+    let (below, _) = allocator.allocate_inode_number(&source, 3, true, false).unwrap();
+    assert_eq!((below - 1) / INODES, 3);
+    let groups: HashSet<u32> = (0..40)
+        .map(|_| allocator.allocate_inode_number(&source, 0, true, true).unwrap().0)
+        .map(|ino| (ino - 1) / INODES / 4)
+        .collect();
+    assert_eq!(groups.len(), 2, "directories of the root fill all flex groups");
+}
+
+#[test]
+fn goals_are_met() {
+    let source = Source { damaged: None };
+    let allocator = allocator(0);
+    let first = allocator.allocate_data(&source, 0, Some(100), 20).unwrap();
+    assert_eq!((first.start.0, first.length), (100, 20));
+    // The next best place is right behind.
+    let second = allocator.allocate_data(&source, 0, Some(105), 20).unwrap();
+    assert_eq!((second.start.0, second.length), (120, 20));
+    // More than a group has comes in pieces.
+    let third = allocator.allocate_data(&source, 0, Some(1 + u64::from(BLOCKS) + 10), 10_000).unwrap();
+    assert_eq!(third.length, u64::from(BLOCKS) - 10);
+}
+
+#[test]
+fn data_leaves_the_reserve() {
+    let source = Source { damaged: None };
+    let allocator = allocator(300);
+    let mut got = 0;
+    while let Ok(run) = allocator.allocate_data(&source, 0, None, 64) {
+        got += run.length;
+    }
+    let (free, available, _) = allocator.free_counts();
+    assert_eq!(available, 0);
+    assert_eq!(got + free, u64::from(GROUPS * (BLOCKS - 10)));
+    // Metadata may have the superuser's share, but not the pool.
+    assert!(allocator.reserve(300));
+    assert!(!allocator.reserve(1));
+    assert!(allocator.extend_reservation());
+    assert!(allocator.take_reserved(&source, 5).is_some());
+}
