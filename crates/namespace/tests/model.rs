@@ -1,0 +1,104 @@
+//! Random operations on the namespace against the reference model, one thread.
+//!
+//! `FINEFS_SEEDS=first..end` and `FINEFS_STEPS=n` run others than the default.
+
+use std::sync::Arc;
+
+use finefs_namespace::{MemoryStore, Namespace, Options};
+use finefs_testkit::{CheckedStore, Subject, check_seed};
+
+/// A namespace over a memory store, which is gone when it is shut down.
+struct Memory(Namespace);
+
+impl Memory {
+    fn boxed() -> Box<dyn Subject> {
+        let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
+        Box::new(Memory(
+            Namespace::without_thread(Arc::new(store), Options::default()).unwrap(),
+        ))
+    }
+}
+
+impl Subject for Memory {
+    fn namespace(&self) -> &Namespace {
+        &self.0
+    }
+
+    fn reopen(&mut self) -> Result<bool, String> {
+        Ok(false)
+    }
+}
+
+/// A namespace over a checked store, with or without a life after the namespace's.
+struct Checked {
+    store: Arc<CheckedStore>,
+    namespace: Namespace,
+    reloads: bool,
+}
+
+impl Checked {
+    fn boxed(reloads: bool) -> Box<dyn Subject> {
+        let store = Arc::new(match reloads {
+            true => CheckedStore::reloading(64 << 20),
+            false => CheckedStore::new(64 << 20),
+        });
+        let namespace = Checked::open(&store);
+        Box::new(Checked {
+            store,
+            namespace,
+            reloads,
+        })
+    }
+
+    fn open(store: &Arc<CheckedStore>) -> Namespace {
+        let options = Options {
+            // So few that commits evict whatever they may.
+            inode_cache_max: 3,
+            ..Options::default()
+        };
+        Namespace::without_thread(Arc::<CheckedStore>::clone(store), options).unwrap()
+    }
+}
+
+impl Subject for Checked {
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn reopen(&mut self) -> Result<bool, String> {
+        if self.reloads {
+            let result = self.namespace.shut_down();
+            result.map_err(|error| error.to_string())?;
+            self.store.assert_at_rest();
+            self.store.assert_no_orphans();
+            self.namespace = Checked::open(&self.store);
+        }
+        Ok(self.reloads)
+    }
+}
+
+fn check(default_seeds: std::ops::Range<u64>, make: &dyn Fn() -> Box<dyn Subject>) {
+    let seeds = std::env::var("FINEFS_SEEDS").ok().map(|text| {
+        let (first, end) = text.split_once("..").expect("FINEFS_SEEDS=first..end");
+        first.parse().unwrap()..end.parse().unwrap()
+    });
+    let steps = std::env::var("FINEFS_STEPS").map_or(500, |text| text.parse().unwrap());
+    for seed in seeds.unwrap_or(default_seeds) {
+        check_seed(seed, steps, make);
+    }
+}
+
+#[test]
+fn memory_does_what_the_model_does() {
+    check(0..100, &Memory::boxed);
+}
+
+#[test]
+fn every_commit_is_a_file_system() {
+    check(1000..1060, &|| Checked::boxed(false));
+}
+
+#[test]
+fn evicted_and_reopened_objects_are_the_same() {
+    check(2000..2080, &|| Checked::boxed(true));
+}
