@@ -157,7 +157,8 @@ fn owned_after(
     if let Some(permissions) = change.permissions {
         after.permissions = permissions & 0o7777;
         let is_privileged = caller.is_checked || caller.uid == 0;
-        if inode.kind != FileKind::Directory && !is_privileged && !caller.is_in_group(after.gid) {
+        // For every kind of inode, as Linux does (setattr_prepare).
+        if !is_privileged && !caller.is_in_group(after.gid) {
             after.permissions &= !libc::S_ISGID;
         }
     }

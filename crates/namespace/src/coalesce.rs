@@ -182,7 +182,12 @@ fn fold(core: &Core, mut records: Vec<Record>, unmapped: &mut Vec<BlockRun>) -> 
     let mut change = InodeChange {
         ino: core.ino,
         is_created: false,
-        fate: Fate::Linked,
+        // What was an orphan stays one unless a record says otherwise.
+        fate: if committed.link_count == 0 {
+            Fate::Orphan
+        } else {
+            Fate::Linked
+        },
         attributes: *committed,
         link_delta: 0,
         symlink: None,

@@ -54,6 +54,7 @@ impl Namespace {
         let operation = self.begin()?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
+        dir.directory()?;
         check_access(caller, dir, EXECUTE)?;
         loop {
             let inode = self.child(dir, name, guard)?;

@@ -266,7 +266,8 @@ impl Core {
             generation: a.generation,
             kind: a.kind,
             device: a.device,
-            sequence: AtomicU64::new(0),
+            // 0 is the creation's.
+            sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
             unnamed: AtomicBool::new(false),

@@ -20,7 +20,7 @@ use crate::inode::{Guarded, Inode, Time};
 use crate::name_table::{NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
-use crate::permission::{EXECUTE, WRITE, check_access, check_remove, is_owner};
+use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino, Timestamp};
 
@@ -311,9 +311,12 @@ impl Namespace {
         }
         let changes_parent = from.dir.ino != to.dir.ino;
         let moved_is_directory = moved.kind == FileKind::Directory;
-        if moved_is_directory && changes_parent && !is_owner(caller, moved) {
-            // Its ".." is rewritten.
-            check_access(caller, moved, WRITE)?;
+        let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
+        for inode in [Some(moved), exchanged].into_iter().flatten() {
+            // Its ".." is rewritten. Linux asks the owner for the permission too.
+            if inode.kind == FileKind::Directory && changes_parent {
+                check_access(caller, inode, WRITE)?;
+            }
         }
         if moved.ino == self.root() || victim.is_some_and(|victim| victim.ino == self.root()) {
             return Err(Error::Busy);
