@@ -37,7 +37,7 @@ enum Task {
         root: Option<PathBuf>,
     },
     /// Show finefs at work beside fuse2fs
-    Demo,
+    Demo(demo::Options),
     /// Everything that `make test` runs
     Test(suite::Options),
     /// The inner part of a workload, in a process of its own
@@ -184,7 +184,7 @@ fn run() -> Result<()> {
             Ok(())
         }
         Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
-        Task::Demo => demo::run(),
+        Task::Demo(options) => demo::run(&options),
         Task::Test(options) => suite::run(&options),
         Task::Worker(_) => Ok(()),
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 

@@ -16,7 +16,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
 /// Any number that is not root's will do; this one needs no entry in the user database.
-const USER: User = User(64_123);
+pub const USER: User = User(64_123);
 
 /// The one proof. Root starts it, for changing to the user and for the kernel's judgement.
 pub fn run(server: &Server, parent: &Path, report: &mut Report) -> Result<()> {
@@ -77,18 +77,11 @@ fn prove(server: &Server, parent: &Path) -> Result<String> {
     let relation = Relation::Copy(TimeRange::Nanoseconds34Bit);
     // The kernel's view after the user's own comparison, which looked at access times.
     expect_equal(
-        ("source", &without_atimes(made)),
-        ("kernel", &without_atimes(seen)),
+        ("source", &made.without_atimes()),
+        ("kernel", &seen.without_atimes()),
         relation,
     )?;
     Ok(worked.stdout.trim().to_owned())
-}
-
-fn without_atimes(mut snapshot: Snapshot) -> Snapshot {
-    for entry in snapshot.entries.values_mut() {
-        entry.atime = (0, 0);
-    }
-    snapshot
 }
 
 /// What the user does: makes a tree, copies it into the mount, compares, and runs PostMark.
@@ -107,8 +100,8 @@ pub fn worker(source: &Path, mount: &Path) -> Result<()> {
     let (made, seen) = (Snapshot::take(source)?, Snapshot::take(&copy)?);
     let relation = Relation::Copy(TimeRange::Nanoseconds34Bit);
     expect_equal(
-        ("source", &without_atimes(made)),
-        ("mount", &without_atimes(seen)),
+        ("source", &made.without_atimes()),
+        ("mount", &seen.without_atimes()),
         relation,
     )?;
     let shape = Shape {

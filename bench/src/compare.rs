@@ -1,0 +1,197 @@
+//! finefs, fuse2fs and the kernel's ext4 on a loop device, by turns in each round.
+//!
+//! Each measurement gets a fresh default ext4 image. PostMark is timed from the start of the first
+//! process to the end of the last: creating, transactions and deleting. Making the image, mounting and
+//! unmounting are outside; the JSON has the unmounts' times. With `--with-unmount` the unmount, which
+//! writes everything out, is inside.
+
+use crate::open_close;
+use crate::result::{Results, SERVERS};
+use anyhow::{Context, Result, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use xtask::cleanup::Scratch;
+use xtask::server::{Kind, Server, What};
+use xtask::sets;
+use xtask::tools;
+use xtask::workload::{Shape, run_postmark};
+
+/// What is compared, and how often.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// The finefs binary, where it is not target/release/finefs
+    #[arg(long)]
+    finefs: Option<PathBuf>,
+    /// Rounds of finefs and the kernel
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Rounds of fuse2fs, which is slow; as many as the others without it
+    #[arg(long)]
+    fuse2fs_rounds: Option<usize>,
+    /// Only these servers
+    #[arg(long, value_delimiter = ',')]
+    server: Vec<Kind>,
+    /// Only the measurements whose names contain this
+    #[arg(long)]
+    only: Option<String>,
+    /// Divide PostMark's numbers by this, for a quick look
+    #[arg(long, default_value_t = 1)]
+    divide: u64,
+    /// Count the unmount into PostMark's time
+    #[arg(long)]
+    with_unmount: bool,
+    /// Seconds of each open/close measurement
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Where images are made
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Write the table to this file too
+    #[arg(long)]
+    markdown: Option<PathBuf>,
+    /// Write all rounds to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+const IMAGE_MIB: u64 = 2048;
+
+enum Kernel {
+    PostMark { processes: u64, shape: Shape },
+    OpenClose,
+}
+
+/// What is measured. The name says the numbers.
+const MEASURED: [(&str, Kernel); 3] = [
+    (
+        "PostMark transactions, 1 process (5,000 files, 5,000 transactions)",
+        Kernel::PostMark {
+            processes: 1,
+            shape: Shape {
+                files: 5000,
+                transactions: 5000,
+            },
+        },
+    ),
+    (
+        "PostMark transactions, 8 processes (2,500 files, 1,250 transactions each)",
+        Kernel::PostMark {
+            processes: 8,
+            shape: Shape {
+                files: 2500,
+                transactions: 1250,
+            },
+        },
+    ),
+    (
+        "open and close of one of 10 files, 4 threads",
+        Kernel::OpenClose,
+    ),
+];
+
+/// Runs all rounds and prints the table.
+pub fn run(options: &Options) -> Result<()> {
+    let scratch = Scratch::new_in(&options.dir.clone().unwrap_or_else(std::env::temp_dir))?;
+    let mut servers = Vec::new();
+    for (kind, name) in SERVERS {
+        if !options.server.is_empty() && !options.server.contains(&kind) {
+            continue;
+        }
+        if kind == Kind::Kernel && !tools::is_root() {
+            eprintln!("without root there is no loop device: the kernel is left out");
+            continue;
+        }
+        servers.push((Server::new(kind, options.finefs.as_deref())?, name));
+    }
+    ensure!(!servers.is_empty(), "no server to measure");
+    let rounds_of = |kind| match kind {
+        Kind::Fuse2fs => options.fuse2fs_rounds.unwrap_or(options.rounds),
+        _ => options.rounds,
+    };
+    let wanted = |name: &str| {
+        options
+            .only
+            .as_ref()
+            .is_none_or(|only| name.contains(only.as_str()))
+    };
+    let measured: Vec<_> = MEASURED.iter().filter(|(name, _)| wanted(name)).collect();
+    let rounds = servers
+        .iter()
+        .map(|(server, _)| rounds_of(server.kind))
+        .max()
+        .unwrap_or(0);
+    let steps: usize = servers
+        .iter()
+        .map(|(server, _)| rounds_of(server.kind))
+        .sum();
+    let bar = ProgressBar::new((steps * measured.len()) as u64);
+    bar.set_style(ProgressStyle::with_template(
+        "{bar:30} {pos}/{len} {elapsed} {wide_msg}",
+    )?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let mut results = Results::default();
+    for round in 0..rounds {
+        for (name, kernel) in &measured {
+            for (server, server_name) in &servers {
+                if round >= rounds_of(server.kind) {
+                    continue;
+                }
+                bar.set_message(format!("{server_name}: {name}"));
+                let rate = measure(options, &scratch, server, kernel)
+                    .with_context(|| format!("{server_name}: {name}"))?;
+                results.add(name, server_name, rate);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    write_results(options, &results)
+}
+
+fn measure(options: &Options, scratch: &Scratch, server: &Server, kernel: &Kernel) -> Result<f64> {
+    let image = scratch.path().join("image");
+    // Fresh and sparse each time.
+    let _ = std::fs::remove_file(&image);
+    sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
+    let mount = server.mount(What::Image(&image), &scratch.subdir("mnt")?, &[])?;
+    let rate = match kernel {
+        Kernel::PostMark { processes, shape } => {
+            let shape = Shape {
+                files: shape.files / options.divide,
+                transactions: shape.transactions / options.divide,
+            };
+            let started = Instant::now();
+            let mut took = run_postmark(mount.dir(), *processes, shape)?;
+            let end = mount.unmount();
+            end?;
+            if options.with_unmount {
+                took = started.elapsed();
+            }
+            (processes * shape.transactions) as f64 / took.as_secs_f64()
+        }
+        Kernel::OpenClose => {
+            let rate = open_close::rate(mount.dir(), Duration::from_secs(options.seconds))?;
+            mount.unmount()?;
+            rate
+        }
+    };
+    // A rate of something that damaged the image would be worth nothing.
+    sets::fsck(&image)?;
+    Ok(rate)
+}
+
+fn write_results(options: &Options, results: &Results) -> Result<()> {
+    let table = results.markdown();
+    println!("{table}");
+    let write = |path: &Path, text: &str| {
+        std::fs::write(path, text).with_context(|| path.display().to_string())
+    };
+    if let Some(path) = &options.markdown {
+        write(path, &table)?;
+    }
+    if let Some(path) = &options.json {
+        write(path, &format!("{:#}\n", results.json()))?;
+    }
+    Ok(())
+}
