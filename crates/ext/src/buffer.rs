@@ -568,6 +568,60 @@ mod tests {
         assert_eq!(cache.dirty_count(), 0);
     }
 
+    /// Changes block 5 once more while it is being written.
+    struct Meddling {
+        inner: MemoryDevice,
+        cache: std::sync::OnceLock<std::sync::Weak<BufferCache>>,
+    }
+
+    impl BlockDevice for Meddling {
+        fn len_bytes(&self) -> u64 {
+            self.inner.len_bytes()
+        }
+        fn is_read_only(&self) -> bool {
+            false
+        }
+        fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+            self.inner.read_at(offset_bytes, buffer)
+        }
+        fn write_at(&self, offset_bytes: u64, data: &[u8]) -> std::io::Result<()> {
+            self.inner.write_at(offset_bytes, data)?;
+            if data[0] == 1
+                && let Some(cache) = self.cache.get().and_then(std::sync::Weak::upgrade)
+            {
+                cache.modify(5).unwrap()[0] = 2;
+            }
+            Ok(())
+        }
+        fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> std::io::Result<()> {
+            self.inner.write_zeros_at(offset_bytes, length_bytes)
+        }
+        fn flush(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn describe(&self) -> String {
+            "meddling".to_owned()
+        }
+    }
+
+    #[test]
+    fn a_change_during_the_write_is_not_lost() {
+        let device = Arc::new(Meddling {
+            inner: MemoryDevice::new(8192),
+            cache: std::sync::OnceLock::new(),
+        });
+        let cache = Arc::new(BufferCache::new(device.clone(), BLOCK as u32));
+        device.cache.set(Arc::downgrade(&cache)).unwrap();
+        cache.modify(5).unwrap()[0] = 1;
+        cache.write_out().unwrap();
+        assert_eq!(cache.dirty_count(), 1);
+        cache.write_out().unwrap();
+        assert_eq!(cache.dirty_count(), 0);
+        let mut byte = [0];
+        device.read_at(5 * 1024, &mut byte).unwrap();
+        assert_eq!(byte, [2]);
+    }
+
     #[test]
     fn a_failed_load_can_be_tried_again() {
         let inner = Arc::new(MemoryDevice::from_bytes(&numbered(4)));

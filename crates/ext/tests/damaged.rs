@@ -181,6 +181,61 @@ fn good_image(options: &[&str]) -> Vec<u8> {
     fs::read(&path).unwrap()
 }
 
+/// A block of pointers that points at itself: found at once, and only that file is concerned.
+#[test]
+fn a_map_that_loops() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = make(directory.path(), "16M", &["-t", "ext2", "-b", "1024"]);
+    let data = directory.path().join("data");
+    fs::write(&data, vec![7; 20 << 10]).unwrap();
+    debugfs(
+        &path,
+        &format!(
+            "write {} file\nwrite {} other\n",
+            data.display(),
+            data.display()
+        ),
+    );
+    let output = Command::new("debugfs")
+        .args(["-R", "stat file"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let map_block: u64 = text
+        .split("(IND):")
+        .nth(1)
+        .unwrap()
+        .split([',', '\n'])
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    debugfs(
+        &path,
+        &format!(
+            "set_inode_field file block[IND] 0\nset_inode_field file block[TIND] {map_block}\n"
+        ),
+    );
+    let pointers: Vec<u8> = (0..256)
+        .flat_map(|_| (map_block as u32).to_le_bytes())
+        .collect();
+    let image = fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &pointers, map_block * 1024).unwrap();
+    let store = image::open(&path, true).unwrap();
+    let walked = walk_with(&store, false);
+    let errors: Vec<_> = walked
+        .errors
+        .iter()
+        .map(|(p, e)| format!("{p}: {e}"))
+        .collect();
+    assert!(
+        errors.len() == 1 && errors[0].starts_with("/file:"),
+        "{errors:?}"
+    );
+    assert!(errors[0].contains("used twice"), "{errors:?}");
+}
+
 /// Random damage to metadata, checksums or not. Nothing may panic, hang or grow.
 #[test]
 fn random_damage() {
