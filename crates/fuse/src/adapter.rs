@@ -659,6 +659,8 @@ impl Filesystem for Adapter {
         });
     }
 
+    /// SEEK_DATA and SEEK_HOLE. The kernel asks without writing its dirty pages out first, so with
+    /// its write-back cache any answer could be wrong; refused for good, it takes all for data.
     fn lseek(
         &self,
         _request: &Request,
@@ -670,6 +672,9 @@ impl Filesystem for Adapter {
     ) {
         guarded("lseek", || {
             let ino = self.ino(node);
+            if self.wants_writeback_cache {
+                return reply.error(Errno::ENOSYS);
+            }
             match self.seek(ino, offset, whence) {
                 Ok(found) => reply.offset(found),
                 Err(error) => reply.error(self.errno("lseek", ino, &error)),

@@ -30,6 +30,7 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   sync, dirsync          every write, every change of a directory is on the image at once
   writeback_cache        collect small writes in the kernel until close or fsync; faster for
                          programs that write in small pieces, but a full image is reported late
+                         and SEEK_HOLE finds no holes
   threads=N              number of server threads
   size=SIZE              of a memory file system (default 50%)
   mode=, uid=, gid=      permissions and owner of its root
