@@ -173,7 +173,7 @@ impl Namespace {
             if data.is_empty() {
                 return Ok(0);
             }
-            let end = self.end_of(offset_bytes, data.len() as u64)?;
+            let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             let range = file.body.ranges.write(self.rounded(offset_bytes, end));
             self.write_locked(&file, &range, offset_bytes, data, guard)?;
             Ok(data.len())
@@ -193,7 +193,7 @@ impl Namespace {
                 .ranges
                 .append(|| file.inode.size_bytes() / block_bytes * block_bytes);
             let offset_bytes = file.inode.size_bytes();
-            self.end_of(offset_bytes, data.len() as u64)?;
+            self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             if !data.is_empty() {
                 self.write_locked(&file, &range, offset_bytes, data, guard)?;
             }
@@ -201,11 +201,23 @@ impl Namespace {
         })
     }
 
-    fn end_of(&self, offset_bytes: u64, length_bytes: u64) -> Result<u64> {
+    fn end_of(&self, inode: &Inode, offset_bytes: u64, length_bytes: u64) -> Result<u64> {
         offset_bytes
             .checked_add(length_bytes)
-            .filter(|end| *end <= self.geometry.file_size_max_bytes)
+            .filter(|end| *end <= self.size_max_of(inode))
             .ok_or(Error::FileTooLarge)
+    }
+
+    /// The largest size of a file. A block map reaches less far than an extent tree: three levels
+    /// of blocks of pointers, four bytes each, behind twelve direct ones.
+    fn size_max_of(&self, inode: &Inode) -> u64 {
+        let most = self.geometry.file_size_max_bytes;
+        if !inode.is_block_mapped() {
+            return most;
+        }
+        let block_bytes = self.block_bytes();
+        let pointers = block_bytes / 4;
+        most.min((12 + pointers + pointers.pow(2) + pointers.pow(3)) * block_bytes)
     }
 
     /// The range of whole blocks around a range of bytes.
@@ -411,12 +423,12 @@ impl Namespace {
 
     /// Sets the size of a file; what is beyond is freed, what is new reads as zeros.
     pub(crate) fn truncate(&self, ino: Ino, size_bytes: u64) -> Result<()> {
-        if size_bytes > self.geometry.file_size_max_bytes {
-            return Err(Error::FileTooLarge);
-        }
         let operation = self.begin_change()?;
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
+        if size_bytes > self.size_max_of(file.inode) {
+            return Err(Error::FileTooLarge);
+        }
         let inode = file.inode;
         let block_bytes = self.block_bytes();
         let from = size_bytes.min(inode.size_bytes()) / block_bytes * block_bytes;
@@ -480,14 +492,14 @@ impl Namespace {
         if length_bytes == 0 {
             return Err(Error::Invalid);
         }
-        let end = match mode {
-            AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
-            _ => self.end_of(offset_bytes, length_bytes)?,
-        };
         self.with_space(|| {
             let operation = self.begin_change()?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
+            let end = match mode {
+                AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
+                _ => self.end_of(file.inode, offset_bytes, length_bytes)?,
+            };
             let range = file.body.ranges.write(self.rounded(offset_bytes, end));
             match mode {
                 AllocateMode::Extend => self.fill(&file, offset_bytes, end, true, guard)?,
@@ -515,7 +527,7 @@ impl Namespace {
     ) -> Result<()> {
         let block_bytes = self.block_bytes();
         let size_before = file.inode.size_bytes();
-        let has_unwritten = self.geometry.has_unwritten;
+        let has_unwritten = self.geometry.has_unwritten && !file.inode.is_block_mapped();
         let mut block = from / block_bytes;
         let mut last = to.div_ceil(block_bytes);
         if !may_grow && !has_unwritten && to > size_before {

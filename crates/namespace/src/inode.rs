@@ -184,6 +184,7 @@ pub(crate) struct Core {
     dirty: AtomicU64,
     lock: Mutex<Guarded>,
     unnamed: AtomicBool,
+    is_block_mapped: bool,
     words: Words,
     times: [AtomicU64; 4],
     sectors: AtomicI64,
@@ -271,6 +272,7 @@ impl Core {
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
             unnamed: AtomicBool::new(false),
+            is_block_mapped: false,
             words: Words {
                 seq: SeqLock::new(),
                 permissions: AtomicU32::new(a.permissions),
@@ -292,6 +294,24 @@ impl Core {
             body,
             unreadable: image.unreadable,
         }
+    }
+
+    /// From an image of a store whose new files are mapped by extents: a file without the extents
+    /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
+    pub fn from_image_with_extents(image: InodeImage) -> Core {
+        const EXTENTS_FLAG: u32 = 0x80000;
+        let is_block_mapped = image.attributes.kind == FileKind::Regular
+            && image.attributes.flags & EXTENTS_FLAG == 0;
+        Core {
+            is_block_mapped,
+            ..Core::from_image(image)
+        }
+    }
+
+    /// True for a file that can hold no unwritten blocks and not the largest size, though others
+    /// of its store can.
+    pub fn is_block_mapped(&self) -> bool {
+        self.is_block_mapped
     }
 
     /// Makes the parts of a new object that a load would fill: nothing of it is in the store.

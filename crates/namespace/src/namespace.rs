@@ -162,7 +162,11 @@ impl Namespace {
             cell.load(|| {
                 let image = self.store.load_inode(ino)?;
                 self.committer.inodes_loaded.add(1);
-                Ok(Core::from_image(image))
+                Ok(if self.geometry.has_unwritten {
+                    Core::from_image_with_extents(image)
+                } else {
+                    Core::from_image(image)
+                })
             })?;
             if !cell.is_gone() {
                 return Ok(cell);
