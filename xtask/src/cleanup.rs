@@ -23,6 +23,7 @@ enum Thing {
     Process(u32),
     Mount(PathBuf),
     Directory(PathBuf),
+    Acl(PathBuf),
 }
 
 struct List {
@@ -67,6 +68,16 @@ pub fn mount(dir: &Path) -> Entry {
     register(Thing::Mount(dir.to_owned()))
 }
 
+/// Registers an ACL that was put on `file`, which had none.
+pub fn acl(file: &Path) -> Entry {
+    register(Thing::Acl(file.to_owned()))
+}
+
+/// Takes the ACL off `file`.
+pub fn remove_acl(file: &Path) {
+    let _ = Command::new("setfacl").arg("-b").arg(file).status();
+}
+
 /// Kills the process group that `pid` leads.
 pub fn kill_group(pid: u32) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
@@ -99,6 +110,7 @@ fn undo_all() {
             Thing::Process(pid) => kill_group(pid),
             Thing::Mount(dir) => force_unmount(&dir),
             Thing::Directory(dir) => remove_tree(&dir),
+            Thing::Acl(file) => remove_acl(&file),
         }
     }
 }

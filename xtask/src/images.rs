@@ -301,6 +301,7 @@ impl Walk {
             Errno::UCLEAN,
             // Loops of directories, and encrypted files.
             Errno::NAMETOOLONG,
+            Errno::LOOP,
             Errno::NOKEY,
             Errno::OPNOTSUPP,
         ];

@@ -11,7 +11,7 @@
 //! | [`teeth`] | shows that the proofs fail when something is changed behind their back |
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
-//! | [`unprivileged`] | a mount by an ordinary user |
+//! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
@@ -26,6 +26,7 @@ pub mod cleanup;
 pub mod compare;
 pub mod demo;
 pub mod fsx;
+pub mod fuse_device;
 pub mod images;
 pub mod matrix;
 pub mod pjdfstest;

@@ -13,6 +13,7 @@ use crate::tools;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -150,7 +151,8 @@ fn run_in(mount: &Mount, scratch: &Scratch, options: &Options) -> Result<Outcome
         &without,
         CONFIG.replace("allow_remount = true", "allow_remount = false"),
     )?;
-    let mut outcomes = one_run(mount, scratch, &without, &[&pattern])?;
+    let path = path_with_plain_mount(scratch)?;
+    let mut outcomes = one_run(mount, scratch, &without, &path, &[&pattern])?;
     let waiting: Vec<String> = outcomes
         .keys()
         .filter(|name| name.contains("::erofs"))
@@ -158,7 +160,13 @@ fn run_in(mount: &Mount, scratch: &Scratch, options: &Options) -> Result<Outcome
         .collect();
     for name in waiting {
         let full_name = format!("pjdfstest::tests::{name}");
-        let one = one_run(mount, scratch, &with_remount, &["--exact", &full_name])?;
+        let one = one_run(
+            mount,
+            scratch,
+            &with_remount,
+            &path,
+            &["--exact", &full_name],
+        )?;
         ensure!(
             one.contains_key(&name),
             "pjdfstest did not run {full_name} alone"
@@ -169,12 +177,35 @@ fn run_in(mount: &Mount, scratch: &Scratch, options: &Options) -> Result<Outcome
     Ok(outcomes)
 }
 
-fn one_run(mount: &Mount, scratch: &Scratch, config: &Path, args: &[&str]) -> Result<Outcomes> {
+/// A PATH whose `mount` leaves helper programs out: to remount a FUSE file system, mount(8) would run
+/// mount.fuse3, which starts the server's program a second time instead.
+fn path_with_plain_mount(scratch: &Scratch) -> Result<OsString> {
+    let bin = scratch.subdir("bin")?;
+    let script = format!(
+        "#!/bin/sh\nexec {} -i \"$@\"\n",
+        tools::program("mount").display()
+    );
+    std::fs::write(bin.join("mount"), script)?;
+    std::fs::set_permissions(bin.join("mount"), PermissionsExt::from_mode(0o755))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Ok(std::env::join_paths(
+        std::iter::once(bin).chain(std::env::split_paths(&path)),
+    )?)
+}
+
+fn one_run(
+    mount: &Mount,
+    scratch: &Scratch,
+    config: &Path,
+    path: &OsStr,
+    args: &[&str],
+) -> Result<Outcomes> {
     let mut command = run::cmd(tools::tool("pjdfstest")?, ["--configuration-file"]);
     command.arg(config).arg("--path").arg(mount.dir());
     command.arg("--secondary-fs").arg(scratch.subdir("other")?);
     command
         .args(args)
+        .env("PATH", path)
         .env("NO_COLOR", "1")
         .env("RUST_BACKTRACE", "0");
     let output = run::capture_with(&mut command, b"", LIMIT)?;

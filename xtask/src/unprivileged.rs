@@ -1,8 +1,9 @@
 //! A mount by an ordinary user: image made, mounted, worked in and unmounted without root. /dev/fuse
-//! may be closed to that user; fusermount3, which is setuid, opens it.
+//! may be closed to that user, see [`fuse_device`].
 
 use crate::cleanup::Scratch;
 use crate::compare::{Relation, expect_equal};
+use crate::fuse_device;
 use crate::report::Report;
 use crate::run;
 use crate::server::{self, Kind, Server, User, What};
@@ -15,8 +16,8 @@ use anyhow::{Result, ensure};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// Any number that is not root's will do; this one needs no entry in the user database.
-pub const USER: User = User(64_123);
+/// "nobody", who is on every system: fusermount3 wants a user that has a name.
+pub const USER: User = User(65_534);
 
 /// The one proof. Root starts it, for changing to the user and for the kernel's judgement.
 pub fn run(server: &Server, parent: &Path, report: &mut Report) -> Result<()> {
@@ -51,6 +52,7 @@ fn prove(server: &Server, parent: &Path) -> Result<String> {
     for path in [&image, &dir] {
         chown(path, Some(USER.0), Some(USER.0))?;
     }
+    let _access = fuse_device::allow(USER)?;
     let owner = format!("root_owner={0}:{0}", USER.0);
     let mut mkfs = USER.cmd(tools::program("mke2fs"));
     run::ok(
