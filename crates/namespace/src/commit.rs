@@ -187,7 +187,11 @@ impl Namespace {
             }
         }
         for ino in freed {
-            if let Some(inode) = self.inodes.get(ino, guard).filter(|inode| inode.is_gone()) {
+            // Its number is free already: another inode may have it by now, and be gone too.
+            let cell = self.inodes.get(ino, guard);
+            if let Some(inode) =
+                cell.filter(|inode| inode.is_gone() && inode.dirty_generation() <= number)
+            {
                 self.inodes.remove(inode, guard);
                 self.committer.inodes_loaded.add(-1);
             }

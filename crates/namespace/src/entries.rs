@@ -59,7 +59,22 @@ impl Namespace {
         loop {
             let inode = self.child(dir, name, guard)?;
             if inode.refer(1) {
-                return Ok(inode.attributes());
+                // A number may be used again as soon as its name went and that was committed. Now
+                // that it is held, the name tells whether this is the inode that it names.
+                let is_named = match name {
+                    b"." | b".." => true,
+                    _ => self
+                        .table(dir)?
+                        .find(name, guard)
+                        .is_some_and(|node| node.ino == inode.ino),
+                };
+                if is_named {
+                    return Ok(inode.attributes());
+                }
+                if inode.release(1) {
+                    self.free_unlinked(inode);
+                }
+                continue;
             }
             // It was freed or evicted in between: its name goes, or it comes back, at once.
             thread::yield_now();

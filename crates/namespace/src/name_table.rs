@@ -488,24 +488,24 @@ impl NameTable {
     /// Visits the names whose cookie is greater than `after`, in order of cookie, until `visit`
     /// answers false. Every name that is there throughout is visited exactly once.
     pub fn for_each_after(&self, after: u64, guard: &Guard, mut visit: impl FnMut(&Node) -> bool) {
-        let mut table = self.current(guard);
         let mut after = after;
         let mut nodes: Vec<&Node> = Vec::new();
         while after < u64::MAX >> 1 {
-            let index = table.index_of_cookie(after + 1);
-            let bucket = &table.buckets[index];
+            // From the current table for every bucket: that one bucket has moved to the next
+            // table says nothing of the others.
+            let mut table = self.current(guard);
             let mut spins = 0;
-            let head = loop {
-                let head = bucket.head.load(Ordering::Acquire, guard);
-                if head.tag() & RENAMING == 0 {
-                    break head;
+            let (index, head) = loop {
+                let index = table.index_of_cookie(after + 1);
+                let head = table.buckets[index].head.load(Ordering::Acquire, guard);
+                if head.tag() & MOVED != 0 {
+                    table = next_of(table, guard);
+                } else if head.tag() & RENAMING == 0 {
+                    break (index, head);
+                } else {
+                    wait_a_little(&mut spins);
                 }
-                wait_a_little(&mut spins);
             };
-            if head.tag() & MOVED != 0 {
-                table = next_of(table, guard);
-                continue;
-            }
             nodes.clear();
             nodes.extend(walk(head, guard).filter(|node| node.cookie > after));
             nodes.sort_unstable_by_key(|node| node.cookie);
