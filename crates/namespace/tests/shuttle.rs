@@ -1,0 +1,711 @@
+//! The protocols of the namespace under shuttle, which tries random schedules.
+//!
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle`; `FINEFS_SCHEDULES=n` tries n
+//! per test.
+//!
+//! Every test ends by committing everything to a [`CheckedStore`], which panics unless what was
+//! committed, then and in every commit before, is a file system; and by comparing what the namespace
+//! shows with what was committed.
+//!
+//! # The lines that the tests hold in place
+//! Each test names, after "Without:", the lines without which it fails; each was tried, in a copy.
+//! When one of those lines moves or a new re-check comes, try again and keep these notes true.
+
+#![cfg(feature = "shuttle")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use finefs_locks::primitive::thread;
+use finefs_namespace::{
+    Attributes, Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, SetAttributes,
+};
+use finefs_testkit::CheckedStore;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
+
+/// A namespace and its store, shared by the tasks of one run.
+struct World {
+    store: Arc<CheckedStore>,
+    namespace: Namespace,
+    user: Caller,
+}
+
+type Shared = Arc<World>;
+
+impl World {
+    fn new() -> World {
+        let store = Arc::new(CheckedStore::new(1 << 20));
+        let shared: Arc<CheckedStore> = Arc::clone(&store);
+        let namespace = Namespace::without_thread(shared, Options::default()).unwrap();
+        let user = Caller::root();
+        World {
+            store,
+            namespace,
+            user,
+        }
+    }
+
+    fn root(&self) -> Ino {
+        self.namespace.root()
+    }
+
+    /// Makes a file and keeps no reference.
+    fn file(&self, dir: Ino, name: &str) -> Result<Ino, Error> {
+        let made = self
+            .namespace
+            .create_file(&self.user, dir, name.as_bytes(), 0o644)?;
+        self.namespace.forget(made.ino, 1);
+        Ok(made.ino)
+    }
+
+    /// Makes a directory and keeps the reference: who uses a number must hold one.
+    fn directory(&self, dir: Ino, name: &str) -> Ino {
+        let made = self
+            .namespace
+            .make_directory(&self.user, dir, name.as_bytes(), 0o755);
+        made.unwrap().ino
+    }
+
+    /// Finds a name and keeps no reference.
+    fn look(&self, dir: Ino, name: &str) -> Result<Attributes, Error> {
+        let found = self.namespace.lookup(&self.user, dir, name.as_bytes())?;
+        self.namespace.forget(found.ino, 1);
+        Ok(found)
+    }
+
+    fn remove(&self, dir: Ino, name: &str) -> Result<(), Error> {
+        self.namespace.remove_file(&self.user, dir, name.as_bytes())
+    }
+
+    fn rename(
+        &self,
+        (from, from_name): (Ino, &str),
+        (to, to_name): (Ino, &str),
+        mode: RenameMode,
+    ) -> Result<(), Error> {
+        let from = (from, from_name.as_bytes());
+        self.namespace
+            .rename(&self.user, from, (to, to_name.as_bytes()), mode)
+    }
+
+    fn names(&self, dir: Ino) -> Vec<(String, Ino, FileKind)> {
+        let mut names = Vec::new();
+        self.namespace
+            .read_directory(dir, 2, &mut |entry| {
+                let name = String::from_utf8_lossy(entry.name).into_owned();
+                names.push((name, entry.ino, entry.kind));
+                true
+            })
+            .unwrap();
+        names
+    }
+
+    fn content(&self, ino: Ino) -> Vec<u8> {
+        let size = self.namespace.attributes(ino).unwrap().size_bytes as usize;
+        let mut buffer = vec![0; size];
+        assert_eq!(self.namespace.read(ino, 0, &mut buffer), Ok(size));
+        buffer
+    }
+
+    /// Commits, compares what is shown with what is committed, and shuts down.
+    fn finish(&self) {
+        self.namespace.sync().unwrap();
+        let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
+        let mut dirs = vec![self.root()];
+        while let Some(dir) = dirs.pop() {
+            let mut shown = Vec::new();
+            for (name, ino, kind) in self.names(dir) {
+                *links.entry(ino).or_default() += 1;
+                if kind == FileKind::Directory {
+                    dirs.push(ino);
+                }
+                shown.push((name.into_bytes(), ino));
+            }
+            shown.sort();
+            assert_eq!(shown, self.store.committed_names(dir), "directory {dir}");
+        }
+        for (ino, count) in links {
+            let attributes = self.namespace.attributes(ino).unwrap();
+            if attributes.kind != FileKind::Directory {
+                assert_eq!(attributes.link_count, count, "links of {ino}");
+            }
+        }
+        self.namespace.shut_down().unwrap();
+        self.store.assert_at_rest();
+        self.store.assert_no_orphans();
+    }
+}
+
+/// The stacks of shuttle's tasks are small by default, for debug builds too small.
+fn config() -> Config {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.silence_warnings = true;
+    config
+}
+
+fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
+    let schedules =
+        std::env::var("FINEFS_SCHEDULES").map_or(schedules, |text| text.parse().unwrap());
+    let run = Arc::new(run);
+    let again = Arc::clone(&run);
+    Runner::new(RandomScheduler::new(schedules), config()).run(move || run());
+    Runner::new(PctScheduler::new(3, schedules / 2 + 1), config()).run(move || again());
+}
+
+/// Runs the tasks to their ends; gives what each gave.
+fn race<T: Send + 'static>(
+    world: &Shared,
+    tasks: Vec<Box<dyn FnOnce(&World) -> T + Send>>,
+) -> Vec<T> {
+    let handles: Vec<_> = tasks
+        .into_iter()
+        .map(|task| {
+            let world = Arc::clone(world);
+            thread::spawn(move || task(&world))
+        })
+        .collect();
+    handles
+        .into_iter()
+        .map(|handle| handle.join().unwrap())
+        .collect()
+}
+
+fn task<T>(f: impl FnOnce(&World) -> T + Send + 'static) -> Box<dyn FnOnce(&World) -> T + Send> {
+    Box::new(f)
+}
+
+/// Two creates and an unlink of one name.
+///
+/// Without: `if held.find(table, name, guard).is_some()` under the lock in `make`; `node.ino !=
+/// child.ino` in `remove_file`.
+#[test]
+fn one_name_is_made_and_removed() {
+    check(300, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let before = world.file(root, "f").unwrap();
+        let removed = race(
+            &world,
+            vec![
+                task(move |w: &World| w.remove(root, "f").is_ok()),
+                task(move |w: &World| w.remove(root, "f").is_ok()),
+                task(move |w: &World| w.file(root, "f").is_ok()),
+                task(move |w: &World| w.file(root, "f").is_ok()),
+            ],
+        );
+        let count = |range: std::ops::Range<usize>| {
+            removed[range].iter().filter(|is_done| **is_done).count()
+        };
+        let left = 1 + count(2..4) - count(0..2);
+        assert!(left <= 1);
+        let found = world.look(root, "f");
+        assert_eq!(found.is_ok(), left == 1);
+        if count(0..2) == 0 {
+            assert_eq!(found.unwrap().ino, before);
+        }
+        world.finish();
+    });
+}
+
+/// A create in a directory that is removed: one of the two fails.
+///
+/// Without: `if !held.is_empty(names, guard)` in `remove_directory`; `if tag & DEAD != 0` in
+/// `lock_hash`.
+#[test]
+fn a_removed_directory_gets_no_names() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let dir = world.directory(root, "d");
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| w.file(dir, "f").map(|_| ())),
+                task(move |w: &World| w.namespace.remove_directory(&w.user, root, b"d")),
+            ],
+        );
+        match (&done[0], &done[1]) {
+            (Ok(()), Err(Error::NotEmpty)) | (Err(Error::NotFound), Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+        world.namespace.forget(dir, 1);
+        world.finish();
+    });
+}
+
+/// The same by a rename over the directory.
+///
+/// Without: `!held.is_empty(names, guard)` in `try_rename`; `held.kill(names, guard)` there.
+#[test]
+fn a_replaced_directory_gets_no_names() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let dir = world.directory(root, "d");
+        let other = world.directory(root, "e");
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| w.file(dir, "f").map(|_| ())),
+                task(move |w: &World| w.rename((root, "e"), (root, "d"), RenameMode::Replace)),
+            ],
+        );
+        match (&done[0], &done[1]) {
+            (Ok(()), Err(Error::NotEmpty)) | (Err(Error::NotFound), Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+        world.namespace.forget(dir, 1);
+        world.namespace.forget(other, 1);
+        world.finish();
+    });
+}
+
+/// Two directories go into each other: one must fail, and none is lost.
+///
+/// Without: the topology lock in `try_rename`; `self.check_no_loop(moved, to.dir, guard)?`.
+#[test]
+fn directories_do_not_go_into_each_other() {
+    check(300, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let a = world.directory(root, "a");
+        let b = world.directory(root, "b");
+        let below = world.directory(a, "below");
+        let replace = RenameMode::Replace;
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| w.rename((root, "a"), (b, "a"), replace)),
+                task(move |w: &World| w.rename((root, "b"), (below, "b"), replace)),
+            ],
+        );
+        assert_eq!(done.iter().filter(|result| result.is_ok()).count(), 1);
+        for dir in [a, b, below] {
+            world.namespace.forget(dir, 1);
+        }
+        world.finish();
+    });
+}
+
+/// Files and directories change places both ways at once: no deadlock, and all of them stay.
+///
+/// Without: `order.sort_unstable()` in `lock_all` (deadlock); the sort in `lock_inodes`; `from_node
+/// ... node.ino == moved.ino` and `to_node ... != victim` in `try_rename`.
+#[test]
+fn renames_both_ways() {
+    check(300, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let a = world.directory(root, "a");
+        let b = world.directory(root, "b");
+        let f = world.file(a, "f").unwrap();
+        let g = world.file(b, "g").unwrap();
+        let sub = world.directory(a, "s");
+        race(
+            &world,
+            vec![
+                task(move |w: &World| w.rename((a, "f"), (b, "g"), RenameMode::Exchange)),
+                task(move |w: &World| w.rename((b, "g"), (a, "f"), RenameMode::Exchange)),
+                task(move |w: &World| w.rename((a, "s"), (b, "g"), RenameMode::Exchange)),
+            ],
+        );
+        let mut all: Vec<Ino> = [a, b]
+            .into_iter()
+            .flat_map(|dir| world.names(dir))
+            .map(|(_, ino, _)| ino)
+            .collect();
+        all.sort();
+        let mut expected = vec![f, g, sub];
+        expected.sort();
+        assert_eq!(all, expected);
+        for dir in [a, b, sub] {
+            world.namespace.forget(dir, 1);
+        }
+        world.finish();
+    });
+}
+
+/// Replacing renames of one source and to one target: exactly one gets the source.
+///
+/// Without: `from_node ... node.ino == moved.ino` in `try_rename`.
+#[test]
+fn one_source_goes_to_one_place() {
+    check(300, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        world.file(root, "f").unwrap();
+        world.file(root, "t").unwrap();
+        let replace = RenameMode::Replace;
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| w.rename((root, "f"), (root, "t"), replace).is_ok()),
+                task(move |w: &World| w.rename((root, "f"), (root, "u"), replace).is_ok()),
+                task(move |w: &World| w.remove(root, "t").is_ok()),
+            ],
+        );
+        assert_eq!(done[..2].iter().filter(|is_done| **is_done).count(), 1);
+        assert!(world.look(root, "f").is_err());
+        world.finish();
+    });
+}
+
+/// Who sees the new name does not see the old one after that; who does not see the old one sees
+/// the new one.
+///
+/// Without: `held.begin_rename(guard)` in `try_rename`; `(head.tag() | after.tag()) & RENAMING` in
+/// `find`.
+#[test]
+fn a_rename_happens_at_once() {
+    check(600, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let to = world.directory(root, "to");
+        world.file(root, "old").unwrap();
+        race(
+            &world,
+            vec![
+                task(move |w: &World| {
+                    w.rename((root, "old"), (to, "new"), RenameMode::Replace)
+                        .unwrap();
+                }),
+                task(move |w: &World| {
+                    let has_new = w.look(to, "new").is_ok();
+                    let has_old = w.look(root, "old").is_ok();
+                    assert!(!(has_new && has_old), "both names");
+                }),
+                task(move |w: &World| {
+                    let has_old = w.look(root, "old").is_ok();
+                    let has_new = w.look(to, "new").is_ok();
+                    assert!(has_old || has_new, "neither name");
+                }),
+            ],
+        );
+        world.namespace.forget(to, 1);
+        world.finish();
+    });
+}
+
+/// Unlink of the last name, a new link, and the last reference's end.
+///
+/// Without: `if links == 0 && !inode.is_unnamed()` in `make_link`; `if child.is_gone()` in
+/// `remove_file`.
+#[test]
+fn links_and_the_end_of_a_file() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let made = world.namespace.create_file(&world.user, root, b"f", 0o600);
+        let ino = made.unwrap().ino;
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| w.remove(root, "f").is_ok()),
+                task(move |w: &World| {
+                    let linked = w.namespace.make_link(&w.user, ino, root, b"g");
+                    if linked.is_ok() {
+                        w.namespace.forget(ino, 1);
+                    }
+                    w.namespace.forget(ino, 1);
+                    linked.is_ok()
+                }),
+                task(move |w: &World| w.namespace.sync().is_ok()),
+            ],
+        );
+        assert!(done[0]);
+        match world.look(root, "g") {
+            Ok(found) => assert_eq!((found.ino, found.link_count, done[1]), (ino, 1, true)),
+            Err(_) => {
+                assert!(!done[1]);
+                assert_eq!(world.namespace.attributes(ino), Err(Error::Stale));
+            }
+        }
+        world.finish();
+    });
+}
+
+/// A file without a name gets one while its reference is given back.
+///
+/// Without: `if !inode.refer(1)` in `make_link`; `inode.relink(&lock)` there.
+#[test]
+fn an_unnamed_file_is_linked_or_gone() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let made = world.namespace.create_unnamed(&world.user, root, 0o600);
+        let ino = made.unwrap().ino;
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| {
+                    let linked = w.namespace.make_link(&w.user, ino, root, b"g");
+                    if linked.is_ok() {
+                        w.namespace.forget(ino, 1);
+                    }
+                    linked.is_ok()
+                }),
+                task(move |w: &World| {
+                    w.namespace.forget(ino, 1);
+                    true
+                }),
+            ],
+        );
+        assert_eq!(world.look(root, "g").is_ok(), done[0]);
+        world.finish();
+    });
+}
+
+/// Commits in the middle of things that follow from each other take them in that order.
+///
+/// Without: the global side in `OperationLog::swap` (a swap of one shard after the other); the log
+/// before the publication in `make` (`self.log_group` after `table.insert`).
+#[test]
+fn commits_are_causally_closed() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        race(
+            &world,
+            vec![
+                task(move |w: &World| {
+                    let dir = w.directory(root, "d");
+                    w.namespace.forget(dir, 1);
+                }),
+                task(move |w: &World| {
+                    for _ in 0..3 {
+                        let Ok(dir) = w.namespace.lookup(&w.user, root, b"d") else {
+                            continue;
+                        };
+                        let _ = w.file(dir.ino, "f");
+                        let _ = w.rename((dir.ino, "f"), (root, "g"), RenameMode::Replace);
+                        w.namespace.forget(dir.ino, 1);
+                    }
+                }),
+                task(move |w: &World| {
+                    for _ in 0..3 {
+                        w.namespace.sync().unwrap();
+                    }
+                }),
+            ],
+        );
+        world.finish();
+    });
+}
+
+/// A table grows under creates, lookups and readdirs.
+///
+/// Without: `if head.tag() & MOVED != 0` in `find`; `if tag & MOVED == 0` in `lock_hash`; the same
+/// in `for_each_after`.
+#[test]
+fn a_table_grows_under_use() {
+    check(60, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        let stays: Vec<String> = (0..12).map(|number| format!("stays{number}")).collect();
+        for name in &stays {
+            world.file(root, name).unwrap();
+        }
+        let (found, listed) = (stays.clone(), stays);
+        race(
+            &world,
+            vec![
+                task(move |w: &World| {
+                    for number in 0..14 {
+                        w.file(root, &format!("a{number}")).unwrap();
+                    }
+                }),
+                task(move |w: &World| {
+                    for number in 0..8 {
+                        w.file(root, &format!("b{number}")).unwrap();
+                        w.remove(root, &format!("b{number}")).unwrap();
+                    }
+                }),
+                task(move |w: &World| {
+                    for name in &found {
+                        w.look(root, name).unwrap();
+                    }
+                }),
+                task(move |w: &World| {
+                    let names = w.names(root);
+                    for name in &listed {
+                        let count = names.iter().filter(|(other, ..)| other == name).count();
+                        assert_eq!(count, 1, "{name}");
+                    }
+                }),
+            ],
+        );
+        assert_eq!(world.names(root).len(), 26);
+        world.finish();
+    });
+}
+
+/// The number of a removed file is used again: a lookup of the old name never gives the new file.
+///
+/// Without: the second look at the name in `Namespace::lookup`.
+#[test]
+fn a_lookup_gives_what_the_name_named() {
+    check(800, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        world.file(root, "old").unwrap();
+        race(
+            &world,
+            vec![
+                task(move |w: &World| {
+                    if let Ok(found) = w.namespace.lookup(&w.user, root, b"old") {
+                        assert_eq!(found.permissions, 0o644, "another file");
+                        w.namespace.forget(found.ino, 1);
+                    }
+                }),
+                task(move |w: &World| {
+                    w.remove(root, "old").unwrap();
+                    w.namespace.sync().unwrap();
+                    let new = w.namespace.create_file(&w.user, root, b"new", 0o600);
+                    w.namespace.forget(new.unwrap().ino, 1);
+                }),
+            ],
+        );
+        world.finish();
+    });
+}
+
+/// A number comes free by a commit, is used again and freed again before the commit has ended.
+///
+/// Without: `inode.dirty_generation() <= number` where `commit_generation` takes freed inodes out.
+#[test]
+fn a_number_is_used_again_during_the_commit_that_freed_it() {
+    check(800, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        world.file(root, "old").unwrap();
+        world.namespace.sync().unwrap();
+        world.remove(root, "old").unwrap();
+        race(
+            &world,
+            vec![
+                task(move |w: &World| w.namespace.sync().unwrap()),
+                task(move |w: &World| {
+                    for _ in 0..3 {
+                        w.file(root, "new").unwrap();
+                        w.remove(root, "new").unwrap();
+                    }
+                }),
+            ],
+        );
+        world.finish();
+    });
+}
+
+/// A file of these bytes, with a reference.
+fn file_with(world: &World, data: &[u8]) -> Ino {
+    let made = world
+        .namespace
+        .create_file(&world.user, world.root(), b"f", 0o600);
+    let ino = made.unwrap().ino;
+    world.namespace.write(ino, 0, data).unwrap();
+    ino
+}
+
+/// Overlapping writes and reads happen one after the other, and appends are whole.
+///
+/// Without: the range locks in `read`, `write` and `append`.
+#[test]
+fn overlapping_writes_are_whole() {
+    check(300, || {
+        let world = Arc::new(World::new());
+        let ino = file_with(&world, &[b'-'; 4100]);
+        let write = |letter: u8| {
+            task(move |w: &World| {
+                // Over the edge of a block.
+                w.namespace.write(ino, 4090, &[letter; 10]).unwrap();
+                w.namespace.append(ino, &[letter; 3]).unwrap();
+            })
+        };
+        race(
+            &world,
+            vec![
+                write(b'a'),
+                write(b'b'),
+                task(move |w: &World| {
+                    let mut buffer = [0; 10];
+                    w.namespace.read(ino, 4090, &mut buffer).unwrap();
+                    assert!(buffer.iter().all(|byte| *byte == buffer[0]), "{buffer:?}");
+                }),
+            ],
+        );
+        let tail = world.content(ino)[4100..].to_vec();
+        assert!(tail == b"aaabbb" || tail == b"bbbaaa", "{tail:?}");
+        world.namespace.forget(ino, 1);
+        world.finish();
+    });
+}
+
+/// A write beyond the end of file clears the rest of its last block, but not what another write
+/// puts there meanwhile.
+///
+/// Without: the range of `Namespace::lock_write`, from the end of file on.
+#[test]
+fn a_write_beyond_the_end_spares_its_neighbour() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let ino = file_with(&world, &[b'-'; 100]);
+        race(
+            &world,
+            vec![
+                task(move |w: &World| w.namespace.write(ino, 5000, b"far").unwrap()),
+                task(move |w: &World| w.namespace.write(ino, 90, &[b'n'; 100]).unwrap()),
+            ],
+        );
+        let content = world.content(ino);
+        assert_eq!(content.len(), 5003);
+        assert_eq!(content[90..190], [b'n'; 100]);
+        assert!(content[190..5000].iter().all(|byte| *byte == 0));
+        world.namespace.forget(ino, 1);
+        world.finish();
+    });
+}
+
+/// Truncates, appends and writes: the content is that of some order.
+///
+/// Without: the loop that takes the range from further down in `truncate`.
+#[test]
+fn truncate_beside_append_and_write() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let ino = file_with(&world, &[b'-'; 9000]);
+        let cut = |size_bytes| {
+            task(move |w: &World| {
+                let set = SetAttributes {
+                    size_bytes: Some(size_bytes),
+                    ..SetAttributes::default()
+                };
+                w.namespace.set_attributes(&w.user, ino, &set).unwrap();
+            })
+        };
+        race(
+            &world,
+            vec![
+                cut(10),
+                cut(8500),
+                task(move |w: &World| {
+                    w.namespace.append(ino, b"end").unwrap();
+                }),
+                task(move |w: &World| {
+                    w.namespace.sync().unwrap();
+                }),
+            ],
+        );
+        let content = world.content(ino);
+        // What is not from the start, the append or a hole is nothing at all.
+        assert_eq!(content[..10], [b'-'; 10]);
+        let ends = content.windows(3).filter(|three| three == b"end").count();
+        assert!(ends <= 1);
+        for (offset, byte) in content.iter().enumerate() {
+            assert!(b"-end\0".contains(byte), "{byte} at {offset}");
+        }
+        world.namespace.forget(ino, 1);
+        world.finish();
+    });
+}
