@@ -74,8 +74,9 @@ impl GroupTable {
             }
             let Some((_, bytes)) = &block else { continue };
             let desc = view(geometry, group, bytes)?;
-            let sound =
-                desc.verify_checksum(&checksum, group).and_then(|()| desc.validate(geometry, group));
+            let sound = desc
+                .verify_checksum(&checksum, group)
+                .and_then(|()| desc.validate(geometry, group));
             if let Err(error) = &sound {
                 damage.get_or_insert_with(|| format!("descriptor of group {group}: {error}"));
             }
@@ -124,14 +125,19 @@ impl GroupTable {
 
     /// Free blocks and inodes as of the last commit.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.free_blocks.load(Ordering::Relaxed), self.free_inodes.load(Ordering::Relaxed))
+        (
+            self.free_blocks.load(Ordering::Relaxed),
+            self.free_inodes.load(Ordering::Relaxed),
+        )
     }
 
     /// Adds to the totals; for the commit.
     pub(crate) fn add_to_totals(&self, blocks: i64, inodes: i64) {
         let (free_blocks, free_inodes) = self.totals();
-        self.free_blocks.store(free_blocks.saturating_add_signed(blocks), Ordering::Relaxed);
-        self.free_inodes.store(free_inodes.saturating_add_signed(inodes), Ordering::Relaxed);
+        self.free_blocks
+            .store(free_blocks.saturating_add_signed(blocks), Ordering::Relaxed);
+        self.free_inodes
+            .store(free_inodes.saturating_add_signed(inodes), Ordering::Relaxed);
     }
 
     /// True when a file may own all blocks of the run: they exist, and none belongs to the file
@@ -168,7 +174,11 @@ impl GroupTable {
                     free_inodes: desc.free_inodes(),
                     directories: desc.used_dirs(),
                 },
-                Err(_) => GroupCounts { free_blocks: 0, free_inodes: 0, directories: 0 },
+                Err(_) => GroupCounts {
+                    free_blocks: 0,
+                    free_inodes: 0,
+                    directories: 0,
+                },
             })
             .collect()
     }
@@ -194,24 +204,26 @@ impl GroupTable {
     }
 }
 
-fn view<'b>(
-    geometry: &Geometry,
-    group: GroupNo,
-    block: &'b [u8],
-) -> Result<GroupDesc<&'b [u8]>> {
+fn view<'b>(geometry: &Geometry, group: GroupNo, block: &'b [u8]) -> Result<GroupDesc<&'b [u8]>> {
     let (_, offset) = geometry.desc_position(group);
     let offset = offset as usize;
-    let bytes = block.get(offset..offset + usize::from(geometry.desc_size)).unwrap_or_default();
+    let bytes = block
+        .get(offset..offset + usize::from(geometry.desc_size))
+        .unwrap_or_default();
     GroupDesc::new(bytes).map_err(|error| at(format_args!("group {group}"), error))
 }
 
 /// All blocks that belong to the file system itself.
 fn zones(geometry: &Geometry, places: &[GroupPlace]) -> Box<[Range<u64>]> {
-    let mut all = vec![0..u64::from(geometry.first_data_block)];
+    let mut all = Vec::new();
     let mut add = |start: u64, count: u64| all.push(start..start.saturating_add(count));
+    add(0, u64::from(geometry.first_data_block));
     for (number, place) in (0..).zip(places) {
         let group = GroupNo(number);
-        add(geometry.group_first_block(group).0, u64::from(geometry.group_base_blocks(group)));
+        add(
+            geometry.group_first_block(group).0,
+            u64::from(geometry.group_base_blocks(group)),
+        );
         if !place.is_damaged {
             add(place.block_bitmap, 1);
             add(place.inode_bitmap, 1);
@@ -233,14 +245,20 @@ fn zones(geometry: &Geometry, places: &[GroupPlace]) -> Box<[Range<u64>]> {
 /// The zones that overlap `range`.
 fn zones_in(zones: &[Range<u64>], range: Range<u64>) -> impl Iterator<Item = &Range<u64>> {
     let first = zones.partition_point(|zone| zone.end <= range.start);
-    zones[first..].iter().take_while(move |zone| zone.start < range.end)
+    zones[first..]
+        .iter()
+        .take_while(move |zone| zone.start < range.end)
 }
 
 /// The bitmaps on the device, as the last commit left them.
 impl BitmapSource for ExtState {
     fn run_max(&self) -> u64 {
         // A run that fits one block of pointers needs few of them: see `apply::reservation`.
-        if self.groups.has_extents { u64::MAX } else { u64::from(self.geometry.block_size / 4) }
+        if self.groups.has_extents {
+            u64::MAX
+        } else {
+            u64::from(self.geometry.block_size / 4)
+        }
     }
 
     fn block_bits(&self, group: u32) -> Result<Bits> {
@@ -254,13 +272,16 @@ impl BitmapSource for ExtState {
             .map_err(|error| at(format_args!("group {group}"), error))?;
         let bits = Bits::from_bytes(&bitmap, self.geometry.group_blocks(GroupNo(group)));
         let mut is_sound = true;
-        self.groups.for_zones_of(&self.geometry, group, |start, count| {
-            is_sound &= bits.all_used(start, count);
-        });
+        self.groups
+            .for_zones_of(&self.geometry, group, |start, count| {
+                is_sound &= bits.all_used(start, count);
+            });
         if is_sound {
             Ok(bits)
         } else {
-            Err(Error::corrupt(format_args!("group {group}: metadata blocks are marked free")))
+            Err(Error::corrupt(format_args!(
+                "group {group}: metadata blocks are marked free"
+            )))
         }
     }
 

@@ -9,18 +9,30 @@ use finefs_namespace::{BlockNo, Error, ExtentState, FileKind, Ino, Store};
 
 /// What debugfs answers.
 fn debugfs(path: &std::path::Path, request: &str) -> String {
-    let output = Command::new("debugfs").args(["-R", request]).arg(path).output().unwrap();
+    let output = Command::new("debugfs")
+        .args(["-R", request])
+        .arg(path)
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Creates, then removes most of, then adds to the names of one directory.
-fn many_names(arguments: &str, count: u32, per_batch: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+fn many_names(
+    arguments: &str,
+    count: u32,
+    per_batch: u32,
+) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = make_image(directory.path(), arguments, "256M");
     let mut world = World::new(open(&path));
     let root = world.root;
-    let dir = world.create(root, b"many", FileKind::Directory, None).unwrap();
-    let first = world.create(dir, b"first", FileKind::Regular, None).unwrap();
+    let dir = world
+        .create(root, b"many", FileKind::Directory, None)
+        .unwrap();
+    let first = world
+        .create(dir, b"first", FileKind::Regular, None)
+        .unwrap();
     for i in 0..count {
         // Links: there are not as many inodes.
         if i % 60_000 == 0 && i > 0 {
@@ -43,7 +55,9 @@ fn many_names(arguments: &str, count: u32, per_batch: u32) -> (tempfile::TempDir
     world.commit().unwrap();
     let mut world = world.check(&path);
     for i in 0..count / 5 {
-        world.link(first, dir, format!("another {i}").as_bytes()).unwrap();
+        world
+            .link(first, dir, format!("another {i}").as_bytes())
+            .unwrap();
     }
     world.rename((root, b"many"), (root, b"renamed")).unwrap();
     world.commit().unwrap();
@@ -55,14 +69,22 @@ fn many_names(arguments: &str, count: u32, per_batch: u32) -> (tempfile::TempDir
 fn two_levels_of_index() {
     let (_directory, path) = many_names("-t ext4 -b 1024 -N 1000", 50_000, 7_000);
     let dump = debugfs(&path, "htree_dump /renamed");
-    assert!(dump.contains("Indirect levels: 1"), "{}", &dump[..dump.len().min(1000)]);
+    assert!(
+        dump.contains("Indirect levels: 1"),
+        "{}",
+        &dump[..dump.len().min(1000)]
+    );
 }
 
 #[test]
 fn two_levels_of_index_without_checksums() {
     let (_directory, path) = many_names("-t ext3 -b 1024 -N 1000 -J size=4", 40_000, 40_000);
     let dump = debugfs(&path, "htree_dump /renamed");
-    assert!(dump.contains("Indirect levels: 1"), "{}", &dump[..dump.len().min(1000)]);
+    assert!(
+        dump.contains("Indirect levels: 1"),
+        "{}",
+        &dump[..dump.len().min(1000)]
+    );
 }
 
 #[test]
@@ -83,7 +105,9 @@ fn index_that_cannot_grow() {
     let mut world = World::new(open(&path));
     let root = world.root;
     let dir = world.create(root, b"d", FileKind::Directory, None).unwrap();
-    let file = world.create(dir, b"first", FileKind::Regular, None).unwrap();
+    let file = world
+        .create(dir, b"first", FileKind::Regular, None)
+        .unwrap();
     // Long names: three to a block, so two levels hold about 20,000 of them.
     for i in 0..45_000 {
         let name = format!("{i:0250}");
@@ -95,7 +119,11 @@ fn index_that_cannot_grow() {
     world.commit().unwrap();
     let mut world = world.check(&path);
     let dump = debugfs(&path, "htree_dump /d");
-    assert!(!dump.contains("Indirect levels"), "still indexed: {}", &dump[..dump.len().min(300)]);
+    assert!(
+        !dump.contains("Indirect levels"),
+        "still indexed: {}",
+        &dump[..dump.len().min(300)]
+    );
     world.unlink(dir, format!("{:0250}", 17).as_bytes(), false);
     world.link(file, dir, b"another").unwrap();
     world.commit().unwrap();
@@ -110,12 +138,31 @@ fn more_subdirectories_than_links() {
     let root = world.root;
     let dir = world.create(root, b"d", FileKind::Directory, None).unwrap();
     for i in 0..65_050 {
-        world.create(dir, format!("{i}").as_bytes(), FileKind::Directory, None).unwrap();
+        world
+            .create(dir, format!("{i}").as_bytes(), FileKind::Directory, None)
+            .unwrap();
     }
     world.commit().unwrap();
     let world = world.check(&path);
-    assert_eq!(world.store.load_inode(dir).unwrap().attributes.link_count, 1);
+    assert_eq!(
+        world.store.load_inode(dir).unwrap().attributes.link_count,
+        1
+    );
+    world.store.close().unwrap();
     drop(world);
+    // Links that are not counted stay so when there are fewer again.
+    let mut world = World::new(open(&path));
+    for i in 0..500 {
+        world.unlink(dir, format!("{i}").as_bytes(), false);
+    }
+    world.commit().unwrap();
+    assert_eq!(
+        world.store.load_inode(dir).unwrap().attributes.link_count,
+        1
+    );
+    world.store.close().unwrap();
+    drop(world);
+    assert_clean(&path);
 }
 
 /// Files of single blocks with holes between them: the deepest trees for their number of blocks.
@@ -124,13 +171,23 @@ fn many_extents(arguments: &str, count: u64) {
     let path = make_image(directory.path(), arguments, "64M");
     let mut world = World::new(open(&path));
     let root = world.root;
-    let forward = world.create(root, b"forward", FileKind::Regular, None).unwrap();
-    let backward = world.create(root, b"backward", FileKind::Regular, None).unwrap();
-    let mixed = world.create(root, b"mixed", FileKind::Regular, None).unwrap();
+    let forward = world
+        .create(root, b"forward", FileKind::Regular, None)
+        .unwrap();
+    let backward = world
+        .create(root, b"backward", FileKind::Regular, None)
+        .unwrap();
+    let mixed = world
+        .create(root, b"mixed", FileKind::Regular, None)
+        .unwrap();
     for i in 0..count {
         world.fill(forward, i * 2, 1, ExtentState::Written).unwrap();
-        world.fill(backward, (count - i) * 2, 1, ExtentState::Written).unwrap();
-        world.fill(mixed, (i * 7919) % count * 2, 1, ExtentState::Written).unwrap();
+        world
+            .fill(backward, (count - i) * 2, 1, ExtentState::Written)
+            .unwrap();
+        world
+            .fill(mixed, (i * 7919) % count * 2, 1, ExtentState::Written)
+            .unwrap();
         if i % 700 == 0 {
             world.commit().unwrap();
         }
@@ -175,10 +232,20 @@ fn block_map_of_three_levels() {
     let path = make_image(directory.path(), "-t ext2 -b 1024", "16M");
     let mut world = World::new(open(&path));
     let root = world.root;
-    let ino = world.create(root, b"sparse", FileKind::Regular, None).unwrap();
+    let ino = world
+        .create(root, b"sparse", FileKind::Regular, None)
+        .unwrap();
     let p = 256;
-    for border in [12, 12 + p, 12 + p + p * p, 12 + p + p * p + 5 * p * p, 12 + p + p * p + 200 * p * p] {
-        world.fill(ino, border - 3, 6, ExtentState::Written).unwrap();
+    for border in [
+        12,
+        12 + p,
+        12 + p + p * p,
+        12 + p + p * p + 5 * p * p,
+        12 + p + p * p + 200 * p * p,
+    ] {
+        world
+            .fill(ino, border - 3, 6, ExtentState::Written)
+            .unwrap();
     }
     world.commit().unwrap();
     let mut world = world.check(&path);
@@ -186,7 +253,9 @@ fn block_map_of_three_levels() {
     world.commit().unwrap();
     let mut world = world.check(&path);
     world.truncate(ino, 5).unwrap();
-    world.fill(ino, 12 + p + p * p, 700, ExtentState::Written).unwrap();
+    world
+        .fill(ino, 12 + p + p * p, 700, ExtentState::Written)
+        .unwrap();
     world.commit().unwrap();
     let mut world = world.check(&path);
     world.unlink(root, b"sparse", false);
@@ -196,9 +265,16 @@ fn block_map_of_three_levels() {
 }
 
 fn free_blocks(path: &std::path::Path) -> u64 {
-    let output = Command::new("dumpe2fs").arg("-h").arg(path).output().unwrap();
+    let output = Command::new("dumpe2fs")
+        .arg("-h")
+        .arg(path)
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = text.lines().find(|line| line.starts_with("Free blocks:")).unwrap();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("Free blocks:"))
+        .unwrap();
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
@@ -215,7 +291,12 @@ fn fill_up(arguments: &str) {
     while failures < 20 {
         number += 1;
         let outcome = world
-            .create(root, format!("file {number}").as_bytes(), FileKind::Regular, None)
+            .create(
+                root,
+                format!("file {number}").as_bytes(),
+                FileKind::Regular,
+                None,
+            )
             .and_then(|ino| {
                 files.push(ino);
                 world.fill(ino, number % 3 * 5, 1 + number % 50, ExtentState::Written)
@@ -231,10 +312,17 @@ fn fill_up(arguments: &str) {
     }
     world.commit().unwrap();
     let full = world.store.statfs();
-    assert!(full.blocks_available < 20 || full.inodes_free == 0, "{full:?}");
+    assert!(
+        full.blocks_available < 20 || full.inodes_free == 0,
+        "{full:?}"
+    );
     let mut world = world.check(&path);
-    let names: Vec<Vec<u8>> =
-        world.nodes[&root].entries.keys().filter(|name| name.starts_with(b"file")).cloned().collect();
+    let names: Vec<Vec<u8>> = world.nodes[&root]
+        .entries
+        .keys()
+        .filter(|name| name.starts_with(b"file"))
+        .cloned()
+        .collect();
     for name in &names {
         world.unlink(root, name, false);
     }
@@ -246,7 +334,10 @@ fn fill_up(arguments: &str) {
     // The directory keeps the blocks that it grew to.
     let size = world.store.load_inode(root).unwrap().attributes.size_bytes;
     let kept = size / u64::from(before.block_size_bytes);
-    assert!(after.blocks_free + kept + 2 >= before.blocks_free, "{before:?} {after:?}");
+    assert!(
+        after.blocks_free + kept + 2 >= before.blocks_free,
+        "{before:?} {after:?}"
+    );
     world.check(&path);
 }
 
@@ -279,7 +370,9 @@ fn orphans_are_noted(arguments: &str) {
     let mut open_files = Vec::new();
     for i in 0..40u64 {
         let name = format!("file {i}");
-        let ino = world.create(root, name.as_bytes(), FileKind::Regular, None).unwrap();
+        let ino = world
+            .create(root, name.as_bytes(), FileKind::Regular, None)
+            .unwrap();
         world.fill(ino, 0, 3, ExtentState::Written).unwrap();
         if i % 4 == 0 {
             world.commit().unwrap();
@@ -298,12 +391,22 @@ fn orphans_are_noted(arguments: &str) {
     world.commit().unwrap();
     // As after a crash: not closed.
     drop(world);
-    let output = Command::new("e2fsck").args(["-f", "-y"]).arg(&path).output().unwrap();
+    let output = Command::new("e2fsck")
+        .args(["-f", "-y"])
+        .arg(&path)
+        .output()
+        .unwrap();
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
-    let cleared = report.lines().filter(|line| line.contains("orphaned inode")).count();
+    let cleared = report
+        .lines()
+        .filter(|line| line.contains("orphaned inode"))
+        .count();
     assert_eq!(cleared, open_files.len(), "{report}");
     // Nothing but that was wrong.
-    assert!(!report.contains("Fix?") && !report.contains("Clear?"), "{report}");
+    assert!(
+        !report.contains("Fix?") && !report.contains("Clear?"),
+        "{report}"
+    );
     assert_clean(&path);
 }
 
@@ -325,7 +428,10 @@ fn shared_attribute_blocks() {
     world.set_xattr(one, b"user.a", Some(b"value")).unwrap();
     world.commit().unwrap();
     let mut world = world.check(&path);
-    assert_eq!(world.set_xattr(one, b"user.b", Some(&[7; 1000])), Err(Error::NoSpace));
+    assert_eq!(
+        world.set_xattr(one, b"user.b", Some(&[7; 1000])),
+        Err(Error::NoSpace)
+    );
     world.set_xattr(one, b"user.b", Some(&[7; 800])).unwrap();
     world.set_xattr(two, b"user.b", Some(b"")).unwrap();
     world.set_xattr(two, b"trusted.t", Some(b"x")).unwrap();
@@ -339,7 +445,9 @@ fn shared_attribute_blocks() {
         &[32, 0, 0, 0, 255, 255, 255, 255],
     ]
     .concat();
-    world.set_xattr(two, b"system.posix_acl_access", Some(&acl)).unwrap();
+    world
+        .set_xattr(two, b"system.posix_acl_access", Some(&acl))
+        .unwrap();
     world.commit().unwrap();
     let mut world = world.check(&path);
     world.set_xattr(one, b"user.a", None).unwrap();
@@ -358,14 +466,19 @@ fn files_are_contiguous() {
     let path = make_image(directory.path(), "-t ext4 -b 4096", "256M");
     let mut world = World::new(open(&path));
     let root = world.root;
-    let ino = world.create(root, b"large", FileKind::Regular, None).unwrap();
+    let ino = world
+        .create(root, b"large", FileKind::Regular, None)
+        .unwrap();
     for i in 0..200 {
         world.fill(ino, i * 16, 16, ExtentState::Written).unwrap();
     }
     world.commit().unwrap();
     let extents = world.store.load_extents(ino).unwrap();
     assert!(extents.len() <= 2, "{extents:?}");
-    let run = world.store.allocate_blocks(ino, Some(BlockNo(30_000)), 10).unwrap();
+    let run = world
+        .store
+        .allocate_blocks(ino, Some(BlockNo(30_000)), 10)
+        .unwrap();
     assert_eq!((run.start, run.length), (BlockNo(30_000), 10));
     world.store.release_blocks(run);
     world.check(&path);

@@ -26,7 +26,11 @@ impl Bits {
             *last |= !0 << (length % 64);
         }
         let free = words.iter().map(|word| word.count_zeros()).sum();
-        Bits { words, length, free }
+        Bits {
+            words,
+            length,
+            free,
+        }
     }
 
     /// A bitmap of `length` free bits.
@@ -44,7 +48,8 @@ impl Bits {
 
     /// True when no bit of the range is free.
     pub(crate) fn all_used(&self, start: u32, count: u32) -> bool {
-        self.next_free(start).is_none_or(|free| free >= start.saturating_add(count))
+        self.next_free(start)
+            .is_none_or(|free| free >= start.saturating_add(count))
     }
 
     /// Number of free bits.
@@ -101,7 +106,8 @@ impl Bits {
 
     /// The first used bit at or after `from`, or the length.
     fn next_used(&self, from: u32) -> u32 {
-        self.next(from, |word| word).map_or(self.length, |at| at.min(self.length))
+        self.next(from, |word| word)
+            .map_or(self.length, |at| at.min(self.length))
     }
 
     fn next(&self, from: u32, select: impl Fn(u64) -> u64) -> Option<u32> {
@@ -195,7 +201,9 @@ mod tests {
         let mut seed = 7u64;
         let used: Vec<u32> = (0..333)
             .filter(|_| {
-                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                seed = seed
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 seed >> 62 == 0
             })
             .collect();

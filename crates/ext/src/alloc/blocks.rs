@@ -36,7 +36,9 @@ impl Allocator {
         goal: Option<u64>,
         count: u64,
     ) -> Result<BlockRun, Error> {
-        let claimed = self.space.take_data(count.clamp(1, self.layout.run_max.min(source.run_max())));
+        let claimed = self
+            .space
+            .take_data(count.clamp(1, self.layout.run_max.min(source.run_max())));
         if claimed == 0 {
             return Err(Error::NoSpace);
         }
@@ -78,13 +80,18 @@ impl Allocator {
             return place;
         }
         let first = inode_group / flex * flex;
-        let groups = flex.min((self.groups.len() as u32).saturating_sub(first)).max(1);
+        let groups = flex
+            .min((self.groups.len() as u32).saturating_sub(first))
+            .max(1);
         // In blocks from the inode's group on, wrapped around the flex group.
         let per_group = u64::from(self.layout.blocks_per_group);
         let span = u64::from(groups) * per_group;
         let from = u64::from(inode_group - first) * per_group;
         let place = (from + span * cpu as u64 / self.per_cpu.len() as u64) % span;
-        (first + (place / per_group) as u32, (place % per_group) as u32)
+        (
+            first + (place / per_group) as u32,
+            (place % per_group) as u32,
+        )
     }
 
     fn take(
@@ -110,7 +117,10 @@ impl Allocator {
             if run < wanted {
                 continue;
             }
-            let search = Search { wanted, takes_less: false };
+            let search = Search {
+                wanted,
+                takes_less: false,
+            };
             if let Some(run) = self.take_in(source, group, 0, search, false) {
                 return Some(run);
             }
@@ -119,7 +129,10 @@ impl Allocator {
                 break;
             }
         }
-        let search = Search { wanted, takes_less: true };
+        let search = Search {
+            wanted,
+            takes_less: true,
+        };
         if let Some((group, _)) = longest
             && let Some(run) = self.take_in(source, group, 0, search, true)
         {
@@ -160,7 +173,16 @@ impl Allocator {
         if self.longest_run(group) < wanted {
             return None;
         }
-        self.take_in(source, group, index, Search { wanted, takes_less: false }, is_goal)
+        self.take_in(
+            source,
+            group,
+            index,
+            Search {
+                wanted,
+                takes_less: false,
+            },
+            is_goal,
+        )
     }
 
     /// Takes the first run that will do at or after `from`, else before it.
@@ -198,7 +220,10 @@ impl Allocator {
     fn mark(&self, group: u32, bits: &mut Bits, start: u32, length: u32) -> BlockRun {
         bits.set_range(start, length);
         self.note_free(group, bits.free());
-        BlockRun { start: BlockNo(self.block_at(group, start)), length: u64::from(length) }
+        BlockRun {
+            start: BlockNo(self.block_at(group, start)),
+            length: u64::from(length),
+        }
     }
 
     fn longest_run(&self, group: u32) -> u32 {

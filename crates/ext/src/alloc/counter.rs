@@ -76,11 +76,13 @@ impl SpaceCounter {
         let mut left = blocks;
         // The common case reads a line that hardly ever changes.
         if self.backing.load(Ordering::Relaxed) < self.backing_target {
-            let _ = self.backing.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
-                let fill = blocks.min(self.backing_target.saturating_sub(now));
-                left = blocks - fill;
-                Some(now + fill)
-            });
+            let _ = self
+                .backing
+                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
+                    let fill = blocks.min(self.backing_target.saturating_sub(now));
+                    left = blocks - fill;
+                    Some(now + fill)
+                });
         }
         if left > 0 {
             self.open.fetch_add(left, Ordering::AcqRel);

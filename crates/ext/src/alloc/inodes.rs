@@ -41,7 +41,8 @@ impl Allocator {
         let in_flex = flex.min(count - flex_start);
         // The group itself, then its flex group from this CPU's place on, passing over busy ones.
         let (cpu, _) = self.this_cpu();
-        let near = (0..in_flex).map(|i| flex_start + (start - flex_start + 1 + cpu as u32 + i) % in_flex);
+        let near =
+            (0..in_flex).map(|i| flex_start + (start - flex_start + 1 + cpu as u32 + i) % in_flex);
         for group in std::iter::once(start).chain(near) {
             if let Some(taken) = self.take_inode(source, group, is_directory, false) {
                 return Ok(taken);
@@ -76,7 +77,10 @@ impl Allocator {
         if is_directory {
             group.directories.fetch_add(1, Ordering::Relaxed);
         }
-        Some((number * self.layout.inodes_per_group + index + 1, self.random() as u32))
+        Some((
+            number * self.layout.inodes_per_group + index + 1,
+            self.random() as u32,
+        ))
     }
 
     /// Makes an inode number free at once.
@@ -86,26 +90,34 @@ impl Allocator {
         ino: u32,
         is_directory: bool,
     ) {
-        let Some(index) = ino.checked_sub(1) else { return };
+        let Some(index) = ino.checked_sub(1) else {
+            return;
+        };
         let number = index / self.layout.inodes_per_group;
         let Some(group) = self.group(number) else {
             log::error!("inode {ino} given back: there is no such inode");
             return;
         };
-        let Some(mut bitmaps) = self.lock_inodes(source, number, true) else { return };
+        let Some(mut bitmaps) = self.lock_inodes(source, number, true) else {
+            return;
+        };
         if bitmaps.has_damaged_inodes {
             return;
         }
-        let Some(bits) = bitmaps.inodes.as_mut() else { return };
+        let Some(bits) = bitmaps.inodes.as_mut() else {
+            return;
+        };
         if bits.clear_range(index % self.layout.inodes_per_group, 1) == 0 {
             log::error!("inode {ino} given back: it was free");
             return;
         }
         group.free_inodes.store(bits.free(), Ordering::Relaxed);
         if is_directory {
-            let _ = group.directories.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-                now.checked_sub(1)
-            });
+            let _ = group
+                .directories
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                    now.checked_sub(1)
+                });
         }
     }
 

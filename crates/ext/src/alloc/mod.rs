@@ -148,7 +148,10 @@ impl Allocator {
                 longest_run: AtomicU32::new(counts.free_blocks),
             })
             .collect();
-        let free = counts.iter().map(|counts| u64::from(counts.free_blocks)).sum();
+        let free = counts
+            .iter()
+            .map(|counts| u64::from(counts.free_blocks))
+            .sum();
         Allocator {
             space: SpaceCounter::new(
                 free,
@@ -158,7 +161,9 @@ impl Allocator {
             layout,
             groups,
             per_cpu: (0..cpu::count()).map(|_| PerCpu::default()).collect(),
-            seed: std::collections::hash_map::RandomState::new().build_hasher().finish(),
+            seed: std::collections::hash_map::RandomState::new()
+                .build_hasher()
+                .finish(),
             found_damage: AtomicBool::new(false),
         }
     }
@@ -193,9 +198,14 @@ impl Allocator {
         group: u32,
         can_wait: bool,
     ) -> Option<MutexGuard<'_, Bitmaps>> {
-        self.lock_loaded(group, can_wait, |bitmaps| bitmaps.blocks.is_some(), || {
-            self.load_blocks(source, group);
-        })
+        self.lock_loaded(
+            group,
+            can_wait,
+            |bitmaps| bitmaps.blocks.is_some(),
+            || {
+                self.load_blocks(source, group);
+            },
+        )
     }
 
     /// The same for the inode bitmap.
@@ -205,9 +215,14 @@ impl Allocator {
         group: u32,
         can_wait: bool,
     ) -> Option<MutexGuard<'_, Bitmaps>> {
-        self.lock_loaded(group, can_wait, |bitmaps| bitmaps.inodes.is_some(), || {
-            self.load_inodes(source, group);
-        })
+        self.lock_loaded(
+            group,
+            can_wait,
+            |bitmaps| bitmaps.inodes.is_some(),
+            || {
+                self.load_inodes(source, group);
+            },
+        )
     }
 
     fn lock_loaded(
@@ -218,7 +233,13 @@ impl Allocator {
         load: impl FnOnce(),
     ) -> Option<MutexGuard<'_, Bitmaps>> {
         let lock = &self.group(group)?.bitmaps;
-        let take = || if can_wait { Some(lock.lock()) } else { lock.try_lock() };
+        let take = || {
+            if can_wait {
+                Some(lock.lock())
+            } else {
+                lock.try_lock()
+            }
+        };
         let guard = take()?;
         if is_loaded(&guard) {
             return Some(guard);
@@ -229,7 +250,9 @@ impl Allocator {
     }
 
     fn load_blocks(&self, source: &dyn BitmapSource, number: u32) {
-        let Some(group) = self.group(number) else { return };
+        let Some(group) = self.group(number) else {
+            return;
+        };
         let loaded = source.block_bits(number);
         let mut bitmaps = group.bitmaps.lock();
         if bitmaps.blocks.is_some() {
@@ -249,7 +272,9 @@ impl Allocator {
     }
 
     fn load_inodes(&self, source: &dyn BitmapSource, number: u32) {
-        let Some(group) = self.group(number) else { return };
+        let Some(group) = self.group(number) else {
+            return;
+        };
         let loaded = source.inode_bits(number);
         let mut bitmaps = group.bitmaps.lock();
         if bitmaps.inodes.is_some() {
@@ -298,8 +323,10 @@ impl Allocator {
     /// Free blocks, the part of them that data may use, and free inodes.
     pub(crate) fn free_counts(&self) -> (u64, u64, u64) {
         let (free, available) = self.space.free_and_available();
-        let inodes =
-            self.groups.iter().map(|group| u64::from(group.free_inodes.load(Ordering::Relaxed)));
+        let inodes = self
+            .groups
+            .iter()
+            .map(|group| u64::from(group.free_inodes.load(Ordering::Relaxed)));
         (free, available, inodes.sum())
     }
 
@@ -307,7 +334,9 @@ impl Allocator {
     fn random(&self) -> u64 {
         let (cpu, per_cpu) = self.this_cpu();
         let count = per_cpu.inodes_made.fetch_add(1, Ordering::Relaxed);
-        mix(self.seed.wrapping_add((cpu as u64) << 32 | u64::from(count)))
+        mix(self
+            .seed
+            .wrapping_add((cpu as u64) << 32 | u64::from(count)))
     }
 }
 

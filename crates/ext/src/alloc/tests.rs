@@ -49,7 +49,11 @@ fn allocator(reserved_for_root: u64) -> Allocator {
         reserved_for_root,
         run_max: u64::MAX,
     };
-    let counts = GroupCounts { free_blocks: BLOCKS - 10, free_inodes: INODES, directories: 0 };
+    let counts = GroupCounts {
+        free_blocks: BLOCKS - 10,
+        free_inodes: INODES,
+        directories: 0,
+    };
     Allocator::new(layout, &[counts; GROUPS as usize])
 }
 
@@ -74,9 +78,8 @@ fn no_block_is_given_twice() {
                     let mut held: Vec<BlockRun> = Vec::new();
                     for _ in 0..20_000 {
                         if next(&mut seed) % 5 < 3 {
-                            let goal = (next(&mut seed) % 2 == 0).then(|| {
-                                1 + next(&mut seed) % u64::from(GROUPS * BLOCKS)
-                            });
+                            let goal = (next(&mut seed).is_multiple_of(2))
+                                .then(|| 1 + next(&mut seed) % u64::from(GROUPS * BLOCKS));
                             let group = (next(&mut seed) % u64::from(GROUPS)) as u32;
                             let count = 1 + next(&mut seed) % 40;
                             match allocator.allocate_data(source, group, goal, count) {
@@ -92,13 +95,19 @@ fn no_block_is_given_twice() {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     let mut seen = HashSet::new();
     for run in held.iter().flatten() {
         for block in run.start.0..run.start.0 + run.length {
             assert!(seen.insert(block), "block {block} was given twice");
-            assert!((block - 1) % u64::from(BLOCKS) >= 10, "block {block} is metadata");
+            assert!(
+                (block - 1) % u64::from(BLOCKS) >= 10,
+                "block {block} is metadata"
+            );
         }
     }
     let (now, _, _) = allocator.free_counts();
@@ -128,7 +137,10 @@ fn the_last_block_is_found() {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum()
     });
     assert_eq!(got, available);
     assert_eq!(allocator.free_counts().1, 0);
@@ -148,10 +160,10 @@ fn no_inode_is_given_twice() {
                     while let Ok((ino, _)) = allocator.allocate_inode_number(
                         source,
                         next(&mut seed) as u32 % GROUPS,
-                        next(&mut seed) % 3 == 0,
-                        next(&mut seed) % 2 == 0,
+                        next(&mut seed).is_multiple_of(3),
+                        next(&mut seed).is_multiple_of(2),
                     ) {
-                        if next(&mut seed) % 4 == 0 {
+                        if next(&mut seed).is_multiple_of(4) {
                             allocator.release_inode_number(source, ino, false);
                         } else {
                             held.push(ino);
@@ -161,12 +173,22 @@ fn no_inode_is_given_twice() {
                 })
             })
             .collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
     });
     let distinct: HashSet<u32> = all.iter().copied().collect();
     assert_eq!(distinct.len(), all.len());
-    assert_eq!(all.len() as u32 + allocator.free_counts().2 as u32, GROUPS * INODES);
-    assert!(distinct.iter().all(|ino| (1..=GROUPS * INODES).contains(ino)));
+    assert_eq!(
+        all.len() as u32 + allocator.free_counts().2 as u32,
+        GROUPS * INODES
+    );
+    assert!(
+        distinct
+            .iter()
+            .all(|ino| (1..=GROUPS * INODES).contains(ino))
+    );
 }
 
 #[test]
@@ -174,7 +196,9 @@ fn a_damaged_group_gives_nothing() {
     let source = Source { damaged: Some(2) };
     let allocator = allocator(0);
     let start = 1 + 2 * u64::from(BLOCKS);
-    let run = allocator.allocate_data(&source, 2, Some(start + 50), 5).unwrap();
+    let run = allocator
+        .allocate_data(&source, 2, Some(start + 50), 5)
+        .unwrap();
     assert!(run.start.0 >= start + u64::from(BLOCKS), "{run:?}");
     assert!(allocator.take_damage());
     assert!(!allocator.take_damage());
@@ -182,10 +206,15 @@ fn a_damaged_group_gives_nothing() {
     let usable = u64::from((GROUPS - 1) * (BLOCKS - 10)) - run.length;
     assert_eq!(allocator.free_counts().0, usable);
     allocator.release_blocks(&source, run);
-    let inside = BlockRun { start: finefs_namespace::BlockNo(start + 100), length: 3 };
+    let inside = BlockRun {
+        start: finefs_namespace::BlockNo(start + 100),
+        length: 3,
+    };
     allocator.release_blocks(&source, inside);
     assert_eq!(allocator.free_counts().0, usable + run.length);
-    let (ino, _) = allocator.allocate_inode_number(&source, 2, false, false).unwrap();
+    let (ino, _) = allocator
+        .allocate_inode_number(&source, 2, false, false)
+        .unwrap();
     assert_ne!((ino - 1) / INODES, 2);
 }
 
@@ -193,15 +222,28 @@ fn a_damaged_group_gives_nothing() {
 fn files_stay_near_and_directories_spread() {
     let source = Source { damaged: None };
     let allocator = allocator(0);
-    let (file, _) = allocator.allocate_inode_number(&source, 3, false, false).unwrap();
+    let (file, _) = allocator
+        .allocate_inode_number(&source, 3, false, false)
+        .unwrap();
     assert_eq!(file, 3 * INODES + 1);
-    let (below, _) = allocator.allocate_inode_number(&source, 3, true, false).unwrap();
+    let (below, _) = allocator
+        .allocate_inode_number(&source, 3, true, false)
+        .unwrap();
     assert_eq!((below - 1) / INODES, 3);
     let groups: HashSet<u32> = (0..40)
-        .map(|_| allocator.allocate_inode_number(&source, 0, true, true).unwrap().0)
+        .map(|_| {
+            allocator
+                .allocate_inode_number(&source, 0, true, true)
+                .unwrap()
+                .0
+        })
         .map(|ino| (ino - 1) / INODES / 4)
         .collect();
-    assert_eq!(groups.len(), 2, "directories of the root fill all flex groups");
+    assert_eq!(
+        groups.len(),
+        2,
+        "directories of the root fill all flex groups"
+    );
 }
 
 #[test]
@@ -214,7 +256,9 @@ fn goals_are_met() {
     let second = allocator.allocate_data(&source, 0, Some(105), 20).unwrap();
     assert_eq!((second.start.0, second.length), (120, 20));
     // More than a group has comes in pieces.
-    let third = allocator.allocate_data(&source, 0, Some(1 + u64::from(BLOCKS) + 10), 10_000).unwrap();
+    let third = allocator
+        .allocate_data(&source, 0, Some(1 + u64::from(BLOCKS) + 10), 10_000)
+        .unwrap();
     assert_eq!(third.length, u64::from(BLOCKS) - 10);
 }
 

@@ -5,7 +5,9 @@ use std::fmt;
 
 use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::device::DeviceNo;
-use finefs_ext_disk::inode::{FileKind as DiskKind, Inode, InodeFlags, InodeRules, LINKS_MAX, LINKS_UNCOUNTED};
+use finefs_ext_disk::inode::{
+    FileKind as DiskKind, Inode, InodeFlags, InodeRules, LINKS_MAX, LINKS_UNCOUNTED,
+};
 use finefs_ext_disk::time::Timestamp as DiskTime;
 use finefs_ext_disk::{GroupNo, Ino as DiskIno};
 use finefs_namespace::{Attributes, Error, FileKind, Result, Times, Timestamp};
@@ -64,7 +66,9 @@ impl InodeEdit {
     /// Where its metadata blocks had best lie: in the inode's group.
     pub(crate) fn goal(&self, space: &Space<'_>) -> u64 {
         let geometry = &space.state.geometry;
-        let group = geometry.locate_inode(DiskIno(self.ino)).map_or(GroupNo(0), |place| place.group);
+        let group = geometry
+            .locate_inode(DiskIno(self.ino))
+            .map_or(GroupNo(0), |place| place.group);
         geometry.group_first_block(group).0
     }
 
@@ -73,7 +77,9 @@ impl InodeEdit {
         let per_block = 1i64 << (rules.block_bits - 9);
         let delta = std::mem::take(&mut self.blocks_delta).saturating_mul(per_block);
         let count = self.disk.blocks_512(rules).saturating_add_signed(delta);
-        self.disk.set_blocks_512(rules, count).map_err(|error| self.damaged(error))
+        self.disk
+            .set_blocks_512(rules, count)
+            .map_err(|error| self.damaged(error))
     }
 
     /// Writes the attributes that the namespace keeps. The mode must be set before. Links of
@@ -85,7 +91,8 @@ impl InodeEdit {
         times: &Times,
     ) -> Result<()> {
         let kind = attributes.kind;
-        self.disk.set_mode((kind.mode_bits() | attributes.permissions & 0o7777) as u16);
+        self.disk
+            .set_mode((kind.mode_bits() | attributes.permissions & 0o7777) as u16);
         self.disk.set_uid(attributes.uid);
         self.disk.set_gid(attributes.gid);
         let user = InodeFlags::from_bits_retain(attributes.flags) & USER_FLAGS;
@@ -95,7 +102,8 @@ impl InodeEdit {
         self.disk.set_ctime(disk_time(times.changed));
         self.disk.set_crtime(disk_time(times.created));
         if kind != FileKind::Directory {
-            self.disk.set_links_count(attributes.link_count.min(u32::from(LINKS_MAX)) as u16);
+            self.disk
+                .set_links_count(attributes.link_count.min(u32::from(LINKS_MAX)) as u16);
         }
         if kind == FileKind::Regular {
             let set = self.disk.set_size(rules, attributes.size_bytes);
@@ -109,8 +117,13 @@ impl InodeEdit {
         // The layout of Linux's 64-bit dev_t.
         let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
         let minor = (device & 0xff) | (device >> 12 & 0xffff_ff00);
-        let device = DeviceNo { major: major as u32, minor: minor as u32 };
-        self.disk.set_device(device).map_err(|error| self.damaged(error))
+        let device = DeviceNo {
+            major: major as u32,
+            minor: minor as u32,
+        };
+        self.disk
+            .set_device(device)
+            .map_err(|error| self.damaged(error))
     }
 
     /// Adds to the links of a directory, which stop being counted when they are too many.
@@ -129,7 +142,10 @@ impl InodeEdit {
 
 /// A time in the format's form.
 pub(crate) fn disk_time(time: Timestamp) -> DiskTime {
-    DiskTime { sec: time.seconds(), nsec: time.nanoseconds() }
+    DiskTime {
+        sec: time.seconds(),
+        nsec: time.nanoseconds(),
+    }
 }
 
 /// A kind in the format's form.
@@ -168,7 +184,12 @@ impl<'a> InodeTable<'a> {
             (InodeRules::of(&superblock), superblock.want_extra_isize())
         };
         let extra_isize = extra_isize(state.geometry.inode_size, wanted);
-        InodeTable { state, rules, extra_isize, current: None }
+        InodeTable {
+            state,
+            rules,
+            extra_isize,
+            current: None,
+        }
     }
 
     fn slot(&self, ino: u32) -> Result<Slot> {
@@ -192,21 +213,32 @@ impl<'a> InodeTable<'a> {
 
     fn edit(&self, ino: u32, disk: Inode<Vec<u8>>) -> InodeEdit {
         let seed = disk.seed(&self.rules, DiskIno(ino));
-        InodeEdit { ino, disk, seed, blocks_delta: 0 }
+        InodeEdit {
+            ino,
+            disk,
+            seed,
+            blocks_delta: 0,
+        }
     }
 
     /// An inode that is in use.
     pub(crate) fn load(&self, ino: u32) -> Result<InodeEdit> {
         let slot = self.slot(ino)?;
         let size = usize::from(self.state.geometry.inode_size);
-        let copy = |block: &[u8]| block.get(slot.offset..slot.offset + size).unwrap_or_default().to_vec();
+        let copy = |block: &[u8]| {
+            block
+                .get(slot.offset..slot.offset + size)
+                .unwrap_or_default()
+                .to_vec()
+        };
         let bytes = match &self.current {
             Some((block, buffer)) if *block == slot.block => copy(buffer),
-            _ => copy(&*self.state.buffers.read(slot.block)?),
+            _ => copy(&self.state.buffers.read(slot.block)?),
         };
         let place = |error| at(format_args!("inode {ino}"), error);
         let disk = Inode::new(bytes).map_err(place)?;
-        disk.verify_checksum(&self.rules, DiskIno(ino)).map_err(place)?;
+        disk.verify_checksum(&self.rules, DiskIno(ino))
+            .map_err(place)?;
         disk.validate().map_err(place)?;
         Ok(self.edit(ino, disk))
     }
@@ -225,7 +257,11 @@ impl<'a> InodeTable<'a> {
     }
 
     fn block(&mut self, block: u64) -> Result<&mut BufferWrite<'a>> {
-        if self.current.as_ref().is_none_or(|(current, _)| *current != block) {
+        if self
+            .current
+            .as_ref()
+            .is_none_or(|(current, _)| *current != block)
+        {
             self.current = None;
             let buffer = self.state.buffers.modify(block)?;
             return Ok(&mut self.current.insert((block, buffer)).1);
@@ -239,7 +275,9 @@ impl<'a> InodeTable<'a> {
     /// Prepares the part of a group's table that comes into use with inode `ino`: `gap` are the
     /// indices before it that were never in use and may hold garbage.
     pub(crate) fn prepare(&mut self, ino: u32, gap: std::ops::Range<u32>) -> Result<()> {
-        let Some(place) = self.state.geometry.locate_inode(DiskIno(ino)) else { return Ok(()) };
+        let Some(place) = self.state.geometry.locate_inode(DiskIno(ino)) else {
+            return Ok(());
+        };
         if gap.start > place.index {
             return Ok(());
         }
@@ -252,7 +290,10 @@ impl<'a> InodeTable<'a> {
                 // Nothing of this block was in use.
                 self.current = None;
                 self.current = Some((slot.block, self.state.buffers.zeroed(slot.block)));
-            } else if let Some(place) = self.block(slot.block)?.get_mut(slot.offset..slot.offset + size) {
+            } else if let Some(place) = self
+                .block(slot.block)?
+                .get_mut(slot.offset..slot.offset + size)
+            {
                 place.fill(0);
             }
         }

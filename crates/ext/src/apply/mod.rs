@@ -77,8 +77,11 @@ pub(crate) fn commit(
     for run in &batch.unused_blocks {
         state.allocator.release_blocks(state, *run);
     }
-    let mut directories: HashMap<Ino, DirectoryChange> =
-        batch.directories.into_iter().map(|change| (change.dir, change)).collect();
+    let mut directories: HashMap<Ino, DirectoryChange> = batch
+        .directories
+        .into_iter()
+        .map(|change| (change.dir, change))
+        .collect();
     for change in batch.inodes {
         let entries = directories.remove(&change.ino);
         let ino = change.ino;
@@ -92,7 +95,13 @@ pub(crate) fn commit(
         commit.space.note(outcome);
     }
     let outcome = orphans_before.and_then(|list| {
-        let Commit { space, table, orphans, others, .. } = &mut commit;
+        let Commit {
+            space,
+            table,
+            orphans,
+            others,
+            ..
+        } = &mut commit;
         orphans::update(space, table, &list, orphans, others)
     });
     commit.space.note(outcome);
@@ -104,14 +113,19 @@ pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
     match u32::try_from(ino.0) {
         Ok(number) => {
             let is_directory = kind == FileKind::Directory;
-            state.allocator.release_inode_number(state, number, is_directory);
+            state
+                .allocator
+                .release_inode_number(state, number, is_directory);
         }
         Err(_) => log::error!("inode {ino} given back: there is no such inode"),
     }
 }
 
 fn flush(state: &ExtState) -> Result<()> {
-    state.device.flush().map_err(|error| Error::io(format_args!("flush: {error}")))
+    state
+        .device
+        .flush()
+        .map_err(|error| Error::io(format_args!("flush: {error}")))
 }
 
 /// A batch while it is applied.
@@ -148,7 +162,9 @@ impl<'a> Commit<'a> {
             captured,
             has_extents: superblock.incompat().contains(Incompat::EXTENTS),
             has_dir_nlink: superblock.ro_compat().contains(RoCompat::DIR_NLINK),
-            now: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()),
+            now: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| now.as_secs()),
             has_large_file: false,
             has_xattrs: false,
             orphans: Vec::new(),
@@ -188,9 +204,10 @@ impl<'a> Commit<'a> {
         inode.disk.set_mode(kind.mode_bits() as u16);
         let is_mapped = match kind {
             FileKind::Regular | FileKind::Directory => true,
-            FileKind::Symlink => {
-                change.symlink.as_ref().is_some_and(|target| target.len() > FAST_SYMLINK_MAX)
-            }
+            FileKind::Symlink => change
+                .symlink
+                .as_ref()
+                .is_some_and(|target| target.len() > FAST_SYMLINK_MAX),
             _ => false,
         };
         if is_mapped && self.has_extents {
@@ -274,7 +291,12 @@ impl<'a> Commit<'a> {
         let mut buffer = self.state.buffers.zeroed(block);
         buffer[..target.len()].copy_from_slice(target);
         drop(buffer);
-        let run = Run { logical: 0, physical: block, length: 1, is_unwritten: false };
+        let run = Run {
+            logical: 0,
+            physical: block,
+            length: 1,
+            is_unwritten: false,
+        };
         map::map(&mut self.space, inode, run)
     }
 

@@ -43,7 +43,11 @@ pub(crate) fn update(
         )
     };
     let on_list: HashSet<u32> = list.iter().copied().collect();
-    let mut new: Vec<u32> = orphans.iter().copied().filter(|ino| !on_list.contains(ino)).collect();
+    let mut new: Vec<u32> = orphans
+        .iter()
+        .copied()
+        .filter(|ino| !on_list.contains(ino))
+        .collect();
     if has_file && (is_present || !new.is_empty()) {
         new = update_file(space, table, new, others)?;
     }
@@ -60,7 +64,9 @@ fn walk(table: &InodeTable<'_>, head: u32, inodes: u32) -> Result<Vec<u32>> {
     let mut next = head;
     while next != 0 {
         if next > inodes || !seen.insert(next) {
-            return Err(Error::corrupt(format_args!("list of orphans leads to inode {next}")));
+            return Err(Error::corrupt(format_args!(
+                "list of orphans leads to inode {next}"
+            )));
         }
         list.push(next);
         next = table.load(next)?.disk.dtime();
@@ -77,8 +83,10 @@ fn relink(
     others: &HashSet<u32>,
 ) -> Result<()> {
     let old_links: HashMap<u32, u32> = links(list).collect();
-    let now: Vec<u32> =
-        new.into_iter().chain(list.iter().copied().filter(|ino| !others.contains(ino))).collect();
+    let now: Vec<u32> = new
+        .into_iter()
+        .chain(list.iter().copied().filter(|ino| !others.contains(ino)))
+        .collect();
     for (ino, next) in links(&now) {
         if old_links.get(&ino) != Some(&next) {
             let mut inode = table.load(ino)?;
@@ -86,12 +94,18 @@ fn relink(
             table.store(&mut inode)?;
         }
     }
-    space.state.superblock.lock().set_last_orphan(now.first().copied().unwrap_or(0));
+    space
+        .state
+        .superblock
+        .lock()
+        .set_last_orphan(now.first().copied().unwrap_or(0));
     Ok(())
 }
 
 fn links(list: &[u32]) -> impl Iterator<Item = (u32, u32)> + '_ {
-    list.iter().copied().zip(list.iter().copied().skip(1).chain(std::iter::once(0)))
+    list.iter()
+        .copied()
+        .zip(list.iter().copied().skip(1).chain(std::iter::once(0)))
 }
 
 /// Updates the slots of the orphan file. Gives the orphans back that found none.
@@ -111,7 +125,8 @@ fn update_file(
             let bytes = state.buffers.read(block)?;
             let view = OrphanBlock::new(&bytes[..]).map_err(|error| file.damaged(error))?;
             if let Some(seed) = file.seed {
-                view.verify_checksum(seed, PhysBlock(block)).map_err(|error| file.damaged(error))?;
+                view.verify_checksum(seed, PhysBlock(block))
+                    .map_err(|error| file.damaged(error))?;
             }
             held.extend(view.orphans().map(|(_, ino)| ino.0));
             edits.push((block, bytes.to_vec()));

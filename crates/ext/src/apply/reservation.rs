@@ -11,22 +11,27 @@ use crate::state::ExtState;
 /// Reserves what applying `plans` can need; gives the number of blocks.
 pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
     let has_extents = state.groups.has_extents();
-    let blocks = plans.iter().map(|plan| blocks_for(*plan, has_extents)).sum();
-    if state.allocator.reserve(blocks) { Ok(blocks) } else { Err(Error::NoSpace) }
+    let blocks = plans
+        .iter()
+        .map(|plan| blocks_for(*plan, has_extents))
+        .sum();
+    if state.allocator.reserve(blocks) {
+        Ok(blocks)
+    } else {
+        Err(Error::NoSpace)
+    }
 }
 
 fn blocks_for(plan: Plan, has_extents: bool) -> u64 {
-    // A new block of a directory can need a new leaf of the extent tree, or an indirect block at
-    // each of three levels.
-    let map_of_a_block = if has_extents { 1 } else { 3 };
     match plan {
-        // Either the directory gets a block, or its only one becomes an index over two (whose map
-        // then still fits the inode).
-        Plan::AddEntry { .. } => (1 + map_of_a_block).max(2),
+        // The directory gets a block, which can need a new leaf of its extent tree or an indirect
+        // block; or its only block becomes an index over two, whose map still fits the inode.
+        Plan::AddEntry { .. } => 2,
         Plan::NewDirectory => 1,
         Plan::NewSymlink { length_bytes } => u64::from(length_bytes as usize > FAST_SYMLINK_MAX),
-        // A run that fits one indirect block (see `GroupTable::run_max`) can touch two of them,
-        // two double ones, and the triple one.
+        // Block maps: a run that fits one indirect block (see `BitmapSource::run_max`) can touch two
+        // of them, two double ones, and the triple one. A file may have holes anywhere, so that the
+        // upper ones are no rarer than the lower.
         Plan::Mapping { extents } => extents.saturating_mul(if has_extents { 1 } else { 5 }),
         Plan::Xattr => 1,
     }

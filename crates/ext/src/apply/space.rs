@@ -151,7 +151,9 @@ impl<'a> Space<'a> {
         let mut parts = SmallVec::new();
         let (mut block, mut left) = (start, count);
         while left > 0 {
-            let Some((group, index)) = geometry.locate_block(PhysBlock(block)) else { break };
+            let Some((group, index)) = geometry.locate_block(PhysBlock(block)) else {
+                break;
+            };
             let here = left.min(u64::from(geometry.blocks_per_group - index));
             parts.push((group.0, index, here as u32));
             block += here;
@@ -201,7 +203,10 @@ impl<'a> Space<'a> {
             let length = u64::from(length);
             match self.freed.last_mut() {
                 Some(last) if last.start.0 + last.length == start => last.length += length,
-                _ => self.freed.push(BlockRun { start: BlockNo(start), length }),
+                _ => self.freed.push(BlockRun {
+                    start: BlockNo(start),
+                    length,
+                }),
             }
         }
         outcome
@@ -224,7 +229,9 @@ impl<'a> Space<'a> {
             }
             self.reserved = 1;
         }
-        let block = allocator.take_reserved(self.state, goal).ok_or(Error::NoSpace)?;
+        let block = allocator
+            .take_reserved(self.state, goal)
+            .ok_or(Error::NoSpace)?;
         self.reserved -= 1;
         self.mark_used(block, 1)?;
         Ok(block)
@@ -232,12 +239,18 @@ impl<'a> Space<'a> {
 
     /// Marks an inode used. Gives the indices of inodes before it in the group that come into the
     /// used part of the table by that and may hold garbage.
-    pub(crate) fn use_inode(&mut self, ino: u32, is_directory: bool) -> Result<std::ops::Range<u32>> {
+    pub(crate) fn use_inode(
+        &mut self,
+        ino: u32,
+        is_directory: bool,
+    ) -> Result<std::ops::Range<u32>> {
         let (group, index) = self.locate(ino)?;
         let per_group = self.state.geometry.inodes_per_group;
         let (edit, is_taken) = self.edit_inodes(group, |bits| bits.set_range(index, 1))?;
         if !is_taken {
-            return Err(Error::corrupt(format_args!("inode {ino}: is in use already")));
+            return Err(Error::corrupt(format_args!(
+                "inode {ino}: is in use already"
+            )));
         }
         edit.free_inodes = edit.free_inodes.saturating_sub(1);
         edit.inodes_delta -= 1;
@@ -263,7 +276,8 @@ impl<'a> Space<'a> {
 
     fn locate(&self, ino: u32) -> Result<(u32, u32)> {
         let place = self.state.geometry.locate_inode(Ino(ino));
-        let place = place.ok_or_else(|| Error::corrupt(format_args!("inode {ino}: out of range")))?;
+        let place =
+            place.ok_or_else(|| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         Ok((place.group.0, place.index))
     }
 
@@ -274,7 +288,9 @@ impl<'a> Space<'a> {
         for (&number, edit) in &mut self.groups {
             let done = edit.store(state, number);
             if done.is_ok() {
-                state.groups.add_to_totals(edit.blocks_delta, edit.inodes_delta);
+                state
+                    .groups
+                    .add_to_totals(edit.blocks_delta, edit.inodes_delta);
             }
             outcome = outcome.and(done);
         }
@@ -338,10 +354,12 @@ impl GroupEdit {
             desc.set_flags(flags);
         }
         if let Some(bytes) = &block_bitmap {
-            desc.update_block_bitmap(checksum, &state.geometry, bytes).map_err(place)?;
+            desc.update_block_bitmap(checksum, &state.geometry, bytes)
+                .map_err(place)?;
         }
         if let Some(bytes) = &inode_bitmap {
-            desc.update_inode_bitmap(checksum, &state.geometry, bytes).map_err(place)?;
+            desc.update_inode_bitmap(checksum, &state.geometry, bytes)
+                .map_err(place)?;
         }
         desc.update_checksum(checksum, group);
         Ok(())

@@ -28,16 +28,32 @@ struct Owned {
 #[derive(Clone, PartialEq, Eq)]
 enum Value {
     Bytes(Vec<u8>),
-    Inode { ino: DiskIno, size: u32, entry_hash: u32 },
+    Inode {
+        ino: DiskIno,
+        size: u32,
+        entry_hash: u32,
+    },
 }
 
 impl Owned {
     fn of(xattr: Xattr<'_>) -> Owned {
         let value = match xattr.value {
             XattrValue::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
-            XattrValue::Inode { ino, size, entry_hash } => Value::Inode { ino, size, entry_hash },
+            XattrValue::Inode {
+                ino,
+                size,
+                entry_hash,
+            } => Value::Inode {
+                ino,
+                size,
+                entry_hash,
+            },
         };
-        Owned { index: xattr.index, name: xattr.name.to_vec(), value }
+        Owned {
+            index: xattr.index,
+            name: xattr.name.to_vec(),
+            value,
+        }
     }
 
     /// From a full name and the value that users see.
@@ -49,17 +65,31 @@ impl Owned {
         } else {
             value.to_vec()
         };
-        Ok(Owned { index, name: name.to_vec(), value: Value::Bytes(value) })
+        Ok(Owned {
+            index,
+            name: name.to_vec(),
+            value: Value::Bytes(value),
+        })
     }
 
     fn view(&self) -> Xattr<'_> {
         let value = match &self.value {
             Value::Bytes(bytes) => XattrValue::Bytes(bytes),
-            Value::Inode { ino, size, entry_hash } => {
-                XattrValue::Inode { ino: *ino, size: *size, entry_hash: *entry_hash }
-            }
+            Value::Inode {
+                ino,
+                size,
+                entry_hash,
+            } => XattrValue::Inode {
+                ino: *ino,
+                size: *size,
+                entry_hash: *entry_hash,
+            },
         };
-        Xattr { index: self.index, name: &self.name, value }
+        Xattr {
+            index: self.index,
+            name: &self.name,
+            value,
+        }
     }
 
     fn size(&self) -> usize {
@@ -98,9 +128,7 @@ impl Room {
 
 /// Deals attributes out to inode and block; `None` when they do not fit.
 fn place(mut all: Vec<Owned>, room: Room) -> Option<(Vec<Owned>, Vec<Owned>)> {
-    all.sort_by(|a, b| {
-        (a.size(), a.index, &a.name).cmp(&(b.size(), b.index, &b.name))
-    });
+    all.sort_by(|a, b| (a.size(), a.index, &a.name).cmp(&(b.size(), b.index, &b.name)));
     // The small ones into the inode, as many as fit.
     let mut small = all.clone();
     let mut rest = Vec::new();
@@ -132,22 +160,29 @@ pub(crate) fn check(state: &ExtState, ino: Ino, attributes: &[(&[u8], &[u8])]) -
     }
     let table = InodeTable::new(state);
     let size = usize::from(state.geometry.inode_size);
-    let mut in_inode = size
-        - finefs_ext_disk::inode::INODE_SIZE_MIN
-        - usize::from(table.extra_isize);
+    let mut in_inode =
+        size - finefs_ext_disk::inode::INODE_SIZE_MIN - usize::from(table.extra_isize);
     // What is on the device may be of an earlier use of the number: the smaller room is safe.
-    let loaded = u32::try_from(ino.0).ok().and_then(|ino| table.load(ino).ok());
+    let loaded = u32::try_from(ino.0)
+        .ok()
+        .and_then(|ino| table.load(ino).ok());
     if let Some(inode) = loaded {
         in_inode = in_inode.min(inode.disk.xattr_area().map_or(0, |area| area.len()));
         // What users do not see takes room too.
-        for hidden in stored(state, &table.rules, &inode).into_iter().flat_map(|(a, b)| a.into_iter().chain(b)) {
+        for hidden in stored(state, &table.rules, &inode)
+            .into_iter()
+            .flat_map(|(a, b)| a.into_iter().chain(b))
+        {
             let is_known = all.iter().any(|x| x.has_name(hidden.index, &hidden.name));
             if hidden.index.prefix().is_none() && !is_known {
                 all.push(hidden);
             }
         }
     }
-    let room = Room { in_inode, block: state.geometry.block_size as usize };
+    let room = Room {
+        in_inode,
+        block: state.geometry.block_size as usize,
+    };
     place(all, room).map(|_| ()).ok_or(Error::NoSpace)
 }
 
@@ -157,7 +192,11 @@ fn stored(
     rules: &InodeRules,
     inode: &InodeEdit,
 ) -> Result<(Vec<Owned>, Vec<Owned>)> {
-    let region = inode.disk.xattr_bytes().map(XattrRegion::in_inode).transpose();
+    let region = inode
+        .disk
+        .xattr_bytes()
+        .map(XattrRegion::in_inode)
+        .transpose();
     let region = region.map_err(|error| inode.damaged(error))?.flatten();
     let in_inode = region.map_or_else(Vec::new, |region| region.entries().map(Owned::of).collect());
     let block = inode.disk.file_acl(rules).0;
@@ -169,7 +208,11 @@ fn stored(
     Ok((in_inode, region.entries().map(Owned::of).collect()))
 }
 
-fn read_block(state: &ExtState, inode: &InodeEdit, block: u64) -> Result<crate::buffer::BufferRead> {
+fn read_block(
+    state: &ExtState,
+    inode: &InodeEdit,
+    block: u64,
+) -> Result<crate::buffer::BufferRead> {
     if !state.groups.can_own(&state.geometry, block, 1) {
         return Err(inode.damaged(format_args!("attribute block {block}")));
     }
@@ -246,7 +289,10 @@ fn store_block(
     let old = inode.disk.file_acl(&table.rules).0;
     let is_shared = old != 0 && {
         let bytes = read_block(state, inode, old)?;
-        XattrRegion::block(&bytes).map_err(|error| inode.damaged(error))?.refcount() > 1
+        XattrRegion::block(&bytes)
+            .map_err(|error| inode.damaged(error))?
+            .refcount()
+            > 1
     };
     let block = if old == 0 || is_shared {
         let new = space.allocate(inode.goal(space))?;
@@ -292,5 +338,8 @@ pub(crate) fn release(
         space.free_metadata(block)?;
     }
     inode.blocks_delta -= 1;
-    inode.disk.set_file_acl(&table.rules, PhysBlock(0)).map_err(|error| inode.damaged(error))
+    inode
+        .disk
+        .set_file_acl(&table.rules, PhysBlock(0))
+        .map_err(|error| inode.damaged(error))
 }

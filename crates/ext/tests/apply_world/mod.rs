@@ -34,19 +34,37 @@ pub fn make_image(directory: &Path, arguments: &str, size: &str) -> PathBuf {
 
 /// Insists that e2fsck finds nothing to say about an image.
 pub fn assert_clean(path: &Path) {
-    let output = Command::new("e2fsck").args(["-f", "-n"]).arg(path).output().expect("e2fsck runs");
+    let output = Command::new("e2fsck")
+        .args(["-f", "-n"])
+        .arg(path)
+        .output()
+        .expect("e2fsck runs");
     let report = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "e2fsck -fn {}:\n{report}", path.display());
+    assert!(
+        output.status.success(),
+        "e2fsck -fn {}:\n{report}",
+        path.display()
+    );
 }
 
 pub fn open(path: &Path) -> ExtStore {
-    let device = FileDevice::open(path, Access::ReadWrite).expect("image opens");
-    open_on(Arc::new(device))
+    // A child that another test is about to start holds our lock until it executes.
+    for _ in 0..100 {
+        match FileDevice::open(path, Access::ReadWrite) {
+            Ok(device) => return open_on(Arc::new(device)),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    }
+    panic!("{}: cannot be opened", path.display());
 }
 
 pub fn open_on(device: Arc<dyn BlockDevice>) -> ExtStore {
     let store = ExtStore::open(device, &ExtOptions::default()).expect("image mounts");
-    assert!(!store.geometry().is_read_only, "mounted read-only: {:?}", store.notes());
+    assert!(
+        !store.geometry().is_read_only,
+        "mounted read-only: {:?}",
+        store.notes()
+    );
     store
 }
 
@@ -135,7 +153,10 @@ impl World {
 
     fn now(&mut self) -> Timestamp {
         self.clock += 1;
-        Timestamp::new(self.clock as i64, (self.clock * 7919 % 1_000_000_000) as u32)
+        Timestamp::new(
+            self.clock as i64,
+            (self.clock * 7919 % 1_000_000_000) as u32,
+        )
     }
 
     fn reserve(&mut self, plans: &[Plan]) -> Result<()> {
@@ -166,7 +187,13 @@ impl World {
     }
 
     /// Makes an object. `size`: of a symbolic link's target.
-    pub fn create(&mut self, dir: Ino, name: &[u8], kind: FileKind, target: Option<&[u8]>) -> Result<Ino> {
+    pub fn create(
+        &mut self,
+        dir: Ino,
+        name: &[u8],
+        kind: FileKind,
+        target: Option<&[u8]>,
+    ) -> Result<Ino> {
         let (ino, generation) = self.store.allocate_inode(dir, kind)?;
         let entries_about = self.nodes[&dir].entries.len() as u64;
         let mut plans = vec![Plan::AddEntry { entries_about }];
@@ -174,14 +201,21 @@ impl World {
             plans.push(Plan::NewDirectory);
         }
         if let Some(target) = target {
-            plans.push(Plan::NewSymlink { length_bytes: target.len() as u32 });
+            plans.push(Plan::NewSymlink {
+                length_bytes: target.len() as u32,
+            });
         }
         if let Err(error) = self.reserve(&plans) {
             self.store.release_inode(ino, kind);
             return Err(error);
         }
         let now = self.now();
-        let times = Times { accessed: now, modified: now, changed: now, created: now };
+        let times = Times {
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: now,
+        };
         let is_device = matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
         let attributes = Attributes {
             ino,
@@ -191,7 +225,11 @@ impl World {
             link_count: if kind == FileKind::Directory { 2 } else { 1 },
             uid: (ino.0 * 100_003) as u32,
             gid: (ino.0 * 70_001) as u32,
-            device: if is_device { (ino.0 % 300) << 8 | ino.0 % 200 } else { 0 },
+            device: if is_device {
+                ((ino.0 % 300) << 8) | (ino.0 % 200)
+            } else {
+                0
+            },
             size_bytes: target.map_or(0, |target| target.len() as u64),
             sectors: 0,
             times,
@@ -206,7 +244,10 @@ impl World {
             xattrs: BTreeMap::new(),
             is_open: false,
         };
-        assert!(self.nodes.insert(ino, node).is_none(), "inode {ino} was in use");
+        assert!(
+            self.nodes.insert(ino, node).is_none(),
+            "inode {ino} was in use"
+        );
         let pending = self.touch(ino);
         pending.is_created = true;
         if kind == FileKind::Directory {
@@ -220,7 +261,9 @@ impl World {
     }
 
     pub fn link(&mut self, ino: Ino, dir: Ino, name: &[u8]) -> Result<()> {
-        self.reserve(&[Plan::AddEntry { entries_about: self.nodes[&dir].entries.len() as u64 }])?;
+        self.reserve(&[Plan::AddEntry {
+            entries_about: self.nodes[&dir].entries.len() as u64,
+        }])?;
         let now = self.now();
         let node = self.node(ino);
         node.attributes.link_count += 1;
@@ -235,7 +278,10 @@ impl World {
     pub fn unlink(&mut self, dir: Ino, name: &[u8], is_open: bool) {
         let (ino, kind) = self.nodes[&dir].entries[name];
         if kind == FileKind::Directory {
-            assert!(self.nodes[&ino].entries.is_empty(), "rmdir of a full directory");
+            assert!(
+                self.nodes[&ino].entries.is_empty(),
+                "rmdir of a full directory"
+            );
             self.touch(dir).link_delta -= 1;
             self.node(dir).attributes.link_count -= 1;
             self.node(ino).attributes.link_count = 0;
@@ -316,20 +362,35 @@ impl World {
                 at += 1;
                 continue;
             }
-            let end = self.nodes[&ino].map.range(at..).next().map_or(u64::MAX, |(next, _)| *next);
+            let end = self.nodes[&ino]
+                .map
+                .range(at..)
+                .next()
+                .map_or(u64::MAX, |(next, _)| *next);
             let wanted = (logical + length).min(end) - at;
             self.reserve(&[Plan::Mapping { extents: 1 }])?;
-            let goal = self.nodes[&ino].map.range(..at).next_back().map(|(_, (last, _))| BlockNo(last + 1));
+            let goal = self.nodes[&ino]
+                .map
+                .range(..at)
+                .next_back()
+                .map(|(_, (last, _))| BlockNo(last + 1));
             let run = self.store.allocate_blocks(ino, goal, wanted)?;
             assert!(run.length >= 1 && run.length <= wanted);
             for i in 0..run.length {
                 let (block, logical) = (run.start.0 + i, at + i);
                 if state == ExtentState::Written {
-                    self.store.write(BlockNo(block), 0, &pattern(ino, logical, self.block_size())).unwrap();
+                    self.store
+                        .write(BlockNo(block), 0, &pattern(ino, logical, self.block_size()))
+                        .unwrap();
                 }
                 self.node(ino).map.insert(logical, (block, state));
             }
-            let extent = Extent { logical: at, physical: run.start, length: run.length, state };
+            let extent = Extent {
+                logical: at,
+                physical: run.start,
+                length: run.length,
+                state,
+            };
             let pending = self.touch(ino);
             pending.map.push(MapChange::Map(extent));
             pending.allocated.push(run);
@@ -357,21 +418,31 @@ impl World {
             .map(|(logical, (block, _))| (*logical, *block))
             .collect();
         for (logical, block) in blocks {
-            self.store.write(BlockNo(block), 0, &pattern(ino, logical, block_size)).unwrap();
-            self.node(ino).map.insert(logical, (block, ExtentState::Written));
+            self.store
+                .write(BlockNo(block), 0, &pattern(ino, logical, block_size))
+                .unwrap();
+            self.node(ino)
+                .map
+                .insert(logical, (block, ExtentState::Written));
             let size = (logical + 1) * block_size;
             let node = self.node(ino);
             node.attributes.size_bytes = node.attributes.size_bytes.max(size);
         }
-        self.touch(ino).map.push(MapChange::Convert { logical, length });
+        self.touch(ino)
+            .map
+            .push(MapChange::Convert { logical, length });
         Ok(())
     }
 
     /// Frees the blocks of a range; `u64::MAX - logical` for "to the end".
     pub fn unmap(&mut self, ino: Ino, logical: u64, length: u64) -> Result<()> {
         self.reserve(&[Plan::Mapping { extents: 1 }])?;
-        self.node(ino).map.retain(|at, _| *at < logical || *at >= logical.saturating_add(length));
-        self.touch(ino).map.push(MapChange::Unmap { logical, length });
+        self.node(ino)
+            .map
+            .retain(|at, _| *at < logical || *at >= logical.saturating_add(length));
+        self.touch(ino)
+            .map
+            .push(MapChange::Unmap { logical, length });
         Ok(())
     }
 
@@ -392,7 +463,9 @@ impl World {
         self.store.check_xattrs(ino, &view)?;
         self.reserve(&[Plan::Xattr])?;
         self.node(ino).xattrs = all;
-        self.touch(ino).xattrs.insert(name.to_vec(), value.map(<[u8]>::to_vec));
+        self.touch(ino)
+            .xattrs
+            .insert(name.to_vec(), value.map(<[u8]>::to_vec));
         Ok(())
     }
 
@@ -446,7 +519,11 @@ impl World {
                 batch.directories.push(DirectoryChange {
                     dir: ino,
                     parent: pending.parent,
-                    entries: pending.entries.into_iter().map(|(n, v)| (n.into(), v)).collect(),
+                    entries: pending
+                        .entries
+                        .into_iter()
+                        .map(|(n, v)| (n.into(), v))
+                        .collect(),
                 });
             }
             let target = node.and_then(|node| node.target.clone());
@@ -470,17 +547,30 @@ impl World {
 
     /// Closes the store, lets e2fsck look, mounts again and compares everything.
     pub fn check(self, path: &Path) -> World {
-        let orphans: BTreeSet<Ino> =
-            self.nodes.iter().filter(|(_, node)| node.is_open).map(|(ino, _)| *ino).collect();
+        let orphans: BTreeSet<Ino> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.is_open)
+            .map(|(ino, _)| *ino)
+            .collect();
         self.store.close().unwrap();
-        let World { nodes, root, clock, store, .. } = self;
+        let World {
+            nodes,
+            root,
+            clock,
+            store,
+            ..
+        } = self;
         drop(store);
         if orphans.is_empty() {
             assert_clean(path);
         }
         let world = World {
             store: open(path),
-            nodes: nodes.into_iter().filter(|(ino, _)| !orphans.contains(ino)).collect(),
+            nodes: nodes
+                .into_iter()
+                .filter(|(ino, _)| !orphans.contains(ino))
+                .collect(),
             pending: BTreeMap::new(),
             unused_inodes: Vec::new(),
             unused_blocks: Vec::new(),
@@ -491,7 +581,11 @@ impl World {
         };
         world.compare();
         for ino in orphans {
-            assert_eq!(world.store.load_inode(ino).unwrap_err(), Error::Stale, "orphan {ino}");
+            assert_eq!(
+                world.store.load_inode(ino).unwrap_err(),
+                Error::Stale,
+                "orphan {ino}"
+            );
         }
         world
     }
@@ -499,7 +593,10 @@ impl World {
     fn compare(&self) {
         let geometry = self.store.geometry().clone();
         for (ino, node) in &self.nodes {
-            let found = self.store.load_inode(*ino).unwrap_or_else(|error| panic!("{ino}: {error}"));
+            let found = self
+                .store
+                .load_inode(*ino)
+                .unwrap_or_else(|error| panic!("{ino}: {error}"));
             let mut expected = node.attributes;
             let mut got = found.attributes;
             if node.attributes.kind == FileKind::Directory {
@@ -510,9 +607,22 @@ impl World {
                 let mut entries = self.store.load_directory(*ino).unwrap();
                 assert_eq!(entries.parent, node.parent, "parent of {ino}");
                 entries.entries.sort_by(|a, b| a.name.cmp(&b.name));
-                let names: Vec<_> = entries.entries.iter().map(|e| (&e.name[..], e.ino)).collect();
-                let expected: Vec<_> = node.entries.iter().map(|(n, (i, _))| (&n[..], *i)).collect();
-                assert!(names == expected, "entries of {ino}: {} found, {} expected", names.len(), expected.len());
+                let names: Vec<_> = entries
+                    .entries
+                    .iter()
+                    .map(|e| (&e.name[..], e.ino))
+                    .collect();
+                let expected: Vec<_> = node
+                    .entries
+                    .iter()
+                    .map(|(n, (i, _))| (&n[..], *i))
+                    .collect();
+                assert!(
+                    names == expected,
+                    "entries of {ino}: {} found, {} expected",
+                    names.len(),
+                    expected.len()
+                );
                 for entry in &entries.entries {
                     if let Some(kind) = entry.kind {
                         assert_eq!(kind, node.entries[&entry.name].1);
@@ -536,9 +646,14 @@ impl World {
                 self.compare_data(*ino, node);
             }
             if let Some(target) = &node.target {
-                assert_eq!(&self.store.load_symlink(*ino).unwrap(), target, "target of {ino}");
+                assert_eq!(
+                    &self.store.load_symlink(*ino).unwrap(),
+                    target,
+                    "target of {ino}"
+                );
             }
-            let xattrs: BTreeMap<_, _> = self.store.load_xattrs(*ino).unwrap().into_iter().collect();
+            let xattrs: BTreeMap<_, _> =
+                self.store.load_xattrs(*ino).unwrap().into_iter().collect();
             assert_eq!(xattrs, node.xattrs, "xattrs of {ino}");
         }
     }
@@ -553,13 +668,21 @@ impl World {
                 found.insert(extent.logical + i, (extent.physical.0 + i, extent.state));
             }
         }
-        assert!(found == node.map, "mapping of {ino}: {} blocks, expected {}", found.len(), node.map.len());
+        assert!(
+            found == node.map,
+            "mapping of {ino}: {} blocks, expected {}",
+            found.len(),
+            node.map.len()
+        );
         let block_size = self.block_size();
         let mut buffer = vec![0; block_size as usize];
         for (logical, (block, state)) in &node.map {
             if *state == ExtentState::Written {
                 self.store.read(BlockNo(*block), 0, &mut buffer).unwrap();
-                assert!(buffer == pattern(ino, *logical, block_size), "block {logical} of {ino}");
+                assert!(
+                    buffer == pattern(ino, *logical, block_size),
+                    "block {logical} of {ino}"
+                );
             }
         }
     }
@@ -567,6 +690,9 @@ impl World {
 
 /// What a block of a file holds.
 pub fn pattern(ino: Ino, logical: u64, block_size: u64) -> Vec<u8> {
-    let seed = ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ logical.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (0..block_size / 8).flat_map(|i| seed.wrapping_add(i).to_le_bytes()).collect()
+    let seed =
+        ino.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ logical.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (0..block_size / 8)
+        .flat_map(|i| seed.wrapping_add(i).to_le_bytes())
+        .collect()
 }

@@ -1,27 +1,27 @@
 //! Indexed directories.
 //!
-//! A path from the root to a leaf is a list of [`Frame`]s, each with the entries of its index block. A
-//! leaf that overflows is split by hash, and the new leaf gets an entry in the lowest index block; one
-//! that is full is split in turn, up to the root, which can push its entries down into a new level.
+//! A path from the root to a leaf is a list of [`Frame`]s, each with the entries of its index block.
+//! All changes of a leaf are made at once. When it overflows, its entries are spread over it and new
+//! leaves by hash. A new leaf gets an entry in the lowest index block; one that is full is split in turn,
+//! up to the root, which can push its entries down into a new level.
 //!
 //! Names whose hashes are equal may run on into the next leaf; the entry of that leaf then has the lowest
 //! bit of its hash set.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use finefs_ext_disk::dirent::{DirBlock, EntryType, entry_size};
+use finefs_ext_disk::dirent::{DirBlock, entry_size};
 use finefs_ext_disk::dirhash::DirHasher;
 use finefs_ext_disk::features::Incompat;
-use finefs_ext_disk::htree::{
-    DxBlock, DxEntry, DxPlace, DxRootInfo, LEVELS_MAX, LEVELS_MAX_LARGE,
-};
+use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, DxRootInfo, LEVELS_MAX, LEVELS_MAX_LARGE};
 use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
-use finefs_namespace::Result;
+use finefs_namespace::{FileKind, Ino, Result};
 
-use super::{Directory, NameChange, Target};
+use super::{Directory, NameChange, NewEntry, Target};
 
-/// Splits of leaves for one name; each at least halves what the name collides with.
-const SPLITS_MAX: u32 = 16;
+/// Leaves that are filled at a time: fewer than half an index block has room for.
+const LEAVES_MAX: usize = 16;
 
 /// An index block on the way to a leaf.
 #[derive(Clone)]
@@ -41,12 +41,18 @@ struct Path {
 
 impl Path {
     fn leaf(&self) -> u32 {
-        self.frames.last().map_or(0, |frame| frame.entries[frame.at].block.0)
+        self.frames
+            .last()
+            .map_or(0, |frame| frame.entries[frame.at].block.0)
     }
 
     /// The entry after the leaf's, wherever it is.
     fn next(&self) -> Option<DxEntry> {
-        self.frames.iter().rev().find_map(|frame| frame.entries.get(frame.at + 1)).copied()
+        self.frames
+            .iter()
+            .rev()
+            .find_map(|frame| frame.entries.get(frame.at + 1))
+            .copied()
     }
 
     /// The hashes that lead to the leaf.
@@ -57,56 +63,195 @@ impl Path {
     }
 }
 
-/// An entry on its way from one leaf to another.
-struct Moving {
+/// A change with the hash of its name.
+struct Hashed {
     hash: u32,
-    name: Vec<u8>,
-    ino: DiskIno,
-    entry_type: EntryType,
+    name: Box<[u8]>,
+    value: Option<(Ino, FileKind)>,
+    target: Option<Target>,
 }
 
-impl Moving {
-    fn size(&self) -> usize {
-        entry_size(self.name.len())
-    }
+/// How a group of changes of one leaf went.
+enum Outcome {
+    Done,
+    /// The index cannot take the leaves that are needed; nothing was inserted.
+    IndexIsFull,
 }
-
-/// The index cannot take another leaf.
-struct IndexIsFull;
 
 impl Directory<'_, '_> {
-    /// Applies changes in the order of hash.
+    /// Applies changes in the order of hash, those of one leaf at a time.
     pub(super) fn apply_indexed(&mut self, changes: Vec<NameChange>) -> Result<()> {
         let hasher = self.hasher()?;
-        let mut changes: Vec<(u32, NameChange)> =
-            changes.into_iter().map(|change| (hasher.hash(&change.0).major, change)).collect();
-        changes.sort_by_key(|(hash, _)| *hash);
-        let mut path: Option<Path> = None;
-        let mut changes = changes.into_iter();
-        while let Some((hash, change)) = changes.next() {
-            let target = change.1.map(|(ino, kind)| Target::of(ino, kind)).transpose()?;
-            let is_near = path.as_ref().is_some_and(|path| path.hashes().contains(&u64::from(hash)));
-            let way = match path.take().filter(|_| is_near) {
-                Some(path) => path,
-                None => self.walk(hash)?,
-            };
-            if self.change_existing(&way, hash, &change.0, target)? || target.is_none() {
-                path = Some(way);
-                continue;
-            }
-            let Some(target) = target else { continue };
-            match self.insert_indexed(way, hash, &change.0, target)? {
-                Ok(way) => path = Some(way),
-                Err(IndexIsFull) => {
-                    log::warn!("inode {}: the directory's index is full and dropped", self.inode.ino);
+        let mut hashed = Vec::with_capacity(changes.len());
+        for (name, value) in changes {
+            let target = value.map(|(ino, kind)| Target::of(ino, kind)).transpose()?;
+            hashed.push(Hashed {
+                hash: hasher.hash(&name).major,
+                name,
+                value,
+                target,
+            });
+        }
+        hashed.sort_by_key(|change| change.hash);
+        let mut rest = &hashed[..];
+        while let Some(first) = rest.first() {
+            let way = self.walk(first.hash)?;
+            let end = way.hashes().end;
+            let mut room = LEAVES_MAX * self.leaf_capacity();
+            let count = rest
+                .iter()
+                .take_while(|change| {
+                    let fits = room > 0 && u64::from(change.hash) < end;
+                    room = room.saturating_sub(entry_size(change.name.len()));
+                    fits
+                })
+                .count();
+            let (group, later) = rest.split_at(count.max(1));
+            match self.apply_to_leaf(way, group)? {
+                Outcome::Done => rest = later,
+                Outcome::IndexIsFull => {
+                    log::warn!(
+                        "inode {}: the directory's index is full and dropped",
+                        self.inode.ino
+                    );
                     self.drop_index()?;
-                    let rest = std::iter::once(change).chain(changes.map(|(_, change)| change));
-                    self.apply_linear(rest.collect())?;
-                    return Ok(());
+                    let done = hashed.len() - rest.len();
+                    let rest = hashed
+                        .drain(done..)
+                        .map(|change| (change.name, change.value));
+                    return self.apply_linear(rest.collect()).map(|_| ());
                 }
             }
         }
         Ok(())
+    }
+
+    /// Applies changes of one leaf; all their hashes lead there.
+    fn apply_to_leaf(&mut self, way: Path, group: &[Hashed]) -> Result<Outcome> {
+        let leaf = way.leaf();
+        let mut pending: HashMap<&[u8], &Hashed> = group
+            .iter()
+            .map(|change| (&change.name[..], change))
+            .collect();
+        let bytes = self.read_leaf(leaf)?;
+        let damaged = |error| {
+            self.inode
+                .damaged(format_args!("directory block {leaf}: {error}"))
+        };
+        let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
+        let mut entries: Vec<NewEntry<'_>> = Vec::with_capacity(64 + group.len());
+        let mut found: Vec<(u32, Option<Target>)> = Vec::new();
+        for entry in block.entries() {
+            let entry = entry.map_err(damaged)?;
+            if !entry.is_used() {
+                continue;
+            }
+            let mut target = Some(Target {
+                ino: entry.ino,
+                entry_type: entry.entry_type,
+            });
+            if let Some(change) = pending.remove(entry.name) {
+                target = change.target;
+                found.push((entry.offset, target));
+            }
+            entries.extend(target.map(|target| NewEntry {
+                name: entry.name,
+                target,
+            }));
+        }
+        let mut inserts = 0;
+        for change in group
+            .iter()
+            .filter(|change| pending.contains_key(&change.name[..]))
+        {
+            if self.change_in_continuation(&way, change)? {
+                continue;
+            }
+            if let Some(target) = change.target {
+                entries.push(NewEntry {
+                    name: &change.name,
+                    target,
+                });
+                inserts += 1;
+            }
+        }
+        if inserts == 0 {
+            self.edit_in_place(leaf, &found)?;
+            return Ok(Outcome::Done);
+        }
+        let size: usize = entries.iter().map(NewEntry::size).sum();
+        if size <= self.leaf_capacity() {
+            self.write_leaf(leaf, &entries)?;
+            return Ok(Outcome::Done);
+        }
+        self.spread(way, entries, size)
+    }
+
+    /// Changes entries of a leaf where they are.
+    fn edit_in_place(&mut self, leaf: u32, found: &[(u32, Option<Target>)]) -> Result<()> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        let mut block = self.open(leaf)?;
+        let outcome = found.iter().try_for_each(|(offset, target)| match target {
+            Some(target) => block.set_target(*offset, target.ino, target.entry_type),
+            None => block.remove(*offset),
+        });
+        self.close();
+        outcome.map_err(|error| self.inode.damaged(error))
+    }
+
+    /// Spreads the entries of an overfull leaf over it and new ones.
+    fn spread(&mut self, way: Path, entries: Vec<NewEntry<'_>>, size: usize) -> Result<Outcome> {
+        let leaf = way.leaf();
+        let mut hashed: Vec<(u32, NewEntry<'_>)> = entries
+            .into_iter()
+            .map(|entry| (way.hasher.hash(entry.name).major, entry))
+            .collect();
+        hashed.sort_by_key(|(hash, _)| *hash);
+        let parts = cut(&hashed, size, self.leaf_capacity());
+        if !self.can_grow(&way, parts.len() - 1) {
+            return Ok(Outcome::IndexIsFull);
+        }
+        let mut way = Some(way);
+        let mut entries: Vec<NewEntry<'_>> = Vec::new();
+        for part in parts.into_iter().rev() {
+            entries.clear();
+            entries.extend(hashed[part.clone()].iter().map(|(_, entry)| *entry));
+            if part.start == 0 {
+                self.write_leaf(leaf, &entries)?;
+                break;
+            }
+            let hash = hashed[part.start].0;
+            let continues = hashed[part.start - 1].0 == hash;
+            let (new, _) = self.append()?;
+            self.write_leaf(new, &entries)?;
+            // The old leaf keeps its place: each new one comes right behind it.
+            let way = match way.take() {
+                Some(way) => way,
+                None => self.walk_to_leaf(hashed[0].0, leaf)?,
+            };
+            let entry = DxEntry {
+                hash: hash | u32::from(continues),
+                block: LogicalBlock(new),
+            };
+            self.add_to_index(way, entry)?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// The way to a leaf that a hash leads to, or one of those that its names run on into.
+    fn walk_to_leaf(&self, hash: u32, leaf: u32) -> Result<Path> {
+        let mut way = self.walk(hash)?;
+        while way.leaf() != leaf {
+            if way.next().is_none_or(|next| next.hash & !1 > hash) {
+                return Err(self
+                    .inode
+                    .damaged(format_args!("no way to directory block {leaf}")));
+            }
+            way = self.advance(&way)?;
+        }
+        Ok(way)
     }
 
     fn hasher(&self) -> Result<DirHasher> {
@@ -119,11 +264,17 @@ impl Directory<'_, '_> {
 
     /// Reads and checks an index block: a copy, to edit.
     pub(super) fn read_index(&self, logical: u32) -> Result<(DxPlace, Vec<u8>)> {
-        let place = if logical == 0 { DxPlace::Root } else { DxPlace::Node };
+        let place = if logical == 0 {
+            DxPlace::Root
+        } else {
+            DxPlace::Node
+        };
         let bytes = self.state().buffers.read(self.place(logical)?)?;
-        let damaged = |error| self.inode.damaged(format_args!("directory index {logical}: {error}"));
-        let block =
-            DxBlock::new(&bytes[..], place, self.format.rules.has_tail).map_err(damaged)?;
+        let damaged = |error| {
+            self.inode
+                .damaged(format_args!("directory index {logical}: {error}"))
+        };
+        let block = DxBlock::new(&bytes[..], place, self.format.rules.has_tail).map_err(damaged)?;
         block.validate().map_err(damaged)?;
         if let Some(seed) = self.inode.seed {
             block.verify_checksum(seed).map_err(damaged)?;
@@ -160,10 +311,17 @@ impl Directory<'_, '_> {
             let at = usize::from(block.search(hash));
             let entries: Vec<DxEntry> = block.entries().collect();
             let below = entries[at].block.0;
-            frames.push(Frame { logical, place, entries, at });
+            frames.push(Frame {
+                logical,
+                place,
+                entries,
+                at,
+            });
             // The root and nodes on the way are no leaves, and no way leads in a circle.
             if below == 0 || frames.iter().any(|frame| frame.logical == below) {
-                return Err(self.inode.damaged(format_args!("directory index leads to block {below}")));
+                return Err(self
+                    .inode
+                    .damaged(format_args!("directory index leads to block {below}")));
             }
             if frames.len() > usize::from(levels) {
                 break;
@@ -171,30 +329,31 @@ impl Directory<'_, '_> {
             logical = below;
             (place, bytes) = self.read_index(below)?;
         }
-        let Some(hasher) = hasher else { return Err(self.inode.damaged("directory index")) };
+        let Some(hasher) = hasher else {
+            return Err(self.inode.damaged("directory index"));
+        };
         Ok(Path { frames, hasher })
     }
 
-    /// Changes or removes the entry of a name, if there is one.
-    fn change_existing(
-        &mut self,
-        way: &Path,
-        hash: u32,
-        name: &[u8],
-        target: Option<Target>,
-    ) -> Result<bool> {
-        if self.change_in_leaf(way.leaf(), name, target)? {
-            return Ok(true);
-        }
-        // Names of this very hash may run on into the leaves that follow.
+    /// Changes the entry of a name in the leaves that the names of its very hash run on into;
+    /// false when it is in none.
+    fn change_in_continuation(&mut self, way: &Path, change: &Hashed) -> Result<bool> {
         let mut onward: Option<Path> = None;
         loop {
             let here = onward.as_ref().unwrap_or(way);
-            if here.next().is_none_or(|next| !next.continues() || next.hash & !1 != hash) {
+            if here
+                .next()
+                .is_none_or(|next| !next.continues() || next.hash & !1 != change.hash)
+            {
                 return Ok(false);
             }
             let next = self.advance(here)?;
-            if self.change_in_leaf(next.leaf(), name, target)? {
+            let leaf = next.leaf();
+            let bytes = self.read_leaf(leaf)?;
+            let found = DirBlock::new(&bytes[..], self.format.rules)
+                .and_then(|block| Ok(block.find(&change.name)?.map(|entry| entry.offset)));
+            if let Some(offset) = found.map_err(|error| self.inode.damaged(error))? {
+                self.edit_in_place(leaf, &[(offset, change.target)])?;
                 return Ok(true);
             }
             onward = Some(next);
@@ -205,7 +364,10 @@ impl Directory<'_, '_> {
     fn advance(&self, way: &Path) -> Result<Path> {
         let mut frames = way.frames.clone();
         let depth = frames.len();
-        while frames.last().is_some_and(|frame| frame.at + 1 >= frame.entries.len()) {
+        while frames
+            .last()
+            .is_some_and(|frame| frame.at + 1 >= frame.entries.len())
+        {
             frames.pop();
         }
         match frames.last_mut() {
@@ -213,53 +375,23 @@ impl Directory<'_, '_> {
             None => return Err(self.inode.damaged("directory index ends")),
         }
         while frames.len() < depth {
-            let logical = frames.last().map_or(0, |frame| frame.entries[frame.at].block.0);
+            let logical = frames
+                .last()
+                .map_or(0, |frame| frame.entries[frame.at].block.0);
             let (place, bytes) = self.read_index(logical)?;
             let block = DxBlock::new(&bytes[..], place, self.format.rules.has_tail)
                 .map_err(|error| self.inode.damaged(error))?;
-            frames.push(Frame { logical, place, entries: block.entries().collect(), at: 0 });
+            frames.push(Frame {
+                logical,
+                place,
+                entries: block.entries().collect(),
+                at: 0,
+            });
         }
-        Ok(Path { frames, hasher: way.hasher })
-    }
-
-    fn change_in_leaf(&mut self, leaf: u32, name: &[u8], target: Option<Target>) -> Result<bool> {
-        let mut block = self.open(leaf)?;
-        let found = block.find(name).map(|entry| entry.map(|entry| entry.offset));
-        let done = match found {
-            Ok(None) => return Ok(false),
-            Ok(Some(offset)) => match target {
-                Some(target) => block.set_target(offset, target.ino, target.entry_type),
-                None => block.remove(offset),
-            },
-            Err(error) => Err(error),
-        };
-        done.map_err(|error| self.inode.damaged(format_args!("directory block {leaf}: {error}")))?;
-        Ok(true)
-    }
-
-    /// Inserts a name that is not there; gives the way to where it is now.
-    fn insert_indexed(
-        &mut self,
-        mut way: Path,
-        hash: u32,
-        name: &[u8],
-        target: Target,
-    ) -> Result<std::result::Result<Path, IndexIsFull>> {
-        for _ in 0..SPLITS_MAX {
-            let leaf = way.leaf();
-            match self.open(leaf)?.insert(name, target.ino, target.entry_type) {
-                Ok(_) => return Ok(Ok(way)),
-                Err(finefs_ext_disk::DiskError::NoRoom(_)) => {}
-                Err(error) => return Err(self.inode.damaged(error)),
-            }
-            if !self.can_grow(&way) {
-                return Ok(Err(IndexIsFull));
-            }
-            self.split_leaf(way)?;
-            way = self.walk(hash)?;
-        }
-        // Only names that all collide could need more splits.
-        Ok(Err(IndexIsFull))
+        Ok(Path {
+            frames,
+            hasher: way.hasher,
+        })
     }
 
     fn limit(&self, place: DxPlace) -> usize {
@@ -267,72 +399,30 @@ impl Directory<'_, '_> {
     }
 
     fn levels_max(&self) -> usize {
-        let is_large = self.format.superblock.incompat().contains(Incompat::LARGEDIR);
-        usize::from(if is_large { LEVELS_MAX_LARGE } else { LEVELS_MAX })
+        let is_large = self
+            .format
+            .superblock
+            .incompat()
+            .contains(Incompat::LARGEDIR);
+        usize::from(if is_large {
+            LEVELS_MAX_LARGE
+        } else {
+            LEVELS_MAX
+        })
     }
 
-    /// True when the index can take another leaf on this way.
-    fn can_grow(&self, way: &Path) -> bool {
-        way.frames.len() <= self.levels_max()
-            || way.frames.iter().any(|frame| frame.entries.len() < self.limit(frame.place))
-    }
-
-    /// Splits the leaf of a way in two.
-    fn split_leaf(&mut self, way: Path) -> Result<()> {
-        let leaf = way.leaf();
-        let mut entries = Vec::new();
-        {
-            let block = self.open(leaf)?;
-            let mut outcome = Ok(());
-            for entry in block.entries() {
-                match entry {
-                    Ok(entry) if entry.is_used() => entries.push(Moving {
-                        hash: way.hasher.hash(entry.name).major,
-                        name: entry.name.to_vec(),
-                        ino: entry.ino,
-                        entry_type: entry.entry_type,
-                    }),
-                    Ok(_) => {}
-                    Err(error) => outcome = Err(error),
-                }
-            }
-            outcome.map_err(|error| self.inode.damaged(error))?;
-        }
-        if entries.len() < 2 {
-            return Err(self.inode.damaged(format_args!("directory block {leaf} cannot be split")));
-        }
-        entries.sort_by_key(|entry| entry.hash);
-        let at = self.split_point(&entries);
-        let upper = entries.split_off(at);
-        let split = upper[0].hash;
-        let continues = entries.last().is_some_and(|last| last.hash == split);
-        let (new, _) = self.append()?;
-        let entry = DxEntry { hash: split | u32::from(continues), block: LogicalBlock(new) };
-        self.add_to_index(way, entry)?;
-        self.fill_leaf(new, &upper)?;
-        self.fill_leaf(leaf, &entries)
-    }
-
-    /// Where to cut: in the middle by size.
-    fn split_point(&self, entries: &[Moving]) -> usize {
-        let half = self.block_size() / 2;
-        let mut size = 0;
-        for (i, entry) in entries.iter().enumerate().rev() {
-            // More than half of this entry would lie beyond the middle.
-            if size + entry.size() / 2 > half {
-                return (i + 1).min(entries.len() - 1);
-            }
-            size += entry.size();
-        }
-        entries.len() / 2
-    }
-
-    fn fill_leaf(&mut self, leaf: u32, entries: &[Moving]) -> Result<()> {
-        let mut block = self.open_new(leaf)?;
-        let outcome = entries.iter().try_for_each(|entry| {
-            block.insert(&entry.name, entry.ino, entry.entry_type).map(|_| ())
-        });
-        outcome.map_err(|error| self.inode.damaged(error))
+    /// True when the index can take `leaves` more on this way: its lowest block has room, or can be
+    /// split, which makes more room than is ever asked for.
+    fn can_grow(&self, way: &Path, leaves: usize) -> bool {
+        let room = |frame: &Frame| {
+            self.limit(frame.place) - frame.entries.len().min(self.limit(frame.place))
+        };
+        let [upper @ .., lowest] = &way.frames[..] else {
+            return false;
+        };
+        room(lowest) >= leaves
+            || upper.iter().any(|frame| room(frame) > 0)
+            || way.frames.len() <= self.levels_max()
     }
 
     /// Puts an entry behind the one that a way follows in its lowest index block. There is room
@@ -354,7 +444,10 @@ impl Directory<'_, '_> {
             let hash = upper[0].hash;
             self.store_frame(level, &way.frames)?;
             let new = self.new_node(&upper)?;
-            entry = DxEntry { hash, block: LogicalBlock(new) };
+            entry = DxEntry {
+                hash,
+                block: LogicalBlock(new),
+            };
         }
         self.deepen_root(&mut way)
     }
@@ -368,14 +461,21 @@ impl Directory<'_, '_> {
         let below = [self.new_node(&lower)?, self.new_node(&upper)?];
         let levels = way.frames.len() as u8;
         way.frames[0].entries = vec![
-            DxEntry { hash: 0, block: LogicalBlock(below[0]) },
-            DxEntry { hash, block: LogicalBlock(below[1]) },
+            DxEntry {
+                hash: 0,
+                block: LogicalBlock(below[0]),
+            },
+            DxEntry {
+                hash,
+                block: LogicalBlock(below[1]),
+            },
         ];
         let (place, mut bytes) = self.read_index(0)?;
         let mut root = DxBlock::new(&mut bytes[..], place, self.format.rules.has_tail)
             .map_err(|error| self.inode.damaged(error))?;
         root.set_levels(levels);
-        root.set_entries(&way.frames[0].entries).map_err(|error| self.inode.damaged(error))?;
+        root.set_entries(&way.frames[0].entries)
+            .map_err(|error| self.inode.damaged(error))?;
         self.write_index(0, &mut root)
     }
 
@@ -386,7 +486,8 @@ impl Directory<'_, '_> {
         let first = entries.first().map_or(LogicalBlock(0), |entry| entry.block);
         let mut node = DxBlock::init_node(&mut bytes[..], has_tail, first)
             .map_err(|error| self.inode.damaged(error))?;
-        node.set_entries(entries).map_err(|error| self.inode.damaged(error))?;
+        node.set_entries(entries)
+            .map_err(|error| self.inode.damaged(error))?;
         self.write_index(logical, &mut node)?;
         Ok(logical)
     }
@@ -396,7 +497,9 @@ impl Directory<'_, '_> {
         let (place, mut bytes) = self.read_index(frame.logical)?;
         let mut block = DxBlock::new(&mut bytes[..], place, self.format.rules.has_tail)
             .map_err(|error| self.inode.damaged(error))?;
-        block.set_entries(&frame.entries).map_err(|error| self.inode.damaged(error))?;
+        block
+            .set_entries(&frame.entries)
+            .map_err(|error| self.inode.damaged(error))?;
         self.write_index(frame.logical, &mut block)
     }
 
@@ -406,27 +509,29 @@ impl Directory<'_, '_> {
             return Err(self.inode.damaged("no index is wanted"));
         };
         self.close();
-        let mut moving = Vec::new();
-        let (own, parent) = {
-            let bytes = self.read_leaf(0)?;
-            let damaged = |error| self.inode.damaged(format_args!("directory block 0: {error}"));
-            let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
-            for entry in block.entries() {
-                let entry = entry.map_err(damaged)?;
-                if entry.is_used() && !entry.is_dot() {
-                    moving.push(Moving {
-                        hash: 0,
-                        name: entry.name.to_vec(),
-                        ino: entry.ino,
-                        entry_type: entry.entry_type,
-                    });
-                }
-            }
-            block.dots().map_err(damaged)?
+        let bytes = self.read_leaf(0)?;
+        let damaged = |error| {
+            self.inode
+                .damaged(format_args!("directory block 0: {error}"))
         };
+        let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
+        let (own, parent) = block.dots().map_err(damaged)?;
+        let mut entries = Vec::new();
+        for entry in block.entries() {
+            let entry = entry.map_err(damaged)?;
+            if entry.is_used() && !entry.is_dot() {
+                let target = Target {
+                    ino: entry.ino,
+                    entry_type: entry.entry_type,
+                };
+                entries.push(NewEntry {
+                    name: entry.name,
+                    target,
+                });
+            }
+        }
         let (leaf, _) = self.append()?;
-        self.fill_leaf(leaf, &moving)?;
-        self.close();
+        self.write_leaf(leaf, &entries)?;
         let info = DxRootInfo {
             own,
             parent,
@@ -479,4 +584,22 @@ impl Directory<'_, '_> {
         self.set_indexed(false);
         Ok(())
     }
+}
+
+/// Cuts entries that are sorted by hash into parts that fit a leaf each, about equal, and about three
+/// quarters full where they are many.
+fn cut(entries: &[(u32, NewEntry<'_>)], size: usize, capacity: usize) -> Vec<Range<usize>> {
+    let count = size.div_ceil(capacity * 3 / 4).max(2);
+    let target = size.div_ceil(count);
+    let mut parts = Vec::with_capacity(count + 1);
+    let (mut start, mut filled) = (0, 0);
+    for (i, (_, entry)) in entries.iter().enumerate() {
+        if i > start && (filled >= target || filled + entry.size() > capacity) {
+            parts.push(start..i);
+            (start, filled) = (i, 0);
+        }
+        filled += entry.size();
+    }
+    parts.push(start..entries.len());
+    parts
 }

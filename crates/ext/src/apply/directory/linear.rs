@@ -19,8 +19,11 @@ impl Directory<'_, '_> {
     /// Applies changes in one pass over all blocks; then inserts the names that had no entry. Gives
     /// those back that had no room, once the directory has become an indexed one.
     pub(super) fn apply_linear(&mut self, changes: Vec<NameChange>) -> Result<Vec<NameChange>> {
-        let mut pending: HashMap<&[u8], usize> =
-            changes.iter().enumerate().map(|(i, (name, _))| (&name[..], i)).collect();
+        let mut pending: HashMap<&[u8], usize> = changes
+            .iter()
+            .enumerate()
+            .map(|(i, (name, _))| (&name[..], i))
+            .collect();
         let mut is_done = vec![false; changes.len()];
         let mut gaps = Vec::with_capacity(self.blocks as usize);
         for logical in 0..self.blocks {
@@ -45,7 +48,10 @@ impl Directory<'_, '_> {
                 gap = usize::MAX;
             }
             if gap == usize::MAX {
-                gap = self.opened()?.largest_gap().map_err(|error| self.inode.damaged(error))?;
+                gap = self
+                    .opened()?
+                    .largest_gap()
+                    .map_err(|error| self.inode.damaged(error))?;
             }
             gaps.push(gap);
         }
@@ -69,9 +75,15 @@ impl Directory<'_, '_> {
 
     fn scan(&self, logical: u32, pending: &HashMap<&[u8], usize>) -> Result<Scan> {
         let bytes = self.read_leaf(logical)?;
-        let damaged = |error| self.inode.damaged(format_args!("directory block {logical}: {error}"));
+        let damaged = |error| {
+            self.inode
+                .damaged(format_args!("directory block {logical}: {error}"))
+        };
         let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
-        let mut scan = Scan { found: Vec::new(), largest_gap: 0 };
+        let mut scan = Scan {
+            found: Vec::new(),
+            largest_gap: 0,
+        };
         for entry in block.entries() {
             let entry = entry.map_err(damaged)?;
             scan.largest_gap = scan.largest_gap.max(entry.slack());
@@ -85,7 +97,12 @@ impl Directory<'_, '_> {
     }
 
     /// Inserts a name that is not there; false when the directory has become an indexed one instead.
-    fn insert_linear(&mut self, name: &[u8], target: Target, gaps: &mut Vec<usize>) -> Result<bool> {
+    fn insert_linear(
+        &mut self,
+        name: &[u8],
+        target: Target,
+        gaps: &mut Vec<usize>,
+    ) -> Result<bool> {
         let needed = entry_size(name.len());
         let found = gaps.iter().position(|gap| *gap >= needed);
         let logical = match found {
@@ -102,7 +119,9 @@ impl Directory<'_, '_> {
             }
         };
         let mut block = self.open(logical)?;
-        let outcome = block.insert(name, target.ino, target.entry_type).and_then(|_| block.largest_gap());
+        let outcome = block
+            .insert(name, target.ino, target.entry_type)
+            .and_then(|_| block.largest_gap());
         gaps[logical as usize] = outcome.map_err(|error| self.inode.damaged(error))?;
         Ok(true)
     }

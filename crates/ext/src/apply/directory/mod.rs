@@ -16,13 +16,15 @@
 mod htree;
 mod linear;
 
-use finefs_ext_disk::dirent::{DirBlock, DirRules, EntryType};
+use finefs_ext_disk::Ino as DiskIno;
+use finefs_ext_disk::dirent::{
+    DirBlock, DirRules, EntryType, TAIL_SIZE, encode_rec_len, entry_size,
+};
+use finefs_ext_disk::dirhash::DirHasher;
+use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{InodeFlags, InodeRules};
 use finefs_ext_disk::superblock::Superblock;
-use finefs_ext_disk::Ino as DiskIno;
-use finefs_ext_disk::features::Compat;
-use finefs_ext_disk::dirhash::DirHasher;
 use finefs_namespace::{DirectoryChange, Error, FileKind, Ino, Result};
 
 use super::inode::{InodeEdit, disk_kind};
@@ -72,7 +74,23 @@ impl Target {
     fn of(ino: Ino, kind: FileKind) -> Result<Target> {
         let number = u32::try_from(ino.0)
             .map_err(|_| Error::corrupt(format_args!("entry names inode {ino}")))?;
-        Ok(Target { ino: DiskIno(number), entry_type: EntryType::from(disk_kind(kind)) })
+        Ok(Target {
+            ino: DiskIno(number),
+            entry_type: EntryType::from(disk_kind(kind)),
+        })
+    }
+}
+
+/// An entry to be written.
+#[derive(Clone, Copy)]
+struct NewEntry<'b> {
+    name: &'b [u8],
+    target: Target,
+}
+
+impl NewEntry<'_> {
+    fn size(&self) -> usize {
+        entry_size(self.name.len())
     }
 }
 
@@ -95,7 +113,14 @@ pub(crate) fn create(
     parent: u32,
 ) -> Result<()> {
     let own = inode.ino;
-    let mut directory = Directory { space, inode, format, runs: Vec::new(), blocks: 0, open: None };
+    let mut directory = Directory {
+        space,
+        inode,
+        format,
+        runs: Vec::new(),
+        blocks: 0,
+        open: None,
+    };
     let (_, physical) = directory.append()?;
     let mut buffer = directory.space.state.buffers.zeroed(physical);
     let block = DirBlock::init_dots(&mut buffer[..], format.rules, DiskIno(own), DiskIno(parent));
@@ -121,7 +146,14 @@ pub(crate) fn change(
     let block_size = u64::from(space.state.geometry.block_size);
     let size = inode.disk.size(&format.inode_rules);
     let blocks = u32::try_from(size / block_size).unwrap_or(u32::MAX);
-    let mut directory = Directory { space, inode, format, runs, blocks, open: None };
+    let mut directory = Directory {
+        space,
+        inode,
+        format,
+        runs,
+        blocks,
+        open: None,
+    };
     if let Some(parent) = change.parent
         && !is_created
     {
@@ -161,12 +193,20 @@ impl<'a> Directory<'_, 'a> {
 
     fn place(&self, logical: u32) -> Result<u64> {
         let found = self.physical(logical).filter(|_| logical < self.blocks);
-        let block = found
-            .ok_or_else(|| self.inode.damaged(format_args!("directory block {logical}: not mapped")))?;
-        if self.state().groups.can_own(&self.state().geometry, block, 1) {
+        let block = found.ok_or_else(|| {
+            self.inode
+                .damaged(format_args!("directory block {logical}: not mapped"))
+        })?;
+        if self
+            .state()
+            .groups
+            .can_own(&self.state().geometry, block, 1)
+        {
             Ok(block)
         } else {
-            Err(self.inode.damaged(format_args!("directory block {logical} lies at {block}")))
+            Err(self
+                .inode
+                .damaged(format_args!("directory block {logical} lies at {block}")))
         }
     }
 
@@ -181,8 +221,12 @@ impl<'a> Directory<'_, 'a> {
         let fits = self.inode.disk.set_size(&self.format.inode_rules, size);
         fits.map_err(|error| self.inode.damaged(error))?;
         let physical = self.space.allocate(goal)?;
-        let run =
-            Run { logical: u64::from(logical), physical, length: 1, is_unwritten: false };
+        let run = Run {
+            logical: u64::from(logical),
+            physical,
+            length: 1,
+            is_unwritten: false,
+        };
         if let Err(error) = map::map(self.space, self.inode, run) {
             let freed = self.space.free(physical, 1);
             self.space.note(freed);
@@ -201,7 +245,10 @@ impl<'a> Directory<'_, 'a> {
     /// Reads a leaf and checks its checksum.
     fn read_leaf(&self, logical: u32) -> Result<BufferRead> {
         let bytes = self.state().buffers.read(self.place(logical)?)?;
-        let damaged = |error| self.inode.damaged(format_args!("directory block {logical}: {error}"));
+        let damaged = |error| {
+            self.inode
+                .damaged(format_args!("directory block {logical}: {error}"))
+        };
         let block = DirBlock::new(&bytes[..], self.format.rules).map_err(damaged)?;
         if let Some(seed) = self.inode.seed {
             block.verify_checksum(seed).map_err(damaged)?;
@@ -218,6 +265,61 @@ impl<'a> Directory<'_, 'a> {
             self.open = Some((logical, buffer));
         }
         self.opened()
+    }
+
+    /// Bytes for entries in a leaf.
+    fn leaf_capacity(&self) -> usize {
+        self.block_size()
+            - if self.format.rules.has_tail {
+                TAIL_SIZE
+            } else {
+                0
+            }
+    }
+
+    /// Writes a leaf that holds these entries, which fit.
+    fn write_leaf(&mut self, logical: u32, entries: &[NewEntry<'_>]) -> Result<()> {
+        self.close();
+        let block_size = self.block_size();
+        let capacity = self.leaf_capacity();
+        let has_filetype = self.format.rules.has_filetype;
+        let mut buffer = self.state().buffers.zeroed(self.place(logical)?);
+        DirBlock::init(&mut buffer[..], self.format.rules)
+            .map_err(|error| self.inode.damaged(error))?;
+        let mut at = 0;
+        for (i, entry) in entries.iter().enumerate() {
+            let size = entry.size();
+            let length = if i + 1 == entries.len() {
+                capacity.saturating_sub(at)
+            } else {
+                size
+            };
+            let Some(bytes) = buffer
+                .get_mut(at..at + size)
+                .filter(|_| at + size <= capacity)
+            else {
+                return Err(self
+                    .inode
+                    .damaged(format_args!("directory block {logical} overflows")));
+            };
+            // One after the other, where `DirBlock::insert` would search for room each time.
+            bytes[0..4].copy_from_slice(&entry.target.ino.0.to_le_bytes());
+            bytes[4..6].copy_from_slice(&encode_rec_len(length, block_size).to_le_bytes());
+            bytes[6] = entry.name.len() as u8;
+            bytes[7] = if has_filetype {
+                entry.target.entry_type.0
+            } else {
+                0
+            };
+            bytes[8..8 + entry.name.len()].copy_from_slice(entry.name);
+            at += length;
+        }
+        if let Some(seed) = self.inode.seed {
+            let mut block = DirBlock::new(&mut buffer[..], self.format.rules)
+                .map_err(|error| self.inode.damaged(error))?;
+            block.update_checksum(seed);
+        }
+        Ok(())
     }
 
     /// Makes a block an empty, open leaf.
@@ -266,7 +368,9 @@ impl<'a> Directory<'_, 'a> {
             Some(Ok(entry)) if entry.name == b".." => entry.offset,
             _ => return Err(damaged),
         };
-        block.set_target(dotdot, target.ino, target.entry_type).map_err(|_| damaged)?;
+        block
+            .set_target(dotdot, target.ino, target.entry_type)
+            .map_err(|_| damaged)?;
         self.close();
         Ok(())
     }
@@ -283,6 +387,10 @@ impl<'a> Directory<'_, 'a> {
             return self.apply_indexed(changes);
         }
         let rest = self.apply_linear(changes)?;
-        if rest.is_empty() { Ok(()) } else { self.apply_indexed(rest) }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            self.apply_indexed(rest)
+        }
     }
 }

@@ -52,7 +52,11 @@ impl Entries {
     /// ones.
     fn pieces(mut self, capacity: usize, grew_at_end: bool) -> Vec<Entries> {
         let count = self.len().div_ceil(capacity).max(1);
-        let size = if grew_at_end { capacity } else { self.len().div_ceil(count) };
+        let size = if grew_at_end {
+            capacity
+        } else {
+            self.len().div_ceil(count)
+        };
         let mut pieces = Vec::with_capacity(count);
         while self.len() > size {
             let rest = self.split_off(size);
@@ -88,7 +92,11 @@ struct Edited {
 
 /// Maps a run.
 pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Result<()> {
-    let longest = u64::from(if run.is_unwritten { LEN_MAX_UNWRITTEN } else { LEN_MAX });
+    let longest = u64::from(if run.is_unwritten {
+        LEN_MAX_UNWRITTEN
+    } else {
+        LEN_MAX
+    });
     let mut done = 0;
     while done < run.length {
         let length = longest.min(run.length - done);
@@ -106,7 +114,11 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
 }
 
 /// Makes unwritten blocks of a range written.
-pub(crate) fn convert(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
+pub(crate) fn convert(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    range: Range<u64>,
+) -> Result<()> {
     Tree { space, inode }.edit(&Op::Convert(range))
 }
 
@@ -118,7 +130,8 @@ pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u
 /// All runs.
 pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
     let root = ExtentNode::new(inode.disk.block_area()).map_err(|error| inode.damaged(error))?;
-    root.validate(0..LOGICAL_END).map_err(|error| inode.damaged(error))?;
+    root.validate(0..LOGICAL_END)
+        .map_err(|error| inode.damaged(error))?;
     let mut runs: Vec<Run> = Vec::new();
     collect(space, inode, &root, 0..LOGICAL_END, &mut runs)?;
     Ok(runs)
@@ -190,7 +203,8 @@ impl Tree<'_, '_> {
         let (mut entries, depth) = {
             let root = ExtentNode::new(self.inode.disk.block_area())
                 .map_err(|error| self.inode.damaged(error))?;
-            root.validate(0..LOGICAL_END).map_err(|error| self.inode.damaged(error))?;
+            root.validate(0..LOGICAL_END)
+                .map_err(|error| self.inode.damaged(error))?;
             (entries_of(&root), root.depth())
         };
         let (edited, outcome) = self.edit_entries(&mut entries, depth, 0..LOGICAL_END, op);
@@ -237,7 +251,9 @@ impl Tree<'_, '_> {
             if start >= range.end && !is_only_one {
                 break;
             }
-            let end = indexes.get(at + 1).map_or(own.end, |next| u64::from(next.logical.0));
+            let end = indexes
+                .get(at + 1)
+                .map_or(own.end, |next| u64::from(next.logical.0));
             let is_last = at + 1 == indexes.len();
             let (below, outcome) = self.edit_node(indexes[at], depth - 1, start..end, op);
             if let Some((replacement, grew_at_end)) = below {
@@ -299,7 +315,9 @@ impl Tree<'_, '_> {
         block: Option<u64>,
         grew_at_end: bool,
     ) -> Result<Vec<Index>> {
-        let capacity = usize::from(extent::capacity(self.space.state.buffers.block_size_bytes()));
+        let capacity = usize::from(extent::capacity(
+            self.space.state.buffers.block_size_bytes(),
+        ));
         let pieces = entries.pieces(capacity, grew_at_end);
         // All blocks first: then nothing can fail half-way.
         let mut blocks: Vec<u64> = block.into_iter().collect();
@@ -322,7 +340,10 @@ impl Tree<'_, '_> {
                 node.update_checksum(seed);
             }
             if let Some(logical) = piece.first() {
-                indexes.push(Index { logical, block: PhysBlock(block) });
+                indexes.push(Index {
+                    logical,
+                    block: PhysBlock(block),
+                });
             }
         }
         Ok(indexes)
@@ -330,7 +351,12 @@ impl Tree<'_, '_> {
 
     /// Writes the root's entries, pushing them down while they are too many and pulling a lone
     /// child's up.
-    fn store_root(&mut self, mut entries: Entries, mut depth: u16, grew_at_end: bool) -> Result<()> {
+    fn store_root(
+        &mut self,
+        mut entries: Entries,
+        mut depth: u16,
+        grew_at_end: bool,
+    ) -> Result<()> {
         let capacity = usize::from(extent::capacity(finefs_ext_disk::inode::BLOCK_AREA_SIZE));
         while entries.len() > capacity {
             if depth == DEPTH_MAX {
@@ -359,7 +385,9 @@ impl Tree<'_, '_> {
         let area = self.inode.disk.block_area_mut();
         let filled = fill(area, depth, &entries);
         filled.map_err(|error| self.inode.damaged(error))?;
-        emptied.into_iter().try_for_each(|block| self.free_node(block))
+        emptied
+            .into_iter()
+            .try_for_each(|block| self.free_node(block))
     }
 
     fn free_node(&mut self, block: u64) -> Result<()> {
@@ -375,14 +403,21 @@ impl Tree<'_, '_> {
                 let at = extents.partition_point(|extent| extent.logical < new.logical);
                 let start = u64::from(new.logical.0);
                 let before = at.checked_sub(1).map_or(0, |i| extents[i].logical_end());
-                let after = extents.get(at).map_or(own.end, |next| u64::from(next.logical.0));
+                let after = extents
+                    .get(at)
+                    .map_or(own.end, |next| u64::from(next.logical.0));
                 if before > start || new.logical_end() > after {
-                    return Err(self.inode.damaged(format_args!("{new:?} is mapped already")));
+                    return Err(self
+                        .inode
+                        .damaged(format_args!("{new:?} is mapped already")));
                 }
                 let grew_at_end = at == extents.len();
                 extents.insert(at, *new);
                 merge_around(extents, at..at + 1);
-                Ok(Edited { has_changed: true, grew_at_end })
+                Ok(Edited {
+                    has_changed: true,
+                    grew_at_end,
+                })
             }
             Op::Convert(range) => {
                 let (touched, first) = cut(extents, range);
@@ -391,7 +426,10 @@ impl Tree<'_, '_> {
                     has_changed |= std::mem::replace(&mut extent.is_unwritten, false);
                 }
                 merge_around(extents, first..first + touched);
-                Ok(Edited { has_changed, grew_at_end: false })
+                Ok(Edited {
+                    has_changed,
+                    grew_at_end: false,
+                })
             }
             Op::Unmap(range) => {
                 let (touched, first) = cut(extents, range);
@@ -401,7 +439,10 @@ impl Tree<'_, '_> {
                     // Blocks that cannot be freed leak; the mapping goes all the same.
                     self.space.note(freed);
                 }
-                Ok(Edited { has_changed: touched > 0, grew_at_end: false })
+                Ok(Edited {
+                    has_changed: touched > 0,
+                    grew_at_end: false,
+                })
             }
         }
     }
@@ -418,12 +459,12 @@ fn entries_of<B: AsRef<[u8]>>(node: &ExtentNode<B>) -> Entries {
 fn fill(bytes: &mut [u8], depth: u16, entries: &Entries) -> finefs_ext_disk::Result<()> {
     let mut node = ExtentNode::init(bytes, depth)?;
     match entries {
-        Entries::Leaf(extents) => {
-            (0..).zip(extents).try_for_each(|(i, extent)| node.insert_extent(i, *extent))
-        }
-        Entries::Inner(indexes) => {
-            (0..).zip(indexes).try_for_each(|(i, index)| node.insert_index(i, *index))
-        }
+        Entries::Leaf(extents) => (0..)
+            .zip(extents)
+            .try_for_each(|(i, extent)| node.insert_extent(i, *extent)),
+        Entries::Inner(indexes) => (0..)
+            .zip(indexes)
+            .try_for_each(|(i, index)| node.insert_index(i, *index)),
     }
 }
 
@@ -456,7 +497,11 @@ fn merge_around(extents: &mut Vec<Extent>, indices: Range<usize>) {
     let mut end = (indices.end + 1).min(extents.len());
     while at + 1 < end {
         let (left, right) = (extents[at], extents[at + 1]);
-        let longest = if left.is_unwritten { LEN_MAX_UNWRITTEN } else { LEN_MAX };
+        let longest = if left.is_unwritten {
+            LEN_MAX_UNWRITTEN
+        } else {
+            LEN_MAX
+        };
         if left.logical_end() == u64::from(right.logical.0)
             && left.physical.0 + u64::from(left.len) == right.physical.0
             && left.is_unwritten == right.is_unwritten
@@ -473,7 +518,9 @@ fn merge_around(extents: &mut Vec<Extent>, indices: Range<usize>) {
 
 /// A tree that maps nothing.
 pub(crate) fn init_root(area: &mut [u8]) -> Result<()> {
-    ExtentNode::init(area, 0).map(|_| ()).map_err(|error| Error::corrupt(error))
+    ExtentNode::init(area, 0)
+        .map(|_| ())
+        .map_err(Error::corrupt)
 }
 
 #[cfg(test)]
@@ -481,7 +528,12 @@ mod tests {
     use super::*;
 
     fn extent(logical: u32, len: u32, physical: u64, is_unwritten: bool) -> Extent {
-        Extent { logical: LogicalBlock(logical), len, physical: PhysBlock(physical), is_unwritten }
+        Extent {
+            logical: LogicalBlock(logical),
+            len,
+            physical: PhysBlock(physical),
+            is_unwritten,
+        }
     }
 
     #[test]
@@ -507,11 +559,20 @@ mod tests {
 
     #[test]
     fn merging_minds_state_and_length() {
-        let mut extents =
-            vec![extent(0, 5, 100, false), extent(5, 5, 105, false), extent(10, 5, 110, true)];
+        let mut extents = vec![
+            extent(0, 5, 100, false),
+            extent(5, 5, 105, false),
+            extent(10, 5, 110, true),
+        ];
         merge_around(&mut extents, 1..2);
-        assert_eq!(extents, [extent(0, 10, 100, false), extent(10, 5, 110, true)]);
-        let mut extents = vec![extent(0, LEN_MAX, 100, false), extent(LEN_MAX, 1, 32_868, false)];
+        assert_eq!(
+            extents,
+            [extent(0, 10, 100, false), extent(10, 5, 110, true)]
+        );
+        let mut extents = vec![
+            extent(0, LEN_MAX, 100, false),
+            extent(LEN_MAX, 1, 32_868, false),
+        ];
         merge_around(&mut extents, 0..2);
         assert_eq!(extents.len(), 2);
     }

@@ -25,7 +25,11 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
     if run.end() > indirect::blocks_max(block_size) || run.physical + run.length > 1 << 32 {
         return Err(inode.damaged(format_args!("{run:?} does not fit a block map")));
     }
-    let mut map = Map { space, inode, block_size };
+    let mut map = Map {
+        space,
+        inode,
+        block_size,
+    };
     for word in 0..=TRIPLE {
         let first = indirect::first_of_word(block_size, word);
         let range = map.clip(word, run.logical..run.end());
@@ -35,8 +39,12 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
         let physical = run.physical + range.start - run.logical;
         let mut pointer = u64::from(map.inode.disk.block_words()[word as usize]);
         let depth = depth_of(word);
-        let outcome =
-            map.set(&mut pointer, depth, range.start - first..range.end - first, physical);
+        let outcome = map.set(
+            &mut pointer,
+            depth,
+            range.start - first..range.end - first,
+            physical,
+        );
         // Also on an error: the pointer may lead to what was done before it.
         map.inode.disk.set_block_word(word as usize, pointer as u32);
         outcome?;
@@ -47,7 +55,11 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
 /// Frees the blocks of a range.
 pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
     let block_size = space.state.geometry.block_size;
-    let mut map = Map { space, inode, block_size };
+    let mut map = Map {
+        space,
+        inode,
+        block_size,
+    };
     let mut outcome = Ok(());
     let mut freed = Collector::default();
     for word in 0..=TRIPLE {
@@ -75,7 +87,14 @@ pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
     for (word, pointer) in (0..).zip(inode.disk.block_words()) {
         let first = indirect::first_of_word(block_size, word);
         if first < LOGICAL_END {
-            collect(space, inode, u64::from(pointer), depth_of(word), first, &mut runs)?;
+            collect(
+                space,
+                inode,
+                u64::from(pointer),
+                depth_of(word),
+                first,
+                &mut runs,
+            )?;
         }
     }
     Ok(runs)
@@ -98,7 +117,12 @@ fn collect(
                 last.length += 1;
             }
             _ => {
-                runs.push(Run { logical, physical: pointer, length: 1, is_unwritten: false });
+                runs.push(Run {
+                    logical,
+                    physical: pointer,
+                    length: 1,
+                    is_unwritten: false,
+                });
             }
         }
         return Ok(());
@@ -109,7 +133,14 @@ fn collect(
     let reach = indirect::blocks_of_depth(block_size, depth - 1);
     for index in 0..indirect::pointers_per_block(block_size) {
         let logical = logical + u64::from(index) * reach;
-        collect(space, inode, indirect::pointer(&bytes, index).0, depth - 1, logical, runs)?;
+        collect(
+            space,
+            inode,
+            indirect::pointer(&bytes, index).0,
+            depth - 1,
+            logical,
+            runs,
+        )?;
     }
     Ok(())
 }
@@ -137,7 +168,11 @@ impl Map<'_, '_> {
     }
 
     /// The pointers of a block that lead to a range: index, and the part of the range below it.
-    fn below(&self, depth: u32, range: Range<u64>) -> impl Iterator<Item = (u32, Range<u64>)> + use<> {
+    fn below(
+        &self,
+        depth: u32,
+        range: Range<u64>,
+    ) -> impl Iterator<Item = (u32, Range<u64>)> + use<> {
         let reach = indirect::blocks_of_depth(self.block_size, depth - 1);
         (range.start / reach..range.end.div_ceil(reach)).map(move |index| {
             let first = index * reach;
@@ -157,7 +192,9 @@ impl Map<'_, '_> {
     ) -> Result<()> {
         if depth == 0 {
             if *pointer != 0 {
-                return Err(self.inode.damaged(format_args!("a block is mapped to {pointer} already")));
+                return Err(self
+                    .inode
+                    .damaged(format_args!("a block is mapped to {pointer} already")));
             }
             *pointer = physical;
             self.inode.blocks_delta += 1;

@@ -45,7 +45,11 @@ fn has_extents(inode: &InodeEdit) -> bool {
 }
 
 /// Applies one change of the namespace.
-pub(crate) fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> Result<()> {
+pub(crate) fn change(
+    space: &mut Space<'_>,
+    inode: &mut InodeEdit,
+    change: &MapChange,
+) -> Result<()> {
     match *change {
         MapChange::Map(extent) => {
             let run = Run {
@@ -60,7 +64,11 @@ pub(crate) fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapC
         }
         MapChange::Convert { logical, length } => {
             let range = range(logical, length);
-            if has_extents(inode) { extents::convert(space, inode, range) } else { Ok(()) }
+            if has_extents(inode) {
+                extents::convert(space, inode, range)
+            } else {
+                Ok(())
+            }
         }
         MapChange::Unmap { logical, length } => unmap(space, inode, range(logical, length)),
     }
@@ -72,7 +80,12 @@ fn range(logical: u64, length: u64) -> Range<u64> {
 
 /// Maps a run whose blocks are marked used already.
 pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Result<()> {
-    if run.length == 0 || run.logical.checked_add(run.length).is_none_or(|end| end > LOGICAL_END) {
+    if run.length == 0
+        || run
+            .logical
+            .checked_add(run.length)
+            .is_none_or(|end| end > LOGICAL_END)
+    {
         return Err(Error::corrupt(format_args!(
             "inode {}: mapping of {}+{}",
             inode.ino, run.logical, run.length
@@ -81,7 +94,10 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
     if has_extents(inode) {
         extents::map(space, inode, run)
     } else if run.is_unwritten {
-        Err(Error::corrupt(format_args!("inode {}: unwritten blocks in a block map", inode.ino)))
+        Err(Error::corrupt(format_args!(
+            "inode {}: unwritten blocks in a block map",
+            inode.ino
+        )))
     } else {
         indirect::map(space, inode, run)
     }
@@ -100,7 +116,11 @@ pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u
 
 /// All runs, in ascending order.
 pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
-    if has_extents(inode) { extents::runs(space, inode) } else { indirect::runs(space, inode) }
+    if has_extents(inode) {
+        extents::runs(space, inode)
+    } else {
+        indirect::runs(space, inode)
+    }
 }
 
 /// Frees data blocks of an inode.
