@@ -174,7 +174,7 @@ impl Namespace {
                 return Ok(0);
             }
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
-            let range = file.body.ranges.write(self.rounded(offset_bytes, end));
+            let range = self.lock_write(&file, offset_bytes, end);
             self.write_locked(&file, &range, offset_bytes, data, guard)?;
             Ok(data.len())
         })
@@ -227,20 +227,54 @@ impl Namespace {
             ..to.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX)
     }
 
+    /// Takes the range of a change that may grow the file: from the end of file on where that lies
+    /// before `from` and within a block, because the rest of that block is cleared.
+    fn lock_write<'g>(&self, file: &File<'g>, from: u64, to: u64) -> RangeGuard<'g> {
+        let block_bytes = self.block_bytes();
+        loop {
+            let size = file.inode.size_bytes();
+            let start = if size.is_multiple_of(block_bytes) {
+                from
+            } else {
+                from.min(size)
+            };
+            let range = file.body.ranges.write(self.rounded(start, to));
+            // The file may have shrunk before the range was granted.
+            let size = file.inode.size_bytes();
+            if size.is_multiple_of(block_bytes) || range.range().start <= size {
+                return range;
+            }
+        }
+    }
+
+    /// Clears the rest of the block in which the file ends, before the file grows to `to`. Where that
+    /// block is not in the range that is held, somebody else grew the file since the range was
+    /// granted, into a block of zeros.
+    fn clear_end(
+        &self,
+        file: &File<'_>,
+        range: &RangeGuard<'_>,
+        to: u64,
+        guard: &Guard,
+    ) -> Result<()> {
+        let size = file.inode.size_bytes();
+        if to > size && range.range().start <= size {
+            self.clear_tail(file, size, to, guard)?;
+        }
+        Ok(())
+    }
+
     fn write_locked(
         &self,
         file: &File<'_>,
-        _range: &RangeGuard<'_>,
+        range: &RangeGuard<'_>,
         offset_bytes: u64,
         data: &[u8],
         guard: &Guard,
     ) -> Result<()> {
         let block_bytes = self.block_bytes();
         let end = offset_bytes + data.len() as u64;
-        let size_before = file.inode.size_bytes();
-        if offset_bytes > size_before {
-            self.clear_tail(file, size_before, offset_bytes, guard)?;
-        }
+        self.clear_end(file, range, offset_bytes, guard)?;
         let mut pending = Pending {
             namespace: self,
             extents: Vec::new(),
@@ -500,15 +534,19 @@ impl Namespace {
                 AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
                 _ => self.end_of(file.inode, offset_bytes, length_bytes)?,
             };
-            let range = file.body.ranges.write(self.rounded(offset_bytes, end));
+            let range = self.lock_write(&file, offset_bytes, end);
+            let bounds = (offset_bytes, end);
             match mode {
-                AllocateMode::Extend => self.fill(&file, offset_bytes, end, true, guard)?,
-                AllocateMode::KeepSize => self.fill(&file, offset_bytes, end, false, guard)?,
+                AllocateMode::Extend => self.fill(&file, &range, bounds, true, guard)?,
+                AllocateMode::KeepSize => self.fill(&file, &range, bounds, false, guard)?,
                 AllocateMode::PunchHole => self.punch(&file, offset_bytes, end, guard)?,
                 AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize => {
+                    if mode == AllocateMode::ZeroRangeKeepSize {
+                        self.check_beyond(&file, end)?;
+                    }
                     self.punch(&file, offset_bytes, end, guard)?;
                     let grows = mode == AllocateMode::ZeroRange;
-                    self.fill(&file, offset_bytes, end, grows, guard)?;
+                    self.fill(&file, &range, bounds, grows, guard)?;
                 }
             }
             drop(range);
@@ -516,26 +554,37 @@ impl Namespace {
         })
     }
 
+    fn has_unwritten(&self, file: &File<'_>) -> bool {
+        self.geometry.has_unwritten && !file.inode.is_block_mapped()
+    }
+
+    /// EOPNOTSUPP where blocks up to `to` cannot be allocated without growing the file: written
+    /// ones beyond the end of file are damage to e2fsck.
+    fn check_beyond(&self, file: &File<'_>, to: u64) -> Result<()> {
+        if to > file.inode.size_bytes() && !self.has_unwritten(file) {
+            return Err(Error::NotSupported);
+        }
+        Ok(())
+    }
+
     /// Allocates the holes of a range.
     fn fill(
         &self,
         file: &File<'_>,
-        from: u64,
-        to: u64,
+        range: &RangeGuard<'_>,
+        (from, to): (u64, u64),
         may_grow: bool,
         guard: &Guard,
     ) -> Result<()> {
         let block_bytes = self.block_bytes();
-        let size_before = file.inode.size_bytes();
-        let has_unwritten = self.geometry.has_unwritten && !file.inode.is_block_mapped();
+        let has_unwritten = self.has_unwritten(file);
         let mut block = from / block_bytes;
         let mut last = to.div_ceil(block_bytes);
-        if !may_grow && !has_unwritten && to > size_before {
-            // Written blocks beyond the end of file are damage to e2fsck.
-            return Err(Error::NotSupported);
+        if !may_grow {
+            self.check_beyond(file, to)?;
         }
-        if may_grow && to > size_before && from > size_before {
-            self.clear_tail(file, size_before, from, guard)?;
+        if may_grow {
+            self.clear_end(file, range, to, guard)?;
         }
         last = last.min(ExtentMap::blocks_max());
         let mut pending = Pending {
