@@ -229,6 +229,11 @@ impl Model {
     /// Makes an inode with a name and one reference.
     pub fn create(&mut self, caller: &Caller, dir: Id, name: &[u8], new: &New<'_>) -> Result<Id> {
         let mut checks = Checks::default();
+        let is_device = matches!(new.kind, FileKind::BlockDevice | FileKind::CharDevice);
+        checks.refuse_if(
+            is_device && new.device > u64::from(u32::MAX),
+            Error::Invalid,
+        );
         if new.kind == FileKind::Symlink {
             checks.refuse_if(new.target.is_empty(), Error::NotFound);
             let is_long = new.target.len() > self.limits.symlink_max as usize;
