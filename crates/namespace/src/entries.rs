@@ -162,6 +162,11 @@ impl Namespace {
         device: u64,
     ) -> Result<Attributes> {
         let device = match kind {
+            // Linux has 12 bits for the major and 20 for the minor number. What no store can hold
+            // must not get into the log.
+            FileKind::BlockDevice | FileKind::CharDevice if device > u64::from(u32::MAX) => {
+                return Err(Error::Invalid);
+            }
             FileKind::BlockDevice | FileKind::CharDevice => device,
             FileKind::Directory | FileKind::Symlink => return Err(Error::Invalid),
             _ => 0,
