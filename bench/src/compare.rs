@@ -2,8 +2,7 @@
 //!
 //! Each measurement gets a fresh default ext4 image. PostMark is timed from the start of the first
 //! process to the end of the last: creating, transactions and deleting. Making the image, mounting and
-//! unmounting are outside; the JSON has the unmounts' times. With `--with-unmount` the unmount, which
-//! writes everything out, is inside.
+//! unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is inside.
 
 use crate::open_close;
 use crate::result::{Results, SERVERS};
@@ -57,16 +56,16 @@ pub struct Options {
 
 const IMAGE_MIB: u64 = 2048;
 
-enum Kernel {
+enum Load {
     PostMark { processes: u64, shape: Shape },
     OpenClose,
 }
 
 /// What is measured. The name says the numbers.
-const MEASURED: [(&str, Kernel); 3] = [
+const MEASURED: [(&str, Load); 3] = [
     (
         "PostMark transactions, 1 process (5,000 files, 5,000 transactions)",
-        Kernel::PostMark {
+        Load::PostMark {
             processes: 1,
             shape: Shape {
                 files: 5000,
@@ -76,7 +75,7 @@ const MEASURED: [(&str, Kernel); 3] = [
     ),
     (
         "PostMark transactions, 8 processes (2,500 files, 1,250 transactions each)",
-        Kernel::PostMark {
+        Load::PostMark {
             processes: 8,
             shape: Shape {
                 files: 2500,
@@ -86,7 +85,7 @@ const MEASURED: [(&str, Kernel); 3] = [
     ),
     (
         "open and close of one of 10 files, 4 threads",
-        Kernel::OpenClose,
+        Load::OpenClose,
     ),
 ];
 
@@ -132,13 +131,13 @@ pub fn run(options: &Options) -> Result<()> {
     bar.enable_steady_tick(Duration::from_millis(200));
     let mut results = Results::default();
     for round in 0..rounds {
-        for (name, kernel) in &measured {
+        for (name, load) in &measured {
             for (server, server_name) in &servers {
                 if round >= rounds_of(server.kind) {
                     continue;
                 }
                 bar.set_message(format!("{server_name}: {name}"));
-                let rate = measure(options, &scratch, server, kernel)
+                let rate = measure(options, &scratch, server, load)
                     .with_context(|| format!("{server_name}: {name}"))?;
                 results.add(name, server_name, rate);
                 bar.inc(1);
@@ -149,28 +148,28 @@ pub fn run(options: &Options) -> Result<()> {
     write_results(options, &results)
 }
 
-fn measure(options: &Options, scratch: &Scratch, server: &Server, kernel: &Kernel) -> Result<f64> {
+fn measure(options: &Options, scratch: &Scratch, server: &Server, load: &Load) -> Result<f64> {
     let image = scratch.path().join("image");
     // Fresh and sparse each time.
     let _ = std::fs::remove_file(&image);
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
     let mount = server.mount(What::Image(&image), &scratch.subdir("mnt")?, &[])?;
-    let rate = match kernel {
-        Kernel::PostMark { processes, shape } => {
+    let rate = match load {
+        Load::PostMark { processes, shape } => {
             let shape = Shape {
                 files: shape.files / options.divide,
                 transactions: shape.transactions / options.divide,
             };
             let started = Instant::now();
-            let mut took = run_postmark(mount.dir(), *processes, shape)?;
-            let end = mount.unmount();
-            end?;
+            let mut took =
+                run_postmark(mount.dir(), *processes, shape, server.kind == Kind::Fuse2fs)?;
+            mount.unmount()?;
             if options.with_unmount {
                 took = started.elapsed();
             }
             (processes * shape.transactions) as f64 / took.as_secs_f64()
         }
-        Kernel::OpenClose => {
+        Load::OpenClose => {
             let rate = open_close::rate(mount.dir(), Duration::from_secs(options.seconds))?;
             mount.unmount()?;
             rate

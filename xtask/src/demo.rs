@@ -151,7 +151,7 @@ fn work(server: &Server, home: &Path, source: &Staged) -> Result<Rates> {
     println!("{name}: mounted it");
 
     let bar = spinner("PostMark");
-    let took = run_postmark(mount.dir(), PROCESSES, POSTMARK)?;
+    let took = run_postmark(mount.dir(), PROCESSES, POSTMARK, name == Kind::Fuse2fs)?;
     bar.finish_and_clear();
     let postmark = (PROCESSES * POSTMARK.transactions) as f64 / took.as_secs_f64();
     println!("{name}: PostMark with {PROCESSES} processes: {postmark:.0} transactions/s");
@@ -176,8 +176,11 @@ fn work(server: &Server, home: &Path, source: &Staged) -> Result<Rates> {
         let relation = Relation::Copy(TimeRange::Nanoseconds34Bit);
         expect_equal(("source", &made), (when, &seen), relation)
     };
-    compare("mount")?;
-    println!("{name}: compared the tree: equal");
+    // fuse2fs is here for its rates; what it keeps of modes and times is not ours to show.
+    if name == Kind::Finefs {
+        compare("mount")?;
+        println!("{name}: compared the tree: equal");
+    }
     println!(
         "{name}: unmounted in {:.1} s",
         mount.unmount()?.as_secs_f64()

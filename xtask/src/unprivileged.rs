@@ -56,7 +56,7 @@ fn prove(server: &Server, parent: &Path) -> Result<String> {
     let owner = format!("root_owner={0}:{0}", USER.0);
     let mut mkfs = USER.cmd(tools::program("mke2fs"));
     run::ok(
-        mkfs.args(["-q", "-F", "-t", "ext4", "-E", &owner])
+        mkfs.args(["-q", "-F", "-t", "ext4", "-b", "4096", "-E", &owner])
             .arg(&image),
     )?;
     let mount = server.mount(What::Image(&image), &dir, &[])?;
@@ -110,7 +110,7 @@ pub fn worker(source: &Path, mount: &Path) -> Result<()> {
         files: 200,
         transactions: 200,
     };
-    run_postmark(mount, 2, shape)?;
+    run_postmark(mount, 2, shape, false)?;
     println!(
         "as uid {}: {} files copied, PostMark run",
         USER.0, plan.files

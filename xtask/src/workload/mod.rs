@@ -17,6 +17,7 @@ use crate::sets::{FeatureSet, Room};
 use crate::tree::{Plan, Tree};
 use anyhow::{Context, Result};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// How much work to do.
 #[derive(Clone, Copy, Debug)]
@@ -201,14 +202,21 @@ pub fn find(name: &str) -> Result<&'static Workload> {
         })
 }
 
-/// Fails unless `dir` is empty.
+/// Fails unless `dir` is empty, or becomes so when libfuse has removed what it only hid: a file that is
+/// unlinked before the kernel has passed on its last close is renamed to `.fuse_hidden...` until then.
 fn expect_empty(dir: &Path) -> Result<()> {
-    let left: Vec<_> = std::fs::read_dir(dir)?.collect::<Result<_, _>>()?;
-    anyhow::ensure!(
-        left.is_empty(),
-        "{}: {} entries are left",
-        dir.display(),
-        left.len()
-    );
-    Ok(())
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let left: Vec<_> = std::fs::read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<std::io::Result<_>>()?;
+        let hidden =
+            |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b".fuse_hidden");
+        if left.is_empty() {
+            return Ok(());
+        }
+        let may_go = left.iter().all(hidden) && Instant::now() < deadline;
+        anyhow::ensure!(may_go, "{}: these are left: {left:?}", dir.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

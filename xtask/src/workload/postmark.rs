@@ -38,7 +38,7 @@ pub(super) fn eight(work: &Work<'_>) -> Result<String> {
 }
 
 fn note(work: &Work<'_>, processes: u64, shape: Shape) -> Result<String> {
-    let took = run_processes(work.dir, processes, shape)?;
+    let took = run_processes(work.dir, processes, shape, false)?;
     let total = processes * shape.transactions;
     Ok(format!(
         "{:.0} transactions/s over the whole run",
@@ -48,7 +48,15 @@ fn note(work: &Work<'_>, processes: u64, shape: Shape) -> Result<String> {
 
 /// Runs PostMark in `processes` processes, each in its own subdirectory of `dir`, checks that each did
 /// all of its work and left nothing, and returns the time from the first start to the last end.
-pub fn run_processes(dir: &Path, processes: u64, shape: Shape) -> Result<Duration> {
+///
+/// libfuse hides a file that is unlinked before the kernel has passed on its last close, and may forget
+/// to remove it: `hidden_may_stay` forgives that, for rates of a server that is not ours.
+pub fn run_processes(
+    dir: &Path,
+    processes: u64,
+    shape: Shape,
+    hidden_may_stay: bool,
+) -> Result<Duration> {
     let dirs: Vec<_> = (0..processes)
         .map(|number| dir.join(format!("pm{number}")))
         .collect();
@@ -72,8 +80,10 @@ pub fn run_processes(dir: &Path, processes: u64, shape: Shape) -> Result<Duratio
     let took = started.elapsed();
     outcomes.into_iter().collect::<Result<Vec<()>>>()?;
     for dir in &dirs {
-        expect_empty(dir)?;
-        std::fs::remove_dir(dir)?;
+        if !hidden_may_stay {
+            expect_empty(dir)?;
+        }
+        std::fs::remove_dir_all(dir)?;
     }
     Ok(took)
 }
