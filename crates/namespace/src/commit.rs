@@ -203,7 +203,7 @@ impl Namespace {
 
     /// Puts clean inodes that nobody refers to out of memory while there are too many.
     fn evict(&self, eviction: &mut Eviction) {
-        let surplus = self.committer.inodes_loaded.approximate()
+        let surplus = self.committer.inodes_loaded.exact()
             - self.options.inode_cache_max.min(i64::MAX as u64) as i64;
         if surplus <= 0 || !self.store.can_reload() {
             return;

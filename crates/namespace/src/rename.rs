@@ -92,6 +92,14 @@ impl Namespace {
         let moves_directory = moved.kind == FileKind::Directory
             || (mode == RenameMode::Exchange
                 && victim.is_some_and(|victim| victim.kind == FileKind::Directory));
+        if changes_parent {
+            // What changes its parent must be loaded: a load later on would bring the old one back.
+            for inode in [Some(moved), victim].into_iter().flatten() {
+                if inode.kind == FileKind::Directory {
+                    self.table(inode)?;
+                }
+            }
+        }
         let topology = (changes_parent && moves_directory).then(|| self.topology.lock());
         if topology.is_some() {
             self.check_no_loop(moved, to.dir, guard)?;
