@@ -33,6 +33,9 @@ use finefs_namespace::{
     Plan, Result, StatFs, Store, Times,
 };
 
+/// EXT4_EXTENTS_FL of `linux/fs.h`.
+const EXTENTS_FLAG: u32 = 0x80000;
+
 /// See the module's head.
 pub struct CheckedStore {
     inner: MemoryStore,
@@ -431,8 +434,13 @@ impl Store for CheckedStore {
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
         let state = self.state();
         let inode = state.inodes.get(&ino).ok_or(Error::Stale)?;
+        let mut attributes = inode.attributes;
+        if attributes.kind == FileKind::Regular {
+            // Without it the file is one that takes no unwritten extents.
+            attributes.flags |= EXTENTS_FLAG;
+        }
         Ok(InodeImage {
-            attributes: inode.attributes,
+            attributes,
             inline: None,
             unreadable: None,
         })

@@ -166,8 +166,8 @@ pub enum Operation {
     SyncFile { slot: Slot },
     /// Compare everything.
     Compare,
-    /// Shut down, open again, compare everything.
-    Reopen,
+    /// Shut down, open again; compare everything, or let what follows load what it needs.
+    Reopen { compares: bool },
 }
 
 /// The operations of a seed.
@@ -336,7 +336,10 @@ impl Random {
             97 => Operation::Sync,
             98 => Operation::SyncFile { slot: self.slot() },
             _ => match self.below(4) {
-                0 => Operation::Reopen,
+                0 => Operation::Reopen {
+                    compares: self.one_in(3),
+                },
+                1 => Operation::Reopen { compares: false },
                 _ => Operation::Compare,
             },
         }

@@ -85,7 +85,7 @@ pub fn run(list: &[Operation], subject: &mut dyn Subject) -> Outcome {
     }
     run.compare_all()
         .map_err(|difference| format!("at the end: {difference}"))?;
-    run.reopen()
+    run.reopen(true)
         .map_err(|difference| format!("reopened at the end: {difference}"))
 }
 
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
             }
             Operation::Sync => self.namespace().sync().map_err(|error| error.to_string()),
             Operation::Compare => self.compare_all(),
-            Operation::Reopen => self.reopen(),
+            Operation::Reopen { compares } => self.reopen(*compares),
             Operation::SetXattr { slot, .. }
             | Operation::RemoveXattr { slot, .. }
             | Operation::Xattr { slot, .. }
@@ -628,13 +628,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn reopen(&mut self) -> Outcome {
+    fn reopen(&mut self, compares: bool) -> Outcome {
         if !self.subject.reopen()? {
             return Ok(());
         }
         self.model.forget_all();
         self.slots[1..].fill(None);
-        self.compare_all()
+        if compares { self.compare_all() } else { Ok(()) }
     }
 
     /// Compares every inode.
