@@ -248,9 +248,7 @@ impl<'a> Commit<'a> {
         {
             self.symlink(inode, target)?;
         }
-        for map in &change.map {
-            map::change(&mut self.space, inode, map)?;
-        }
+        map::apply(&mut self.space, inode, &change.map)?;
         if !change.xattrs.is_empty() {
             self.has_xattrs = true;
             xattrs::apply(&mut self.space, &self.table, inode, &change.xattrs)?;

@@ -4,6 +4,8 @@
 // Each test uses a part of this.
 #![allow(dead_code)]
 
+pub mod driver;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,16 +22,21 @@ use finefs_namespace::{
 pub fn make_image(directory: &Path, arguments: &str, size: &str) -> PathBuf {
     let path = directory.join("image");
     let _ = std::fs::remove_file(&path);
+    format(&path, arguments, size);
+    path
+}
+
+/// Makes a file system in a file.
+pub fn format(path: &Path, arguments: &str, size: &str) {
     let output = Command::new("mke2fs")
         .args(["-q", "-F"])
         .args(arguments.split_whitespace())
-        .arg(&path)
+        .arg(path)
         .arg(size)
         .output()
         .expect("mke2fs runs");
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "mke2fs {arguments}: {message}");
-    path
 }
 
 /// Insists that e2fsck finds nothing to say about an image.
@@ -99,7 +106,9 @@ struct Pending {
 }
 
 pub struct World {
-    pub store: ExtStore,
+    pub store: Arc<ExtStore>,
+    /// The image was damaged on purpose.
+    pub is_damaged: bool,
     pub nodes: BTreeMap<Ino, Node>,
     pending: BTreeMap<Ino, Pending>,
     unused_inodes: Vec<(Ino, FileKind)>,
@@ -114,9 +123,18 @@ pub struct World {
 impl World {
     pub fn new(store: ExtStore) -> World {
         let root = store.geometry().root;
-        let mut world = World {
-            store,
-            nodes: BTreeMap::new(),
+        let mut world = World::resume(store, BTreeMap::new());
+        world.load(root, root);
+        world
+    }
+
+    /// A world whose model is known.
+    pub fn resume(store: ExtStore, nodes: BTreeMap<Ino, Node>) -> World {
+        let root = store.geometry().root;
+        World {
+            store: Arc::new(store),
+            is_damaged: false,
+            nodes,
             pending: BTreeMap::new(),
             unused_inodes: Vec::new(),
             unused_blocks: Vec::new(),
@@ -124,9 +142,7 @@ impl World {
             clock: 1_600_000_000,
             root,
             freed: BTreeMap::new(),
-        };
-        world.load(root, root);
-        world
+        }
     }
 
     /// Takes over what the image holds (only directories and empty files occur in new images).
@@ -244,10 +260,11 @@ impl World {
             xattrs: BTreeMap::new(),
             is_open: false,
         };
-        assert!(
-            self.nodes.insert(ino, node).is_none(),
-            "inode {ino} was in use"
-        );
+        if self.nodes.contains_key(&ino) {
+            assert!(self.is_damaged, "inode {ino} was in use");
+            return Err(Error::corrupt("inode was in use"));
+        }
+        self.nodes.insert(ino, node);
         let pending = self.touch(ino);
         pending.is_created = true;
         if kind == FileKind::Directory {
@@ -556,7 +573,6 @@ impl World {
         self.store.close().unwrap();
         let World {
             nodes,
-            root,
             clock,
             store,
             ..
@@ -565,20 +581,12 @@ impl World {
         if orphans.is_empty() {
             assert_clean(path);
         }
-        let world = World {
-            store: open(path),
-            nodes: nodes
-                .into_iter()
-                .filter(|(ino, _)| !orphans.contains(ino))
-                .collect(),
-            pending: BTreeMap::new(),
-            unused_inodes: Vec::new(),
-            unused_blocks: Vec::new(),
-            reserved: 0,
-            clock,
-            root,
-            freed: BTreeMap::new(),
-        };
+        let nodes = nodes
+            .into_iter()
+            .filter(|(ino, _)| !orphans.contains(ino))
+            .collect();
+        let mut world = World::resume(open(path), nodes);
+        world.clock = clock;
         world.compare();
         for ino in orphans {
             assert_eq!(

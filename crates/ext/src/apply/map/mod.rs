@@ -44,12 +44,32 @@ fn has_extents(inode: &InodeEdit) -> bool {
     inode.disk.flags().contains(InodeFlags::EXTENTS)
 }
 
-/// Applies one change of the namespace.
-pub(crate) fn change(
+/// Applies the changes of the namespace, in order. Runs that continue each other, as appending in
+/// small pieces leaves them, are mapped as one.
+pub(crate) fn apply(
     space: &mut Space<'_>,
     inode: &mut InodeEdit,
-    change: &MapChange,
+    changes: &[MapChange],
 ) -> Result<()> {
+    let mut rest = changes.iter().copied();
+    let mut next = rest.next();
+    while let Some(mut this) = next {
+        next = rest.next();
+        while let (MapChange::Map(held), Some(MapChange::Map(more))) = (&mut this, next)
+            && held.end() == more.logical
+            && held.physical.0 + held.length == more.physical.0
+            && held.state == more.state
+        {
+            held.length += more.length;
+            next = rest.next();
+        }
+        change(space, inode, &this)?;
+    }
+    Ok(())
+}
+
+/// Applies one change of the namespace.
+fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> Result<()> {
     match *change {
         MapChange::Map(extent) => {
             let run = Run {
