@@ -181,7 +181,13 @@ fn measure(options: &Options, scratch: &Scratch, server: &Server, load: &Load) -
 }
 
 fn write_results(options: &Options, results: &Results) -> Result<()> {
-    let table = results.markdown();
+    let mut table = results.markdown();
+    if options.divide > 1 {
+        table.push_str(&format!(
+            "\nPostMark's numbers were divided by {}.\n",
+            options.divide
+        ));
+    }
     println!("{table}");
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text).with_context(|| path.display().to_string())

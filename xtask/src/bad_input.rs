@@ -28,7 +28,7 @@ pub fn run(finefs: &Path, parent: &Path, report: &mut Report) -> Result<()> {
     type Case = (&'static str, fn(&Path) -> Result<()>);
     let cases: &[Case] = &[
         ("missing", |_| Ok(())),
-        ("empty", |path| Ok(drop(File::create(path)?))),
+        ("empty", |path| Ok(std::fs::write(path, b"")?)),
         ("a directory", |path| Ok(std::fs::create_dir(path)?)),
         ("garbage", |path| {
             Ok(std::fs::write(path, Rng::new(7).bytes(1 << 20))?)

@@ -14,6 +14,7 @@ use crate::tree::{Plan, Tree};
 use crate::workload::{self, Size, Work, Workload};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
 /// How the matrix is run.
@@ -44,14 +45,13 @@ pub struct Trees {
 impl Trees {
     fn get(&mut self, scratch: &Path, plan: Plan) -> Result<&Tree> {
         let key = (plan.files, plan.max_size, plan.xattr_max);
-        if !self.made.contains_key(&key) {
-            let root = scratch.join(format!("tree-{}-{}-{}", key.0, key.1, key.2));
-            self.made.insert(
-                key,
-                Tree::make(&root, plan).context("making the source tree")?,
-            );
+        match self.made.entry(key) {
+            Entry::Occupied(made) => Ok(made.into_mut()),
+            Entry::Vacant(slot) => {
+                let root = scratch.join(format!("tree-{}-{}-{}", key.0, key.1, key.2));
+                Ok(slot.insert(Tree::make(&root, plan).context("making the source tree")?))
+            }
         }
-        Ok(&self.made[&key])
     }
 }
 

@@ -237,12 +237,11 @@ fn parse(text: &str) -> Outcomes {
     let mut last: Option<String> = None;
     for line in text.lines() {
         if let Some(detail) = line.strip_prefix('\t') {
-            match last.as_ref().and_then(|name| outcomes.get_mut(name)) {
-                Some(Outcome::Failed(why) | Outcome::Skipped(why)) => {
-                    why.push_str(if why.is_empty() { "" } else { " " });
-                    why.push_str(detail.trim());
-                }
-                _ => {}
+            if let Some(Outcome::Failed(why) | Outcome::Skipped(why)) =
+                last.as_ref().and_then(|name| outcomes.get_mut(name))
+            {
+                why.push_str(if why.is_empty() { "" } else { " " });
+                why.push_str(detail.trim());
             }
             continue;
         }
