@@ -299,12 +299,14 @@ impl NameTable {
         let mut spins = 0;
         loop {
             let bucket = &table.buckets[table.index(hash)];
+            scheduling_point();
             let head = bucket.head.load(Ordering::Acquire, guard);
             if head.tag() & MOVED != 0 {
                 table = next_of(table, guard);
                 continue;
             }
             let found = walk(head, guard).find(|node| node.is_named(hash, name));
+            scheduling_point();
             let after = bucket.head.load(Ordering::Acquire, guard);
             if (head.tag() | after.tag()) & RENAMING == 0 {
                 return found;
@@ -478,6 +480,7 @@ impl NameTable {
                 .head
                 .store(head.with_tag(head.tag() | MOVED), Ordering::Release);
         }
+        scheduling_point();
         self.table.store(fresh, Ordering::Release);
         let retired = Shared::from(std::ptr::from_ref(old));
         // SAFETY: `self.table` no longer names it, and dropping it drops its frozen chains, which
@@ -497,6 +500,7 @@ impl NameTable {
             let mut spins = 0;
             let (index, head) = loop {
                 let index = table.index_of_cookie(after + 1);
+                scheduling_point();
                 let head = table.buckets[index].head.load(Ordering::Acquire, guard);
                 if head.tag() & MOVED != 0 {
                     table = next_of(table, guard);
@@ -573,6 +577,7 @@ impl<'g> LockedBucket<'g> {
                 }
                 None => after,
             };
+            scheduling_point();
             link.store(into.with_tag(target.tag()), Ordering::Release);
             // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could
             // have unlinked it.
@@ -582,6 +587,7 @@ impl<'g> LockedBucket<'g> {
     }
 
     fn set_tag(&self, tag: usize, is_on: bool, guard: &Guard) {
+        scheduling_point();
         let head = self.bucket.head.load(Ordering::Relaxed, guard);
         let tags = if is_on {
             head.tag() | tag
@@ -636,11 +642,20 @@ fn push(
         name,
     });
     node.next.store(head.with_tag(0), Ordering::Relaxed);
+    scheduling_point();
     bucket.head.store(
         node.into_shared(guard).with_tag(head.tag()),
         Ordering::Release,
     );
     length
+}
+
+/// Where another thread may run under shuttle, for which the epoch crate's atomics are no such places.
+/// Nothing in ordinary builds.
+#[inline(always)]
+fn scheduling_point() {
+    #[cfg(feature = "shuttle")]
+    let _ = AtomicU64::new(0).load(Ordering::Acquire);
 }
 
 /// Spins a few times, then lets others run: a rename holds its buckets for a few hundred

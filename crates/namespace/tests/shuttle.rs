@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use finefs_locks::primitive::thread;
 use finefs_namespace::{
     Attributes, Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, SetAttributes,
@@ -176,7 +177,7 @@ fn task<T>(f: impl FnOnce(&World) -> T + Send + 'static) -> Box<dyn FnOnce(&Worl
     Box::new(f)
 }
 
-/// Two creates and an unlink of one name.
+/// Creates and unlinks of one name.
 ///
 /// Without: `if held.find(table, name, guard).is_some()` under the lock in `make`; `node.ino !=
 /// child.ino` in `remove_file`.
@@ -185,7 +186,9 @@ fn one_name_is_made_and_removed() {
     check(300, || {
         let world = Arc::new(World::new());
         let root = world.root();
-        let before = world.file(root, "f").unwrap();
+        // With a reference, so that the first file outlives its name.
+        let made = world.namespace.create_file(&world.user, root, b"f", 0o644);
+        let before = made.unwrap().ino;
         let removed = race(
             &world,
             vec![
@@ -205,6 +208,7 @@ fn one_name_is_made_and_removed() {
         if count(0..2) == 0 {
             assert_eq!(found.unwrap().ino, before);
         }
+        world.namespace.forget(before, 1);
         world.finish();
     });
 }
@@ -328,8 +332,6 @@ fn renames_both_ways() {
 }
 
 /// Replacing renames of one source and to one target: exactly one gets the source.
-///
-/// Without: `from_node ... node.ino == moved.ino` in `try_rename`.
 #[test]
 fn one_source_goes_to_one_place() {
     check(300, || {
@@ -390,8 +392,7 @@ fn a_rename_happens_at_once() {
 
 /// Unlink of the last name, a new link, and the last reference's end.
 ///
-/// Without: `if links == 0 && !inode.is_unnamed()` in `make_link`; `if child.is_gone()` in
-/// `remove_file`.
+/// Without: `if links == 0 && !inode.is_unnamed()` in `make_link`.
 #[test]
 fn links_and_the_end_of_a_file() {
     check(400, || {
@@ -399,16 +400,24 @@ fn links_and_the_end_of_a_file() {
         let root = world.root();
         let made = world.namespace.create_file(&world.user, root, b"f", 0o600);
         let ino = made.unwrap().ino;
+        let is_removed = Arc::new(AtomicBool::new(false));
+        let was_removed = Arc::clone(&is_removed);
         let done = race(
             &world,
             vec![
-                task(move |w: &World| w.remove(root, "f").is_ok()),
                 task(move |w: &World| {
+                    let is_done = w.remove(root, "f").is_ok();
+                    is_removed.store(true, Ordering::SeqCst);
+                    is_done
+                }),
+                task(move |w: &World| {
+                    let must_fail = was_removed.load(Ordering::SeqCst);
                     let linked = w.namespace.make_link(&w.user, ino, root, b"g");
                     if linked.is_ok() {
                         w.namespace.forget(ino, 1);
                     }
                     w.namespace.forget(ino, 1);
+                    assert!(!(must_fail && linked.is_ok()), "linked after its end");
                     linked.is_ok()
                 }),
                 task(move |w: &World| w.namespace.sync().is_ok()),
@@ -567,6 +576,35 @@ fn a_lookup_gives_what_the_name_named() {
                 }),
             ],
         );
+        world.finish();
+    });
+}
+
+/// A name goes, and a new file gets the name and the number: who removes the name then removes
+/// the new file and not what it looked at before.
+///
+/// Without: `if child.is_gone()` in `remove_file`.
+#[test]
+fn a_removal_takes_what_the_name_names() {
+    check(800, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        world.file(root, "f").unwrap();
+        let done = race(
+            &world,
+            vec![
+                task(move |w: &World| w.remove(root, "f").is_ok()),
+                task(move |w: &World| {
+                    let is_removed = w.remove(root, "f").is_ok();
+                    w.namespace.sync().unwrap();
+                    let _ = w.file(root, "f");
+                    is_removed
+                }),
+            ],
+        );
+        if done[0] && done[1] {
+            assert!(world.look(root, "f").is_err());
+        }
         world.finish();
     });
 }
