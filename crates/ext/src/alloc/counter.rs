@@ -95,8 +95,14 @@ impl SpaceCounter {
         take_up_to(&self.backing, blocks - from_open, 0);
     }
 
+    /// What is kept back for metadata when there is enough of it.
+    pub(crate) fn backing_target(&self) -> u64 {
+        self.backing_target
+    }
+
     /// All that is not promised to anybody, and the part of it that data may use.
-    pub(crate) fn free_and_available(&self) -> (u64, u64) {
+    #[cfg(test)]
+    fn free_and_available(&self) -> (u64, u64) {
         let open = self.open.load(Ordering::Acquire);
         (open + self.backing.load(Ordering::Acquire), open)
     }

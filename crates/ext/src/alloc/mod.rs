@@ -320,14 +320,19 @@ impl Allocator {
         }
     }
 
-    /// Free blocks, the part of them that data may use, and free inodes.
+    /// Free blocks, the part of them that data may use, and free inodes. What is only reserved counts
+    /// as free: most of it comes back.
     pub(crate) fn free_counts(&self) -> (u64, u64, u64) {
-        let (free, available) = self.space.free_and_available();
-        let inodes = self
-            .groups
-            .iter()
-            .map(|group| u64::from(group.free_inodes.load(Ordering::Relaxed)));
-        (free, available, inodes.sum())
+        let (mut blocks, mut inodes) = (0, 0);
+        for group in &self.groups {
+            blocks += u64::from(group.free_blocks.load(Ordering::Relaxed));
+            inodes += u64::from(group.free_inodes.load(Ordering::Relaxed));
+        }
+        (
+            blocks,
+            blocks.saturating_sub(self.space.backing_target()),
+            inodes,
+        )
     }
 
     /// A number that is hard to guess and hardly repeats.
