@@ -16,7 +16,10 @@ fn run(program: &str, arguments: &[&str]) {
 
 fn open(image: &Path) -> Namespace {
     let device = FileDevice::open(image, Access::ReadWrite).unwrap();
-    let options = ExtOptions { is_read_only: false, ..ExtOptions::default() };
+    let options = ExtOptions {
+        is_read_only: false,
+        ..ExtOptions::default()
+    };
     let store = ExtStore::open(Arc::new(device), &options).unwrap();
     Namespace::without_thread(Arc::new(store), Options::default()).unwrap()
 }
@@ -29,17 +32,44 @@ fn a_block_mapped_file_gets_no_unwritten_blocks() {
     std::fs::create_dir(&source).unwrap();
     std::fs::write(source.join("old"), [7; 5000]).unwrap();
     let (image_name, source_name) = (image.to_str().unwrap(), source.to_str().unwrap());
-    run("mke2fs", &["-q", "-t", "ext3", "-b", "1024", "-d", source_name, image_name, "32M"]);
+    run(
+        "mke2fs",
+        &[
+            "-q",
+            "-t",
+            "ext3",
+            "-b",
+            "1024",
+            "-d",
+            source_name,
+            image_name,
+            "32M",
+        ],
+    );
     run("tune2fs", &["-O", "extent", image_name]);
 
     let namespace = open(&image);
     let caller = Caller::root();
-    let old = namespace.lookup(&caller, namespace.root(), b"old").unwrap().ino;
+    let old = namespace
+        .lookup(&caller, namespace.root(), b"old")
+        .unwrap()
+        .ino;
     let keep = AllocateMode::KeepSize;
-    assert_eq!(namespace.allocate(old, keep, 0, 100_000), Err(Error::NotSupported));
-    namespace.allocate(old, AllocateMode::Extend, 0, 100_000).unwrap();
-    assert_eq!(namespace.write(old, 1 << 35, b"x"), Err(Error::FileTooLarge));
-    let new = namespace.create_file(&caller, namespace.root(), b"new", 0o644).unwrap().ino;
+    assert_eq!(
+        namespace.allocate(old, keep, 0, 100_000),
+        Err(Error::NotSupported)
+    );
+    namespace
+        .allocate(old, AllocateMode::Extend, 0, 100_000)
+        .unwrap();
+    assert_eq!(
+        namespace.write(old, 1 << 35, b"x"),
+        Err(Error::FileTooLarge)
+    );
+    let new = namespace
+        .create_file(&caller, namespace.root(), b"new", 0o644)
+        .unwrap()
+        .ino;
     namespace.allocate(new, keep, 0, 100_000).unwrap();
     namespace.write(new, 1 << 35, b"x").unwrap();
     namespace.shut_down().unwrap();
@@ -50,7 +80,10 @@ fn a_block_mapped_file_gets_no_unwritten_blocks() {
     let old = namespace.lookup(&caller, namespace.root(), b"old").unwrap();
     assert_eq!(old.size_bytes, 100_000);
     let mut content = vec![1; 100_000];
-    assert_eq!(namespace.read(old.ino, 0, &mut content).unwrap(), content.len());
+    assert_eq!(
+        namespace.read(old.ino, 0, &mut content).unwrap(),
+        content.len()
+    );
     assert!(content[..5000].iter().all(|byte| *byte == 7));
     assert!(content[5000..].iter().all(|byte| *byte == 0));
 }

@@ -27,6 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Attributes, Batch, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
     ExtentState, Fate, FileKind, Geometry, Ino, InodeChange, InodeImage, MapChange, MemoryStore,
@@ -40,6 +41,8 @@ const EXTENTS_FLAG: u32 = 0x80000;
 pub struct CheckedStore {
     inner: MemoryStore,
     reloads: bool,
+    /// Counted half way through each read and write: under shuttle another thread may run there.
+    transfers: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -120,6 +123,7 @@ impl CheckedStore {
         CheckedStore {
             inner,
             reloads,
+            transfers: AtomicU64::new(0),
             state: Mutex::new(state),
         }
     }
@@ -488,11 +492,19 @@ impl Store for CheckedStore {
     }
 
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        self.inner.read(block, offset_bytes, buffer)
+        let half = buffer.len() / 2;
+        let (first, second) = buffer.split_at_mut(half);
+        self.inner.read(block, offset_bytes, first)?;
+        self.transfers.fetch_add(1, Ordering::Relaxed);
+        self.inner.read(block, offset_bytes + half as u64, second)
     }
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
-        self.inner.write(block, offset_bytes, data)
+        let (first, second) = data.split_at(data.len() / 2);
+        self.inner.write(block, offset_bytes, first)?;
+        self.transfers.fetch_add(1, Ordering::Relaxed);
+        self.inner
+            .write(block, offset_bytes + first.len() as u64, second)
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
