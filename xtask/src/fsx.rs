@@ -66,7 +66,7 @@ fn injected(scratch: &Scratch, config: &Path) -> Result<String> {
         let step = step.to_string();
         match fsx(config, &file, 1, 2000, &["--inject", &step]) {
             Ok(()) => {}
-            Err(error) if format!("{error}").contains("miscompare") => {
+            Err(error) if format!("{error}").contains("[ERROR fsx]") => {
                 return Ok(format!("noticed that operation {step} was left out"));
             }
             Err(error) => return Err(error),
