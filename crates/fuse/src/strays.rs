@@ -6,13 +6,15 @@
 //! the error. The reference that the kernel took thereby is noted here and goes from here.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use finefs_locks::{LockClass, Mutex};
 use finefs_namespace::types::Ino;
 
+/// The references of the strays; nothing is taken while it is held.
+static STRAYS: LockClass = LockClass::new("fuse.strays", 3);
+
 /// The strays of a mount; empty on a sound image, which `forget` finds out without a lock.
-#[derive(Default)]
 pub(crate) struct Strays {
     count: AtomicUsize,
     references: Mutex<HashMap<Ino, u64>>,
@@ -21,7 +23,7 @@ pub(crate) struct Strays {
 impl Strays {
     /// Notes one reference. Called before the reply that makes the kernel take it.
     pub(crate) fn add(&self, ino: Ino) {
-        let mut references = self.lock();
+        let mut references = self.references.lock();
         *references.entry(ino).or_insert(0) += 1;
         self.count.store(references.len(), Ordering::Release);
     }
@@ -31,7 +33,7 @@ impl Strays {
         if self.count.load(Ordering::Acquire) == 0 {
             return count;
         }
-        let mut references = self.lock();
+        let mut references = self.references.lock();
         let Some(held) = references.get_mut(&ino) else {
             return count;
         };
@@ -43,11 +45,14 @@ impl Strays {
         self.count.store(references.len(), Ordering::Release);
         count - taken
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Ino, u64>> {
-        self.references
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+impl Default for Strays {
+    fn default() -> Strays {
+        Strays {
+            count: AtomicUsize::new(0),
+            references: Mutex::new(&STRAYS, HashMap::new()),
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
-//! | `memory_store` | a store that persists nothing |
+//! | `memory_store`, `pages` | a store that persists nothing |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
@@ -36,6 +36,7 @@ mod name_table;
 mod namespace;
 mod open_file;
 mod oplog;
+mod pages;
 mod permission;
 mod radix;
 mod read_directory;

@@ -7,14 +7,14 @@
 //!
 //! # Invariants
 //! A block is on at most one free list, or beyond `fresh`, or belongs to one file. Whoever reads or
-//! writes a block owns it through the range lock of its file, so the copies here do not race.
+//! writes a block owns it through the range lock of its file, which is what [`Pages`] asks for.
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::{LimitedCounter, LocalGlobal};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::classes;
 use crate::error::{Error, Result};
+use crate::pages::Pages;
 use crate::store::{
     Batch, BlockRun, Committed, DirectoryImage, Extent, Fate, Geometry, InodeImage, Plan, Store,
 };
@@ -29,7 +29,7 @@ const ROOT: Ino = Ino(1);
 pub struct MemoryStore {
     geometry: Geometry,
     root: Attributes,
-    memory: Memory,
+    pages: Pages,
     blocks: u64,
     free_blocks: LimitedCounter,
     /// The first block that was never used.
@@ -44,55 +44,6 @@ pub struct MemoryStore {
 struct FreeList {
     runs: Vec<BlockRun>,
     inodes: Vec<Ino>,
-}
-
-/// The mapping that holds the blocks.
-struct Memory {
-    base: *mut u8,
-    length_bytes: usize,
-}
-
-// SAFETY: the mapping is owned by this value alone and freed only by its drop.
-unsafe impl Send for Memory {}
-// SAFETY: shared access copies bytes of blocks that the caller owns (see the module's invariant).
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn new(length_bytes: u64) -> Result<Memory> {
-        let length_bytes = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
-        // SAFETY: a fresh private anonymous mapping aliases nothing.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                length_bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }
-        .map_err(|error| Error::io(format_args!("cannot map {length_bytes} bytes: {error}")))?;
-        Ok(Memory {
-            base: base.cast(),
-            length_bytes,
-        })
-    }
-
-    /// The address of a range of bytes, checked against the mapping.
-    fn at(&self, block: BlockNo, offset_bytes: u64, length: usize) -> Result<*mut u8> {
-        let start = block.0 * BLOCK_BYTES + offset_bytes;
-        if start + length as u64 > self.length_bytes as u64 {
-            return Err(Error::io("block beyond the memory store"));
-        }
-        // SAFETY: just checked to lie within the mapping.
-        Ok(unsafe { self.base.add(start as usize) })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping came from mmap_anonymous with this length; no reference into it
-        // outlives a call.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.length_bytes) };
-    }
 }
 
 impl MemoryStore {
@@ -139,7 +90,7 @@ impl MemoryStore {
                 },
                 flags: 0,
             },
-            memory: Memory::new(blocks * BLOCK_BYTES)?,
+            pages: Pages::new(blocks * BLOCK_BYTES)?,
             blocks,
             free_blocks: LimitedCounter::new(blocks),
             fresh: AtomicU64::new(0),
@@ -178,14 +129,9 @@ impl MemoryStore {
     }
 
     fn free_run(&self, run: BlockRun) {
-        if run.length >= RETURN_BLOCKS
-            && let Ok(at) = self
-                .memory
-                .at(run.start, 0, (run.length * BLOCK_BYTES) as usize)
-        {
-            let length = (run.length * BLOCK_BYTES) as usize;
-            // SAFETY: the run lies within the mapping and belongs to nobody.
-            let _ = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontNeed) };
+        if run.length >= RETURN_BLOCKS {
+            self.pages
+                .discard(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES);
         }
         self.free.local().runs.push(run);
         self.free_blocks.give(run.length);
@@ -237,26 +183,17 @@ impl Store for MemoryStore {
     }
 
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        let from = self.memory.at(block, offset_bytes, buffer.len())?;
-        // SAFETY: `from` is valid for the length; the caller owns the blocks, so nobody writes
-        // them meanwhile; the buffer is not part of the mapping.
-        unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
-        Ok(())
+        self.pages
+            .read(block.0 * BLOCK_BYTES + offset_bytes, buffer)
     }
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
-        let to = self.memory.at(block, offset_bytes, data.len())?;
-        // SAFETY: as in `read`, and the caller owns the blocks exclusively.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
-        Ok(())
+        self.pages.write(block.0 * BLOCK_BYTES + offset_bytes, data)
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
-        let length = (run.length * BLOCK_BYTES) as usize;
-        let to = self.memory.at(run.start, 0, length)?;
-        // SAFETY: as in `write`.
-        unsafe { std::ptr::write_bytes(to, 0, length) };
-        Ok(())
+        self.pages
+            .clear(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES)
     }
 
     fn allocate_inode(&self, _parent: Ino, _kind: FileKind) -> Result<(Ino, u32)> {

@@ -7,9 +7,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use finefs_locks::{LockClass, Mutex};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 /// LOG_DAEMON
@@ -25,8 +25,11 @@ struct Logger {
     target: Mutex<Target>,
 }
 
+/// Where messages go; the last of all classes, since any code may have something to say.
+static LOG: LockClass = LockClass::new("cli.log", 100);
+
 static LOGGER: Logger = Logger {
-    target: Mutex::new(Target::Stderr),
+    target: Mutex::new(&LOG, Target::Stderr),
 };
 
 /// Starts logging to stderr.
@@ -59,13 +62,7 @@ fn connect() -> Option<UnixDatagram> {
 
 impl Logger {
     fn set(&self, target: Target) {
-        *self.lock() = target;
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Target> {
-        self.target
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self.target.lock() = target;
     }
 }
 
@@ -79,7 +76,7 @@ impl Log for Logger {
             return;
         }
         // There is nowhere to report a message that cannot be written.
-        let _ = match &mut *self.lock() {
+        let _ = match &mut *self.target.lock() {
             Target::Stderr => writeln!(std::io::stderr(), "finefs: {}", record.args()),
             Target::File(file) => file.write_all(file_line(record).as_bytes()),
             Target::System(Some(socket)) => socket.send(system_line(record).as_bytes()).map(|_| ()),
