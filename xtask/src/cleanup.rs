@@ -15,6 +15,7 @@ use anyhow::Result;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,17 @@ static LIST: Mutex<List> = Mutex::new(List {
     next_id: 0,
     things: Vec::new(),
 });
+
+/// Set once the program was told to stop.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Does not return once the program was told to stop: whoever starts or ends something calls this, so
+/// that nothing new comes up behind the cleaning thread, which ends the program.
+pub fn halt_if_interrupted() {
+    while INTERRUPTED.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}
 
 fn list() -> MutexGuard<'static, List> {
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,6 +104,11 @@ pub fn install_signal_handler() -> Result<()> {
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
             eprintln!("interrupted: cleaning up");
+            INTERRUPTED.store(true, Ordering::SeqCst);
+            // Twice: a thread may just have started something that was not on the list yet. It
+            // starts nothing more.
+            undo_all();
+            std::thread::sleep(Duration::from_millis(300));
             undo_all();
             std::process::exit(130);
         }
@@ -208,6 +225,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        halt_if_interrupted();
         remove_tree(&self.path);
     }
 }

@@ -136,7 +136,9 @@ struct OneWorkload {
 }
 
 fn main() -> ExitCode {
-    match run() {
+    let outcome = run();
+    cleanup::halt_if_interrupted();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");

@@ -75,11 +75,11 @@ impl Tree {
         }
         let noatime = if tools::is_root() {
             let mount = tools::program("mount");
-            run::ok(run::cmd(&mount, ["--bind"]).arg(root).arg(root))?;
             let guard = NoAtime {
                 dir: root.to_owned(),
                 _entry: cleanup::mount(root),
             };
+            run::ok(run::cmd(&mount, ["--bind"]).arg(root).arg(root))?;
             run::ok(run::cmd(&mount, ["-o", "remount,bind,noatime"]).arg(root))?;
             Some(guard)
         } else {
