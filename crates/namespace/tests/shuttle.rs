@@ -34,6 +34,9 @@ struct World {
 
 type Shared = Arc<World>;
 
+/// What one thread does.
+type Task<T> = Box<dyn FnOnce(&World) -> T + Send>;
+
 impl World {
     fn new() -> World {
         let store = Arc::new(CheckedStore::new(1 << 20));
@@ -156,10 +159,7 @@ fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Runs the tasks to their ends; gives what each gave.
-fn race<T: Send + 'static>(
-    world: &Shared,
-    tasks: Vec<Box<dyn FnOnce(&World) -> T + Send>>,
-) -> Vec<T> {
+fn race<T: Send + 'static>(world: &Shared, tasks: Vec<Task<T>>) -> Vec<T> {
     let handles: Vec<_> = tasks
         .into_iter()
         .map(|task| {
@@ -173,7 +173,7 @@ fn race<T: Send + 'static>(
         .collect()
 }
 
-fn task<T>(f: impl FnOnce(&World) -> T + Send + 'static) -> Box<dyn FnOnce(&World) -> T + Send> {
+fn task<T>(f: impl FnOnce(&World) -> T + Send + 'static) -> Task<T> {
     Box::new(f)
 }
 
