@@ -91,8 +91,9 @@ pub enum AttachError {
     Session(io::Error),
 }
 
-/// The absolute path of a mount point, which must be a directory.
-pub(crate) fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
+/// The absolute path of a mount point, which must be a directory. [`crate::Mount::new`] checks it too;
+/// a caller that is about to open an image, which marks it, asks before.
+pub fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
     let fail = |reason: String| AttachError::MountPoint(path.to_owned(), reason);
     let explain = |error: io::Error| {
         fail(match error.raw_os_error() {

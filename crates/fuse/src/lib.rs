@@ -60,7 +60,7 @@ mod negotiate;
 mod session;
 mod strays;
 
-pub use attach::{AttachError, Options};
+pub use attach::{AttachError, Options, check_mount_point};
 pub use detach::{DetachError, detach};
 pub use guard::{failed_operations, is_in_operation};
 pub use mounts::{MountPoint, mount_at, mounts};

@@ -5,7 +5,7 @@ use crate::inode::{Body, Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{WRITE, check_access, check_owner};
-use crate::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime, Timestamp};
+use crate::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 
 impl Namespace {
     /// The attributes of an inode (stat). Takes no lock.
@@ -61,7 +61,7 @@ impl Namespace {
         let operation = self.begin_change()?;
         let inode = self.inode(ino, &operation.guard)?;
         let lock = inode.lock();
-        let now = Timestamp::now();
+        let now = self.now();
         let before = inode.ownership();
         let after = owned_after(caller, inode, before, change);
         let sets_owner = change.uid.is_some() || change.gid.is_some();
@@ -85,12 +85,12 @@ impl Namespace {
         ] {
             match time {
                 Some(SetTime::Now) => inode.set_time(which, now),
-                Some(SetTime::To(time)) => inode.set_time(which, time),
+                Some(SetTime::To(time)) => inode.set_time(which, self.as_stored(time)),
                 None => {}
             }
         }
         if let Some(time) = change.changed {
-            inode.set_time(Time::Changed, time);
+            inode.set_time(Time::Changed, self.as_stored(time));
         } else if change.permissions.is_some()
             || sets_owner
             || change.accessed.is_some()
@@ -120,7 +120,7 @@ impl Namespace {
             };
             self.log_group(Group::from_iter([record]), 0, &[inode]);
             inode.set_ownership(&lock, after);
-            inode.set_time(Time::Changed, Timestamp::now());
+            inode.set_time(Time::Changed, self.now());
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use crate::inode::{FileBody, Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace, Reservation};
 use crate::oplog::{Group, Record};
 use crate::store::{BlockRun, Extent, ExtentState, MapChange, Plan};
-use crate::types::{Ino, Timestamp};
+use crate::types::Ino;
 
 /// What fallocate(2) shall do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,7 +151,7 @@ impl Namespace {
         if self.options.is_read_only || self.options.atime == AtimePolicy::Noatime {
             return;
         }
-        let now = Timestamp::now();
+        let now = self.now();
         let accessed = inode.time(Time::Accessed);
         let is_due = self.options.atime == AtimePolicy::Strict
             || accessed <= inode.time(Time::Modified)
@@ -379,7 +379,7 @@ impl Namespace {
         guard: &Guard,
     ) -> Result<()> {
         let inode = file.inode;
-        let now = Timestamp::now();
+        let now = self.now();
         let runs = pending.extents.len() + converted.len();
         let grows = end > inode.size_bytes();
         if runs == 0 && !grows {
@@ -488,7 +488,7 @@ impl Namespace {
         };
         // Cutting the mapping may split nothing, but its nodes are written anew in place.
         let lock = inode.lock();
-        let now = Timestamp::now();
+        let now = self.now();
         let mut group = Group::new();
         let frees = !freed.is_empty();
         if frees {
@@ -642,7 +642,7 @@ impl Namespace {
                     .write(extent.physical, 0, &vec![0; (to - start) as usize])?;
             }
         }
-        let now = Timestamp::now();
+        let now = self.now();
         let freed = file.extents.runs(first, last, guard);
         if freed.is_empty() {
             inode.set_modified(now);

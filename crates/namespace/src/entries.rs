@@ -15,7 +15,7 @@ use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::{Fate, InodeImage, Plan, Store};
-use crate::types::{Attributes, Caller, FileKind, Ino, Times, Timestamp};
+use crate::types::{Attributes, Caller, FileKind, Ino, Times};
 
 /// What a create makes.
 struct New<'a> {
@@ -380,7 +380,7 @@ impl Namespace {
         if inherits_group && new.kind == FileKind::Directory {
             permissions |= libc::S_ISGID;
         }
-        let now = Timestamp::now();
+        let now = self.now();
         let size_bytes = match new.kind {
             FileKind::Symlink => new.target.map_or(0, |target| target.len() as u64),
             FileKind::Directory => u64::from(self.geometry.block_size_bytes),
@@ -459,7 +459,7 @@ impl Namespace {
                 if !inode.refer(1) {
                     return Err(Error::Stale);
                 }
-                let now = Timestamp::now();
+                let now = self.now();
                 let group = Group::from_iter([
                     Record::Linked {
                         ino,
@@ -522,7 +522,7 @@ impl Namespace {
                 was_there: true,
                 names: None,
             };
-            let now = Timestamp::now();
+            let now = self.now();
             let links = child.link_count().saturating_sub(1);
             let fate = self.fate_of(child, &lock, links);
             let linked = Record::Linked {
@@ -608,7 +608,7 @@ impl Namespace {
             if child.is_gone() {
                 continue;
             }
-            let now = Timestamp::now();
+            let now = self.now();
             let fate = self.fate_of(child, &lock, 0);
             let group = Group::from_iter([
                 Record::Entry {

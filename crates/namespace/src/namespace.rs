@@ -16,7 +16,7 @@ use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{Group, OperationLog};
 use crate::store::{Geometry, Plan, Store};
-use crate::types::{Attributes, Ino, StatFs};
+use crate::types::{Attributes, Ino, StatFs, Timestamp};
 
 /// When reading a file updates its access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -115,6 +115,20 @@ impl Namespace {
     /// Free and used space.
     pub fn statfs(&self) -> StatFs {
         self.store.statfs()
+    }
+
+    /// The time, as the store can hold it.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.as_stored(Timestamp::now())
+    }
+
+    /// A time cut to what the store can hold: inodes of 128 bytes have whole seconds up to 2038.
+    pub(crate) fn as_stored(&self, time: Timestamp) -> Timestamp {
+        if self.geometry.has_fine_times {
+            time
+        } else {
+            Timestamp::new(time.seconds().min(i64::from(i32::MAX)), 0)
+        }
     }
 
     /// Begins an operation that changes nothing.

@@ -22,7 +22,7 @@ use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::Plan;
-use crate::types::{Caller, FileKind, Ino, Timestamp};
+use crate::types::{Caller, FileKind, Ino};
 
 /// How a rename treats a name that is there already (renameat2(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -154,7 +154,7 @@ impl Namespace {
         }
 
         // Nothing fails from here on.
-        let now = Timestamp::now();
+        let now = self.now();
         let mut group = Group::new();
         group.push(Record::Entry {
             dir: to.dir.ino,

@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{READ, WRITE, check_access, check_owner};
 use crate::store::Plan;
-use crate::types::{Caller, FileKind, Ino, Timestamp};
+use crate::types::{Caller, FileKind, Ino};
 
 /// Whether setting an attribute may make it, replace it, or both (setxattr(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,7 +130,7 @@ impl Namespace {
                 Some(value) => values.insert(name.into(), value.into()),
                 None => values.remove(name),
             };
-            inode.set_time(Time::Changed, Timestamp::now());
+            inode.set_time(Time::Changed, self.now());
             drop(lock);
             Ok(())
         })

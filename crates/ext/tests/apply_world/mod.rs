@@ -300,7 +300,9 @@ impl World {
                 "rmdir of a full directory"
             );
             self.touch(dir).link_delta -= 1;
-            self.node(dir).attributes.link_count -= 1;
+            // 1 says that links are not counted (dir_nlink).
+            let links = &mut self.node(dir).attributes.link_count;
+            *links = if *links == 1 { 1 } else { *links - 1 };
             self.node(ino).attributes.link_count = 0;
         } else {
             self.node(ino).attributes.link_count -= 1;

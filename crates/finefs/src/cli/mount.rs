@@ -143,6 +143,8 @@ impl Plan {
     /// Opens, mounts, serves.
     fn serve(self, readiness: Option<Readiness>) -> CliResult<ExitCode> {
         let signals = EndSignals::catch()?;
+        // Before the image is opened, which marks it as in use.
+        finefs_fuse::check_mount_point(&self.directory).map_err(Failure::new)?;
         let opened = progress::during(&format!("opening {}", self.source), || self.open());
         let namespace = opened?;
         let mount = finefs_fuse::Mount::new(

@@ -1,0 +1,51 @@
+//! Times are shown as the image can hold them.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use finefs_block::{Access, FileDevice};
+use finefs_ext::{ExtOptions, ExtStore};
+use finefs_namespace::{Caller, Namespace, Options, SetAttributes, SetTime, Timestamp};
+
+fn shown_time(inode_size: &str, time: Timestamp) -> Timestamp {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-t", "ext4", "-I", inode_size])
+        .arg(&image)
+        .arg("16M")
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let device = FileDevice::open(&image, Access::ReadWrite).unwrap();
+    let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).unwrap();
+    let namespace = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let caller = Caller::root();
+    let file = namespace
+        .create_file(&caller, namespace.root(), b"file", 0o644)
+        .unwrap();
+    let change = SetAttributes {
+        modified: Some(SetTime::To(time)),
+        ..SetAttributes::default()
+    };
+    let shown = namespace
+        .set_attributes(&caller, file.ino, &change)
+        .unwrap();
+    namespace.shut_down().unwrap();
+    shown.times.modified
+}
+
+#[test]
+fn small_inodes_hold_seconds_until_2038() {
+    let second = Timestamp::new(1_000_000_000, 0);
+    assert_eq!(shown_time("128", Timestamp::new(1_000_000_000, 5)), second);
+    let last = Timestamp::new(i64::from(i32::MAX), 0);
+    assert_eq!(shown_time("128", Timestamp::new(1 << 33, 5)), last);
+}
+
+#[test]
+fn large_inodes_hold_nanoseconds_until_2446() {
+    for time in [Timestamp::new(-5, 7), Timestamp::new(1 << 33, 999_999_999)] {
+        assert_eq!(shown_time("256", time), time);
+    }
+}
