@@ -8,8 +8,13 @@ use super::content;
 use crate::error::at;
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
-/// An inode in use, its checksum compared, and its kind.
+/// An inode in use, its checksum compared, and its kind. It may have no name any more: parts of an
+/// open file are loaded when they are first used, which may be after its last name went.
 pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, FileKind)> {
+    check(state, ino, true)
+}
+
+fn check(state: &ExtState, ino: Ino, may_be_orphan: bool) -> Result<(Inode<InodeBytes>, FileKind)> {
     let disk_ino = disk_ino(ino)?;
     let inode = state.read_inode(ino)?;
     if inode.is_blank() {
@@ -24,7 +29,7 @@ pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, 
     inode
         .verify_checksum(&state.inode_rules, disk_ino)
         .map_err(|error| at(place(), error))?;
-    if inode.links_count() == 0 {
+    if inode.links_count() == 0 && !may_be_orphan {
         return Err(Error::Stale);
     }
     let kind = inode.validate().map_err(|error| at(place(), error))?;
@@ -38,7 +43,7 @@ pub(crate) fn checked(state: &ExtState, ino: Ino) -> Result<(Inode<InodeBytes>, 
 
 /// Loads an inode as the namespace has it.
 pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
-    let (inode, kind) = checked(state, ino)?;
+    let (inode, kind) = check(state, ino, false)?;
     let attributes = attributes(state, ino, &inode, kind)?;
     let mut image = InodeImage {
         attributes,
