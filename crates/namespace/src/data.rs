@@ -15,6 +15,7 @@
 
 use crossbeam_epoch::Guard;
 use finefs_locks::RangeGuard;
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Found};
@@ -22,7 +23,7 @@ use crate::inode::{FileBody, Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace, Reservation};
 use crate::oplog::{Group, Record};
 use crate::store::{BlockRun, Extent, ExtentState, MapChange, Plan};
-use crate::types::Ino;
+use crate::types::{BlockNo, Ino};
 
 /// What fallocate(2) shall do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,18 @@ struct File<'g> {
     inode: &'g Inode,
     body: &'g FileBody,
     extents: &'g ExtentMap,
+}
+
+/// A part of a write that lies in one extent.
+struct Piece {
+    /// The extent from the piece's first block on.
+    extent: Extent,
+    /// Where in that block the piece starts, in bytes.
+    within: u64,
+    /// Which bytes of the data.
+    bytes: std::ops::Range<usize>,
+    /// The blocks hold nothing yet: what the piece leaves of them becomes zeros.
+    is_blank: bool,
 }
 
 /// The blocks of a write that no log names yet: given back on drop.
@@ -274,61 +287,83 @@ impl Namespace {
     ) -> Result<()> {
         let block_bytes = self.block_bytes();
         let end = offset_bytes + data.len() as u64;
-        self.clear_end(file, range, offset_bytes, guard)?;
         let mut pending = Pending {
             namespace: self,
             extents: Vec::new(),
         };
         let mut converted: Vec<(u64, u64)> = Vec::new();
+        let mut pieces: SmallVec<[Piece; 4]> = SmallVec::new();
         let mut done = 0;
-        let mut fresh: Option<Extent> = None;
+        // Space first: a write that finds none has changed nothing.
         while done < data.len() {
             let at = offset_bytes + done as u64;
             let (block, within) = (at / block_bytes, at % block_bytes);
             let left = data.len() - done;
-            let blocks_left = (within + left as u64).div_ceil(block_bytes);
-            let found = match fresh.take() {
-                Some(extent) => Found::Mapped(extent),
-                None => file.extents.find(block, guard),
-            };
-            match found {
+            let (extent, is_blank) = match file.extents.find(block, guard) {
                 Found::Hole(length) => {
-                    let wanted = length.min(blocks_left);
-                    let goal = match pending.extents.last() {
-                        Some(last) if last.end() == block => {
-                            Some(crate::types::BlockNo(last.physical.0 + last.length))
-                        }
-                        _ => file.extents.goal(block, guard),
-                    };
-                    let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
-                    let extent = Extent {
-                        logical: block,
-                        physical: run.start,
-                        length: run.length,
-                        state: ExtentState::Written,
-                    };
-                    pending.extents.push(extent);
-                    let space = extent.length * block_bytes - within;
-                    let length = space.min(left as u64) as usize;
-                    self.write_padded(&extent, within, &data[done..done + length])?;
-                    done += length;
+                    let wanted = length.min((within + left as u64).div_ceil(block_bytes));
+                    let state = ExtentState::Written;
+                    (
+                        self.fill_hole(file, &mut pending, block, wanted, state, guard)?,
+                        true,
+                    )
                 }
-                Found::Mapped(extent) => {
-                    let space = extent.length * block_bytes - within;
-                    let length = space.min(left as u64) as usize;
-                    let piece = &data[done..done + length];
-                    if extent.state == ExtentState::Written {
-                        self.store.write(extent.physical, within, piece)?;
-                    } else {
-                        self.write_padded(&extent, within, piece)?;
-                        let blocks = (within + length as u64).div_ceil(block_bytes);
-                        converted.push((block, block + blocks));
-                    }
-                    done += length;
-                }
+                Found::Mapped(extent) => (extent, extent.state == ExtentState::Unwritten),
+            };
+            let space = extent.length * block_bytes - within;
+            let length = space.min(left as u64) as usize;
+            if extent.state == ExtentState::Unwritten {
+                let blocks = (within + length as u64).div_ceil(block_bytes);
+                converted.push((block, block + blocks));
+            }
+            let bytes = done..done + length;
+            pieces.push(Piece {
+                extent,
+                within,
+                bytes,
+                is_blank,
+            });
+            done += length;
+        }
+        let reservation = self.reserve_mapping((pending.extents.len() + converted.len()) as u64)?;
+
+        self.clear_end(file, range, offset_bytes, guard)?;
+        for piece in pieces {
+            let bytes = &data[piece.bytes];
+            if piece.is_blank {
+                self.write_padded(&piece.extent, piece.within, bytes)?;
+            } else {
+                self.store
+                    .write(piece.extent.physical, piece.within, bytes)?;
             }
         }
-        self.publish_write(file, pending, &converted, end, guard)
+        self.publish_write(file, pending, &converted, end, reservation, guard);
+        Ok(())
+    }
+
+    /// Takes up to `wanted` blocks for the hole at `block`.
+    fn fill_hole(
+        &self,
+        file: &File<'_>,
+        pending: &mut Pending<'_>,
+        block: u64,
+        wanted: u64,
+        state: ExtentState,
+        guard: &Guard,
+    ) -> Result<Extent> {
+        let goal = match pending.extents.last() {
+            Some(last) if last.end() == block => Some(BlockNo(last.physical.0 + last.length)),
+            _ => file.extents.goal(block, guard),
+        };
+        let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
+        let extent = Extent {
+            logical: block,
+            physical: run.start,
+            length: run.length,
+            state,
+        };
+        pending.extents.push(extent);
+        Ok(extent)
     }
 
     /// Writes into blocks that hold nothing yet: what the data leaves of its first and last block
@@ -376,18 +411,17 @@ impl Namespace {
         mut pending: Pending<'_>,
         converted: &[(u64, u64)],
         end: u64,
+        reservation: Reservation<'_>,
         guard: &Guard,
-    ) -> Result<()> {
+    ) {
         let inode = file.inode;
         let now = self.now();
-        let runs = pending.extents.len() + converted.len();
-        let grows = end > inode.size_bytes();
-        if runs == 0 && !grows {
+        let changes_map = !pending.extents.is_empty() || !converted.is_empty();
+        if !changes_map && end <= inode.size_bytes() {
             inode.set_modified(now);
             self.log.touch(inode);
-            return Ok(());
+            return;
         }
-        let reservation = self.reserve_mapping(runs as u64)?;
         let lock = inode.lock();
         let mut group = Group::new();
         for extent in &pending.extents {
@@ -426,7 +460,6 @@ impl Namespace {
             inode.set_size(&lock, end);
         }
         inode.set_modified(now);
-        Ok(())
     }
 
     fn reserve_mapping(&self, extents: u64) -> Result<Reservation<'_>> {
@@ -596,34 +629,24 @@ impl Namespace {
                 Found::Mapped(extent) => block = extent.end(),
                 Found::Hole(length) => {
                     let wanted = length.min(last - block);
-                    let goal = match pending.extents.last() {
-                        Some(last) if last.end() == block => {
-                            Some(crate::types::BlockNo(last.physical.0 + last.length))
-                        }
-                        _ => file.extents.goal(block, guard),
-                    };
-                    let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
                     let state = if has_unwritten {
                         ExtentState::Unwritten
                     } else {
                         ExtentState::Written
                     };
-                    let extent = Extent {
-                        logical: block,
-                        physical: run.start,
-                        length: run.length,
-                        state,
-                    };
-                    pending.extents.push(extent);
+                    let extent = self.fill_hole(file, &mut pending, block, wanted, state, guard)?;
                     if !has_unwritten {
-                        self.store.write_zeros(run)?;
+                        let (start, length) = (extent.physical, extent.length);
+                        self.store.write_zeros(BlockRun { start, length })?;
                     }
-                    block += run.length;
+                    block = extent.end();
                 }
             }
         }
+        let reservation = self.reserve_mapping(pending.extents.len() as u64)?;
         let end = if may_grow { to } else { 0 };
-        self.publish_write(file, pending, &[], end, guard)
+        self.publish_write(file, pending, &[], end, reservation, guard);
+        Ok(())
     }
 
     /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.

@@ -281,3 +281,16 @@ fn a_full_store_says_so_and_recovers() {
     let ino = ns.create_file(&root, ns.root(), b"b", 0o644).unwrap().ino;
     ns.write(ino, 0, &vec![2; 1 << 20]).unwrap();
 }
+
+#[test]
+fn a_write_that_finds_no_space_changes_nothing() {
+    let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    ns.write(ino, 0, &[1; 8192]).unwrap();
+    assert_eq!(ns.write(ino, 0, &vec![2; 2 << 20]), Err(Error::NoSpace));
+    let mut content = [0; 8192];
+    ns.read(ino, 0, &mut content).unwrap();
+    assert_eq!(content, [1; 8192]);
+}
