@@ -588,41 +588,12 @@ fn times_that_cannot_be_stored_are_clamped() {
     );
     let file = place.mount_point().join("file");
     File::create(&file).unwrap();
-    set_times(&file, i64::MAX / 4).unwrap();
+    set_times(&file, i64::MAX).unwrap();
     assert_eq!(
         fs::metadata(&file).unwrap().mtime(),
         (1 << 34) - (1 << 31) - 1
     );
-    set_times(&file, i64::MIN / 4).unwrap();
+    set_times(&file, i64::MIN).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().mtime(), -(1 << 31));
     succeed(finefs().arg("umount").arg(place.mount_point()));
-}
-
-/// The protocol library panics on this time when it is built with overflow checks.
-#[cfg(debug_assertions)]
-#[test]
-fn a_lost_server_thread_ends_the_mount_in_order() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
-    let image = place.image("ext4");
-    let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
-    let file = place.mount_point().join("file");
-    fs::write(&file, b"content").unwrap();
-    let victim = std::thread::spawn(move || set_times(&file, i64::MIN));
-    assert_eq!(server.wait().unwrap().code(), Some(1));
-    assert!(victim.join().unwrap().is_err());
-    assert!(!place.is_mounted());
-    check(&image);
-    succeed(
-        finefs()
-            .args(["mount", "-r"])
-            .arg(&image)
-            .arg(place.mount_point()),
-    );
-    assert_eq!(
-        fs::read(place.mount_point().join("file")).unwrap(),
-        b"content"
-    );
 }

@@ -1,8 +1,5 @@
 //! Mounting: mount(2) for who may, the set-uid helper fusermount3 for ordinary users.
 //!
-//! The library could do this, but shows the type as plain `fuse` for root, and reports failures
-//! of the system call in its own terms; so only the device is handed to it.
-//!
 //! # References
 //! `Documentation/filesystems/fuse/fuse.rst` (mount options), fusermount3(1): the helper mounts
 //! and passes the open device over the socket whose number stands in `_FUSE_COMMFD`.
@@ -49,6 +46,12 @@ pub struct Options {
     pub has_writeback_cache: bool,
     /// Number of server threads; `None` chooses.
     pub threads: Option<usize>,
+    /// The kernel checks access also where only root can use the mount.
+    pub checks_root: bool,
+    /// While requests come, waking a CPU may take at most so many microseconds (root only).
+    pub cpu_latency_us: Option<u32>,
+    /// Requests may come through io_uring, where the kernel offers it.
+    pub has_ring: bool,
 }
 
 impl Default for Options {
@@ -64,6 +67,9 @@ impl Default for Options {
             is_directory_synchronous: false,
             has_writeback_cache: false,
             threads: None,
+            checks_root: false,
+            cpu_latency_us: None,
+            has_ring: true,
         }
     }
 }
@@ -86,6 +92,9 @@ pub enum AttachError {
     /// The kernel refused.
     #[error("{path}: cannot mount: {error}", path = .0.display(), error = .1)]
     Kernel(PathBuf, io::Error),
+    /// The CPUs cannot be kept awake.
+    #[error("{0}; leave the option out, or mount as root")]
+    CpuLatency(io::Error),
     /// The kernel and the server did not agree.
     #[error("no session with the kernel: {0}")]
     Session(io::Error),
@@ -127,7 +136,8 @@ pub(crate) fn may_open_device() -> bool {
     open_device().is_ok()
 }
 
-fn open_device() -> io::Result<File> {
+/// A new handle of the device, of no mount yet.
+pub(crate) fn open_device() -> io::Result<File> {
     File::options().read(true).write(true).open(DEVICE)
 }
 
@@ -153,13 +163,18 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
         }
     }
     let mut data = format!(
-        "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+        "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
     if options.allow_other {
         data.push_str(",allow_other");
+    }
+    // Without allow_other only root gets in, whom no permission stops; and the kernel, which would
+    // check all the same, would ask for the attributes of a directory after each change in it.
+    if options.allow_other || options.checks_root {
+        data.push_str(",default_permissions");
     }
     let data = CString::new(data).unwrap_or_default();
     let kind = format!("fuse.{SUBTYPE}");

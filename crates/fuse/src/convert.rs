@@ -1,15 +1,22 @@
 //! Between the namespace's vocabulary and the kernel's: numbers, attributes, times.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use finefs_namespace::types::{Attributes, Ino, SetAttributes, SetTime, Timestamp};
 
-use finefs_namespace::types::{Attributes, FileKind, Ino, SetTime, Timestamp};
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use crate::abi::{
+    Attr, AttrOut, EntryOut, ROOT_NODE, SetattrIn, Statx, StatxOut, StatxTime, setattr,
+};
 
-/// FUSE's number of the root node.
-const ROOT_NODE: u64 = 1;
+/// How long the kernel may trust what it was told, in seconds: for ever (ten years), as nobody else
+/// changes the image.
+pub(crate) const FOREVER: u64 = 10 * 365 * 86_400;
 
-/// How long the kernel may trust what it was told: for ever, as nobody else changes the image.
-pub(crate) const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// What stat(2) recommends as the size of reads and writes. Programs size their buffers by it
+/// (stdio does), and each buffer that is written costs a round trip.
+const IO_SIZE_BYTES: u32 = 64 << 10;
+
+/// Bits of a statx(2) mask: all that stat(2) shows, and the time of birth.
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
 
 /// The two numberings; see invariant 1 of the crate.
 #[derive(Clone, Copy, Debug)]
@@ -32,154 +39,230 @@ impl Numbers {
         }
     }
 
-    pub(crate) fn ino(self, node: INodeNo) -> Ino {
-        Ino(self.swap(node.0))
+    pub(crate) fn ino(self, node: u64) -> Ino {
+        Ino(self.swap(node))
     }
 
-    pub(crate) fn node(self, ino: Ino) -> INodeNo {
-        INodeNo(self.swap(ino.0))
-    }
-}
-
-/// The kernel's kinds.
-pub(crate) fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
+    pub(crate) fn node(self, ino: Ino) -> u64 {
+        self.swap(ino.0)
     }
 }
 
-/// Attributes for a reply. `number` is what the reply's form wants as the number: the node id in
-/// entries (the library sends one number for both), the namespace's number in attributes.
-pub(crate) fn file_attr(attributes: &Attributes, number: INodeNo, io_size_bytes: u32) -> FileAttr {
-    FileAttr {
-        ino: number,
+pub(crate) fn attr(attributes: &Attributes) -> Attr {
+    let times = &attributes.times;
+    Attr {
+        ino: attributes.ino.0,
         size: attributes.size_bytes,
         blocks: attributes.sectors,
-        atime: system_time(attributes.times.accessed),
-        mtime: system_time(attributes.times.modified),
-        ctime: system_time(attributes.times.changed),
-        crtime: UNIX_EPOCH,
-        kind: file_type(attributes.kind),
-        perm: (attributes.permissions & 0o7777) as u16,
-        nlink: attributes.link_count,
+        atime: times.accessed.seconds(),
+        mtime: times.modified.seconds(),
+        ctime: times.changed.seconds(),
+        atime_ns: times.accessed.nanoseconds(),
+        mtime_ns: times.modified.nanoseconds(),
+        ctime_ns: times.changed.nanoseconds(),
+        mode: attributes.kind.mode_bits() | attributes.permissions & 0o7777,
+        link_count: attributes.link_count,
         uid: attributes.uid,
         gid: attributes.gid,
         // FUSE has the kernel's 12 + 20 bits, which are the low half of makedev(3)'s.
-        rdev: attributes.device as u32,
-        blksize: io_size_bytes,
+        device: attributes.device as u32,
+        block_size: IO_SIZE_BYTES,
         flags: 0,
     }
 }
 
-/// What stands for "there is no such name, and you may remember that": node 0 with a lifetime.
-pub(crate) fn negative_attr() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
+pub(crate) fn attr_out(attributes: &Attributes) -> AttrOut {
+    AttrOut {
+        valid: FOREVER,
+        attr: attr(attributes),
+        ..AttrOut::default()
     }
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let nanoseconds = Duration::from_nanos(u64::from(time.nanoseconds()));
-    // Both bounds of a timestamp lie well within what SystemTime holds.
-    if time.seconds() >= 0 {
-        UNIX_EPOCH + Duration::from_secs(time.seconds() as u64) + nanoseconds
-    } else {
-        UNIX_EPOCH - Duration::from_secs(time.seconds().unsigned_abs()) + nanoseconds
+pub(crate) fn entry_out(node: u64, attributes: &Attributes) -> EntryOut {
+    EntryOut {
+        node,
+        generation: u64::from(attributes.generation),
+        entry_valid: FOREVER,
+        attr_valid: FOREVER,
+        attr: attr(attributes),
+        ..EntryOut::default()
     }
 }
 
-/// A time of a SETATTR request.
-///
-/// fuser 0.18 turns the kernel's (-s, n) into the epoch less s seconds **and less** n nanoseconds
-/// (`time.rs`, marked TODO there). The two parts are still found in the distance from the epoch,
-/// so this takes them from there and is exact.
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp::new(
-            i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            after.subsec_nanos(),
-        ),
-        Err(error) => {
-            let before = error.duration();
-            Timestamp::new(
-                0i64.saturating_sub_unsigned(before.as_secs()),
-                before.subsec_nanos(),
-            )
+/// "There is no such name, and you may remember that": node 0 with a lifetime.
+pub(crate) fn negative_entry_out() -> EntryOut {
+    EntryOut {
+        entry_valid: FOREVER,
+        ..EntryOut::default()
+    }
+}
+
+pub(crate) fn statx_out(attributes: &Attributes) -> StatxOut {
+    let time = |time: Timestamp| StatxTime {
+        seconds: time.seconds(),
+        nanoseconds: time.nanoseconds(),
+        reserved: 0,
+    };
+    let attr = attr(attributes);
+    // Formats that keep no time of birth have the epoch there.
+    let has_birth = attributes.times.created != Timestamp::new(0, 0);
+    StatxOut {
+        valid: FOREVER,
+        statx: Statx {
+            mask: STATX_BASIC_STATS | if has_birth { STATX_BTIME } else { 0 },
+            block_size: attr.block_size,
+            link_count: attr.link_count,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: attr.mode as u16,
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: time(attributes.times.accessed),
+            btime: time(attributes.times.created),
+            ctime: time(attributes.times.changed),
+            mtime: time(attributes.times.modified),
+            device_major: libc::major(attributes.device),
+            device_minor: libc::minor(attributes.device),
+            ..Statx::default()
+        },
+        ..StatxOut::default()
+    }
+}
+
+/// What a SETATTR asks for.
+pub(crate) fn change(fields: &SetattrIn) -> SetAttributes {
+    let has = |bit| fields.valid & bit != 0;
+    let time = |is_set, is_now, seconds, nanoseconds| {
+        if !has(is_set) {
+            None
+        } else if has(is_now) {
+            Some(SetTime::Now)
+        } else {
+            Some(SetTime::To(Timestamp::new(seconds, nanoseconds)))
         }
-    }
-}
-
-pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::To(timestamp(time)),
+    };
+    SetAttributes {
+        permissions: has(setattr::MODE).then_some(fields.mode & 0o7777),
+        uid: has(setattr::UID).then_some(fields.uid),
+        gid: has(setattr::GID).then_some(fields.gid),
+        size_bytes: has(setattr::SIZE).then_some(fields.size),
+        accessed: time(
+            setattr::ATIME,
+            setattr::ATIME_NOW,
+            fields.atime,
+            fields.atime_ns,
+        ),
+        modified: time(
+            setattr::MTIME,
+            setattr::MTIME_NOW,
+            fields.mtime,
+            fields.mtime_ns,
+        ),
+        changed: has(setattr::CTIME).then(|| Timestamp::new(fields.ctime, fields.ctime_ns)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use finefs_namespace::types::{FileKind, Times};
+
     use super::*;
 
     #[test]
     fn the_root_and_node_1_are_swapped_and_nothing_else() {
         let numbers = Numbers::new(Ino(2));
-        assert_eq!(numbers.ino(INodeNo(1)), Ino(2));
-        assert_eq!(numbers.node(Ino(2)), INodeNo(1));
-        assert_eq!(numbers.node(Ino(11)), INodeNo(11));
+        assert_eq!(numbers.ino(1), Ino(2));
+        assert_eq!(numbers.node(Ino(2)), 1);
+        assert_eq!(numbers.node(Ino(11)), 11);
         for number in 1..20 {
             assert_eq!(numbers.ino(numbers.node(Ino(number))), Ino(number));
         }
         let same = Numbers::new(Ino(1));
-        assert_eq!(same.node(Ino(1)), INodeNo(1));
-        assert_eq!(same.node(Ino(2)), INodeNo(2));
+        assert_eq!(same.node(Ino(1)), 1);
+        assert_eq!(same.node(Ino(2)), 2);
     }
 
     #[test]
-    fn times_go_out_exactly() {
-        for (seconds, nanoseconds) in [(0, 0), (1, 1), (1_700_000_000, 999_999_999)] {
-            let out = system_time(Timestamp::new(seconds, nanoseconds));
-            let distance = out.duration_since(UNIX_EPOCH).unwrap();
-            assert_eq!(
-                (distance.as_secs() as i64, distance.subsec_nanos()),
-                (seconds, nanoseconds)
-            );
-        }
-        // -1.25 s is stored as (-2, 750_000_000).
-        let out = system_time(Timestamp::new(-2, 750_000_000));
-        assert_eq!(
-            UNIX_EPOCH.duration_since(out).unwrap(),
-            Duration::from_millis(1250)
-        );
+    fn attributes_go_out_exactly() {
+        let attributes = Attributes {
+            ino: Ino(12),
+            generation: 3,
+            kind: FileKind::CharDevice,
+            permissions: 0o4751,
+            link_count: 2,
+            uid: 1000,
+            gid: 1001,
+            device: libc::makedev(8, 300),
+            size_bytes: 5,
+            sectors: 8,
+            times: Times {
+                // -1.25 s is (-2, 750_000_000).
+                accessed: Timestamp::new(-2, 750_000_000),
+                created: Timestamp::new(77, 9),
+                ..Times::default()
+            },
+            flags: 0,
+        };
+        let out = attr(&attributes);
+        assert_eq!((out.atime, out.atime_ns), (-2, 750_000_000));
+        assert_eq!(out.mode, libc::S_IFCHR | 0o4751);
+        // The kernel's new_decode_dev: minor low byte, 12 bits of major, the minor's rest.
+        assert_eq!(out.device, (300 & 0xff) | 8 << 8 | (300 & !0xff) << 12);
+        let statx = statx_out(&attributes).statx;
+        assert_eq!((statx.btime.seconds, statx.btime.nanoseconds), (77, 9));
+        assert_eq!((statx.device_major, statx.device_minor), (8, 300));
+        assert_ne!(statx.mask & STATX_BTIME, 0);
+        let old = Attributes {
+            times: Times {
+                created: Timestamp::new(0, 0),
+                ..Times::default()
+            },
+            ..attributes
+        };
+        assert_eq!(statx_out(&old).statx.mask & STATX_BTIME, 0);
     }
 
     #[test]
-    fn times_come_in_as_the_library_makes_them() {
+    fn a_change_takes_only_what_is_marked() {
+        let mut fields = SetattrIn {
+            valid: 0,
+            padding: 0,
+            handle: 0,
+            size: 9,
+            lock_owner: 0,
+            atime: i64::MIN,
+            mtime: -2,
+            ctime: 4,
+            atime_ns: 0,
+            mtime_ns: 750_000_000,
+            ctime_ns: 1,
+            mode: 0o100_644,
+            unused4: 0,
+            uid: 5,
+            gid: 6,
+            unused5: 0,
+        };
+        let none = change(&fields);
+        assert!(none.permissions.is_none() && none.uid.is_none() && none.gid.is_none());
+        assert!(none.size_bytes.is_none() && none.accessed.is_none());
+        assert!(none.modified.is_none() && none.changed.is_none());
+
+        fields.valid = setattr::MODE | setattr::MTIME | setattr::ATIME | setattr::ATIME_NOW;
+        let some = change(&fields);
+        assert_eq!(some.permissions, Some(0o644));
+        assert!(matches!(some.accessed, Some(SetTime::Now)));
+        let Some(SetTime::To(modified)) = some.modified else {
+            panic!("mtime is not set");
+        };
         assert_eq!(
-            timestamp(UNIX_EPOCH + Duration::new(5, 7)),
-            Timestamp::new(5, 7)
+            (modified.seconds(), modified.nanoseconds()),
+            (-2, 750_000_000)
         );
-        // The library's rendering of the kernel's (-2, 750_000_000).
-        let quirk = UNIX_EPOCH - Duration::new(2, 750_000_000);
-        assert_eq!(timestamp(quirk), Timestamp::new(-2, 750_000_000));
+
+        // Out of every format's range: clamped, not a panic.
+        fields.valid = setattr::ATIME;
+        assert!(matches!(change(&fields).accessed, Some(SetTime::To(_))));
     }
 }

@@ -5,52 +5,79 @@
 //! entries are taken out in chunks first. No entry can vanish in between: the kernel holds the
 //! directory's own lock over READDIR, and shared with it no name of that directory changes.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::time::Duration;
-
-use finefs_namespace::types::{Attributes, FileKind, Ino, Times};
+use finefs_namespace::types::{FileKind, Ino};
 use finefs_namespace::{Namespace, Result};
-use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use zerocopy::IntoBytes;
 
-use crate::convert::{FOREVER, Numbers, file_attr, file_type};
-use crate::strays::Strays;
+use crate::abi::{Dirent, EntryOut};
+use crate::convert::{Numbers, entry_out};
 
 /// About what fits into the 32 KiB buffers that readdir(3) asks with.
 const CHUNK_ENTRIES: usize = 128;
 
-/// Fills a READDIR reply with the entries after `cookie`.
+/// Entries are put into an answer one behind the other, each at a multiple of eight bytes.
+struct List<'a> {
+    space: &'a mut [u8],
+    length: usize,
+}
+
+impl List<'_> {
+    /// Adds an entry; false, and nothing added, when it does not fit.
+    fn add(&mut self, head: &[u8], ino: Ino, cookie: u64, kind: FileKind, name: &[u8]) -> bool {
+        let dirent = Dirent {
+            ino: ino.0,
+            cookie,
+            name_length: name.len() as u32,
+            // The kind of dirent.h is the upper part of stat(2)'s mode.
+            kind: kind.mode_bits() >> 12,
+        };
+        let length = head.len() + size_of::<Dirent>() + name.len();
+        let padded = length.next_multiple_of(8);
+        let Some(space) = self.space.get_mut(self.length..self.length + padded) else {
+            return false;
+        };
+        let (to_head, space) = space.split_at_mut(head.len());
+        to_head.copy_from_slice(head);
+        let (to_dirent, space) = space.split_at_mut(size_of::<Dirent>());
+        to_dirent.copy_from_slice(dirent.as_bytes());
+        let (to_name, padding) = space.split_at_mut(name.len());
+        to_name.copy_from_slice(name);
+        padding.fill(0);
+        self.length += padded;
+        true
+    }
+}
+
+/// Fills `space` with the entries after `cookie`; gives the length used.
 pub(crate) fn fill(
     namespace: &Namespace,
     ino: Ino,
     cookie: u64,
-    reply: &mut ReplyDirectory,
-) -> Result<()> {
+    space: &mut [u8],
+) -> Result<usize> {
+    let mut list = List { space, length: 0 };
     namespace.read_directory(ino, cookie, &mut |entry| {
-        let name = OsStr::from_bytes(entry.name);
-        let kind = file_type(entry.kind);
-        !reply.add(INodeNo(entry.ino.0), entry.cookie, kind, name)
-    })
+        list.add(&[], entry.ino, entry.cookie, entry.kind, entry.name)
+    })?;
+    Ok(list.length)
 }
 
 struct Taken {
-    name: OsString,
+    name: Vec<u8>,
     ino: Ino,
     kind: FileKind,
     cookie: u64,
 }
 
-/// Fills a READDIRPLUS reply with the entries after `cookie`.
+/// As [`fill`], each entry with its attributes and a reference.
 pub(crate) fn fill_plus(
     namespace: &Namespace,
     numbers: Numbers,
-    strays: &Strays,
-    io_size_bytes: u32,
     ino: Ino,
     mut cookie: u64,
-    reply: &mut ReplyDirectoryPlus,
-) -> Result<()> {
-    let mut has_entries = false;
+    space: &mut [u8],
+) -> Result<usize> {
+    let mut list = List { space, length: 0 };
     loop {
         let mut chunk = Vec::with_capacity(CHUNK_ENTRIES);
         let walked = namespace.read_directory(ino, cookie, &mut |entry| {
@@ -58,7 +85,7 @@ pub(crate) fn fill_plus(
                 return false;
             }
             chunk.push(Taken {
-                name: OsString::from_vec(entry.name.to_vec()),
+                name: entry.name.to_vec(),
                 ino: entry.ino,
                 kind: entry.kind,
                 cookie: entry.cookie,
@@ -68,81 +95,75 @@ pub(crate) fn fill_plus(
         match walked {
             // What was added already holds references and has to go out; asking again for the
             // rest meets the error again.
-            Err(_) if has_entries => return Ok(()),
+            Err(_) if list.length > 0 => return Ok(list.length),
             result => result?,
         }
         let is_last = chunk.len() < CHUNK_ENTRIES;
         for taken in chunk {
             cookie = taken.cookie;
-            if add_plus(namespace, numbers, strays, io_size_bytes, taken, reply) {
-                return Ok(());
+            if !add_plus(namespace, numbers, &taken, &mut list) {
+                return Ok(list.length);
             }
-            has_entries = true;
         }
         if is_last {
-            return Ok(());
+            return Ok(list.length);
         }
     }
 }
 
-/// Adds one entry; true when it no longer fitted.
-fn add_plus(
-    namespace: &Namespace,
-    numbers: Numbers,
-    strays: &Strays,
-    io_size_bytes: u32,
-    taken: Taken,
-    reply: &mut ReplyDirectoryPlus,
-) -> bool {
+/// Adds one entry; false when it no longer fitted.
+fn add_plus(namespace: &Namespace, numbers: Numbers, taken: &Taken, list: &mut List<'_>) -> bool {
     let Taken {
         name,
         ino,
         kind,
         cookie,
     } = taken;
-    let mut add = |number, lifetime: Duration, attributes: &Attributes| {
-        let attr = file_attr(attributes, number, io_size_bytes);
-        let generation = Generation(u64::from(attributes.generation));
-        reply.add(number, cookie, &name, &lifetime, &attr, generation)
-    };
-    // The kernel takes no reference on these two, and shows the number as it stands.
-    if name == "." || name == ".." {
-        return add(INodeNo(ino.0), Duration::ZERO, &made_up(ino, kind));
+    let mut add =
+        |entry: &EntryOut| list.add(entry.as_bytes(), *ino, *cookie, *kind, name.as_slice());
+    // Node 0 tells of a name only; the kernel then takes no reference. So it is for these two, and
+    // for an inode that cannot be loaded (a damaged image), which still has to be listed: any use
+    // of it asks for it and gets the error.
+    if name == b"." || name == b".." {
+        return add(&EntryOut::default());
     }
-    match namespace.reference(ino) {
+    match namespace.reference(*ino) {
         Ok(attributes) => {
-            let is_full = add(numbers.node(ino), FOREVER, &attributes);
-            if is_full {
-                namespace.forget(ino, 1);
+            let has_fitted = add(&entry_out(numbers.node(*ino), &attributes));
+            if !has_fitted {
+                namespace.forget(*ino, 1);
             }
-            is_full
+            has_fitted
         }
         Err(error) => {
+            let name = String::from_utf8_lossy(name);
             log::warn!("inode {ino}, listed as {name:?}, cannot be loaded: {error}");
-            strays.add(ino);
-            let is_full = add(numbers.node(ino), Duration::ZERO, &made_up(ino, kind));
-            if is_full {
-                strays.forget(ino, 1);
-            }
-            is_full
+            add(&EntryOut::default())
         }
     }
 }
 
-/// Attributes of which only the number and the kind mean anything.
-fn made_up(ino: Ino, kind: FileKind) -> Attributes {
-    Attributes {
-        ino,
-        generation: 0,
-        kind,
-        permissions: 0,
-        link_count: 1,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        size_bytes: 0,
-        sectors: 0,
-        times: Times::default(),
-        flags: 0,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_padded_and_stop_at_the_end() {
+        let mut space = [0xff; 64];
+        let mut list = List {
+            space: &mut space,
+            length: 0,
+        };
+        assert!(list.add(&[], Ino(7), 3, FileKind::Directory, b"abc"));
+        assert_eq!(list.length, 32);
+        // 24 + 9 bytes take 40: no longer there, and nothing is half there.
+        assert!(!list.add(&[], Ino(8), 4, FileKind::Regular, b"123456789"));
+        assert!(list.add(&[], Ino(8), 4, FileKind::Regular, b"12345678"));
+        assert_eq!(list.length, 64);
+        assert_eq!(space[0..8], 7u64.to_ne_bytes());
+        assert_eq!(space[16..20], 3u32.to_ne_bytes());
+        assert_eq!(space[20..24], 4u32.to_ne_bytes());
+        assert_eq!(&space[24..32], b"abc\0\0\0\0\0");
+        assert_eq!(space[52..56], 8u32.to_ne_bytes());
     }
 }

@@ -1,7 +1,6 @@
 //! A panic inside one operation stays inside it.
 //!
-//! A panic is a bug. The request that met it answers EIO (its reply is dropped while the stack
-//! unwinds), the thread goes on serving, and the number of such failures is kept so that the end
+//! A panic is a bug. The request that met it is answered with EIO, the thread goes on serving, and the number of such failures is kept so that the end
 //! of the mount can say that the image should be checked. Ending the mount at once instead would
 //! take the files away from all other users, and no state is lost by going on: locks are released
 //! by their guards, and an operation logs its changes in one step that cannot fail.
@@ -16,8 +15,8 @@ thread_local! {
 
 static FAILED: AtomicU64 = AtomicU64::new(0);
 
-/// Runs one operation.
-pub(crate) fn guarded(name: &'static str, operation: impl FnOnce()) {
+/// Runs one operation; `None` when it panicked.
+pub(crate) fn guarded<T>(name: &'static str, operation: impl FnOnce() -> T) -> Option<T> {
     IS_IN_OPERATION.set(true);
     let result = catch_unwind(AssertUnwindSafe(operation));
     IS_IN_OPERATION.set(false);
@@ -25,6 +24,7 @@ pub(crate) fn guarded(name: &'static str, operation: impl FnOnce()) {
         FAILED.fetch_add(1, Ordering::Relaxed);
         log::error!("{name} failed by a bug in finefs (its caller got EIO); the mount goes on");
     }
+    result.ok()
 }
 
 /// True while this thread is inside an operation, whose panic is caught. A panic of a server
@@ -45,9 +45,12 @@ mod tests {
     #[test]
     fn a_panic_is_caught_and_counted() {
         let before = failed_operations();
-        guarded("test", || panic!("expected by the test"));
+        assert_eq!(
+            guarded("test", || panic!("expected by the test")),
+            None::<()>
+        );
         assert_eq!(failed_operations(), before + 1);
         assert!(!is_in_operation());
-        guarded("test", || assert!(is_in_operation()));
+        assert_eq!(guarded("test", is_in_operation), Some(true));
     }
 }

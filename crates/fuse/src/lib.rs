@@ -13,52 +13,55 @@
 //! | `attach` | mount(2), or the set-uid helper fusermount3 for ordinary users |
 //! | `detach` | unmounting in the same two ways |
 //! | `mounts` | what is mounted where (mountinfo) |
-//! | `adapter` | requests to calls, one method each |
+//! | `abi` | the kernel's structures |
+//! | `request` | a message, taken apart |
+//! | `device` | requests through /dev/fuse |
+//! | `ring` | requests through io_uring |
 //! | `negotiate` | what is agreed on with the kernel at the start |
-//! | `answer` | results to replies, errors to the log |
+//! | `adapter` | requests to calls, results to answers, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
-//! | `convert` | numbers, attributes, times, modes |
-//! | `strays` | references that only the kernel believes in |
+//! | `convert` | numbers, attributes, times |
+//! | `alertness` | keeps CPUs awake between requests, where asked |
 //! | `guard` | a panic inside one operation stays inside it |
 //!
 //! # Invariants
 //! 1. A node id is the namespace's inode number, except that node 1 (FUSE's root) and the root's
 //!    number are swapped. Users see the namespace's numbers.
-//! 2. Every entry that a reply carries gives the kernel one reference; the namespace has one too
-//!    (it takes it in the same call), or the number is noted in `strays`.
-//! 3. The mount always has `default_permissions`: the kernel checks access. It must be so because
-//!    cached entries are walked without asking anybody, and it may be so because the kernel has
-//!    the attributes (it never caches a mode that finefs changed behind its back).
-//! 4. No reply is left out: a reply that is dropped unsent answers EIO.
+//! 2. Every entry with a node that an answer carries gives the kernel one reference; the namespace
+//!    has one too (it takes it in the same call).
+//! 3. The kernel checks access (`default_permissions`), or nobody but root can use the mount and
+//!    there is nothing to check. It must be so because cached entries are walked, and files opened,
+//!    without asking anybody; and it may be so because the kernel has the attributes (it never
+//!    caches a mode that finefs changed behind its back).
+//! 4. Every request but FORGET is answered, also when serving it panics (EIO).
 //!
 //! # Open files
 //! The kernel never tells when a file is opened or closed (see above). That a file lives on after
 //! its last name is gone needs no such message: the kernel keeps its reference until the last
-//! user has closed it, and says so by FORGET.
+//! user has closed it, and says so by FORGET. Only a file that O_TMPFILE made is released.
 //!
-//! # What the protocol library lacks (fuser 0.18), and what that costs
-//! - Birth times (STATX), unnamed files (TMPFILE): answered ENOSYS by the library itself.
-//!   `stat -c %w` shows `-`; O_TMPFILE fails with EOPNOTSUPP.
-//! - Whether a SETATTR that truncates shall clear set-uid bits is not passed on; the adapter
-//!   assumes it for everybody but uid 0 (the kernel asks for it without CAP_FSETID).
-//! - Supplementary groups of a caller are not passed on; nothing needs them here (invariant 3).
-//! - No io_uring, no splice: each READ and WRITE copies its data once more.
-//! - A failure to parse a request can panic a server thread: see `session`.
+//! # Why the protocol is spoken here
+//! The kept-up libraries (fuser 0.18, fuse-backend-rs, libfuse's bindings) had no io_uring when this
+//! was written, and what they have around it does not let it be added from outside. What they leave
+//! out besides: O_TMPFILE, times of birth, when set-uid bits have to go.
 //!
 //! # References
 //! `Documentation/filesystems/fuse/` of Linux, `include/uapi/linux/fuse.h`, mount.fuse3(8).
 
+mod abi;
 mod adapter;
-mod answer;
+mod alertness;
 mod attach;
 mod convert;
 mod detach;
+mod device;
 mod directory;
 mod guard;
 mod mounts;
 mod negotiate;
+mod request;
+mod ring;
 mod session;
-mod strays;
 
 pub use attach::{AttachError, Options, check_mount_point};
 pub use detach::{DetachError, detach};

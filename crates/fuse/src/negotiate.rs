@@ -1,11 +1,13 @@
-//! What the adapter and the kernel agree on at the start.
+//! What the server and the kernel agree on at the start (INIT).
 
-use std::time::Duration;
+use crate::abi::{InHeader, InitIn, InitOut, MAJOR, MINOR, init};
+use crate::request;
 
-use fuser::{InitFlags, KernelConfig};
+/// Largest READ and WRITE in bytes; also the kernel's own limit (fs.fuse.max_pages_limit).
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Largest READ and WRITE; also the kernel's own limit (fs.fuse.max_pages_limit).
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// The kernel's page, which is what `max_pages` counts in.
+const PAGE_BYTES: u32 = 4096;
 
 /// Requests that may wait in the kernel's background queue (write-back, read-ahead).
 const BACKGROUND_REQUESTS: u16 = 64;
@@ -14,45 +16,109 @@ const BACKGROUND_REQUESTS: u16 = 64;
 ///
 /// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
 /// (there is no OPEN to truncate in), HANDLE_KILLPRIV (its successor is), POSIX_ACL (ACLs are not
-/// enforced), SETXATTR_EXT (the library does not parse it), ALLOW_IDMAP.
-const WANTED: [InitFlags; 12] = [
-    InitFlags::FUSE_ASYNC_READ,
-    InitFlags::FUSE_BIG_WRITES,
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_DO_READDIRPLUS,
-    InitFlags::FUSE_READDIRPLUS_AUTO,
-    InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_NO_OPEN_SUPPORT,
-    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
-    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    InitFlags::FUSE_EXPORT_SUPPORT,
-    InitFlags::FUSE_DONT_MASK,
-];
+/// enforced), SETXATTR_EXT (it clears bits for ACLs), ALLOW_IDMAP.
+const WANTED: u64 = init::ASYNC_READ
+    | init::BIG_WRITES
+    | init::PARALLEL_DIROPS
+    | init::DO_READDIRPLUS
+    | init::READDIRPLUS_AUTO
+    | init::CACHE_SYMLINKS
+    | init::ASYNC_DIO
+    | init::NO_OPEN_SUPPORT
+    | init::NO_OPENDIR_SUPPORT
+    | init::HANDLE_KILLPRIV_V2
+    | init::EXPORT_SUPPORT
+    | init::DONT_MASK
+    | init::MAX_PAGES
+    | init::INIT_EXT;
 
-/// Sets `config` up. True when the kernel leaves the file mode creation mask to us.
-pub(crate) fn negotiate(
-    config: &mut KernelConfig,
-    wants_writeback_cache: bool,
-    has_fine_times: bool,
-) -> bool {
-    let mut applies_umask = false;
-    for flag in WANTED {
-        let is_known = config.add_capabilities(flag).is_ok();
-        applies_umask |= is_known && flag == InitFlags::FUSE_DONT_MASK;
+/// What the mount would like beyond that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    pub has_writeback_cache: bool,
+    /// Times have nanoseconds (else whole seconds).
+    pub has_fine_times: bool,
+    pub has_ring: bool,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Agreement {
+    /// The kernel sends modes unmasked and the mask beside them.
+    pub applies_umask: bool,
+    /// The kernel keeps what is written until it sees fit.
+    pub has_writeback_cache: bool,
+    /// Requests will come through io_uring as soon as there are queues.
+    pub has_ring: bool,
+}
+
+/// How to answer an INIT.
+pub(crate) enum InitAnswer {
+    /// With this, and then everything is agreed.
+    Agreed(Box<InitOut>, Agreement),
+    /// With our version; a kernel of a later major version then asks again.
+    AskAgain(Box<InitOut>),
+    /// The kernel is older than the protocol.
+    TooOld,
+}
+
+/// Answers the INIT whose fields are `fixed` and `rest`.
+pub(crate) fn answer_init(
+    header: &InHeader,
+    fixed: &[u8],
+    rest: &[u8],
+    wishes: Wishes,
+) -> InitAnswer {
+    debug_assert_eq!(header.opcode, crate::abi::opcode::INIT);
+    let Ok(asked) = request::fields::<InitIn>(fixed) else {
+        return InitAnswer::TooOld;
+    };
+    let version = InitOut {
+        major: MAJOR,
+        minor: MINOR,
+        ..InitOut::default()
+    };
+    if asked.major > MAJOR {
+        return InitAnswer::AskAgain(Box::new(version));
     }
-    if wants_writeback_cache {
-        let _ = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
+    if asked.major < MAJOR {
+        return InitAnswer::TooOld;
     }
-    if let Err(largest) = config.set_max_write(REQUEST_BYTES_MAX) {
-        let _ = config.set_max_write(largest);
+    let flags2 = request::fields::<u32>(rest).unwrap_or(0);
+    let has_flags2 = u64::from(asked.flags) & init::INIT_EXT != 0;
+    let offered = u64::from(asked.flags)
+        | if has_flags2 {
+            u64::from(flags2) << 32
+        } else {
+            0
+        };
+    let mut wanted = WANTED;
+    if wishes.has_writeback_cache {
+        wanted |= init::WRITEBACK_CACHE;
     }
-    if let Err(largest) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-        let _ = config.set_max_readahead(largest);
+    if wishes.has_ring {
+        wanted |= init::OVER_IO_URING;
     }
-    let _ = config.set_max_background(BACKGROUND_REQUESTS);
-    if !has_fine_times {
-        let _ = config.set_time_granularity(Duration::from_secs(1));
-    }
-    applies_umask
+    let agreed = wanted & offered;
+    let out = InitOut {
+        max_readahead: asked.max_readahead.min(REQUEST_BYTES_MAX),
+        flags: agreed as u32,
+        flags2: (agreed >> 32) as u32,
+        max_background: BACKGROUND_REQUESTS,
+        congestion_threshold: BACKGROUND_REQUESTS * 3 / 4,
+        max_write: REQUEST_BYTES_MAX,
+        time_granularity_ns: if wishes.has_fine_times {
+            1
+        } else {
+            1_000_000_000
+        },
+        max_pages: (REQUEST_BYTES_MAX / PAGE_BYTES) as u16,
+        ..version
+    };
+    let agreement = Agreement {
+        applies_umask: agreed & init::DONT_MASK != 0,
+        has_writeback_cache: agreed & init::WRITEBACK_CACHE != 0,
+        has_ring: agreed & init::OVER_IO_URING != 0,
+    };
+    InitAnswer::Agreed(Box::new(out), agreement)
 }

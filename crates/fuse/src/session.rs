@@ -2,46 +2,76 @@
 //!
 //! # How it ends
 //! The kernel ends a session when the file system is unmounted and its last user is gone, by
-//! whatever way that came about: every server thread's read then fails with ENODEV and
-//! [`Mount::serve`] returns. The caller then shuts the namespace down. Nothing is lost at that
-//! point: the kernel writes back what it holds before it ends the session.
+//! whatever way that came about: every server thread then learns so and [`Mount::serve`] returns.
+//! The caller then shuts the namespace down. Nothing is lost at that point: the kernel writes back
+//! what it holds before it ends the session.
 //!
 //! # What a failure does
 //! - An operation that fails answers its errno; the thread goes on.
 //! - An operation that panics answers EIO; the thread goes on (`guard`).
-//! - A panic of the protocol library outside of an operation ends its thread, and the request at
-//!   hand gets no answer until the mount ends. Known case of fuser 0.18: a SETATTR with a time of
-//!   i64::MIN seconds, where it is built with overflow checks. The caller should install a panic
-//!   hook that ends the mount in order when a thread whose name starts with
-//!   [`SERVER_THREAD_PREFIX`] panics outside of an operation (see [`crate::is_in_operation`]).
+//! - A panic outside of an operation ends its thread, and the request at hand gets no answer until
+//!   the mount ends. The caller should install a panic hook that ends the mount in order when a
+//!   thread whose name starts with [`SERVER_THREAD_PREFIX`] panics outside of an operation (see
+//!   [`crate::is_in_operation`]).
 //! - If the whole process dies, the kernel answers ENOTCONN to every use of the mount until
 //!   somebody unmounts it; the command line keeps a watcher process that does so.
 //!
 //! # Threads
-//! Each server thread reads a request, works on it and answers. With permission on /dev/fuse each
-//! thread has its own clone of the device, with a queue of its own for requests under way;
-//! without (an ordinary user where the device has mode 0600), all read the one descriptor that
-//! the helper handed over, which costs one shared lock in the kernel for each request.
+//! Where the kernel offers io_uring (the parameter `enable_uring` of its module fuse), a few threads
+//! for each CPU serve that CPU's queue (`ring`), and one reads what still comes through /dev/fuse.
+//! Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each then has its
+//! own clone of it, with a queue of its own for requests under way; without (an ordinary user where
+//! it has mode 0600), all read the one descriptor that the helper handed over, which costs one
+//! shared lock in the kernel for each request.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use finefs_namespace::Namespace;
-use fuser::{Config, Session, SessionACL};
+use rustix::fs::OFlags;
+use rustix::thread::CpuSet;
+use zerocopy::IntoBytes;
 
+use crate::abi::opcode;
 use crate::adapter::Adapter;
+use crate::alertness::Alertness;
 use crate::attach::{self, AttachError, Options};
 use crate::detach::{DetachError, detach};
+use crate::device::{Device, Received, request_buffer};
 use crate::mounts::mount_at;
+use crate::negotiate::{Agreement, InitAnswer, REQUEST_BYTES_MAX, Wishes, answer_init};
+use crate::ring::Seat;
 
 /// What the names of the server threads start with.
-pub const SERVER_THREAD_PREFIX: &str = "fuser-";
+pub const SERVER_THREAD_PREFIX: &str = "fuse-";
+
+/// Threads for each CPU's queue: while one waits for the disk, the others go on.
+const THREADS_PER_QUEUE: usize = 4;
+
+/// How long forgotten references may lie in the kernel while a ring serves everything else. Each
+/// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
+const FORGET_DELAY: Duration = Duration::from_millis(5);
 
 /// A mounted namespace that waits to be served.
 pub struct Mount {
-    session: Session<Adapter>,
+    device: Arc<Device>,
+    adapter: Arc<Adapter>,
+    /// Threads that read /dev/fuse.
+    threads: usize,
+    has_ring: bool,
+    ring_threads: Vec<RingThread>,
     unmounter: Unmounter,
+}
+
+/// A thread that has its place at a queue and waits for the adapter.
+struct RingThread {
+    start: Sender<(Arc<Device>, Arc<Adapter>)>,
+    thread: JoinHandle<io::Result<()>>,
 }
 
 impl Mount {
@@ -53,26 +83,48 @@ impl Mount {
         options: &Options,
     ) -> Result<Mount, AttachError> {
         let path = attach::check_mount_point(path)?;
-        let device = attach::attach(&path, options)?;
+        let alertness = options.cpu_latency_us.map(Alertness::start).transpose();
+        let alertness = alertness.map_err(AttachError::CpuLatency)?;
+        let device = Arc::new(Device::new(attach::attach(&path, options)?));
         // Found now, while nothing else can have been mounted over it by who follows the rules.
         let number = mount_at(&path).ok().flatten().map(|mount| mount.device);
         let unmounter = Unmounter { path, number };
 
-        let mut config = Config::default();
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
-        config.n_threads = Some(threads);
-        config.clone_fd = threads > 1 && attach::may_open_device();
-        let adapter = Adapter::new(namespace, options);
-        // The kernel itself keeps other users out (unless allow_other); the library's own filter
-        // would also refuse what the kernel's write-back threads send in the name of root.
-        match Session::from_fd(adapter, device, SessionACL::All, config) {
-            Ok(session) => Ok(Mount { session, unmounter }),
+        let ring_threads = if options.has_ring {
+            take_seats(options.threads).unwrap_or_else(|error| {
+                log::info!("no io_uring: {error}");
+                Vec::new()
+            })
+        } else {
+            Vec::new()
+        };
+        let wishes = Wishes {
+            has_writeback_cache: options.has_writeback_cache && !options.is_read_only,
+            has_fine_times: namespace.geometry().has_fine_times,
+            has_ring: !ring_threads.is_empty(),
+        };
+        match shake_hands(&device, wishes) {
+            Ok(agreement) => Ok(Mount {
+                device,
+                adapter: Arc::new(Adapter::new(namespace, agreement, alertness)),
+                threads,
+                has_ring: agreement.has_ring,
+                ring_threads,
+                unmounter,
+            }),
             Err(error) => {
+                drop(device);
                 // The device is closed by now, so the kernel has given up on the session.
                 let _ = detach(&unmounter.path, true);
                 Err(AttachError::Session(error))
             }
         }
+    }
+
+    /// True when requests come through io_uring.
+    pub fn has_ring(&self) -> bool {
+        self.has_ring
     }
 
     /// What unmounts it, from another thread.
@@ -82,8 +134,175 @@ impl Mount {
 
     /// Serves until the file system is unmounted and its last user is gone.
     pub fn serve(self) -> io::Result<()> {
-        self.session.run()
+        let Mount {
+            device,
+            adapter,
+            threads,
+            has_ring,
+            ring_threads,
+            ..
+        } = self;
+        let mut running = Vec::new();
+        for RingThread { start, thread } in ring_threads {
+            if has_ring {
+                // A thread that is gone has told why; it is joined below.
+                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter)));
+                running.push(thread);
+            }
+        }
+        if has_ring {
+            running.push(spawn("forget", move || serve_forgets(&device, &adapter))?);
+        } else {
+            let is_cloned = threads > 1 && attach::may_open_device();
+            for number in 0..threads {
+                let own = if is_cloned && number > 0 {
+                    Arc::new(device.clone_to(attach::open_device()?.into())?)
+                } else {
+                    Arc::clone(&device)
+                };
+                let adapter = Arc::clone(&adapter);
+                running.push(spawn(&number.to_string(), move || own.serve(&adapter))?);
+            }
+        }
+        let mut result = Ok(());
+        for thread in running {
+            // A panic was logged where it happened.
+            result = result.and(thread.join().unwrap_or(Ok(())));
+        }
+        result
     }
+}
+
+fn spawn(
+    name: &str,
+    serve: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    std::thread::Builder::new()
+        .name(format!("{SERVER_THREAD_PREFIX}{name}"))
+        .spawn(serve)
+}
+
+/// Agrees with the kernel on how to go on.
+fn shake_hands(device: &Device, wishes: Wishes) -> io::Result<Agreement> {
+    let mut buffer = request_buffer();
+    loop {
+        let Received::Request(message) = device.receive(&mut buffer)? else {
+            return Err(io::Error::other("unmounted before it was ready"));
+        };
+        let unique = message.header.unique;
+        if message.header.opcode != opcode::INIT {
+            device.answer(unique, Err(libc::EIO));
+            return Err(io::Error::other(
+                "the kernel began with another request than INIT",
+            ));
+        }
+        match answer_init(&message.header, message.fixed, message.rest, wishes) {
+            InitAnswer::Agreed(out, agreement) => {
+                device.answer(unique, Ok(out.as_bytes()));
+                return Ok(agreement);
+            }
+            InitAnswer::AskAgain(out) => device.answer(unique, Ok(out.as_bytes())),
+            InitAnswer::TooOld => {
+                device.answer(unique, Err(libc::EPROTO));
+                return Err(io::Error::other(
+                    "the kernel's FUSE is older than version 7",
+                ));
+            }
+        }
+    }
+}
+
+/// Starts threads that each have a place at a queue, for every CPU that the kernel counts: it uses
+/// io_uring only when all queues have one. None where the kernel does not offer it.
+fn take_seats(threads: Option<usize>) -> io::Result<Vec<RingThread>> {
+    if !std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
+        .is_ok_and(|text| text.trim() == "Y")
+    {
+        return Ok(Vec::new());
+    }
+    let queues = possible_cpus()?;
+    let each = threads
+        .map_or(THREADS_PER_QUEUE, |threads| threads.div_ceil(queues))
+        .max(1);
+    let (to_us, seated) = channel();
+    let mut all = Vec::with_capacity(queues * each);
+    for queue in 0..queues {
+        for place in 0..each {
+            let to_us = to_us.clone();
+            let (start, started) = channel();
+            let name = format!("{queue}.{place}");
+            let thread = spawn(&name, move || ring_thread(queue as u16, &to_us, &started))?;
+            all.push(RingThread { start, thread });
+        }
+    }
+    for _ in 0..all.len() {
+        seated.recv().map_err(io::Error::other)??;
+    }
+    Ok(all)
+}
+
+fn ring_thread(
+    queue: u16,
+    to_mount: &Sender<io::Result<()>>,
+    started: &Receiver<(Arc<Device>, Arc<Adapter>)>,
+) -> io::Result<()> {
+    let mut own = CpuSet::new();
+    own.set(usize::from(queue));
+    // Where this is refused (a CPU that is offline, or not ours), the wake-ups cost more.
+    let _ = rustix::thread::sched_setaffinity(None, &own);
+    let seat = match Seat::new(queue) {
+        Ok(seat) => seat,
+        Err(error) => {
+            let _ = to_mount.send(Err(error));
+            return Ok(());
+        }
+    };
+    let _ = to_mount.send(Ok(()));
+    match started.recv() {
+        Ok((device, adapter)) => seat.serve(&device, &adapter),
+        // The kernel did not want it after all.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Serves what does not come through the ring: forgotten references, and whatever else before the
+/// ring is ready or after the kernel has refused it.
+fn serve_forgets(device: &Device, adapter: &Adapter) -> io::Result<()> {
+    let mut buffer = request_buffer();
+    let mut space = vec![0; REQUEST_BYTES_MAX as usize];
+    loop {
+        rustix::fs::fcntl_setfl(device.as_fd(), OFlags::empty())?;
+        let mut received = device.receive(&mut buffer)?;
+        rustix::fs::fcntl_setfl(device.as_fd(), OFlags::NONBLOCK)?;
+        loop {
+            match received {
+                Received::Request(message) => {
+                    let is_forget =
+                        matches!(message.header.opcode, opcode::FORGET | opcode::BATCH_FORGET);
+                    device.serve_one(adapter, &message, &mut space);
+                    if is_forget {
+                        std::thread::sleep(FORGET_DELAY);
+                    }
+                }
+                Received::Nothing => break,
+                Received::End => return Ok(()),
+            }
+            received = device.receive(&mut buffer)?;
+        }
+    }
+}
+
+/// How many CPUs the kernel counts (those that may be plugged in included).
+fn possible_cpus() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    last_cpu(&text)
+        .map(|last| last + 1)
+        .ok_or_else(|| io::Error::other(format!("cannot understand the list of CPUs {text:?}")))
+}
+
+/// The last number of a list such as `0-3,8-11`.
+fn last_cpu(list: &str) -> Option<usize> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
 }
 
 /// Takes one certain mount away, and not another that came to be at its place.
@@ -122,4 +341,17 @@ impl Unmounter {
 /// with one thread a slow fsync would stop everybody.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |cpus| cpus.get().clamp(2, 16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_cpu_of_a_list() {
+        assert_eq!(last_cpu("0-1\n"), Some(1));
+        assert_eq!(last_cpu("0\n"), Some(0));
+        assert_eq!(last_cpu("0-3,8-11"), Some(11));
+        assert_eq!(last_cpu("nothing"), None);
+    }
 }

@@ -88,6 +88,8 @@ const UNSAFE: &[&str] = &[
     "crates/namespace/src/name_table.rs",
     "crates/namespace/src/extent_map.rs",
     "crates/namespace/src/pages.rs",
+    "crates/fuse/src/device.rs",
+    "crates/fuse/src/ring.rs",
     "crates/finefs/src/cli/background.rs",
 ];
 

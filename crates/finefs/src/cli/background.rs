@@ -20,12 +20,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{CliResult, Failure, logger, say};
+
+/// How long the kernel may take to see that a server is gone.
+const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the server tells the launcher through.
 pub(crate) struct Readiness {
@@ -143,10 +147,7 @@ fn clean_up(mount_point: &std::path::Path) {
     logger::start(false);
     logger::redirect(None);
     let place = mount_point.display();
-    let is_dead = std::fs::metadata(mount_point)
-        .is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    let is_ours = matches!(finefs_fuse::mount_at(mount_point), Ok(Some(m)) if m.is_finefs());
-    if !(is_dead && is_ours) {
+    if !is_dead(mount_point) {
         log::error!("the server of {place} was killed");
         return;
     }
@@ -155,6 +156,22 @@ fn clean_up(mount_point: &std::path::Path) {
             "the server of {place} was killed; unmounted it; check the image with e2fsck"
         ),
         Err(error) => log::error!("the server of {place} was killed; cannot unmount it: {error}"),
+    }
+}
+
+/// True when what is mounted there is ours and has lost its server. The kernel notices that a while
+/// after the process is gone where it has to take an io_uring apart first.
+fn is_dead(mount_point: &std::path::Path) -> bool {
+    let deadline = Instant::now() + ABORT_PATIENCE;
+    loop {
+        if !matches!(finefs_fuse::mount_at(mount_point), Ok(Some(m)) if m.is_finefs()) {
+            return false;
+        }
+        match std::fs::metadata(mount_point) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return true,
+            _ if Instant::now() > deadline => return false,
+            _ => std::thread::sleep(Duration::from_millis(10)),
+        }
     }
 }
 

@@ -32,11 +32,18 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
                          programs that write in small pieces, but a full image is reported late
                          and SEEK_HOLE finds no holes
   threads=N              number of server threads
+  io_uring, noio_uring   take requests through io_uring where the kernel offers it (default; root
+                         switches it on in /sys/module/fuse/parameters/enable_uring), or never
+  cpu_latency=MICROSECONDS
+                         while requests come, keep CPUs from sleep that takes longer to leave; 0
+                         gives the fastest round trips and costs power (root only)
+  default_permissions    check permissions for root too where only root can use the mount (without
+                         allow_other); for everybody else they are always checked
   size=SIZE              of a memory file system (default 50%)
   mode=, uid=, gid=      permissions and owner of its root
   fsname=NAME            what is shown as mounted, for a memory file system
   debug                  log every request
-Always on: default_permissions. Accepted without effect: defaults, nofail, user, _netdev, x-*.
+Accepted without effect: defaults, nofail, user, _netdev, x-*.
 SIZE is in bytes, or with k, m, g, t, or % of memory.";
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory
@@ -214,6 +221,9 @@ impl Plan {
             is_directory_synchronous: options.is_directory_synchronous,
             has_writeback_cache: options.has_writeback_cache,
             threads: options.threads,
+            has_ring: options.has_ring,
+            checks_root: options.checks_root,
+            cpu_latency_us: options.cpu_latency_us,
         }
     }
 }

@@ -26,6 +26,9 @@ pub(crate) struct MountOptions {
     pub is_directory_synchronous: bool,
     pub has_writeback_cache: bool,
     pub threads: Option<usize>,
+    pub has_ring: bool,
+    pub checks_root: bool,
+    pub cpu_latency_us: Option<u32>,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
     pub source: Option<String>,
@@ -52,6 +55,9 @@ impl Default for MountOptions {
             is_directory_synchronous: false,
             has_writeback_cache: false,
             threads: None,
+            has_ring: true,
+            checks_root: false,
+            cpu_latency_us: None,
             is_debug: false,
             source: None,
             size: None,
@@ -64,6 +70,9 @@ impl Default for MountOptions {
 
 /// The longest commit interval: beyond it the option is a mistake.
 const COMMIT_SECONDS_MAX: u64 = 3600;
+
+/// A bound above a second would bound nothing.
+const CPU_LATENCY_US_MAX: u32 = 1_000_000;
 
 impl MountOptions {
     /// Parses the values of all `-o`.
@@ -118,6 +127,9 @@ impl MountOptions {
             }
             "writeback_cache" => self.has_writeback_cache = true,
             "nowriteback_cache" => self.has_writeback_cache = false,
+            "default_permissions" => self.checks_root = true,
+            "io_uring" => self.has_ring = true,
+            "noio_uring" | "no_io_uring" => self.has_ring = false,
             "debug" => self.is_debug = true,
             _ => return Err(unknown(word)),
         }
@@ -153,6 +165,10 @@ impl MountOptions {
                 threads @ 1..=64 => self.threads = Some(threads),
                 _ => return Err(bad(name, value, "1 to 64")),
             },
+            "cpu_latency" => match number(name, value)? {
+                us @ 0..=CPU_LATENCY_US_MAX => self.cpu_latency_us = Some(us),
+                _ => return Err(bad(name, value, "microseconds, at most 1000000")),
+            },
             "fsname" => self.source = Some(value.to_owned()),
             "subtype" if value == "finefs" => {}
             "subtype" => return Err(bad(name, value, "finefs, which it always is")),
@@ -169,7 +185,6 @@ fn is_for_others(word: &str) -> bool {
     matches!(
         word,
         "" | "defaults"
-            | "default_permissions"
             | "auto"
             | "noauto"
             | "nofail"

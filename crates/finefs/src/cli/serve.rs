@@ -135,13 +135,18 @@ fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> C
 fn watch_for_panics(sender: Sender<Event>) {
     std::panic::set_hook(Box::new(move |panic| {
         log::error!("bug in finefs: {panic}");
-        let is_server = std::thread::current()
-            .name()
-            .is_some_and(|name| name.starts_with(SERVER_THREAD_PREFIX));
-        if is_server && !finefs_fuse::is_in_operation() {
+        if is_lost(
+            std::thread::current().name(),
+            finefs_fuse::is_in_operation(),
+        ) {
             let _ = sender.send(Event::Crashed);
         }
     }));
+}
+
+/// Whether a panic of the thread costs the mount a server thread.
+fn is_lost(name: Option<&str>, is_in_operation: bool) -> bool {
+    !is_in_operation && name.is_some_and(|name| name.starts_with(SERVER_THREAD_PREFIX))
 }
 
 fn report_end(what: &str, result: std::io::Result<()>) -> bool {
@@ -194,5 +199,18 @@ fn end_by_force(what: &str, unmounter: &Unmounter, events: &Receiver<Event>, is_
 fn fetch_dirty_pages(path: &Path) {
     if let Ok(directory) = File::open(path) {
         let _ = rustix::fs::syncfs(&directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_server_thread_outside_of_an_operation_is_lost() {
+        assert!(is_lost(Some("fuse-0.1"), false));
+        assert!(!is_lost(Some("fuse-0.1"), true));
+        assert!(!is_lost(Some("finefs-commit"), false));
+        assert!(!is_lost(None, false));
     }
 }

@@ -1,0 +1,142 @@
+//! /dev/fuse: requests are read from it, answers written to it.
+//!
+//! Each server thread has its own [`Device`] where it may: a clone, with a queue of its own for
+//! requests under way. Requests that wait lie in one queue for all.
+//!
+//! # Unsafe
+//! One ioctl(2), whose argument the kernel only reads.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::ioctl::{Setter, opcode};
+use zerocopy::IntoBytes;
+
+use crate::abi::{InHeader, OutHeader};
+use crate::adapter::Adapter;
+use crate::negotiate::REQUEST_BYTES_MAX;
+use crate::request;
+
+/// Room for the largest request: a WRITE with its head and structure.
+const REQUEST_ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
+
+/// FUSE_DEV_IOC_CLONE.
+const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
+
+/// The kernel's end of a mount.
+#[derive(Debug)]
+pub(crate) struct Device(OwnedFd);
+
+/// A request as it came: its head, its structure, and the rest.
+pub(crate) struct Message<'a> {
+    pub header: InHeader,
+    pub fixed: &'a [u8],
+    pub rest: &'a [u8],
+}
+
+/// What came of an attempt to read.
+pub(crate) enum Received<'a> {
+    Request(Message<'a>),
+    /// Nothing is there (only from a device that does not block).
+    Nothing,
+    /// The file system was unmounted.
+    End,
+}
+
+/// Where requests are read to.
+pub(crate) fn request_buffer() -> Vec<u8> {
+    vec![0; REQUEST_ROOM]
+}
+
+impl Device {
+    pub(crate) fn new(device: OwnedFd) -> Device {
+        Device(device)
+    }
+
+    /// Another handle of the same mount, made of `opened`, a /dev/fuse that was just opened.
+    pub(crate) fn clone_to(&self, opened: OwnedFd) -> io::Result<Device> {
+        let own = self.0.as_raw_fd() as u32;
+        // SAFETY: CLONE takes a pointer to a 32-bit descriptor number and only reads it.
+        unsafe { rustix::ioctl::ioctl(&opened, Setter::<CLONE, u32>::new(own)) }?;
+        Ok(Device(opened))
+    }
+
+    /// Reads the next request; waits for one unless the device was told not to block.
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Received<'a>> {
+        let length = loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(length) => break length,
+                // Interrupted: the reader, or (NOENT) the request before it was read.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::NODEV) => return Ok(Received::End),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let message = &buffer[..length];
+        let Ok(header) = request::fields::<InHeader>(message) else {
+            return Err(io::Error::other(
+                "the kernel sent less than the head of a request",
+            ));
+        };
+        let body = &message[size_of::<InHeader>()..];
+        let (fixed, rest) = body.split_at(request::fixed_length(header.opcode).min(body.len()));
+        Ok(Received::Request(Message {
+            header,
+            fixed,
+            rest,
+        }))
+    }
+
+    /// Answers the request `unique` with a payload or an errno.
+    pub(crate) fn answer(&self, unique: u64, payload: Result<&[u8], i32>) {
+        let body = payload.unwrap_or(&[]);
+        let header = OutHeader {
+            length: (size_of::<OutHeader>() + body.len()) as u32,
+            error: payload.err().map_or(0, |errno| -errno),
+            unique,
+        };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        let parts = if body.is_empty() {
+            &parts[..1]
+        } else {
+            &parts[..]
+        };
+        match rustix::io::retry_on_intr(|| rustix::io::writev(&self.0, parts)) {
+            // NOENT: who asked no longer waits. NODEV: nor does anybody else.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(error) => log::error!("the kernel refused an answer: {error}"),
+        }
+    }
+
+    /// Serves requests until the file system is unmounted.
+    pub(crate) fn serve(&self, adapter: &Adapter) -> io::Result<()> {
+        let mut buffer = request_buffer();
+        let mut space = vec![0; REQUEST_BYTES_MAX as usize];
+        while let Received::Request(message) = self.receive(&mut buffer)? {
+            self.serve_one(adapter, &message, &mut space);
+        }
+        Ok(())
+    }
+
+    /// Serves one request; `space` has room for the largest answer.
+    pub(crate) fn serve_one(&self, adapter: &Adapter, message: &Message<'_>, space: &mut [u8]) {
+        let Message {
+            header,
+            fixed,
+            rest,
+        } = message;
+        if let Some(forgets) = request::forgets(header.opcode, header.node, fixed, rest) {
+            return adapter.forget(forgets);
+        }
+        let answer = adapter.serve(header, fixed, rest, space);
+        self.answer(header.unique, answer.map(|length| &space[..length]));
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
