@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, SetAttributes, Timestamp};
 use finefs_namespace::{AllocateMode, Error, Namespace, RenameMode, Result, XattrMode};
@@ -26,6 +27,10 @@ const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
 
 /// Errors of the device or of the image that are logged in a second; the rest is not.
 const LOGGED_ERRORS_PER_SECOND: u64 = 5;
+
+/// How long forgotten references may lie in the kernel while a ring serves everything else. Each
+/// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
+pub(crate) const FORGET_DELAY: Duration = Duration::from_millis(5);
 
 /// Why a request failed.
 pub(crate) enum Failure {
@@ -94,7 +99,14 @@ impl Adapter {
             return Err(libc::EINVAL);
         };
         let name = operation.name();
-        let answer = guarded(name, || self.run(header, operation, space));
+        let mut answer = guarded(name, || self.run(header, operation, space));
+        if let Some(Err(Failure::Error(Error::NoSpace))) = answer
+            && let Ok(operation) = request::parse(header.opcode, fixed, rest)
+        {
+            // What was removed a moment ago is in use until the kernel's FORGET of it is served.
+            std::thread::sleep(2 * FORGET_DELAY);
+            answer = guarded(name, || self.run(header, operation, space));
+        }
         let answer = self.finish(
             name,
             header,

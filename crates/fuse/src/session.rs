@@ -30,7 +30,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use finefs_namespace::Namespace;
 use rustix::fs::OFlags;
@@ -38,7 +37,7 @@ use rustix::thread::CpuSet;
 use zerocopy::IntoBytes;
 
 use crate::abi::opcode;
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, FORGET_DELAY};
 use crate::alertness::Alertness;
 use crate::attach::{self, AttachError, Options};
 use crate::detach::{DetachError, detach};
@@ -52,10 +51,6 @@ pub const SERVER_THREAD_PREFIX: &str = "fuse-";
 
 /// Threads for each CPU's queue: while one waits for the disk, the others go on.
 const THREADS_PER_QUEUE: usize = 4;
-
-/// How long forgotten references may lie in the kernel while a ring serves everything else. Each
-/// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
-const FORGET_DELAY: Duration = Duration::from_millis(5);
 
 /// A mounted namespace that waits to be served.
 pub struct Mount {

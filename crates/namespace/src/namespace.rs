@@ -73,6 +73,9 @@ pub(crate) struct Operation<'n> {
     _gate: BigReadGuard<'n>,
 }
 
+/// How often an operation that finds no space is tried before it fails.
+const SPACE_ATTEMPTS: u32 = 8;
+
 impl Namespace {
     /// A namespace over `store`; starts its commit thread.
     pub fn new(store: Arc<dyn Store>, options: Options) -> Result<Arc<Namespace>> {
@@ -152,16 +155,19 @@ impl Namespace {
         self.begin()
     }
 
-    /// Runs an operation; when it fails for lack of space, commits (which frees what was removed)
-    /// and runs it once more.
+    /// Runs an operation; when it fails for lack of space, commits, which frees what was removed,
+    /// and runs it again. A commit that somebody else has under way counts too, and what it frees
+    /// may be taken by others first: so it goes on as long as commits come, within reason.
     pub(crate) fn with_space<T>(&self, operation: impl Fn() -> Result<T>) -> Result<T> {
-        match operation() {
-            Err(Error::NoSpace) if self.log.has_records() => {
-                self.commit()?;
-                operation()
+        for _ in 0..SPACE_ATTEMPTS {
+            let before = self.log.committed();
+            match operation() {
+                Err(Error::NoSpace) if self.log.has_uncommitted() => self.commit()?,
+                Err(Error::NoSpace) if self.log.committed() != before => {}
+                result => return result,
             }
-            result => result,
         }
+        operation()
     }
 
     /// The inode of a number; loaded if need be.

@@ -164,12 +164,14 @@ impl OperationLog {
         self.shards.local().generation
     }
 
-    /// True when a commit would have anything to do.
-    pub fn has_records(&self) -> bool {
-        self.shards
-            .global()
+    /// True when anything is not durable yet: it waits for a commit, or is in one.
+    pub fn has_uncommitted(&self) -> bool {
+        let global = self.shards.global();
+        // The generation before the current one is durable unless its commit is under way.
+        let is_under_way = global
             .iter()
-            .any(|shard| !shard.records.is_empty())
+            .any(|shard| shard.generation > self.committed() + 1);
+        is_under_way || global.iter().any(|shard| !shard.records.is_empty())
     }
 
     /// The newest durable generation.

@@ -287,3 +287,32 @@ fn eight_threads() {
 fn threads_beside_eviction() {
     stress(4, CheckedStore::reloading(16 << 20));
 }
+
+/// What was removed is free at the next commit at the latest, and an operation that finds no space
+/// waits for that commit, also for one that another thread has begun.
+#[test]
+fn space_that_was_freed_is_found() {
+    const THREADS: u64 = 4;
+    const BLOCK: usize = 4096;
+    // 256 blocks; no more than 4 x 16 are ever in files.
+    let store = CheckedStore::new(1 << 20);
+    let namespace = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let end = Instant::now() + duration();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let namespace = &namespace;
+            scope.spawn(move || {
+                let root = namespace.root();
+                let user = Caller::root();
+                let name = [b'a' + thread as u8];
+                while Instant::now() < end {
+                    let file = namespace.create_file(&user, root, &name, 0o644).unwrap();
+                    namespace.write(file.ino, 0, &[1; 16 * BLOCK]).unwrap();
+                    namespace.remove_file(&user, root, &name).unwrap();
+                    namespace.forget(file.ino, 1);
+                }
+            });
+        }
+    });
+    namespace.shut_down().unwrap();
+}
