@@ -1,11 +1,13 @@
-//! finefs, fuse2fs and the kernel's ext4 on a loop device, by turns in each round.
+//! finefs, fuse2fs and the kernel's ext4 on a loop device, by turns in each round. finefs comes in
+//! several variants: through /dev/fuse and through io_uring, with and without CPUs that are kept awake.
 //!
 //! Each measurement gets a fresh default ext4 image. PostMark is timed from the start of the first
 //! process to the end of the last: creating, transactions and deleting. Making the image, mounting and
 //! unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is inside.
 
 use crate::open_close;
-use crate::result::{Results, SERVERS};
+use crate::result::Results;
+use crate::variant::{VARIANTS, Variant};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,6 @@ use std::time::{Duration, Instant};
 use xtask::cleanup::Scratch;
 use xtask::server::{Kind, Server, What};
 use xtask::sets;
-use xtask::tools;
 use xtask::workload::{Shape, run_postmark};
 
 /// What is compared, and how often.
@@ -31,6 +32,9 @@ pub struct Options {
     /// Only these servers
     #[arg(long, value_delimiter = ',')]
     server: Vec<Kind>,
+    /// Only these variants, by their names in the tables
+    #[arg(long)]
+    variant: Vec<String>,
     /// Only the measurements whose names contain this
     #[arg(long)]
     only: Option<String>,
@@ -92,18 +96,21 @@ const MEASURED: [(&str, Load); 3] = [
 /// Runs all rounds and prints the table.
 pub fn run(options: &Options) -> Result<()> {
     let scratch = Scratch::new_in(&options.dir.clone().unwrap_or_else(std::env::temp_dir))?;
-    let mut servers = Vec::new();
-    for (kind, name) in SERVERS {
-        if !options.server.is_empty() && !options.server.contains(&kind) {
+    let mut variants = Vec::new();
+    for variant in &VARIANTS {
+        if !options.server.is_empty() && !options.server.contains(&variant.kind)
+            || !options.variant.is_empty() && !options.variant.iter().any(|v| v == variant.name)
+        {
             continue;
         }
-        if kind == Kind::Kernel && !tools::is_root() {
-            eprintln!("without root there is no loop device: the kernel is left out");
+        if let Some(obstacle) = variant.obstacle() {
+            eprintln!("left out: {}: {obstacle}", variant.name);
             continue;
         }
-        servers.push((Server::new(kind, options.finefs.as_deref())?, name));
+        let server = Server::new(variant.kind, options.finefs.as_deref())?;
+        variants.push((server.reached_by(variant.transport), variant));
     }
-    ensure!(!servers.is_empty(), "no server to measure");
+    ensure!(!variants.is_empty(), "no server to measure");
     let rounds_of = |kind| match kind {
         Kind::Fuse2fs => options.fuse2fs_rounds.unwrap_or(options.rounds),
         _ => options.rounds,
@@ -115,15 +122,9 @@ pub fn run(options: &Options) -> Result<()> {
             .is_none_or(|only| name.contains(only.as_str()))
     };
     let measured: Vec<_> = MEASURED.iter().filter(|(name, _)| wanted(name)).collect();
-    let rounds = servers
-        .iter()
-        .map(|(server, _)| rounds_of(server.kind))
-        .max()
-        .unwrap_or(0);
-    let steps: usize = servers
-        .iter()
-        .map(|(server, _)| rounds_of(server.kind))
-        .sum();
+    let each = |variant: &Variant| rounds_of(variant.kind);
+    let rounds = variants.iter().map(|(_, v)| each(v)).max().unwrap_or(0);
+    let steps: usize = variants.iter().map(|(_, v)| each(v)).sum();
     let bar = ProgressBar::new((steps * measured.len()) as u64);
     bar.set_style(ProgressStyle::with_template(
         "{bar:30} {pos}/{len} {elapsed} {wide_msg}",
@@ -132,14 +133,14 @@ pub fn run(options: &Options) -> Result<()> {
     let mut results = Results::default();
     for round in 0..rounds {
         for (name, load) in &measured {
-            for (server, server_name) in &servers {
-                if round >= rounds_of(server.kind) {
+            for (server, variant) in &variants {
+                if round >= each(variant) {
                     continue;
                 }
-                bar.set_message(format!("{server_name}: {name}"));
-                let rate = measure(options, &scratch, server, load)
-                    .with_context(|| format!("{server_name}: {name}"))?;
-                results.add(name, server_name, rate);
+                bar.set_message(format!("{}: {name}", variant.name));
+                let rate = measure(options, &scratch, (server, variant), load)
+                    .with_context(|| format!("{}: {name}", variant.name))?;
+                results.add(name, variant.name, rate);
                 bar.inc(1);
             }
         }
@@ -148,12 +149,22 @@ pub fn run(options: &Options) -> Result<()> {
     write_results(options, &results)
 }
 
-fn measure(options: &Options, scratch: &Scratch, server: &Server, load: &Load) -> Result<f64> {
+fn measure(
+    options: &Options,
+    scratch: &Scratch,
+    (server, variant): (&Server, &Variant),
+    load: &Load,
+) -> Result<f64> {
     let image = scratch.path().join("image");
     // Fresh and sparse each time.
     let _ = std::fs::remove_file(&image);
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
-    let mount = server.mount(What::Image(&image), &scratch.subdir("mnt")?, &[])?;
+    let _awake = variant.prepare()?;
+    let mount = server.mount(
+        What::Image(&image),
+        &scratch.subdir("mnt")?,
+        variant.options,
+    )?;
     let rate = match load {
         Load::PostMark { processes, shape } => {
             let shape = Shape {

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
 //! | [`open_close`] | opening and closing one of ten files from four threads |
+//! | [`variant`] | who is compared |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
 mod open_close;
 mod result;
+mod variant;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

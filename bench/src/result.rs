@@ -1,9 +1,9 @@
 //! Rates of several rounds, their medians and ratios, as markdown and JSON.
 
+use crate::variant::{REFERENCE, VARIANTS};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use xtask::server::Kind;
 
 /// Rates by what was measured and on whom.
 #[derive(Default)]
@@ -11,21 +11,17 @@ pub struct Results {
     rates: BTreeMap<(&'static str, &'static str), Vec<f64>>,
 }
 
-/// The servers in the order of the table.
-pub const SERVERS: [(Kind, &str); 3] = [
-    (Kind::Finefs, "finefs"),
-    (Kind::Fuse2fs, "fuse2fs"),
-    (Kind::Kernel, "kernel"),
-];
+/// What ratios are to, beside [`REFERENCE`].
+const KERNEL: &str = "kernel";
 
 impl Results {
     /// Notes one round.
-    pub fn add(&mut self, what: &'static str, server: &'static str, rate: f64) {
-        self.rates.entry((what, server)).or_default().push(rate);
+    pub fn add(&mut self, what: &'static str, variant: &'static str, rate: f64) {
+        self.rates.entry((what, variant)).or_default().push(rate);
     }
 
-    fn of(&self, what: &'static str, server: &'static str) -> &[f64] {
-        self.rates.get(&(what, server)).map_or(&[], Vec::as_slice)
+    fn of(&self, what: &'static str, variant: &'static str) -> &[f64] {
+        self.rates.get(&(what, variant)).map_or(&[], Vec::as_slice)
     }
 
     fn measured(&self) -> Vec<&'static str> {
@@ -34,30 +30,36 @@ impl Results {
         names
     }
 
-    /// A table of medians (lowest to highest, rounds) and ratios.
+    /// A table for each measurement: medians, the lowest and highest of how many rounds, ratios.
     pub fn markdown(&self) -> String {
-        let mut text = String::from(
-            "| per second, median (lowest to highest; rounds) | finefs | fuse2fs | kernel | \
-             finefs / fuse2fs | finefs / kernel |\n|---|---:|---:|---:|---:|---:|\n",
-        );
+        let mut text = String::new();
         for what in self.measured() {
-            let _ = write!(text, "| {what} |");
-            for (_, server) in SERVERS {
-                let rates = self.of(what, server);
-                match (median(rates), rates.iter().copied().reduce(f64::min)) {
-                    (Some(middle), Some(low)) => {
-                        let high = rates.iter().copied().fold(low, f64::max);
-                        let rounds = rates.len();
-                        let _ = write!(text, " {middle:.0} ({low:.0} to {high:.0}; {rounds}) |");
+            let _ = write!(
+                text,
+                "| {what}, per second | median | lowest to highest (rounds) | / {REFERENCE} | / {KERNEL} |\n\
+                 |---|---:|---:|---:|---:|\n",
+            );
+            for variant in &VARIANTS {
+                let rates = self.of(what, variant.name);
+                let (Some(middle), Some(low)) =
+                    (median(rates), rates.iter().copied().reduce(f64::min))
+                else {
+                    continue;
+                };
+                let high = rates.iter().copied().fold(low, f64::max);
+                let rounds = rates.len();
+                let _ = write!(
+                    text,
+                    "| {} | {middle:.0} | {low:.0} to {high:.0} ({rounds}) |",
+                    variant.name
+                );
+                for other in [REFERENCE, KERNEL] {
+                    match self.ratio(what, variant.name, other) {
+                        Some(ratio) => drop(write!(text, " {ratio:.2} |")),
+                        None => text.push_str(" |"),
                     }
-                    _ => text.push_str(" |"),
                 }
-            }
-            for other in ["fuse2fs", "kernel"] {
-                match self.ratio(what, other) {
-                    Some(ratio) => drop(write!(text, " {ratio:.2} |")),
-                    None => text.push_str(" |"),
-                }
+                text.push('\n');
             }
             text.push('\n');
         }
@@ -66,22 +68,25 @@ impl Results {
 
     /// The same with every round's rate.
     pub fn json(&self) -> Value {
-        let mut rows = Vec::new();
+        let mut tables = Vec::new();
         for what in self.measured() {
-            let mut row = json!({ "measured": what });
-            for (_, server) in SERVERS {
-                let rates = self.of(what, server);
-                row[server] = json!({ "median": median(rates), "rounds": rates });
+            let mut table = json!({ "measured": what });
+            for variant in &VARIANTS {
+                let rates = self.of(what, variant.name);
+                table[variant.name] = json!({
+                    "median": median(rates),
+                    "rounds": rates,
+                    "over_fuse2fs": self.ratio(what, variant.name, REFERENCE),
+                    "over_kernel": self.ratio(what, variant.name, KERNEL),
+                });
             }
-            row["finefs_over_fuse2fs"] = json!(self.ratio(what, "fuse2fs"));
-            row["finefs_over_kernel"] = json!(self.ratio(what, "kernel"));
-            rows.push(row);
+            tables.push(table);
         }
-        Value::Array(rows)
+        Value::Array(tables)
     }
 
-    fn ratio(&self, what: &'static str, other: &'static str) -> Option<f64> {
-        Some(median(self.of(what, "finefs"))? / median(self.of(what, other))?)
+    fn ratio(&self, what: &'static str, variant: &'static str, other: &'static str) -> Option<f64> {
+        Some(median(self.of(what, variant))? / median(self.of(what, other))?)
     }
 }
 
@@ -117,12 +122,12 @@ mod tests {
         ] {
             results.add("x", server, rate);
         }
-        assert_eq!(results.ratio("x", "kernel"), Some(0.5));
-        assert_eq!(results.ratio("x", "fuse2fs"), None);
+        assert_eq!(results.ratio("x", "finefs", "kernel"), Some(0.5));
+        assert_eq!(results.ratio("x", "finefs", "fuse2fs"), None);
         assert!(
             results
                 .markdown()
-                .contains("| x | 20 (10 to 30; 3) | | 40 (40 to 40; 1) | | 0.50 |")
+                .contains("| finefs | 20 | 10 to 30 (3) | | 0.50 |")
         );
     }
 }

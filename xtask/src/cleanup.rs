@@ -25,6 +25,7 @@ enum Thing {
     Mount(PathBuf),
     Directory(PathBuf),
     Acl(PathBuf),
+    File(PathBuf, String),
 }
 
 struct List {
@@ -85,6 +86,11 @@ pub fn acl(file: &Path) -> Entry {
     register(Thing::Acl(file.to_owned()))
 }
 
+/// Registers what a file (a parameter of the kernel) held before.
+pub fn file(file: &Path, content: &str) -> Entry {
+    register(Thing::File(file.to_owned(), content.to_owned()))
+}
+
 /// Takes the ACL off `file`.
 pub fn remove_acl(file: &Path) {
     let _ = Command::new("setfacl").arg("-b").arg(file).status();
@@ -128,6 +134,7 @@ fn undo_all() {
             Thing::Mount(dir) => force_unmount(&dir),
             Thing::Directory(dir) => remove_tree(&dir),
             Thing::Acl(file) => remove_acl(&file),
+            Thing::File(file, content) => drop(std::fs::write(file, content)),
         }
     }
 }

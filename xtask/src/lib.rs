@@ -12,6 +12,7 @@
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
+//! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
@@ -27,6 +28,7 @@ pub mod compare;
 pub mod demo;
 pub mod fsx;
 pub mod fuse_device;
+pub mod fuse_ring;
 pub mod images;
 pub mod matrix;
 pub mod pjdfstest;

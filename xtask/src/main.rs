@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
@@ -76,6 +77,9 @@ struct Prove {
     /// The finefs binary, where it is not target/release/finefs
     #[arg(long, global = true)]
     finefs: Option<PathBuf>,
+    /// How requests reach finefs: found, through io_uring, through /dev/fuse, or by turns
+    #[arg(long, global = true, default_value = "alternate")]
+    transport: Transport,
     /// Where images and trees are made
     #[arg(long, global = true)]
     dir: Option<PathBuf>,
@@ -84,6 +88,13 @@ struct Prove {
     seed: u64,
     #[command(subcommand)]
     what: What,
+}
+
+impl Prove {
+    fn server(&self) -> Result<Server> {
+        let server = Server::new(self.server, self.finefs.as_deref())?;
+        Ok(server.reached_by(self.transport))
+    }
 }
 
 #[derive(Args)]
@@ -210,7 +221,7 @@ fn prove(options: Prove) -> Result<()> {
             "this proof mounts by the kernel too: run it as root"
         );
     }
-    let server = || Server::new(options.server, options.finefs.as_deref());
+    let server = || options.server();
     match &options.what {
         What::Matrix { chosen, workload } => {
             run_matrix(&options, &parent, chosen, workload, &mut report)?;
@@ -255,7 +266,7 @@ fn run_matrix(
 ) -> Result<()> {
     let full_size = chosen.ci.then_some(FULL);
     let own = matrix::Options {
-        server: Server::new(options.server, options.finefs.as_deref())?,
+        server: options.server()?,
         size: if chosen.quick || chosen.ci {
             QUICK
         } else {

@@ -4,6 +4,7 @@
 //! proof itself.
 
 use crate::cleanup::{self, is_mounted};
+use crate::fuse_ring::Transport;
 use crate::run::{self, Running};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
@@ -56,6 +57,7 @@ pub struct Server {
     finefs: PathBuf,
     /// The user that mounts and unmounts, when it is not this process's own.
     user: Option<User>,
+    transport: Transport,
 }
 
 /// A user and the group with the same number.
@@ -91,6 +93,7 @@ impl Server {
             kind,
             finefs,
             user: None,
+            transport: Transport::default(),
         })
     }
 
@@ -100,6 +103,11 @@ impl Server {
             user: Some(user),
             ..self
         }
+    }
+
+    /// The same server, reached that way (finefs only).
+    pub fn reached_by(self, transport: Transport) -> Self {
+        Self { transport, ..self }
     }
 
     /// The same server with its binary at `path`.
@@ -167,6 +175,8 @@ impl Mount {
         let log = tempfile::NamedTempFile::new()?;
         let mut command = self.server.cmd(&self.server.finefs, &["mount"]);
         let mut options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        let (option, _switch) = self.server.transport.next()?;
+        options.extend(option.map(ToString::to_string));
         match what {
             What::Image(image) => drop(command.arg(image)),
             What::Memory(mib) => {
@@ -293,6 +303,7 @@ pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
         kind: Kind::Kernel,
         finefs: PathBuf::new(),
         user: None,
+        transport: Transport::default(),
     };
     kernel
         .mount(What::Image(image), dir, &["ro"])

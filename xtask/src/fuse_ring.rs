@@ -1,0 +1,89 @@
+//! The kernel's switch for FUSE over io_uring.
+//!
+//! It is off by default and belongs to root. It counts when a mount is made; so it is switched on
+//! for that moment and put back.
+
+use crate::cleanup;
+use anyhow::{Context, Result};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// How the kernel's requests reach finefs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Transport {
+    /// As the machine is set up.
+    #[default]
+    AsFound,
+    /// Through /dev/fuse.
+    Device,
+    /// Through io_uring.
+    Ring,
+    /// By turns, one mount after the other.
+    Alternate,
+}
+
+impl Transport {
+    /// For the next mount: the option that it needs, and the switch to hold meanwhile.
+    pub fn next(self) -> Result<(Option<&'static str>, Option<Switch>)> {
+        static TURN: AtomicU64 = AtomicU64::new(0);
+        match self {
+            Transport::AsFound => Ok((None, None)),
+            Transport::Device => Ok((Some("noio_uring"), None)),
+            Transport::Ring => Ok((None, Some(Switch::on()?))),
+            Transport::Alternate => {
+                let is_odd = TURN.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+                if is_odd || !is_available() {
+                    Transport::Device.next()
+                } else {
+                    Transport::Ring.next()
+                }
+            }
+        }
+    }
+}
+
+/// Whether the kernel has it and this process may switch it on.
+pub fn is_available() -> bool {
+    std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok()
+}
+
+/// Users of the switch, and what it was before the first.
+static USERS: Mutex<(u64, String)> = Mutex::new((0, String::new()));
+
+/// On as long as this lives.
+#[derive(Debug)]
+pub struct Switch {
+    _entry: cleanup::Entry,
+}
+
+impl Switch {
+    /// Switches it on.
+    pub fn on() -> Result<Switch> {
+        let mut users = USERS
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if users.0 == 0 {
+            users.1 = std::fs::read_to_string(SWITCH)
+                .with_context(|| format!("{SWITCH}: the kernel has no FUSE over io_uring"))?;
+        }
+        let entry = cleanup::file(SWITCH.as_ref(), &users.1);
+        std::fs::write(SWITCH, "Y")
+            .with_context(|| format!("{SWITCH}: only root can switch io_uring on"))?;
+        users.0 += 1;
+        Ok(Switch { _entry: entry })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let mut users = USERS
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        users.0 -= 1;
+        if users.0 == 0 {
+            let _ = std::fs::write(SWITCH, &users.1);
+        }
+    }
+}
