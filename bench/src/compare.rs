@@ -160,11 +160,12 @@ fn measure(
     let _ = std::fs::remove_file(&image);
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
     let _awake = variant.prepare()?;
-    let mount = server.mount(
-        What::Image(&image),
-        &scratch.subdir("mnt")?,
-        variant.options,
-    )?;
+    let what = if variant.is_in_memory {
+        What::Memory(IMAGE_MIB)
+    } else {
+        What::Image(&image)
+    };
+    let mount = server.mount(what, &scratch.subdir("mnt")?, variant.options)?;
     let rate = match load {
         Load::PostMark { processes, shape } => {
             let shape = Shape {
