@@ -3,11 +3,13 @@
 //! | module | what it is about |
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
+//! | [`fsync`] | creating, writing and syncing small files |
 //! | [`open_close`] | opening and closing one of ten files from four threads |
 //! | [`variant`] | who is compared |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
+mod fsync;
 mod open_close;
 mod result;
 mod variant;
