@@ -599,7 +599,7 @@ fn times_that_cannot_be_stored_are_clamped() {
     );
     set_times(&file, i64::MIN).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().mtime(), -(1 << 31));
-    succeed(finefs().arg("umount").arg(place.mount_point()));
+    unmount(&place);
 }
 
 /// A sync is answered through the handle of the device that it came by; with several server threads
@@ -627,6 +627,6 @@ fn many_threads_sync_at_once() {
             });
         }
     });
-    succeed(finefs().arg("umount").arg(place.mount_point()));
+    unmount(&place);
     check(&image);
 }
