@@ -144,7 +144,7 @@ fn geometry(state: &ExtState) -> Geometry {
         has_fine_times: state.geometry.inode_size > 128,
         has_unwritten: has_extents,
         // A record changes about one block at most, many change the same.
-        batch_records: journal_blocks.map(|blocks| (blocks / 2).max(1)),
+        batch_records: journal_blocks,
         is_read_only: state.is_read_only,
     }
 }

@@ -28,7 +28,7 @@ use crate::types::Ino;
 /// Records in the log after which a commit is asked for, where the store asks for no less.
 const RECORDS_SOFT: usize = 1 << 18;
 /// Writers wait for a commit when the log holds so many times what a commit is asked for at.
-const HARD_FACTOR: usize = 4;
+const HARD_FACTOR: usize = 2;
 
 /// The state of committing.
 pub(crate) struct Committer {
