@@ -35,13 +35,13 @@
 //! References: Linux `kernel/locking/percpu-rwsem.c`.
 
 use crossbeam_utils::CachePadded;
-use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
+use finefs_lockmeter::{Kind, LockClass};
 
 use crate::cpu;
 use crate::order::{self, Held};
 use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::primitive::{Condvar, Mutex, seq_cst_order};
-use crate::wait::waited;
+use crate::wait::{Holding, LastCpu, Metered};
 
 /// A reader/writer lock whose readers share no cache line that they write.
 ///
@@ -65,6 +65,8 @@ pub struct BigReader {
     opened: Condvar,
     /// The writer waits here for readers to leave.
     reader_left: Condvar,
+    /// Of the writers.
+    last_cpu: LastCpu,
     class: &'static LockClass,
 }
 
@@ -80,6 +82,7 @@ pub struct BigReadGuard<'a> {
     lock: &'a BigReader,
     counter: &'a AtomicUsize,
     _held: Held,
+    holding: Holding,
 }
 
 /// Holds a [`BigReader`] exclusively; releases it when dropped.
@@ -88,6 +91,7 @@ pub struct BigReadGuard<'a> {
 pub struct BigWriteGuard<'a> {
     lock: &'a BigReader,
     _held: Held,
+    holding: Holding,
 }
 
 impl BigReader {
@@ -101,6 +105,7 @@ impl BigReader {
             gate: Mutex::new(Gate { turned_away: 0 }),
             opened: Condvar::new(),
             reader_left: Condvar::new(),
+            last_cpu: LastCpu::new(),
             class,
         }
     }
@@ -110,15 +115,18 @@ impl BigReader {
     #[track_caller]
     pub fn read(&self) -> BigReadGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
-        lockmeter::acquired(self.class, Kind::Reader);
-        let counter = match self.enter() {
-            Some(counter) => counter,
-            None => waited(self.class, Kind::Reader, || self.enter_by_gate()),
+        // Readers leave no trace that others could see.
+        let last_cpu = LastCpu::new();
+        let metered = self.metered(Kind::Reader, &last_cpu);
+        let (counter, holding) = match self.enter() {
+            Some(counter) => (counter, metered.taken()),
+            None => metered.wait(|| self.enter_by_gate()),
         };
         BigReadGuard {
             lock: self,
             counter,
             _held: held,
+            holding,
         }
     }
 
@@ -128,10 +136,12 @@ impl BigReader {
     pub fn try_read(&self) -> Option<BigReadGuard<'_>> {
         let counter = self.enter()?;
         let held = order::acquired_by_try(self.class, None, self.address());
+        let holding = self.metered(Kind::Reader, &LastCpu::new()).taken();
         Some(BigReadGuard {
             lock: self,
             counter,
             _held: held,
+            holding,
         })
     }
 
@@ -185,25 +195,30 @@ impl BigReader {
     #[track_caller]
     pub fn write(&self) -> BigWriteGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
-        lockmeter::acquired(self.class, Kind::Writer);
-        if !self.announce_if_free() {
-            waited(self.class, Kind::Writer, || self.announce_and_wait());
-        }
+        let metered = self.metered(Kind::Writer, &self.last_cpu);
+        let holding = if self.announce_if_free() {
+            metered.taken()
+        } else {
+            metered.wait(|| self.announce_and_wait()).1
+        };
         BigWriteGuard {
             lock: self,
             _held: held,
+            holding,
         }
     }
 
     /// Takes the lock exclusively if nobody holds it or waits for it.
     #[track_caller]
     pub fn try_write(&self) -> Option<BigWriteGuard<'_>> {
-        self.announce_if_free().then(|| {
-            let held = order::acquired_by_try(self.class, None, self.address());
-            BigWriteGuard {
-                lock: self,
-                _held: held,
-            }
+        if !self.announce_if_free() {
+            return None;
+        }
+        let held = order::acquired_by_try(self.class, None, self.address());
+        Some(BigWriteGuard {
+            lock: self,
+            _held: held,
+            holding: self.metered(Kind::Writer, &self.last_cpu).taken(),
         })
     }
 
@@ -248,17 +263,28 @@ impl BigReader {
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
+
+    fn metered<'a>(&self, kind: Kind, last_cpu: &'a LastCpu) -> Metered<'a> {
+        Metered {
+            class: self.class,
+            kind,
+            last_cpu,
+            address: self.address(),
+        }
+    }
 }
 
 impl Drop for BigReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.holding.stop();
         self.lock.leave(self.counter);
     }
 }
 
 impl Drop for BigWriteGuard<'_> {
     fn drop(&mut self) {
+        self.holding.stop();
         let _gate = self.lock.gate.lock();
         self.lock.is_write_locked.store(false, Ordering::SeqCst);
         self.lock.opened.notify_all();

@@ -19,7 +19,8 @@
 //! - Every lock has a [`LockClass`]: a name, and a level that orders it. The order checker (debug builds
 //!   and the feature `order-check`) panics where a thread breaks the order; the rules stand in
 //!   [`order`]. Release builds pay nothing for it.
-//! - Acquisitions that wait are counted by class in `finefs-lockmeter`; those that do not cost nothing.
+//! - Acquisitions are metered by class in `finefs-lockmeter`: those that wait always, all of them while
+//!   its full mode is on, none with the feature `meter-off`.
 //! - A guard releases when dropped, after a panic too; nothing is poisoned. Guards stay with their
 //!   thread.
 //! - The mutexes inside the locks are leaves: nothing else is locked under them.
