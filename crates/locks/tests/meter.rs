@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use finefs_lockmeter::{Counts, Kind, Mode, Snapshot, set_mode, snapshot, waiting};
 use finefs_locks::{
-    BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RawLock, RwLock, ShardedList,
+    BigLock, BigLockKind, BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RawLock,
+    RelaxedMutex, RwLock, ShardedList,
 };
 
 /// Counts while `f` runs with the full mode on. Tests take turns.
@@ -158,4 +159,28 @@ fn once_latch() {
         });
     });
     assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (2, 1, 2));
+}
+
+/// Only outermost levels count; a relaxed lock is not held.
+#[test]
+fn recursive_locks() {
+    static CLASS: LockClass = LockClass::new("meter.recursive", 1);
+    fn use_it<G>(lock: impl Fn() -> G + Sync, relax: impl Fn(fn())) -> impl FnOnce() {
+        move || {
+            let levels = (lock(), lock());
+            relax(|| std::thread::sleep(Duration::from_millis(50)));
+            drop(levels);
+            contend(&CLASS, &lock, || drop(lock()));
+        }
+    }
+    let relaxed = RelaxedMutex::new(&CLASS);
+    let counts = counted(use_it(|| relaxed.lock(), |f| relaxed.relax(f).value));
+    let writer = of(&counts, &CLASS, Kind::Writer);
+    assert_eq!(plain(&writer), (4, 1, 4));
+    assert!(writer.hold.quantile_ns(0.5).unwrap() < 40_000_000);
+    for kind in [BigLockKind::Spinning, BigLockKind::Sleeping] {
+        let big = BigLock::new(&CLASS, kind);
+        let counts = counted(use_it(|| big.lock(), |f| big.relax(f).value));
+        assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (4, 1, 4));
+    }
 }

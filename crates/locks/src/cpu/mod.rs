@@ -6,7 +6,8 @@
 //! | Build | Source |
 //! |---|---|
 //! | Linux, glibc 2.35 or later | the `cpu_id` that the kernel keeps in the thread's rseq area (`rseq`) |
-//! | otherwise | `sched_getcpu`, which is a vDSO call |
+//! | other Linux | `sched_getcpu`, which is a vDSO call |
+//! | other systems | the thread's slot, a number of its own (`thread_slot`) |
 //! | loom | the thread's number |
 //! | shuttle | chance, which stands for migration |
 
@@ -35,7 +36,12 @@ pub fn current() -> usize {
     if cpu < count { cpu } else { cpu % count }
 }
 
-#[cfg(not(any(loom, feature = "shuttle")))]
+#[cfg(all(not(target_os = "linux"), not(any(loom, feature = "shuttle"))))]
+fn getcpu() -> usize {
+    crate::thread_slot::current().unwrap_or(0)
+}
+
+#[cfg(all(target_os = "linux", not(any(loom, feature = "shuttle"))))]
 fn getcpu() -> usize {
     // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
     let cpu = unsafe { libc::sched_getcpu() };
