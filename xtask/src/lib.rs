@@ -13,6 +13,7 @@
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
+//! | [`tsan`] | the locks' stress test under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
 //! Invariants:
@@ -42,5 +43,6 @@ pub mod suite;
 pub mod teeth;
 pub mod tools;
 pub mod tree;
+pub mod tsan;
 pub mod unprivileged;
 pub mod workload;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, fsx, images, pjdfstest, unprivileged};
+use xtask::{bad_input, fsx, images, pjdfstest, tsan, unprivileged};
 use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
 
 #[derive(Parser)]
@@ -123,6 +123,8 @@ enum What {
     BadInput,
     /// A mount by an ordinary user
     Unprivileged,
+    /// The locks' stress test under the thread sanitizer
+    Tsan,
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -204,7 +206,7 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(options.what, What::Images(_)) {
+    if !matches!(options.what, What::Images(_) | What::Tsan) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -241,6 +243,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Unprivileged => {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
+        What::Tsan => tsan::run(&mut report),
         What::List => {}
     }
     report.finish()

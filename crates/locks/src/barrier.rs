@@ -34,23 +34,39 @@ pub(crate) fn heavy() {
 
 #[cfg(not(any(loom, feature = "shuttle")))]
 mod native {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+    use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
+
+    const UNDECIDED: u8 = 0;
+    const MEMBARRIER: u8 = 1;
+    const FENCES: u8 = 2;
 
     /// Set by `prepare`, before any lock that uses the barriers exists, and never again: both sides
     /// always agree.
-    static HAS_MEMBARRIER: AtomicBool = AtomicBool::new(false);
+    static DECISION: AtomicU8 = AtomicU8::new(UNDECIDED);
 
     /// Decides how. Every constructor of a lock that uses the barriers calls it.
     pub(crate) fn prepare() {
-        static ONCE: OnceLock<()> = OnceLock::new();
-        ONCE.get_or_init(|| HAS_MEMBARRIER.store(register(), Ordering::SeqCst));
+        if DECISION.load(Ordering::Relaxed) == UNDECIDED {
+            let decision = if register() { MEMBARRIER } else { FENCES };
+            // The first decision stays.
+            let _ = DECISION.compare_exchange(
+                UNDECIDED,
+                decision,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn has_membarrier() -> bool {
+        DECISION.load(Ordering::Relaxed) == MEMBARRIER
     }
 
     /// The common side.
     #[inline(always)]
     pub(crate) fn light() {
-        if HAS_MEMBARRIER.load(Ordering::Relaxed) {
+        if has_membarrier() {
             compiler_fence(Ordering::SeqCst);
         } else {
             fence(Ordering::SeqCst);
@@ -59,7 +75,7 @@ mod native {
 
     /// The rare side.
     pub(crate) fn heavy() {
-        if HAS_MEMBARRIER.load(Ordering::Relaxed) {
+        if has_membarrier() {
             // A process that was forked off may have to register again.
             let is_done = barrier() || (register() && barrier());
             assert!(

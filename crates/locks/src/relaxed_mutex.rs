@@ -17,7 +17,8 @@
 //! word; (4) looks for sleepers and wakes one. All four are sequentially consistent: either (2) comes
 //! after (3) and succeeds, or (4) comes after (1) and sees the sleeper. A sleeper holds the gate's mutex
 //! from (1) until it sleeps, and the owner wakes under it, so that the wake-up does not fall in between.
-//! The loom test `relaxed_mutex_wakes_its_sleepers` fails without either half.
+//! The loom test `relaxed_mutex_wakes_its_sleepers` fails without either half, and where (1) or (4) is
+//! relaxed; that (3) must not be is beyond loom, whose read-modify-writes never see an old value.
 //!
 //! # Locking
 //! It guards no value: a `&T` handed out under one level would outlive a `relax` in another. The gate's
@@ -32,7 +33,7 @@ use finefs_lockmeter::LockClass;
 
 use crate::cpu;
 use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::primitive::{Condvar, Mutex, const_unless_loom, hint, seq_cst_order};
+use crate::primitive::{Condvar, Mutex, const_unless_loom, hint};
 use crate::recursive::{RawWait, Recursive, Relaxed};
 
 /// Rounds after which a spinner takes the owner for not running: some ten microseconds.
@@ -189,7 +190,6 @@ impl RawWait for Adaptive {
         }
         let mut gate = self.gate.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst); // (1)
-        seq_cst_order();
         while !self.try_take() {
             self.freed.wait(&mut gate);
         }
@@ -199,7 +199,6 @@ impl RawWait for Adaptive {
     #[inline]
     fn give(&self) {
         self.is_taken.store(false, Ordering::SeqCst); // (3)
-        seq_cst_order();
         if self.sleepers.load(Ordering::SeqCst) != 0 {
             // (4)
             let _gate = self.gate.lock();

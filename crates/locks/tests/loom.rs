@@ -320,8 +320,8 @@ fn shard_lock_wakes_its_sleepers() {
     });
 }
 
-/// Recursion, exclusion, and sleepers that are woken. Fails (deadlock) without: `seq_cst_order` in `take`
-/// or in `give`, the look for sleepers, the gate's mutex in `give`; fails when `owner` is stored before
+/// Recursion, exclusion, and sleepers that are woken. Fails (deadlock) without: the sequentially consistent
+/// order of the sleeper's count and of the look at it in `give`, the look for sleepers, the gate's mutex in `give`; fails when `owner` is stored before
 /// the lock is taken.
 #[test]
 fn relaxed_mutex_wakes_its_sleepers() {

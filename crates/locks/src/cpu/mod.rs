@@ -14,16 +14,26 @@
 #[cfg(not(any(loom, feature = "shuttle")))]
 mod rseq;
 
+#[cfg(not(any(loom, feature = "shuttle")))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// The number of shards worth having: the CPUs that the system may ever have. At least 1, and
 /// the same at every call.
 #[cfg(not(any(loom, feature = "shuttle")))]
 pub fn count() -> usize {
-    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *COUNT.get_or_init(|| {
-        // SAFETY: sysconf takes a number and touches no memory of ours.
-        let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-        usize::try_from(configured).unwrap_or(1).max(1)
-    })
+    /// 0: not asked yet. A constant of the system, so it does not matter who asks.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    match COUNT.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: sysconf takes a number and touches no memory of ours.
+            let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+            let count = usize::try_from(configured).unwrap_or(1).max(1);
+            // The first answer stays: it must be the same at every call.
+            let first = COUNT.compare_exchange(0, count, Ordering::Relaxed, Ordering::Relaxed);
+            first.map_or_else(|first| first, |_| count)
+        }
+        count => count,
+    }
 }
 
 /// The CPU that the thread ran on a moment ago, in `0..count()`.
