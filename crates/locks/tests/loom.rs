@@ -371,7 +371,7 @@ fn big_lock_that_spins_excludes() {
     big_lock_excludes(BigLockKind::Spinning);
 }
 
-/// Fails without: `is_taken` in `Fair::try_take`, the hand-over in `Fair::give` (deadlock).
+/// Fails without: `is_taken` in `Fair::take`, the hand-over in `Fair::give` (deadlock).
 #[test]
 fn big_lock_that_sleeps_excludes() {
     big_lock_excludes(BigLockKind::Sleeping);
@@ -394,12 +394,12 @@ fn big_lock_excludes(kind: BigLockKind) {
     });
 }
 
-/// Two threads of one CPU. Fails when `raise` stores instead of taking the maximum.
+/// The first and the third thread share a part. Fails when `raise` stores instead of taking the maximum.
 #[test]
 fn sharded_max_keeps_the_greatest() {
     model(3, || {
         let max = Arc::new(ShardedMax::new(1));
-        let users: Vec<_> = [5, 9, 7]
+        let users: Vec<_> = [9, 5, 7]
             .map(|value| {
                 let max = Arc::clone(&max);
                 thread::spawn(move || max.raise(value))

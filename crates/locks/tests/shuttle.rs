@@ -410,8 +410,7 @@ fn mutex_and_condvar_hand_over() {
 
 /// Relaxing races with relaxing and with ordinary users: levels come back as they were, nobody is ever
 /// beside another, and the change count tells exactly who was in between. Fails without: the depth that
-/// `relax` restores, the giving of all levels, `changes` being counted, either half of the sleepers'
-/// protocol (deadlock).
+/// `relax` restores, `changes` being counted, the look for sleepers in `give` (deadlock).
 #[test]
 fn relaxed_mutex_relaxes_beside_others() {
     check(1500, || {
