@@ -20,20 +20,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The number of shards worth having: the CPUs that the system may ever have. At least 1, and
 /// the same at every call.
 #[cfg(not(any(loom, feature = "shuttle")))]
+#[inline]
 pub fn count() -> usize {
-    /// 0: not asked yet. A constant of the system, so it does not matter who asks.
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {
-        0 => {
-            // SAFETY: sysconf takes a number and touches no memory of ours.
-            let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-            let count = usize::try_from(configured).unwrap_or(1).max(1);
-            // The first answer stays: it must be the same at every call.
-            let first = COUNT.compare_exchange(0, count, Ordering::Relaxed, Ordering::Relaxed);
-            first.map_or_else(|first| first, |_| count)
-        }
+        0 => ask_for_count(),
         count => count,
     }
+}
+
+/// 0: not asked yet.
+#[cfg(not(any(loom, feature = "shuttle")))]
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+#[cold]
+fn ask_for_count() -> usize {
+    // SAFETY: sysconf takes a number and touches no memory of ours.
+    let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let count = usize::try_from(configured).unwrap_or(1).max(1);
+    // The first answer stays: it must be the same at every call.
+    let first = COUNT.compare_exchange(0, count, Ordering::Relaxed, Ordering::Relaxed);
+    first.map_or_else(|first| first, |_| count)
 }
 
 /// The CPU that the thread ran on a moment ago, in `0..count()`.
@@ -52,6 +59,7 @@ fn getcpu() -> usize {
 }
 
 #[cfg(all(target_os = "linux", not(any(loom, feature = "shuttle"))))]
+#[cold]
 fn getcpu() -> usize {
     // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
     let cpu = unsafe { libc::sched_getcpu() };
