@@ -39,6 +39,18 @@ pub struct LocalGlobal<T> {
 }
 
 /// Holds one shard; releases it when dropped.
+///
+/// It stays with its thread, and is shared between threads only where its data may be:
+///
+/// ```compile_fail
+/// use finefs_locks::{LocalGlobal, LockClass};
+/// static LOG: LockClass = LockClass::new("example.log", 10);
+/// let log = LocalGlobal::new(&LOG, |_shard| std::cell::Cell::new(0));
+/// let guard = log.local();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| guard.set(1));
+/// });
+/// ```
 #[derive(Debug)]
 #[must_use = "the shard is released when the guard is dropped"]
 pub struct LocalGuard<'a, T> {

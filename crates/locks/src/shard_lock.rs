@@ -17,6 +17,7 @@
 //! # Locking
 //! The gate's mutex is a leaf.
 
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use finefs_lockmeter::{Kind, LockClass};
@@ -49,6 +50,8 @@ pub(crate) struct ShardGuard<'a, T> {
     lock: &'a ShardLock<T>,
     _held: Held,
     holding: Holding,
+    /// A guard gives `&T` to whoever it is lent to: it may be shared where T may, as a `&mut T` may.
+    _value: PhantomData<&'a mut T>,
 }
 
 impl<T> ShardLock<T> {
@@ -83,6 +86,7 @@ impl<T> ShardLock<T> {
             lock: self,
             _held: held,
             holding,
+            _value: PhantomData,
         }
     }
 
