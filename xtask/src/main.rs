@@ -8,7 +8,7 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, fsx, images, pjdfstest, unprivileged};
+use xtask::{bad_input, fsx, images, pjdfstest, tsan, unprivileged};
 use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
 
 #[derive(Parser)]
@@ -134,6 +134,8 @@ enum What {
     BadInput,
     /// A mount by an ordinary user
     Unprivileged,
+    /// The locks' stress test under the thread sanitizer
+    Tsan,
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -215,7 +217,7 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(options.what, What::Images(_)) {
+    if !matches!(options.what, What::Images(_) | What::Tsan) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -252,6 +254,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Unprivileged => {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
+        What::Tsan => tsan::run(&mut report),
         What::List => {}
     }
     report.finish()

@@ -15,8 +15,8 @@ use finefs_locks::primitive::Arc;
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::primitive::thread;
 use finefs_locks::{
-    BigReader, Condvar, LimitedCounter, LocalGlobal, LockClass, Mutex, OnceLatch, PerCpuCounter,
-    RangeGuard, RangeLock, ShardedList,
+    BigLock, BigLockKind, BigReader, Condvar, LimitedCounter, LocalGlobal, LockClass, Mutex,
+    OnceLatch, PerCpuCounter, RangeGuard, RangeLock, RelaxedMutex, ShardedList,
 };
 use shuttle::rand::{Rng, thread_rng};
 
@@ -405,5 +405,100 @@ fn mutex_and_condvar_hand_over() {
             changed.notify_all();
         });
         assert_eq!(*shared.1.lock(), 3);
+    });
+}
+
+/// Relaxing races with relaxing and with ordinary users: levels come back as they were, nobody is ever
+/// beside another, and the change count tells exactly who was in between. Fails without: the depth that
+/// `relax` restores, `changes` being counted, the look for sleepers in `give` (deadlock).
+#[test]
+fn relaxed_mutex_relaxes_beside_others() {
+    check(1500, || {
+        let shared = Arc::new((RelaxedMutex::new(&CLASS), Shadow::new(), AtomicU64::new(0)));
+        let theirs = Arc::clone(&shared);
+        in_tasks(3, move |_| {
+            let (lock, shadow, entries) = &*theirs;
+            let relax = || lock.relax(thread::yield_now).others;
+            recursive_user(lock, || lock.lock(), relax, shadow, entries);
+        });
+        assert!(shared.0.try_lock().is_some());
+    });
+}
+
+/// The same for both kinds of the big lock. Fails without: the release of the word in `Spin::give`, the
+/// hand-over in `Fair::give` (deadlock).
+#[test]
+fn big_lock_relaxes_beside_others() {
+    for kind in [BigLockKind::Spinning, BigLockKind::Sleeping] {
+        check(1000, move || {
+            let shared = Arc::new((BigLock::new(&CLASS, kind), Shadow::new(), AtomicU64::new(0)));
+            let theirs = Arc::clone(&shared);
+            in_tasks(3, move |_| {
+                let (lock, shadow, entries) = &*theirs;
+                let relax = || lock.relax(thread::yield_now).others;
+                recursive_user(lock, || lock.lock(), relax, shadow, entries);
+            });
+            assert!(shared.0.try_lock().is_some());
+        });
+    }
+}
+
+/// Takes a recursive lock up to three deep, relaxes at some depth, and checks that nobody else is inside
+/// but while relaxed. `entries` counts outermost entries under the lock.
+fn recursive_user<L, G>(
+    _lock: &L,
+    lock: impl Fn() -> G,
+    relax: impl Fn() -> u64,
+    shadow: &Shadow,
+    entries: &AtomicU64,
+) {
+    let alone = &shadow.0[0];
+    let enter = || {
+        assert_eq!(alone.swap(-1, StdOrdering::Relaxed), 0, "two inside");
+        entries.fetch_add(1, Ordering::SeqCst);
+    };
+    let leave = || alone.store(0, StdOrdering::Relaxed);
+    let mut levels = vec![lock()];
+    enter();
+    for _ in 0..thread_rng().gen_range(0..3) {
+        levels.push(lock());
+        thread::yield_now();
+    }
+    let before = entries.load(Ordering::SeqCst);
+    leave();
+    let others = relax();
+    enter();
+    assert_eq!(others, entries.load(Ordering::SeqCst) - before - 1);
+    while levels.len() > 1 {
+        levels.pop();
+        thread::yield_now();
+        assert_eq!(alone.load(StdOrdering::Relaxed), -1, "somebody came in");
+    }
+    leave();
+}
+
+/// The sleeping big lock is handed over in the order of arrival. Fails when `Fair::give` takes the last.
+#[test]
+fn big_lock_that_sleeps_is_fair() {
+    check(500, || {
+        let lock = Arc::new(BigLock::new(&CLASS, BigLockKind::Sleeping));
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let guard = lock.lock();
+        let mut tasks = Vec::new();
+        for number in 0..3 {
+            let (theirs, order) = (Arc::clone(&lock), Arc::clone(&order));
+            tasks.push(thread::spawn(move || {
+                let _guard = theirs.lock();
+                order.lock().unwrap().push(number);
+            }));
+            while lock.waiters() <= number {
+                thread::yield_now();
+            }
+        }
+        drop(guard);
+        for task in tasks {
+            task.join().unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
     });
 }
