@@ -53,7 +53,7 @@ pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use once_latch::OnceLatch;
 pub use order::OrderKey;
 pub use per_cpu_counter::PerCpuCounter;
-pub use range_lock::{RangeGuard, RangeLock};
+pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
 pub use raw_lock::{RawGuard, RawLock};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seq_lock::{ExclusiveGuard, SeqLock};

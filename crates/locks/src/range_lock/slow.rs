@@ -1,0 +1,380 @@
+//! What a range lock's mutex guards: the queue, who owns which cells, and when the lock spreads.
+//!
+//! # Modes
+//! - *Home*: requests take the lock's own cell. It is closed while the queue has entries.
+//! - *Spread*: requests take the cells of a group, of which each is closed while entries of the queue
+//!   lie on it. The home cell is closed.
+//! - *Draining*: all cells are closed and all requests go to the queue, until that is empty; then home.
+//!
+//! home -> spread: `spread`, when `Policy` has seen enough requests that met in the home cell without
+//! conflict. spread -> draining: `drain`, when one thread alone is left, when too many requests have to
+//! go to the queue all the same, or by `settle`. draining -> home: `rest`, when the last entry leaves.
+//!
+//! # Invariants
+//! 1. A holder that is not in an open cell is in the queue, and so is every waiter.
+//! 2. A request on its way to the queue first closes its cells (`enter`), which brings their holders into
+//!    the queue. So it finds there all with whom it could conflict; and nobody who comes later and
+//!    could conflict with it takes a cell before it has left.
+//! 3. What `enter` brings in conflicts with no waiter: a waiter's cells were closed already.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::RangeLock;
+use super::cell::Cell;
+use super::node::{self, Access, Node};
+use super::queue::{Queue, Wakes};
+use super::spread::{Placement, Rule, take_group};
+use crate::primitive::atomic::Ordering;
+
+/// Meetings without conflict in the home cell after which a lock spreads.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const MEETINGS_TO_SPREAD: u32 = 16;
+#[cfg(any(loom, feature = "shuttle"))]
+const MEETINGS_TO_SPREAD: u32 = 1;
+/// Meetings that are needed after many failures.
+const MEETINGS_MAX: u32 = 1 << 16;
+
+/// Of so many takings of a cell one looks whether spreading is still worth it. A power of two.
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub(super) const SAMPLE_PERIOD: u64 = 1024;
+#[cfg(any(loom, feature = "shuttle"))]
+pub(super) const SAMPLE_PERIOD: u64 = 2;
+/// Samples in a row by one thread after which it is taken to be alone.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const SAMPLES_ALONE: u32 = 64;
+#[cfg(any(loom, feature = "shuttle"))]
+const SAMPLES_ALONE: u32 = 2;
+/// The strain between two samples that ends a session: a request in the queue is 1, and 1 for every
+/// second cell that it closes.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const STRAIN_MAX: u32 = 128;
+#[cfg(any(loom, feature = "shuttle"))]
+const STRAIN_MAX: u32 = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Home,
+    Spread(Placement),
+    Draining(Placement),
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Slow {
+    pub(super) queue: Queue,
+    mode: Mode,
+    sessions: u64,
+    policy: Policy,
+}
+
+/// When to spread. Guesses: they decide about speed only.
+#[derive(Debug)]
+struct Policy {
+    meetings: u32,
+    meetings_to_spread: u32,
+    has_seen_write: bool,
+    /// Binary logarithms of the least distance of two ranges that met, and of the longest range.
+    distance_log: u32,
+    length_log: u32,
+    /// Added to the segments' size since requests touched several segments.
+    widening: u32,
+    strain: u32,
+    wide: u32,
+    last_sampler: usize,
+    samples_alone: u32,
+}
+
+impl Policy {
+    const fn new() -> Policy {
+        Policy {
+            meetings: 0,
+            meetings_to_spread: MEETINGS_TO_SPREAD,
+            has_seen_write: false,
+            distance_log: u64::BITS - 1,
+            length_log: 0,
+            widening: 0,
+            strain: 0,
+            wide: 0,
+            last_sampler: 0,
+            samples_alone: 0,
+        }
+    }
+
+    /// A request in home mode, of which `queue` does not have the node yet. True when it is time to
+    /// spread.
+    fn met_at_home(
+        &mut self,
+        queue: &Queue,
+        blockers: u32,
+        range: &Range<u64>,
+        access: Access,
+    ) -> bool {
+        self.has_seen_write |= access == Access::Write;
+        if blockers > 0 {
+            self.meetings = self.meetings.saturating_sub(1);
+            return false;
+        }
+        let last = range.end.saturating_sub(range.start).saturating_sub(1);
+        self.length_log = self.length_log.max(u64::BITS - last.leading_zeros());
+        for entry in queue.iter() {
+            self.meetings += 1;
+            self.has_seen_write |= entry.access() == Access::Write;
+            let distance = entry.range().start.abs_diff(range.start);
+            if let Some(log) = distance.checked_ilog2() {
+                self.distance_log = self.distance_log.min(log);
+            }
+        }
+        self.meetings >= self.meetings_to_spread
+    }
+
+    /// The rule for the next session; the search for one begins anew.
+    fn rule(&mut self) -> Rule {
+        let shift = self.distance_log.max(self.length_log + self.widening);
+        let rule = if self.has_seen_write {
+            Rule::Segments { shift }
+        } else {
+            Rule::Readers
+        };
+        self.meetings = 0;
+        self.has_seen_write = false;
+        self.distance_log = u64::BITS - 1;
+        self.length_log = 0;
+        self.strain = 0;
+        self.wide = 0;
+        self.samples_alone = 0;
+        rule
+    }
+
+    fn back_off(&mut self) {
+        self.meetings = 0;
+        self.meetings_to_spread = (self.meetings_to_spread * 2).min(MEETINGS_MAX);
+    }
+
+    /// A request in a session had to go to the queue. True when the session should end.
+    fn strained(&mut self, cells: u32) -> bool {
+        self.strain += 1 + cells.count_ones() / 2;
+        self.wide += u32::from(cells.count_ones() == 2);
+        if self.strain < STRAIN_MAX {
+            return false;
+        }
+        self.widening = match self.wide * 2 > self.strain / 2 {
+            true => (self.widening + 2).min(8),
+            false => 0,
+        };
+        self.back_off();
+        true
+    }
+
+    /// A sample. True when the session should end, since its thread is alone.
+    fn sampled(&mut self, sampler: usize) -> bool {
+        self.strain = 0;
+        self.wide = 0;
+        if self.last_sampler != sampler {
+            self.last_sampler = sampler;
+            self.samples_alone = 0;
+        }
+        self.samples_alone += 1;
+        let is_alone = self.samples_alone >= SAMPLES_ALONE;
+        if is_alone {
+            self.meetings_to_spread = MEETINGS_TO_SPREAD;
+        }
+        is_alone
+    }
+}
+
+impl Slow {
+    pub(super) const fn new() -> Slow {
+        Slow {
+            queue: Queue::new(),
+            mode: Mode::Home,
+            sessions: 0,
+            policy: Policy::new(),
+        }
+    }
+
+    /// Closes the cells of a request, so that all with whom it could conflict are in the queue. Returns
+    /// the cells on which it now lies: they stay closed until `exit`.
+    pub(super) fn enter(&mut self, lock: &RangeLock, range: &Range<u64>, access: Access) -> u32 {
+        match self.mode {
+            Mode::Home => {
+                self.close(&lock.home);
+                0
+            }
+            Mode::Spread(placement) => {
+                let cells = placement.footprint(range, access);
+                for cell in placement.cells(cells) {
+                    self.close(cell);
+                    cell.users.fetch_add(1, Relaxed);
+                }
+                cells
+            }
+            Mode::Draining(_) => 0,
+        }
+    }
+
+    /// Takes back `enter`. To be followed by `rest`.
+    pub(super) fn exit(&mut self, cells: u32) {
+        let (Mode::Spread(placement) | Mode::Draining(placement)) = self.mode else {
+            return;
+        };
+        for cell in placement.cells(cells) {
+            cell.users.fetch_sub(1, Relaxed);
+            self.open_if_unused(cell);
+        }
+    }
+
+    /// Goes home if nothing keeps the lock away.
+    pub(super) fn rest(&mut self, lock: &RangeLock) {
+        if !self.queue.is_empty() {
+            return;
+        }
+        match self.mode {
+            Mode::Spread(_) => return,
+            Mode::Home => {}
+            Mode::Draining(placement) => {
+                // Before the group can have another owner.
+                lock.spread.store(0, Ordering::Release);
+                placement.put_group();
+                self.mode = Mode::Home;
+            }
+        }
+        if lock.home.is_closed() {
+            lock.home.open();
+        }
+    }
+
+    /// Brings the holders of a cell into the queue.
+    pub(super) fn close(&mut self, cell: &Cell) {
+        if cell.is_closed() {
+            return;
+        }
+        if let Some(holding) = cell.close() {
+            let node = node::take();
+            node.prepare(&holding.range, holding.access);
+            node.count.store(holding.count, Relaxed);
+            // Invariant 3.
+            self.queue.push(node, 0);
+            cell.imported.set(Some(node));
+        }
+    }
+
+    fn open_if_unused(&self, cell: &Cell) {
+        let is_unused = cell.users.load(Relaxed) == 0 && cell.imported.get().is_none();
+        if is_unused && matches!(self.mode, Mode::Spread(_)) {
+            cell.open();
+        }
+    }
+
+    /// A holder has left a closed cell.
+    pub(super) fn leave_cell(&mut self, lock: &RangeLock, cell: &Cell, wakes: &mut Wakes) {
+        let Some(node) = cell.imported.get() else {
+            debug_assert!(false, "closing brought the holder into the queue");
+            return;
+        };
+        if node.count.fetch_sub(1, Relaxed) > 1 {
+            return;
+        }
+        cell.imported.set(None);
+        if !std::ptr::eq(cell, &raw const lock.home) {
+            self.open_if_unused(cell);
+        }
+        self.remove(lock, node, wakes);
+    }
+
+    /// Removes an entry and lets go of its cells and its node.
+    pub(super) fn remove(&mut self, lock: &RangeLock, node: &'static Node, wakes: &mut Wakes) {
+        let cells = node.cells.load(Relaxed);
+        self.queue.remove(node, wakes);
+        node::put(node);
+        self.exit(cells);
+        self.rest(lock);
+    }
+
+    /// A request has come to the queue, of which the queue does not have the node yet. `blockers` says how
+    /// many it waits for, `cells` is what `enter` gave. True when `change_mode` should be called.
+    pub(super) fn note_request(
+        &mut self,
+        blockers: u32,
+        range: &Range<u64>,
+        access: Access,
+        cells: u32,
+    ) -> bool {
+        match self.mode {
+            Mode::Home => self
+                .policy
+                .met_at_home(&self.queue, blockers, range, access),
+            Mode::Spread(_) => self.policy.strained(cells),
+            Mode::Draining(_) => false,
+        }
+    }
+
+    /// Spreads, or begins to drain. The queue has all entries, and `rest` has still to be called.
+    pub(super) fn change_mode(&mut self, lock: &RangeLock) {
+        match self.mode {
+            Mode::Home => {
+                let rule = self.policy.rule();
+                self.spread(lock, rule);
+            }
+            Mode::Spread(_) => self.drain(),
+            Mode::Draining(_) => {}
+        }
+    }
+
+    /// Many readers have joined in the home cell, without a conflict in between.
+    pub(super) fn spread_readers(&mut self, lock: &RangeLock) {
+        if matches!(self.mode, Mode::Home) && self.policy.meetings_to_spread < MEETINGS_MAX {
+            self.close(&lock.home);
+            self.spread(lock, Rule::Readers);
+        }
+        self.rest(lock);
+    }
+
+    /// home -> spread. The home cell is closed.
+    fn spread(&mut self, lock: &RangeLock, rule: Rule) {
+        debug_assert!(lock.home.is_closed());
+        let Some(group) = take_group() else {
+            self.policy.back_off();
+            return;
+        };
+        self.sessions += 1;
+        let placement = Placement::new(rule, group, self.sessions);
+        self.mode = Mode::Spread(placement);
+        for entry in self.queue.iter() {
+            let cells = placement.footprint(&entry.range(), entry.access());
+            entry.cells.store(cells, Relaxed);
+            for cell in placement.cells(cells) {
+                cell.users.fetch_add(1, Relaxed);
+            }
+        }
+        for cell in placement.all_cells() {
+            self.open_if_unused(cell);
+        }
+        // Release: whoever sees this sees the cells open.
+        lock.spread.store(placement.encode(), Ordering::Release);
+    }
+
+    /// spread -> draining.
+    pub(super) fn drain(&mut self) {
+        if let Mode::Spread(placement) = self.mode {
+            placement.all_cells().for_each(|cell| self.close(cell));
+            self.mode = Mode::Draining(placement);
+        }
+    }
+
+    /// One taking of many.
+    pub(super) fn sample(&mut self, sampler: usize) {
+        if matches!(self.mode, Mode::Spread(_)) && self.policy.sampled(sampler) {
+            self.drain();
+        }
+    }
+
+    /// The lock goes: whatever its cells hold was leaked.
+    pub(super) fn abandon(&mut self) {
+        if let Mode::Spread(placement) | Mode::Draining(placement) = self.mode {
+            placement.all_cells().for_each(Cell::reset);
+            placement.put_group();
+            self.mode = Mode::Home;
+        }
+    }
+}
