@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
 //! | [`open_close`] | opening and closing one of ten files from four threads |
+//! | [`range_lock`] | the range lock beside its rivals |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
 mod open_close;
+mod range_lock;
 mod result;
 
 use clap::{Parser, Subcommand};
@@ -24,11 +26,18 @@ struct Cli {
 enum Command {
     /// PostMark and open/close on finefs, fuse2fs and the kernel's ext4, by turns
     Compare(compare::Options),
+    /// The range lock beside other range locks and whole-file locks
+    RangeLock(range_lock::Options),
 }
 
 fn main() -> ExitCode {
-    let Command::Compare(options) = Cli::parse().command;
-    match xtask::cleanup::install_signal_handler().and_then(|()| compare::run(&options)) {
+    let result = match Cli::parse().command {
+        Command::Compare(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| compare::run(&options))
+        }
+        Command::RangeLock(options) => range_lock::run(&options),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("finefs-bench: {error:#}");

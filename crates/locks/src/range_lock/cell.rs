@@ -1,6 +1,9 @@
 //! [`Cell`]: the one-word fast path. Holds one range at a time: a writer's, or that of any number of
 //! readers who ask for the very same one.
 //!
+//! Every guard knows its holding by a cell: the one that it took or, where it came by the queue, one in
+//! its node that is always closed. So all leave alike, by one subtraction.
+//!
 //! # Data model
 //! The word, from the lowest bit:
 //! - WRITE: a writer holds;
@@ -26,7 +29,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32 as GuardedU32, Ordering::Relaxed};
 
-use super::node::{Access, Link};
+use super::node::{Access, Link, Node};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
@@ -226,10 +229,10 @@ impl Cell {
     #[inline(always)]
     #[must_use]
     pub(super) fn leave(&self, access: Access) -> bool {
-        let unit = unit(access);
-        let word = self.word.fetch_sub(unit, Ordering::Release) - unit;
-        // CLOSED is also the sign: so this is one subtraction and one jump.
-        word as i64 >= 0
+        // Adding the complement, and CLOSED being the sign, make this one instruction and one jump.
+        let minus = unit(access).wrapping_neg();
+        let word = self.word.fetch_add(minus, Ordering::Release);
+        word.wrapping_add(minus) as i64 >= 0
     }
 
     /// Turns the writer that holds the cell into a reader. False when the cell is closed: then the
@@ -278,6 +281,14 @@ impl Cell {
         // have come to another lock.
         let open = (word & SEQUENCE).wrapping_add(SEQUENCE_ONE) & SEQUENCE;
         self.word.store(open, Ordering::Release);
+    }
+
+    /// Makes a cell that was never open that of one holder whose entry in the queue is `node`.
+    pub(super) fn represent(&self, node: &'static Node, access: Access) {
+        self.word.store(CLOSED | unit(access), Ordering::Relaxed);
+        // Its only user keeps it from being opened.
+        self.users.store(1, Relaxed);
+        self.imported.set(Some(node));
     }
 
     /// Forgets holders that were leaked. The cell stays closed.

@@ -2,24 +2,25 @@
 
 use std::ops::Range;
 
+use super::RangeLock;
+use super::cell::Cell;
 use super::node::Access;
-use super::{RangeLock, Record};
 use crate::order::Held;
 
-/// A range of a lock, and where it is recorded: in a cell or a node, neither of which is the thread's.
+/// A range of a lock, and its cell: the lock's, one of a group, or a node's, none of which is the thread's.
 /// So a holding may be given back by any thread.
 #[derive(Debug)]
 struct Holding<'a> {
     lock: &'a RangeLock,
     range: Range<u64>,
     access: Access,
-    record: Record<'a>,
+    cell: &'a Cell,
 }
 
 impl Drop for Holding<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.release(self.record, self.access);
+        self.lock.release(self.cell, self.access);
     }
 }
 
@@ -38,14 +39,14 @@ impl<'a> RangeGuard<'a> {
         lock: &'a RangeLock,
         range: Range<u64>,
         access: Access,
-        record: Record<'a>,
+        cell: &'a Cell,
         held: Held,
     ) -> RangeGuard<'a> {
         let holding = Holding {
             lock,
             range,
             access,
-            record,
+            cell,
         };
         RangeGuard {
             holding,
@@ -78,7 +79,7 @@ impl<'a> RangeGuard<'a> {
         let start = to.start.clamp(holding.range.start, holding.range.end);
         let range = start..to.end.clamp(start, holding.range.end);
         if range != holding.range {
-            holding.record = holding.lock.shrink(holding.record, &range, holding.access);
+            holding.cell = holding.lock.shrink(holding.cell, &range, holding.access);
             holding.range = range;
         }
     }
@@ -96,7 +97,7 @@ impl<'a> RangeGuard<'a> {
     pub fn downgrade(&mut self) {
         let holding = &mut self.holding;
         if holding.access == Access::Write {
-            holding.lock.downgrade(holding.record, &holding.range);
+            holding.lock.downgrade(holding.cell, &holding.range);
             holding.access = Access::Read;
         }
     }

@@ -115,15 +115,6 @@ impl Patience {
     }
 }
 
-/// Where a holding is recorded.
-#[derive(Debug, Clone, Copy)]
-enum Record<'a> {
-    /// In this cell; or, if that is closed, in the queue as the cell's imported entry.
-    Cell(&'a Cell),
-    /// As this entry of the queue.
-    Node(&'static Node),
-}
-
 fn kind(access: Access) -> Kind {
     match access {
         Access::Read => Kind::Reader,
@@ -293,17 +284,21 @@ impl RangeLock {
     #[track_caller]
     fn lock(&self, range: Range<u64>, access: Access, key: Option<OrderKey>) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        match self.request(&range, access, Patience::Endless) {
-            Some(record) => RangeGuard::new(self, range, access, record, held),
-            None => unreachable!("endless patience"),
-        }
+        lockmeter::acquired(self.class, kind(access));
+        let cell = if self.home.take(&range, access) {
+            &self.home
+        } else {
+            std::hint::cold_path();
+            self.lock_contended(range.start, range.end, access)
+        };
+        RangeGuard::new(self, range, access, cell, held)
     }
 
     #[track_caller]
     fn try_lock(&self, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
-        let record = self.request(&range, access, Patience::None)?;
+        let cell = self.request(&range, access, Patience::None)?;
         let held = order::acquired_by_try(self.class, None, self.address());
-        Some(RangeGuard::new(self, range, access, record, held))
+        Some(RangeGuard::new(self, range, access, cell, held))
     }
 
     #[track_caller]
@@ -314,43 +309,48 @@ impl RangeLock {
         patience: Patience,
     ) -> Option<RangeGuard<'_>> {
         let held = order::acquire(self.class, None, self.address());
-        let record = self.request(&range, access, patience)?;
-        Some(RangeGuard::new(self, range, access, record, held))
+        let cell = self.request(&range, access, patience)?;
+        Some(RangeGuard::new(self, range, access, cell, held))
     }
 
-    #[inline]
-    fn request(
-        &self,
-        range: &Range<u64>,
-        access: Access,
-        patience: Patience,
-    ) -> Option<Record<'_>> {
+    fn request(&self, range: &Range<u64>, access: Access, patience: Patience) -> Option<&Cell> {
         lockmeter::acquired(self.class, kind(access));
         if self.home.take(range, access) {
-            return Some(Record::Cell(&self.home));
+            return Some(&self.home);
         }
-        self.request_contended(range, access, patience)
+        self.try_cells(range, access)
+            .or_else(|| self.request_contended(range, access, patience))
     }
 
-    /// The home cell is taken or closed.
+    /// The home cell is taken or closed. (Numbers instead of a range: so they stay in registers.)
     #[inline(never)]
+    fn lock_contended(&self, start: u64, end: u64, access: Access) -> &Cell {
+        let range = start..end;
+        if let Some(cell) = self.try_cells(&range, access) {
+            return cell;
+        }
+        match self.request_contended(&range, access, Patience::Endless) {
+            Some(cell) => cell,
+            None => unreachable!("endless patience"),
+        }
+    }
+
+    /// Neither the home cell nor one of a group could be had at once.
+    #[cold]
     fn request_contended(
         &self,
         range: &Range<u64>,
         access: Access,
         patience: Patience,
-    ) -> Option<Record<'_>> {
-        if let Some(cell) = self.try_cells(range, access) {
-            return Some(Record::Cell(cell));
-        }
+    ) -> Option<&Cell> {
         let mut wait = Wait::new(self.class, access);
         if !matches!(patience, Patience::None)
             && let Some(cell) = self.spin(range, access, &mut wait)
         {
-            return Some(Record::Cell(cell));
+            return Some(cell);
         }
-        self.request_queued(range, access, patience, wait)
-            .map(Record::Node)
+        let node = self.request_queued(range, access, patience, wait)?;
+        Some(&node.cell)
     }
 
     /// Takes the home cell, or that of the group where the request may go. Readers may join others.
@@ -538,12 +538,10 @@ impl RangeLock {
             let range = unpublished.range.clone();
             std::mem::forget(unpublished);
             self.home.publish(word, &range);
-            let record = Record::Cell(&self.home);
-            return RangeGuard::new(self, range, Access::Write, record, held);
+            return RangeGuard::new(self, range, Access::Write, &self.home, held);
         }
         let (range, node) = self.append_queued(&end_of_file);
-        let record = Record::Node(node);
-        let mut guard = RangeGuard::new(self, range, Access::Write, record, held);
+        let mut guard = RangeGuard::new(self, range, Access::Write, &node.cell, held);
         // Stable since the grant.
         guard.shrink(end_of_file()..u64::MAX);
         guard
@@ -581,14 +579,9 @@ impl RangeLock {
     }
 
     #[inline]
-    fn release(&self, record: Record<'_>, access: Access) {
-        match record {
-            Record::Cell(cell) => {
-                if !cell.leave(access) {
-                    self.leave_closed(cell);
-                }
-            }
-            Record::Node(node) => self.remove(node),
+    fn release(&self, cell: &Cell, access: Access) {
+        if !cell.leave(access) {
+            self.leave_closed(cell);
         }
     }
 
@@ -599,59 +592,38 @@ impl RangeLock {
         self.slow.lock().leave_cell(self, cell, &mut wakes);
     }
 
-    #[inline(never)]
-    fn remove(&self, node: &'static Node) {
-        let mut wakes = Wakes::default();
-        self.slow.lock().remove(self, node, &mut wakes);
-    }
-
-    /// Changes a holding to a part of its range. Where the record changes, returns the new one.
-    fn shrink<'a>(&'a self, record: Record<'a>, range: &Range<u64>, access: Access) -> Record<'a> {
+    /// Changes a holding to a part of its range. Returns its cell, which may be another one.
+    fn shrink<'a>(&'a self, cell: &'a Cell, range: &Range<u64>, access: Access) -> &'a Cell {
         let mut wakes = Wakes::default();
         let mut slow = self.slow.lock();
-        let node = match record {
-            Record::Node(node) => node,
-            Record::Cell(cell) => {
-                slow.close(cell);
-                let Some(node) = cell.imported.get() else {
-                    unreachable!("closing brought the holder into the queue");
-                };
-                if node.count.load(Relaxed) > 1 {
-                    // The others keep the range.
-                    let own = node::take();
-                    own.prepare(range, access);
-                    own.cells.store(slow.enter(self, range, access), Relaxed);
-                    slow.queue.split(node, own);
-                    cell.forget_reader();
-                    return Record::Node(own);
-                }
-                node
-            }
+        slow.close(cell);
+        let Some(node) = cell.imported.get() else {
+            unreachable!("closing brought the holder into the queue");
         };
+        if node.count.load(Relaxed) > 1 {
+            // The others keep the range.
+            let own = node::take();
+            own.prepare(range, access);
+            own.cells.store(slow.enter(self, range, access), Relaxed);
+            slow.queue.split(node, own);
+            cell.forget_reader();
+            return &own.cell;
+        }
         slow.queue.reduce(node, range, access, &mut wakes);
         slow.rest(self);
         drop(slow);
-        record
+        cell
     }
 
     /// Turns an exclusive holding into a shared one.
-    fn downgrade(&self, record: Record<'_>, range: &Range<u64>) {
-        let node = match record {
-            Record::Node(node) => Some(node),
-            Record::Cell(cell) if cell.downgrade() => return,
-            Record::Cell(_) => None,
-        };
+    fn downgrade(&self, cell: &Cell, range: &Range<u64>) {
+        if cell.downgrade() {
+            return;
+        }
         let mut wakes = Wakes::default();
         let mut slow = self.slow.lock();
-        let imported = match record {
-            Record::Cell(cell) => cell.imported.get(),
-            Record::Node(_) => None,
-        };
-        if let Some(node) = node.or(imported)
-            && node.access() == Access::Write
-        {
+        if let Some(node) = cell.imported.get() {
             slow.queue.reduce(node, range, Access::Read, &mut wakes);
-            slow.rest(self);
         }
         drop(slow);
     }
@@ -677,8 +649,7 @@ struct Unpublished<'a> {
 impl Drop for Unpublished<'_> {
     fn drop(&mut self) {
         self.lock.home.publish(self.word, &self.range);
-        let record = Record::Cell(&self.lock.home);
-        self.lock.release(record, Access::Write);
+        self.lock.release(&self.lock.home, Access::Write);
     }
 }
 

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use super::cell::Cell;
 use crate::primitive::atomic::{AtomicBool, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
@@ -55,6 +56,8 @@ impl Link {
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Node {
+    /// What the guard of a request that came by the queue holds.
+    pub(super) cell: Cell,
     pub(super) previous: Link,
     pub(super) next: Link,
     start: AtomicU64,
@@ -77,6 +80,7 @@ impl Node {
         /// A node in nobody's use.
         pub const fn new() -> Node {
             Node {
+                cell: Cell::closed(),
                 previous: Link::none(),
                 next: Link::none(),
                 start: AtomicU64::new(0),
@@ -92,7 +96,8 @@ impl Node {
     }
 
     /// Makes the node an entry of one holder, on no cells.
-    pub(super) fn prepare(&self, range: &Range<u64>, access: Access) {
+    pub(super) fn prepare(&'static self, range: &Range<u64>, access: Access) {
+        self.cell.represent(self, access);
         self.set_holding(range, access);
         self.blockers.store(0, Relaxed);
         self.count.store(1, Relaxed);

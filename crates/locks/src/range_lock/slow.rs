@@ -266,7 +266,7 @@ impl Slow {
         }
     }
 
-    /// A holder has left a closed cell.
+    /// A holder has left a closed cell: one that was taken, or its node's.
     pub(super) fn leave_cell(&mut self, lock: &RangeLock, cell: &Cell, wakes: &mut Wakes) {
         let Some(node) = cell.imported.get() else {
             debug_assert!(false, "closing brought the holder into the queue");
