@@ -6,11 +6,14 @@
 //!
 //! # Data model
 //! The word, from the lowest bit:
+//! - a count of the holders that came to the empty cell, and its carry, SAMPLE: the next who comes does
+//!   not come by `take` but by `take_or_join`, which learns that it is one of many, adds the carry to the
+//!   sequence number and clears it;
 //! - WRITE: a writer holds;
 //! - a count of readers, in steps of READER;
-//! - CLOSED, as two bits, so that takers find it beside the holders in the low 16 bits, and leavers in
-//!   the sign: no holder comes any more, and who leaves goes to the lock's queue;
-//! - a sequence number, raised by each holder that comes to an empty cell, and by `open`.
+//! - CLOSED, as two bits, so that takers find it beside the holders, and leavers in the sign: no holder
+//!   comes any more, and who leaves goes to the lock's queue;
+//! - a sequence number, of which the count of holders is the low part; `open` raises it too.
 //!
 //! `start` and `end` are the holders' range. They count when `published` has the word's sequence number.
 //!
@@ -33,14 +36,25 @@ use super::node::{Access, Link, Node};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
-const WRITE: u64 = 1;
-const READER: u64 = 2;
-const READERS: u64 = 0x7ffe;
+/// One holder in so many is a sample.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const SAMPLE: u64 = 1 << 10;
+#[cfg(any(loom, feature = "shuttle"))]
+const SAMPLE: u64 = 1 << 1;
+const COUNT: u64 = SAMPLE - 1;
+const WRITE: u64 = 1 << 11;
+const READER: u64 = 1 << 12;
+const READERS: u64 = 0x3fff << 12;
 const HOLDERS: u64 = WRITE | READERS;
-const CLOSED: u64 = 1 << 63 | 1 << 15;
-const SEQUENCE_ONE: u64 = 1 << 16;
-/// Everything but holders and CLOSED.
-const SEQUENCE: u64 = !(HOLDERS | CLOSED);
+const CLOSED_FOR_TAKERS: u64 = 1 << 26;
+const CLOSED: u64 = 1 << 63 | CLOSED_FOR_TAKERS;
+const UPPER_ONE: u64 = 1 << 27;
+const SEQUENCE: u64 = !(SAMPLE | HOLDERS | CLOSED) & !(UPPER_ONE - 1) | COUNT;
+
+/// A new sequence number for a cell without holders, not closed.
+fn next_sequence(word: u64) -> u64 {
+    (word & SEQUENCE).wrapping_add(UPPER_ONE) & SEQUENCE
+}
 
 /// See the module's head.
 #[derive(Debug)]
@@ -119,11 +133,12 @@ impl Cell {
     #[inline(always)]
     pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
         let empty = self.word.load(Ordering::Relaxed);
-        empty & (HOLDERS | CLOSED) & 0xffff == 0 && self.take_from(empty, range, access).is_some()
+        empty & (SAMPLE | HOLDERS | CLOSED_FOR_TAKERS) == 0
+            && self.take_from(empty, empty, range, access)
     }
 
     /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is asked
-    /// after the word was read, and the word must not change from then on. Returns the new word.
+    /// after the word was read, and the word must not change from then on.
     #[inline]
     pub(super) fn take_or_join(
         &self,
@@ -134,11 +149,12 @@ impl Cell {
         // Acquire: `ours` looks after this.
         let word = self.word.load(Ordering::Acquire);
         if word & (HOLDERS | CLOSED) == 0 {
-            return if ours() {
-                self.take_from(word, range, access).map(Taken::Emptied)
-            } else {
-                None
+            let (base, taken) = match word & SAMPLE {
+                0 => (word, Taken::Emptied),
+                _ => (next_sequence(word), Taken::Sample),
             };
+            let is_taken = ours() && self.take_from(word, base, range, access);
+            return is_taken.then_some(taken);
         }
         if access == Access::Read && self.is_read_of(word, range) && ours() {
             let joined = self.word.compare_exchange(
@@ -152,22 +168,25 @@ impl Cell {
         None
     }
 
+    /// `base` is `empty`, or has a new sequence number.
     #[inline(always)]
-    fn take_from(&self, empty: u64, range: &Range<u64>, access: Access) -> Option<u64> {
-        let word = empty.wrapping_add(SEQUENCE_ONE + unit(access));
-        self.word
-            .compare_exchange(empty, word, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
-        self.publish(word, range);
-        Some(word)
+    fn take_from(&self, empty: u64, base: u64, range: &Range<u64>, access: Access) -> bool {
+        let word = base.wrapping_add(1 + unit(access));
+        let exchange =
+            self.word
+                .compare_exchange(empty, word, Ordering::Acquire, Ordering::Relaxed);
+        if exchange.is_ok() {
+            self.publish(word, range);
+        }
+        exchange.is_ok()
     }
 
     /// Takes an empty cell for writing without publishing the range: `publish` must follow, soon, with
     /// the word that this returns.
     pub(super) fn take_unpublished(&self) -> Option<u64> {
         let empty = self.word.load(Ordering::Relaxed);
-        let word = empty.wrapping_add(SEQUENCE_ONE + WRITE);
-        if empty & (HOLDERS | CLOSED) != 0 {
+        let word = empty.wrapping_add(1 + WRITE);
+        if empty & (SAMPLE | HOLDERS | CLOSED) != 0 {
             return None;
         }
         self.word
@@ -279,8 +298,7 @@ impl Cell {
         debug_assert_ne!(word & CLOSED, 0);
         // Nobody else changes a closed word without holders. The number is new because the cell may
         // have come to another lock.
-        let open = (word & SEQUENCE).wrapping_add(SEQUENCE_ONE) & SEQUENCE;
-        self.word.store(open, Ordering::Release);
+        self.word.store(next_sequence(word), Ordering::Release);
     }
 
     /// Makes a cell that was never open that of one holder whose entry in the queue is `node`.
@@ -303,16 +321,10 @@ impl Cell {
 /// How a cell was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Taken {
-    /// It was empty; the new word.
-    Emptied(u64),
+    /// It was empty.
+    Emptied,
+    /// It was empty, and this was one of many.
+    Sample,
     /// Readers of the range had it.
     Joined,
-}
-
-impl Taken {
-    /// True once in `period` takings of an empty cell; `period` is a power of two.
-    #[inline]
-    pub(super) fn is_sample(self, period: u64) -> bool {
-        matches!(self, Taken::Emptied(word) if word & ((period - 1) * SEQUENCE_ONE) == 0)
-    }
 }

@@ -92,8 +92,6 @@ pub struct RangeLock {
     spread: AtomicU64,
     /// Not 0 when requests that came to the queue lately had to wait: for those who think of spinning.
     pressure: AtomicU32,
-    /// How many readers have joined others in the home cell since the last conflict there, about.
-    joins: AtomicU32,
     slow: Mutex<Slow>,
     class: &'static LockClass,
 }
@@ -122,12 +120,6 @@ fn kind(access: Access) -> Kind {
     }
 }
 
-/// Joins in a row after which the home cell is spread for readers.
-#[cfg(not(any(loom, feature = "shuttle")))]
-const JOINS_TO_SPREAD: u32 = 256;
-#[cfg(any(loom, feature = "shuttle"))]
-const JOINS_TO_SPREAD: u32 = 1;
-
 impl RangeLock {
     const_unless_loom! {
         /// A lock of which no range is held.
@@ -136,7 +128,6 @@ impl RangeLock {
                 home: Cell::opened(),
                 spread: AtomicU64::new(0),
                 pressure: AtomicU32::new(0),
-                joins: AtomicU32::new(0),
                 slow: Mutex::new(Slow::new()),
                 class,
             }
@@ -360,8 +351,8 @@ impl RangeLock {
         let spread = self.spread.load(Ordering::Acquire);
         if spread == 0 {
             let taken = self.home.take_or_join(range, access, || true)?;
-            if taken == Taken::Joined {
-                self.note_join();
+            if taken == Taken::Sample {
+                self.sample(range, access);
             }
             return Some(&self.home);
         }
@@ -370,8 +361,8 @@ impl RangeLock {
         let is_ours = || self.spread.load(Ordering::Relaxed) == spread;
         let try_cell = |cell: &'static Cell| {
             let taken = cell.take_or_join(range, access, is_ours)?;
-            if taken.is_sample(slow::SAMPLE_PERIOD) {
-                self.sample();
+            if taken == Taken::Sample {
+                self.sample(range, access);
             }
             Some(cell)
         };
@@ -384,20 +375,10 @@ impl RangeLock {
         placement.cell_of(range).and_then(try_cell)
     }
 
-    fn note_join(&self) {
-        let joins = self.joins.load(Ordering::Relaxed) + 1;
-        if joins < JOINS_TO_SPREAD {
-            self.joins.store(joins, Ordering::Relaxed);
-        } else {
-            self.joins.store(0, Ordering::Relaxed);
-            self.slow.lock().spread_readers(self);
-        }
-    }
-
     #[cold]
-    fn sample(&self) {
+    fn sample(&self, range: &Range<u64>, access: Access) {
         let mut slow = self.slow.lock();
-        slow.sample(sampler());
+        slow.sample(self, sampler(), range, access);
         slow.rest(self);
     }
 
@@ -410,8 +391,12 @@ impl RangeLock {
     fn spin(&self, range: &Range<u64>, access: Access, wait: &mut Wait) -> Option<&Cell> {
         use cell::Hindrance;
         for round in 0..SPIN_ROUNDS {
+            let mut is_spread = true;
             let cell = match self.spread.load(Ordering::Acquire) {
-                0 => &self.home,
+                0 => {
+                    is_spread = false;
+                    &self.home
+                }
                 spread => {
                     let placement = Placement::decode(spread);
                     match (placement.is_for_readers(), access) {
@@ -422,12 +407,11 @@ impl RangeLock {
                 }
             };
             match cell.hindrance(range, access) {
+                // Two segments on one cell, perhaps: by now it may be free.
+                Hindrance::Needless if is_spread && round < NEEDLESS_ROUNDS => {}
                 Hindrance::Needless => return self.try_cells(range, access),
                 Hindrance::Closed if self.pressure.load(Ordering::Relaxed) == 0 => return None,
                 Hindrance::Closed | Hindrance::Conflict => {}
-            }
-            if self.joins.load(Ordering::Relaxed) != 0 {
-                self.joins.store(0, Ordering::Relaxed);
             }
             if round < RELAX_ROUNDS {
                 (0..1 << (round + 2)).for_each(|_| std::hint::spin_loop());
@@ -676,6 +660,8 @@ const PRESSURE: u32 = 4;
 
 /// Short looks, then longer ones that give the CPU away, before a request arrives in the queue.
 #[cfg(not(any(loom, feature = "shuttle")))]
+const NEEDLESS_ROUNDS: u32 = 2;
+#[cfg(not(any(loom, feature = "shuttle")))]
 const RELAX_ROUNDS: u32 = 4;
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SPIN_ROUNDS: u32 = 10;
@@ -687,10 +673,10 @@ fn sampler() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-/// In models everybody seems to be alone at times.
+/// In models a thread may look like several.
 #[cfg(any(loom, feature = "shuttle"))]
 fn sampler() -> usize {
-    1
+    crate::cpu::current()
 }
 
 /// Measures how long a contended acquisition waits. Waits that end before a thread gave its CPU away

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::RangeLock;
 use super::cell::Cell;
-use super::node::{self, Access, Node};
+use super::node::{self, Access, Node, overlaps};
 use super::queue::{Queue, Wakes};
 use super::spread::{Placement, Rule, take_group};
 use crate::primitive::atomic::Ordering;
@@ -35,11 +35,6 @@ const MEETINGS_TO_SPREAD: u32 = 1;
 /// Meetings that are needed after many failures.
 const MEETINGS_MAX: u32 = 1 << 16;
 
-/// Of so many takings of a cell one looks whether spreading is still worth it. A power of two.
-#[cfg(not(any(loom, feature = "shuttle")))]
-pub(super) const SAMPLE_PERIOD: u64 = 1024;
-#[cfg(any(loom, feature = "shuttle"))]
-pub(super) const SAMPLE_PERIOD: u64 = 2;
 /// Samples in a row by one thread after which it is taken to be alone.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SAMPLES_ALONE: u32 = 64;
@@ -51,6 +46,9 @@ const SAMPLES_ALONE: u32 = 2;
 const STRAIN_MAX: u32 = 128;
 #[cfg(any(loom, feature = "shuttle"))]
 const STRAIN_MAX: u32 = 3;
+
+/// How many meetings two samples by different threads stand for.
+const SAMPLE_WEIGHT: u32 = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Mode {
@@ -81,7 +79,10 @@ struct Policy {
     widening: u32,
     strain: u32,
     wide: u32,
+    /// Who made the last sample, and with what request.
     last_sampler: usize,
+    last_range: Range<u64>,
+    last_access: Access,
     samples_alone: u32,
 }
 
@@ -97,8 +98,27 @@ impl Policy {
             strain: 0,
             wide: 0,
             last_sampler: 0,
+            last_range: 0..0,
+            last_access: Access::Read,
             samples_alone: 0,
         }
+    }
+
+    /// Two requests of different threads have met without conflict in home mode.
+    fn note_meeting(
+        &mut self,
+        (range, access): (&Range<u64>, Access),
+        (other, other_access): (&Range<u64>, Access),
+        weight: u32,
+    ) {
+        self.meetings += weight;
+        self.has_seen_write |= access == Access::Write || other_access == Access::Write;
+        let distance = other.start.abs_diff(range.start);
+        if let Some(log) = distance.checked_ilog2() {
+            self.distance_log = self.distance_log.min(log);
+        }
+        let last = range.end.saturating_sub(range.start).saturating_sub(1);
+        self.length_log = self.length_log.max(u64::BITS - last.leading_zeros());
     }
 
     /// A request in home mode, of which `queue` does not have the node yet. True when it is time to
@@ -110,20 +130,13 @@ impl Policy {
         range: &Range<u64>,
         access: Access,
     ) -> bool {
-        self.has_seen_write |= access == Access::Write;
         if blockers > 0 {
+            self.has_seen_write |= access == Access::Write;
             self.meetings = self.meetings.saturating_sub(1);
             return false;
         }
-        let last = range.end.saturating_sub(range.start).saturating_sub(1);
-        self.length_log = self.length_log.max(u64::BITS - last.leading_zeros());
         for entry in queue.iter() {
-            self.meetings += 1;
-            self.has_seen_write |= entry.access() == Access::Write;
-            let distance = entry.range().start.abs_diff(range.start);
-            if let Some(log) = distance.checked_ilog2() {
-                self.distance_log = self.distance_log.min(log);
-            }
+            self.note_meeting((range, access), (&entry.range(), entry.access()), 1);
         }
         self.meetings >= self.meetings_to_spread
     }
@@ -166,20 +179,41 @@ impl Policy {
         true
     }
 
-    /// A sample. True when the session should end, since its thread is alone.
-    fn sampled(&mut self, sampler: usize) -> bool {
+    /// A sample, in a session or not. True when the mode should change: to home when the sampling
+    /// thread is alone; away from it when samples come from several threads whose requests do not conflict.
+    /// They seldom find each other in the home cell then, but its line goes to and fro.
+    fn sampled(
+        &mut self,
+        is_home: bool,
+        sampler: usize,
+        range: &Range<u64>,
+        access: Access,
+    ) -> bool {
         self.strain = 0;
         self.wide = 0;
-        if self.last_sampler != sampler {
-            self.last_sampler = sampler;
-            self.samples_alone = 0;
+        let last = (self.last_range.clone(), self.last_access);
+        self.last_range = range.clone();
+        self.last_access = access;
+        if self.last_sampler == sampler {
+            self.samples_alone = self.samples_alone.saturating_add(1);
+            let is_alone = self.samples_alone >= SAMPLES_ALONE;
+            if is_alone {
+                self.meetings = 0;
+                self.meetings_to_spread = (self.meetings_to_spread / 2).max(MEETINGS_TO_SPREAD);
+            }
+            return is_alone && !is_home;
         }
-        self.samples_alone += 1;
-        let is_alone = self.samples_alone >= SAMPLES_ALONE;
-        if is_alone {
-            self.meetings_to_spread = MEETINGS_TO_SPREAD;
+        self.last_sampler = sampler;
+        self.samples_alone = 0;
+        let is_shared = access == Access::Read && last.1 == Access::Read;
+        if !is_shared && overlaps(&last.0, range) {
+            self.meetings = 0;
+            return false;
         }
-        is_alone
+        if is_home {
+            self.note_meeting((range, access), (&last.0, last.1), SAMPLE_WEIGHT);
+        }
+        is_home && self.meetings >= self.meetings_to_spread
     }
 }
 
@@ -304,7 +338,8 @@ impl Slow {
             Mode::Home => self
                 .policy
                 .met_at_home(&self.queue, blockers, range, access),
-            Mode::Spread(_) => self.policy.strained(cells),
+            // Those that conflict would wait at home too.
+            Mode::Spread(_) => blockers == 0 && self.policy.strained(cells),
             Mode::Draining(_) => false,
         }
     }
@@ -319,15 +354,6 @@ impl Slow {
             Mode::Spread(_) => self.drain(),
             Mode::Draining(_) => {}
         }
-    }
-
-    /// Many readers have joined in the home cell, without a conflict in between.
-    pub(super) fn spread_readers(&mut self, lock: &RangeLock) {
-        if matches!(self.mode, Mode::Home) && self.policy.meetings_to_spread < MEETINGS_MAX {
-            self.close(&lock.home);
-            self.spread(lock, Rule::Readers);
-        }
-        self.rest(lock);
     }
 
     /// home -> spread. The home cell is closed.
@@ -362,10 +388,24 @@ impl Slow {
         }
     }
 
-    /// One taking of many.
-    pub(super) fn sample(&mut self, sampler: usize) {
-        if matches!(self.mode, Mode::Spread(_)) && self.policy.sampled(sampler) {
-            self.drain();
+    /// One taking of many. To be followed by `rest`.
+    pub(super) fn sample(
+        &mut self,
+        lock: &RangeLock,
+        sampler: usize,
+        range: &Range<u64>,
+        access: Access,
+    ) {
+        let is_home = match self.mode {
+            Mode::Home => true,
+            Mode::Spread(_) => false,
+            Mode::Draining(_) => return,
+        };
+        if self.policy.sampled(is_home, sampler, range, access) {
+            if is_home {
+                self.close(&lock.home);
+            }
+            self.change_mode(lock);
         }
     }
 
