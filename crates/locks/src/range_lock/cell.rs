@@ -77,6 +77,7 @@ pub(super) struct Holding {
 }
 
 /// Why a cell could not be taken.
+#[cfg(not(any(loom, feature = "shuttle")))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hindrance {
     /// It is closed.
@@ -223,6 +224,7 @@ impl Cell {
     }
 
     /// Why the cell cannot be taken now; a guess, for choosing between spinning and queueing up.
+    #[cfg(not(any(loom, feature = "shuttle")))]
     pub(super) fn hindrance(&self, range: &Range<u64>, access: Access) -> Hindrance {
         let word = self.word.load(Ordering::Relaxed);
         if word & CLOSED != 0 {

@@ -17,6 +17,24 @@ struct Holding<'a> {
     cell: &'a Cell,
 }
 
+impl Holding<'_> {
+    fn shrink(&mut self, to: &Range<u64>) {
+        let start = to.start.clamp(self.range.start, self.range.end);
+        let range = start..to.end.clamp(start, self.range.end);
+        if range != self.range {
+            self.cell = self.lock.shrink(self.cell, &range, self.access);
+            self.range = range;
+        }
+    }
+
+    fn downgrade(&mut self) {
+        if self.access == Access::Write {
+            self.lock.downgrade(self.cell, &self.range);
+            self.access = Access::Read;
+        }
+    }
+}
+
 impl Drop for Holding<'_> {
     #[inline]
     fn drop(&mut self) {
@@ -75,13 +93,7 @@ impl<'a> RangeGuard<'a> {
     /// assert_eq!(guard.range(), 50..100);
     /// ```
     pub fn shrink(&mut self, to: Range<u64>) {
-        let holding = &mut self.holding;
-        let start = to.start.clamp(holding.range.start, holding.range.end);
-        let range = start..to.end.clamp(start, holding.range.end);
-        if range != holding.range {
-            holding.cell = holding.lock.shrink(holding.cell, &range, holding.access);
-            holding.range = range;
-        }
+        self.holding.shrink(&to);
     }
 
     /// Turns an exclusive range into a shared one, without anybody else in between.
@@ -95,11 +107,7 @@ impl<'a> RangeGuard<'a> {
     /// assert!(data.try_read(0..100).is_some());
     /// ```
     pub fn downgrade(&mut self) {
-        let holding = &mut self.holding;
-        if holding.access == Access::Write {
-            holding.lock.downgrade(holding.cell, &holding.range);
-            holding.access = Access::Read;
-        }
+        self.holding.downgrade();
     }
 
     /// A guard that may go to another thread, as the buffer of an asynchronous write does. The order
@@ -136,5 +144,15 @@ impl SendRangeGuard<'_> {
     /// True when the range is held exclusively.
     pub fn is_write(&self) -> bool {
         self.0.access == Access::Write
+    }
+
+    /// Gives back all but `to`, or but what of `to` is held.
+    pub fn shrink(&mut self, to: Range<u64>) {
+        self.0.shrink(&to);
+    }
+
+    /// Turns an exclusive range into a shared one, without anybody else in between.
+    pub fn downgrade(&mut self) {
+        self.0.downgrade();
     }
 }

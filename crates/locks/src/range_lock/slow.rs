@@ -24,6 +24,8 @@ use super::RangeLock;
 use super::cell::Cell;
 use super::node::{self, Access, Node, overlaps};
 use super::queue::{Queue, Wakes};
+#[cfg(not(any(loom, feature = "shuttle")))]
+use super::spread::put_group;
 use super::spread::{Placement, Rule, take_group};
 use crate::primitive::atomic::Ordering;
 
@@ -63,6 +65,10 @@ pub(super) struct Slow {
     pub(super) queue: Queue,
     mode: Mode,
     sessions: u64,
+    /// In models a lock keeps its group, as if no other had wanted one since: the objects of a group
+    /// belong to one execution.
+    #[cfg(any(loom, feature = "shuttle"))]
+    kept_group: Option<u32>,
     policy: Policy,
 }
 
@@ -223,6 +229,8 @@ impl Slow {
             queue: Queue::new(),
             mode: Mode::Home,
             sessions: 0,
+            #[cfg(any(loom, feature = "shuttle"))]
+            kept_group: None,
             policy: Policy::new(),
         }
     }
@@ -269,7 +277,7 @@ impl Slow {
             Mode::Draining(placement) => {
                 // Before the group can have another owner.
                 lock.spread.store(0, Ordering::Release);
-                placement.put_group();
+                self.put_group(placement);
                 self.mode = Mode::Home;
             }
         }
@@ -359,7 +367,7 @@ impl Slow {
     /// home -> spread. The home cell is closed.
     fn spread(&mut self, lock: &RangeLock, rule: Rule) {
         debug_assert!(lock.home.is_closed());
-        let Some(group) = take_group() else {
+        let Some(group) = self.take_group() else {
             self.policy.back_off();
             return;
         };
@@ -378,6 +386,26 @@ impl Slow {
         }
         // Release: whoever sees this sees the cells open.
         lock.spread.store(placement.encode(), Ordering::Release);
+    }
+
+    #[cfg(not(any(loom, feature = "shuttle")))]
+    fn take_group(&mut self) -> Option<u32> {
+        take_group()
+    }
+
+    #[cfg(not(any(loom, feature = "shuttle")))]
+    fn put_group(&mut self, placement: Placement) {
+        put_group(placement.group_index());
+    }
+
+    #[cfg(any(loom, feature = "shuttle"))]
+    fn take_group(&mut self) -> Option<u32> {
+        self.kept_group.take().or_else(take_group)
+    }
+
+    #[cfg(any(loom, feature = "shuttle"))]
+    fn put_group(&mut self, placement: Placement) {
+        self.kept_group = Some(placement.group_index());
     }
 
     /// spread -> draining.
@@ -413,7 +441,7 @@ impl Slow {
     pub(super) fn abandon(&mut self) {
         if let Mode::Spread(placement) | Mode::Draining(placement) = self.mode {
             placement.all_cells().for_each(Cell::reset);
-            placement.put_group();
+            self.put_group(placement);
             self.mode = Mode::Home;
         }
     }

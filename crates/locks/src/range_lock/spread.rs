@@ -158,12 +158,13 @@ impl Placement {
         self.cells(ALL_CELLS)
     }
 
-    /// Gives the group back.
-    pub(super) fn put_group(self) {
-        groups::put((self.word & ((1 << GROUP_BITS) - 1)) as u32);
+    pub(super) fn group_index(self) -> u32 {
+        (self.word & ((1 << GROUP_BITS) - 1)) as u32
     }
 }
 
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub(super) use groups::put as put_group;
 pub(super) use groups::take as take_group;
 
 #[cfg(not(any(loom, feature = "shuttle")))]
@@ -234,8 +235,6 @@ mod groups {
         }
         Some(index as u32)
     }
-
-    pub(in super::super) fn put(_: u32) {}
 }
 
 #[cfg(all(test, not(any(loom, feature = "shuttle"))))]
