@@ -9,12 +9,14 @@
 //! | [`map`] | one mutex over a `BTreeMap` |
 //! | [`workload`] | who asks for what |
 //! | [`instructions`] | instruction counts by callgrind |
+//! | [`quiet`] | whether others disturbed a measurement |
 //! | [`table`] | medians, winners, markdown and JSON |
 
 mod candidate;
 mod instructions;
 mod list;
 mod map;
+mod quiet;
 mod segments;
 mod table;
 mod tree;
@@ -23,7 +25,7 @@ mod workload;
 use anyhow::{Context, Result};
 use candidate::Candidate;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use table::{Cell, Table};
 use workload::{Overlap, Workload};
 
@@ -101,6 +103,24 @@ impl Visitor for Measure {
     }
 }
 
+/// How often a disturbed measurement is repeated.
+const RETRIES: usize = 8;
+
+/// One round; false when others used the machine.
+fn measure(name: &str, workload: Workload) -> (workload::Rates, bool) {
+    let mut rates = workload::Rates::default();
+    for _ in 0..RETRIES {
+        let (before, started) = (quiet::usage(), Instant::now());
+        rates = visit(name, &mut Measure(workload)).unwrap_or_default();
+        // The kernel's clock ticks are hundredths of a second.
+        let ticks = started.elapsed().as_millis() as u64 / 10;
+        if quiet::was_quiet(before, ticks) {
+            return (rates, true);
+        }
+    }
+    (rates, false)
+}
+
 /// Measures and prints.
 pub fn run(options: &Options) -> Result<()> {
     let names: Vec<&str> = NAMES
@@ -124,6 +144,7 @@ pub fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let mut table = Table::new(&names);
+    let (mut disturbed, mut all) = (0, 0);
     for &overlap in &options.overlap {
         for &threads in &options.threads {
             for &reads_percent in &options.reads {
@@ -141,16 +162,19 @@ pub fn run(options: &Options) -> Result<()> {
                 };
                 for _ in 0..options.rounds {
                     for name in &names {
-                        if let Some(rates) = visit(name, &mut Measure(workload)) {
-                            table.add(cell, name, rates);
-                        }
+                        let (rates, is_quiet) = measure(name, workload);
+                        disturbed += u64::from(!is_quiet);
+                        all += 1;
+                        table.add(cell, name, rates);
                     }
                 }
                 eprint!("\r{cell}        ");
             }
         }
     }
-    eprintln!();
+    eprintln!(
+        "\r{disturbed} of {all} measurements were disturbed by others, after {RETRIES} tries"
+    );
     print!("{}", table.markdown());
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&table.json())?;

@@ -31,7 +31,7 @@ pub struct Workload {
 }
 
 /// What came of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Rates {
     /// Requests per second, of all threads.
     pub total: f64,
