@@ -138,6 +138,21 @@ impl Cell {
             && self.take_from(empty, empty, range, access)
     }
 
+    /// Like `take`, if the cell is `ours`: see `take_or_join`.
+    #[inline(always)]
+    pub(super) fn take_if(
+        &self,
+        range: &Range<u64>,
+        access: Access,
+        ours: impl Fn() -> bool,
+    ) -> bool {
+        // Acquire: `ours` looks after this.
+        let empty = self.word.load(Ordering::Acquire);
+        empty & (SAMPLE | HOLDERS | CLOSED_FOR_TAKERS) == 0
+            && ours()
+            && self.take_from(empty, empty, range, access)
+    }
+
     /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is asked
     /// after the word was read, and the word must not change from then on.
     #[inline]

@@ -23,7 +23,7 @@
 //! compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
 //! lies on, which turns their holders into entries of the queue with their exact ranges, and waits for
 //! the entries before it that it conflicts with. Cells are opened again when no entry lies on them. When
-//! requests keep meeting without conflict, the lock *spreads* over 32 cells; when one thread is alone
+//! requests keep meeting without conflict, the lock *spreads* over 64 cells; when one thread is alone
 //! again, or requests conflict too often for it, it goes home.
 //!
 //! # Appending
@@ -313,9 +313,25 @@ impl RangeLock {
             .or_else(|| self.request_contended(range, access, patience))
     }
 
-    /// The home cell is taken or closed. (Numbers instead of a range: so they stay in registers.)
+    /// The home cell is taken or closed: the short way to the cells of a group, then all others. (Numbers
+    /// instead of a range: so they stay in registers.)
     #[inline(never)]
     fn lock_contended(&self, start: u64, end: u64, access: Access) -> &Cell {
+        let range = start..end;
+        // Acquire: what is seen here was open before.
+        let spread = self.spread.load(Ordering::Acquire);
+        if Placement::is_by_segments(spread)
+            && let Some(cell) = Placement::decode(spread).cell_of(&range)
+            && cell.take_if(&range, access, || self.is_spread_as(spread))
+        {
+            return cell;
+        }
+        self.lock_slowly(start, end, access)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slowly(&self, start: u64, end: u64, access: Access) -> &Cell {
         let range = start..end;
         if let Some(cell) = self.try_cells(&range, access) {
             return cell;
@@ -324,6 +340,13 @@ impl RangeLock {
             Some(cell) => cell,
             None => unreachable!("endless patience"),
         }
+    }
+
+    /// True when the session has not changed. Asked after a cell's word was read: then that was the word
+    /// of a cell of this session.
+    #[inline]
+    fn is_spread_as(&self, spread: u64) -> bool {
+        self.spread.load(Ordering::Relaxed) == spread
     }
 
     /// Neither the home cell nor one of a group could be had at once.
@@ -357,10 +380,8 @@ impl RangeLock {
             return Some(&self.home);
         }
         let placement = Placement::decode(spread);
-        // The cell's word, read before this, was this session's.
-        let is_ours = || self.spread.load(Ordering::Relaxed) == spread;
         let try_cell = |cell: &'static Cell| {
-            let taken = cell.take_or_join(range, access, is_ours)?;
+            let taken = cell.take_or_join(range, access, || self.is_spread_as(spread))?;
             if taken == Taken::Sample {
                 self.sample(range, access);
             }
@@ -641,7 +662,7 @@ impl Drop for Unpublished<'_> {
 struct Entered<'a> {
     lock: &'a RangeLock,
     slow: crate::primitive::MutexGuard<'a, Slow>,
-    cells: u32,
+    cells: u64,
     node: Option<&'static Node>,
 }
 

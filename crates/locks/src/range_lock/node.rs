@@ -68,7 +68,7 @@ pub(super) struct Node {
     /// How many holders share the entry: readers whom a cell's closing found.
     pub(super) count: AtomicU32,
     /// The cells on which the entry lies.
-    pub(super) cells: AtomicU32,
+    pub(super) cells: AtomicU64,
     /// Set when `blockers` becomes 0: the waiter looks here without the mutex.
     granted: AtomicBool,
     /// Who waits. Only locked under the lock's mutex.
@@ -88,7 +88,7 @@ impl Node {
                 is_write: AtomicU8::new(0),
                 blockers: AtomicU32::new(0),
                 count: AtomicU32::new(0),
-                cells: AtomicU32::new(0),
+                cells: AtomicU64::new(0),
                 granted: AtomicBool::new(false),
                 waiter: StdMutex::new(None),
             }

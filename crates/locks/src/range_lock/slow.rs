@@ -78,6 +78,7 @@ struct Policy {
     meetings: u32,
     meetings_to_spread: u32,
     has_seen_write: bool,
+    has_seen_overlap: bool,
     /// Binary logarithms of the least distance of two ranges that met, and of the longest range.
     distance_log: u32,
     length_log: u32,
@@ -98,6 +99,7 @@ impl Policy {
             meetings: 0,
             meetings_to_spread: MEETINGS_TO_SPREAD,
             has_seen_write: false,
+            has_seen_overlap: false,
             distance_log: u64::BITS - 1,
             length_log: 0,
             widening: 0,
@@ -119,6 +121,7 @@ impl Policy {
     ) {
         self.meetings += weight;
         self.has_seen_write |= access == Access::Write || other_access == Access::Write;
+        self.has_seen_overlap |= overlaps(range, other);
         let distance = other.start.abs_diff(range.start);
         if let Some(log) = distance.checked_ilog2() {
             self.distance_log = self.distance_log.min(log);
@@ -150,13 +153,14 @@ impl Policy {
     /// The rule for the next session; the search for one begins anew.
     fn rule(&mut self) -> Rule {
         let shift = self.distance_log.max(self.length_log + self.widening);
-        let rule = if self.has_seen_write {
-            Rule::Segments { shift }
-        } else {
+        let rule = if self.has_seen_overlap && !self.has_seen_write {
             Rule::Readers
+        } else {
+            Rule::Segments { shift }
         };
         self.meetings = 0;
         self.has_seen_write = false;
+        self.has_seen_overlap = false;
         self.distance_log = u64::BITS - 1;
         self.length_log = 0;
         self.strain = 0;
@@ -171,7 +175,7 @@ impl Policy {
     }
 
     /// A request in a session had to go to the queue. True when the session should end.
-    fn strained(&mut self, cells: u32) -> bool {
+    fn strained(&mut self, cells: u64) -> bool {
         self.strain += 1 + cells.count_ones() / 2;
         self.wide += u32::from(cells.count_ones() == 2);
         if self.strain < STRAIN_MAX {
@@ -237,7 +241,7 @@ impl Slow {
 
     /// Closes the cells of a request, so that all with whom it could conflict are in the queue. Returns
     /// the cells on which it now lies: they stay closed until `exit`.
-    pub(super) fn enter(&mut self, lock: &RangeLock, range: &Range<u64>, access: Access) -> u32 {
+    pub(super) fn enter(&mut self, lock: &RangeLock, range: &Range<u64>, access: Access) -> u64 {
         match self.mode {
             Mode::Home => {
                 self.close(&lock.home);
@@ -256,7 +260,7 @@ impl Slow {
     }
 
     /// Takes back `enter`. To be followed by `rest`.
-    pub(super) fn exit(&mut self, cells: u32) {
+    pub(super) fn exit(&mut self, cells: u64) {
         let (Mode::Spread(placement) | Mode::Draining(placement)) = self.mode else {
             return;
         };
@@ -340,7 +344,7 @@ impl Slow {
         blockers: u32,
         range: &Range<u64>,
         access: Access,
-        cells: u32,
+        cells: u64,
     ) -> bool {
         match self.mode {
             Mode::Home => self

@@ -25,11 +25,11 @@ use crate::cpu;
 
 /// Cells of a group.
 #[cfg(not(any(loom, feature = "shuttle")))]
-pub(super) const CELLS: usize = 32;
+pub(super) const CELLS: usize = 64;
 /// Fewer, so that they are shared, and so that closing all is not all that the models do.
 #[cfg(any(loom, feature = "shuttle"))]
 pub(super) const CELLS: usize = 2;
-const ALL_CELLS: u32 = u32::MAX >> (32 - CELLS);
+const ALL_CELLS: u64 = u64::MAX >> (64 - CELLS);
 
 /// How many cells a reader tries, its CPU's first.
 const READER_PROBES: usize = 4;
@@ -61,14 +61,8 @@ const SHIFT_AT: u32 = GROUP_BITS;
 const READERS_FLAG: u64 = 1 << 19;
 const SESSION_AT: u32 = 20;
 
-/// Odd numbers for hashing segments; sessions take them by turns, so that segments that meet on a cell in
-/// one session are parted in the next. The first spreads neighbours best: 2^64 over the golden ratio.
-const MULTIPLIERS: [u64; 4] = [
-    0x9e37_79b9_7f4a_7c15,
-    0xd6e8_feb8_6659_fd93,
-    0xa076_1d64_78bd_642f,
-    0xe703_7ed1_a0b4_28db,
-];
+/// 2^64 over the golden ratio: spreads neighbours best.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Placement {
     /// `session` must not be 0, nor one that the lock had before.
@@ -94,6 +88,12 @@ impl Placement {
         self.word
     }
 
+    /// True when a `spread` word tells of a session by segments.
+    #[inline(always)]
+    pub(super) fn is_by_segments(word: u64) -> bool {
+        word != 0 && word & READERS_FLAG == 0
+    }
+
     #[inline]
     pub(super) fn is_for_readers(self) -> bool {
         self.word & READERS_FLAG != 0
@@ -106,8 +106,9 @@ impl Placement {
 
     #[inline]
     fn index(self, segment: u64) -> usize {
-        let multiplier = MULTIPLIERS[(self.word >> SESSION_AT) as usize % MULTIPLIERS.len()];
-        (segment.wrapping_mul(multiplier) >> (u64::BITS - CELLS.trailing_zeros())) as usize
+        // The session in it, so that segments that meet on a cell in one are parted in another.
+        let salted = segment ^ (self.word >> SESSION_AT);
+        (salted.wrapping_mul(MULTIPLIER) >> (u64::BITS - CELLS.trailing_zeros())) as usize
     }
 
     /// The cell of the range's segment, if it lies in one.
@@ -127,7 +128,7 @@ impl Placement {
     }
 
     /// The cells on which a queued request lies, as a set of bits.
-    pub(super) fn footprint(self, range: &Range<u64>, access: Access) -> u32 {
+    pub(super) fn footprint(self, range: &Range<u64>, access: Access) -> u64 {
         if range.is_empty() {
             return 0;
         }
@@ -142,11 +143,11 @@ impl Placement {
         if range.end == u64::MAX || last - first >= CELLS as u64 {
             return ALL_CELLS;
         }
-        (first..=last).fold(0, |cells, segment| cells | 1 << self.index(segment))
+        (first..=last).fold(0, |cells, segment| cells | 1_u64 << self.index(segment))
     }
 
     /// The cells of a set.
-    pub(super) fn cells(self, set: u32) -> impl Iterator<Item = &'static Cell> {
+    pub(super) fn cells(self, set: u64) -> impl Iterator<Item = &'static Cell> {
         let is_in = move |index: &usize| set >> index & 1 != 0;
         (0..CELLS)
             .filter(is_in)
@@ -274,10 +275,10 @@ mod tests {
             );
             prop_assert_ne!(ours & theirs, 0);
             if let Some(cell) = placement.cell_of(&one) {
-                prop_assert_eq!(ours, 1 << index_of(placement, cell));
+                prop_assert_eq!(ours, 1_u64 << index_of(placement, cell));
             }
             if let Some(cell) = placement.cell_of(&other) {
-                prop_assert_ne!(theirs & 1 << index_of(placement, cell), 0);
+                prop_assert_ne!(theirs & 1_u64 << index_of(placement, cell), 0);
             }
             let placement = Placement::new(Rule::Readers, 0, session);
             prop_assert_eq!(placement.footprint(&one, Access::Write), ALL_CELLS);
