@@ -50,6 +50,9 @@ pub struct Options {
     /// Milliseconds of each measurement
     #[arg(long, default_value_t = 20)]
     time: u64,
+    /// How often a measurement is tried that others disturb
+    #[arg(long, default_value_t = 8)]
+    tries: usize,
     /// Only the candidates whose names contain this
     #[arg(long)]
     only: Option<String>,
@@ -103,13 +106,10 @@ impl Visitor for Measure {
     }
 }
 
-/// How often a disturbed measurement is repeated.
-const RETRIES: usize = 8;
-
 /// One round; false when others used the machine.
-fn measure(name: &str, workload: Workload) -> (workload::Rates, bool) {
+fn measure(name: &str, workload: Workload, tries: usize) -> (workload::Rates, bool) {
     let mut rates = workload::Rates::default();
-    for _ in 0..RETRIES {
+    for _ in 0..tries.max(1) {
         let (before, started) = (quiet::usage(), Instant::now());
         rates = visit(name, &mut Measure(workload)).unwrap_or_default();
         // The kernel's clock ticks are hundredths of a second.
@@ -162,7 +162,7 @@ pub fn run(options: &Options) -> Result<()> {
                 };
                 for _ in 0..options.rounds {
                     for name in &names {
-                        let (rates, is_quiet) = measure(name, workload);
+                        let (rates, is_quiet) = measure(name, workload, options.tries);
                         disturbed += u64::from(!is_quiet);
                         all += 1;
                         table.add(cell, name, rates);
@@ -173,7 +173,8 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     eprintln!(
-        "\r{disturbed} of {all} measurements were disturbed by others, after {RETRIES} tries"
+        "\r{disturbed} of {all} measurements were disturbed by others, after {} tries",
+        options.tries
     );
     print!("{}", table.markdown());
     if let Some(path) = &options.json {
