@@ -12,11 +12,12 @@
 //! # Data model
 //! | Module | What |
 //! |---|---|
-//! | this | requests: fast, spread, spinning, queued; waiting |
+//! | this | requests: fast, spread, spinning, queued |
 //! | `cell` | the one-word fast path: one range, held by a writer or by readers of the same range |
 //! | `spread` | groups of cells that a lock under contention borrows, and who goes to which |
 //! | `queue`, `node` | the exact slow path: requests in the order of their arrival, who blocks whom |
 //! | `slow` | what the mutex guards: queue, modes, when to spread; **the invariants** |
+//! | `wait` | sleeping until a grant, and measuring it |
 //! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
 //!
 //! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a cell, by one
@@ -72,6 +73,7 @@ mod node;
 mod queue;
 mod slow;
 mod spread;
+mod wait;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,6 +89,7 @@ use node::{Access, Node};
 use queue::Wakes;
 use slow::Slow;
 use spread::Placement;
+use wait::Wait;
 
 pub use guard::{RangeGuard, SendRangeGuard};
 
@@ -535,7 +538,7 @@ impl RangeLock {
 
     /// Waits until the entry is granted; false when the time ran out.
     fn wait(&self, node: &'static Node, patience: Patience) -> bool {
-        park::wait(
+        wait::park_until(
             || node.is_granted(),
             match patience {
                 Patience::Until(deadline) => Some(deadline),
@@ -719,91 +722,3 @@ fn sampler() -> usize {
 fn sampler() -> usize {
     crate::cpu::current()
 }
-
-/// Measures how long a contended acquisition waits. Waits that end before a thread gave its CPU away
-/// are not worth a clock's reading.
-struct Wait {
-    class: &'static LockClass,
-    access: Access,
-    since: Option<Instant>,
-}
-
-impl Wait {
-    fn new(class: &'static LockClass, access: Access) -> Wait {
-        Wait {
-            class,
-            access,
-            since: None,
-        }
-    }
-
-    fn begin(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if let Some(since) = self.since {
-            let wait_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            lockmeter::contended(self.class, kind(self.access), wait_ns);
-        }
-    }
-}
-
-/// Waiting for a flag that somebody sets before unparking this thread.
-mod park {
-    use std::time::Instant;
-
-    #[cfg(not(any(loom, feature = "shuttle")))]
-    pub(super) fn wait(is_done: impl Fn() -> bool, deadline: Option<Instant>) -> bool {
-        for _ in 0..super::PARK_SPINS {
-            if is_done() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        while !is_done() {
-            match deadline {
-                None => std::thread::park(),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return false;
-                    }
-                    std::thread::park_timeout(left);
-                }
-            }
-        }
-        true
-    }
-
-    /// Loom has no time: the wait ends only by the flag.
-    #[cfg(loom)]
-    pub(super) fn wait(is_done: impl Fn() -> bool, _: Option<Instant>) -> bool {
-        while !is_done() {
-            loom::thread::park();
-        }
-        true
-    }
-
-    /// Shuttle has no time: it runs out by chance.
-    #[cfg(all(feature = "shuttle", not(loom)))]
-    pub(super) fn wait(is_done: impl Fn() -> bool, deadline: Option<Instant>) -> bool {
-        use shuttle::rand::Rng;
-        while !is_done() {
-            if deadline.is_none() {
-                shuttle::thread::park();
-            } else if shuttle::rand::thread_rng().gen_bool(0.25) {
-                return false;
-            } else {
-                shuttle::thread::yield_now();
-            }
-        }
-        true
-    }
-}
-
-/// Looks at the grant before a waiter sleeps.
-#[cfg(not(any(loom, feature = "shuttle")))]
-const PARK_SPINS: u32 = 64;
