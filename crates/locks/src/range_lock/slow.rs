@@ -9,6 +9,7 @@
 //! home -> spread: `spread`, when `Policy` has seen enough requests that met in the home cell without
 //! conflict. spread -> draining: `drain`, when one thread alone is left, when too many requests have to
 //! go to the queue all the same, or by `settle`. draining -> home: `rest`, when the last entry leaves.
+//! draining -> spread: `resume`, when that takes long and requests meet without conflict meanwhile.
 //!
 //! # Invariants
 //! 1. A holder that is not in an open cell is in the queue, and so is every waiter.
@@ -346,13 +347,14 @@ impl Slow {
         access: Access,
         cells: u64,
     ) -> bool {
+        let policy = &mut self.policy;
         match self.mode {
-            Mode::Home => self
-                .policy
-                .met_at_home(&self.queue, blockers, range, access),
+            // Draining, too, may last: a holder can be off its CPU.
+            Mode::Home | Mode::Draining(_) => {
+                policy.met_at_home(&self.queue, blockers, range, access)
+            }
             // Those that conflict would wait at home too.
-            Mode::Spread(_) => blockers == 0 && self.policy.strained(cells),
-            Mode::Draining(_) => false,
+            Mode::Spread(_) => blockers == 0 && policy.strained(cells),
         }
     }
 
@@ -364,7 +366,22 @@ impl Slow {
                 self.spread(lock, rule);
             }
             Mode::Spread(_) => self.drain(),
-            Mode::Draining(_) => {}
+            Mode::Draining(placement) => self.resume(placement),
+        }
+    }
+
+    /// draining -> spread: the session goes on.
+    fn resume(&mut self, placement: Placement) {
+        self.mode = Mode::Spread(placement);
+        self.policy.rule();
+        for entry in self.queue.iter() {
+            // Those that came before the draining have their cells.
+            if entry.cells.load(Relaxed) == 0 {
+                cover(placement, entry);
+            }
+        }
+        for cell in placement.all_cells() {
+            self.open_if_unused(cell);
         }
     }
 
@@ -379,11 +396,7 @@ impl Slow {
         let placement = Placement::new(rule, group, self.sessions);
         self.mode = Mode::Spread(placement);
         for entry in self.queue.iter() {
-            let cells = placement.footprint(&entry.range(), entry.access());
-            entry.cells.store(cells, Relaxed);
-            for cell in placement.cells(cells) {
-                cell.users.fetch_add(1, Relaxed);
-            }
+            cover(placement, entry);
         }
         for cell in placement.all_cells() {
             self.open_if_unused(cell);
@@ -448,5 +461,14 @@ impl Slow {
             self.put_group(placement);
             self.mode = Mode::Home;
         }
+    }
+}
+
+/// Lays an entry on the cells of its footprint, which are closed.
+fn cover(placement: Placement, entry: &Node) {
+    let cells = placement.footprint(&entry.range(), entry.access());
+    entry.cells.store(cells, Relaxed);
+    for cell in placement.cells(cells) {
+        cell.users.fetch_add(1, Relaxed);
     }
 }
