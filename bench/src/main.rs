@@ -9,6 +9,7 @@
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`postmark`] | PostMark's transactions in process, on a memory file system |
 //! | [`variant`] | who is compared |
+//! | [`range_lock`] | the range lock beside its rivals |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
@@ -17,6 +18,7 @@ mod fsync;
 mod lockmeter_overhead;
 mod open_close;
 mod postmark;
+mod range_lock;
 mod result;
 mod variant;
 
@@ -41,6 +43,8 @@ enum Command {
     /// One run for `lockmeter-overhead`, in a process of its own
     #[command(hide = true)]
     LockmeterWorker(lockmeter_overhead::Worker),
+    /// The range lock beside other range locks and whole-file locks
+    RangeLock(range_lock::Options),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
         }
         Command::FileListLocks(options) => file_list_locks::run(&options),
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
+        Command::RangeLock(options) => range_lock::run(&options),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {

@@ -6,6 +6,7 @@
 //! | [`Mutex`], [`Condvar`], [`RwLock`] | data that few threads want at a time |
 //! | [`RawLock`] | arrays of buckets: one byte each |
 //! | [`RangeLock`] | ranges of a file: disjoint ones in parallel, FIFO where they overlap |
+//! | [`RangeRwLock`] | a slice of which threads read and write different parts |
 //! | [`LocalGlobal`], [`ShardedList`] | data per CPU, and a lock over it all |
 //! | [`BigReader`] | "an operation is running" against freeze and unmount |
 //! | [`SeqLock`] | a few atomics read together without writing |
@@ -44,6 +45,7 @@ pub mod order;
 mod per_cpu_counter;
 pub mod primitive;
 mod range_lock;
+mod range_rw_lock;
 mod raw_lock;
 mod recursive;
 mod relaxed_mutex;
@@ -65,7 +67,8 @@ pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use once_latch::OnceLatch;
 pub use order::OrderKey;
 pub use per_cpu_counter::PerCpuCounter;
-pub use range_lock::{RangeGuard, RangeLock};
+pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
+pub use range_rw_lock::{RangeReadGuard, RangeRwLock, RangeWriteGuard};
 pub use raw_lock::{RawGuard, RawLock};
 pub use recursive::Relaxed;
 pub use relaxed_mutex::{RelaxedMutex, RelaxedMutexGuard};
