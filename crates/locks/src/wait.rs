@@ -57,14 +57,3 @@ impl Metered<'_> {
         (result, waiting.granted(self.last_cpu))
     }
 }
-
-/// Runs `wait` and notes its duration as the wait of a contended acquisition.
-#[cold]
-#[track_caller]
-pub(crate) fn waited<R>(class: &'static LockClass, kind: Kind, wait: impl FnOnce() -> R) -> R {
-    let start = std::time::Instant::now();
-    let result = wait();
-    let wait_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    finefs_lockmeter::contended(class, kind, wait_ns);
-    result
-}
