@@ -7,6 +7,9 @@
 //! a write covers a part has the rest as it was at the time of the write, for it is written from a cache
 //! that had it so. Of two writes to one sector the later one wins, or is not there.
 //!
+//! Some formats trust a disk to write a certain place as one, ext4 its superblock of two sectors:
+//! [`Limits::whole_sectors`] grants that, or not.
+//!
 //! # Which are tried
 //! All subsets while an epoch has few writes. Otherwise, up to a bound: nothing, everything, every
 //! prefix, all but one, one alone, and subsets by chance. In both cases also writes torn at sectors:
@@ -24,12 +27,14 @@ use super::image::{Image, SECTOR_BYTES};
 use super::record::{Recorded, Request};
 
 /// How many states of an epoch are tried.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// Epochs of up to so many writes are tried with all subsets.
     pub exhaustive_writes: usize,
     /// Most states of an epoch with more writes, or of torn writes in one with fewer.
     pub states: usize,
+    /// Sectors that a disk is trusted to write as one, if one write holds them all; empty for none.
+    pub whole_sectors: Range<u64>,
 }
 
 /// How much of one write a crash left.
@@ -182,7 +187,7 @@ impl Epoch {
             }
         }
         for index in 0..count {
-            others.extend(self.torn(index, &mut random));
+            others.extend(self.torn(index, &limits.whole_sectors, &mut random));
         }
         // A shuffle of which the head is taken.
         let taken = others.len().min(limits.states);
@@ -199,8 +204,19 @@ impl Epoch {
     }
 
     /// Ways to tear one write.
-    fn torn(&self, index: usize, random: &mut Random) -> Vec<Choice> {
+    fn torn(&self, index: usize, together: &Range<u64>, random: &mut Random) -> Vec<Choice> {
         let sectors = self.writes[index].sectors();
+        let first_sector = self.writes[index].first_sector;
+        // The first of the sectors that stay together decides for all of them.
+        let keep_together = |part: Vec<usize>| -> Vec<usize> {
+            let deciding = |sector: usize| match together.contains(&(first_sector + sector as u64))
+            {
+                true => together.start.max(first_sector) - first_sector,
+                false => sector as u64,
+            };
+            let is_in = |sector: &usize| part.contains(&(deciding(*sector) as usize));
+            (0..sectors).filter(is_in).collect()
+        };
         if sectors < 2 {
             return Vec::new();
         }
@@ -214,7 +230,7 @@ impl Epoch {
             chance,
         ];
         let mut choices = Vec::new();
-        for part in parts.map(Part::Sectors) {
+        for part in parts.map(keep_together).map(Part::Sectors) {
             for end in [index + 1, self.writes.len()] {
                 let of = |other| (other, Part::Whole);
                 let mut choice: Vec<_> = (0..end).map(of).collect();
@@ -281,6 +297,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         exhaustive_writes: 4,
         states: 20,
+        whole_sectors: 0..0,
     };
 
     fn states(recorded: &Recorded, epoch: usize, limits: &Limits) -> HashSet<Vec<u8>> {
@@ -346,6 +363,24 @@ mod tests {
             }
         }
         assert!(torn > 0);
+    }
+
+    #[test]
+    fn some_sectors_stay_together() {
+        let device = RecordingDevice::new(vec![0; 8 * 512]);
+        device.write_at(512, &[1; 5 * 512]).unwrap();
+        let limits = Limits {
+            whole_sectors: 2..4,
+            ..LIMITS
+        };
+        let recorded = device.recorded();
+        let images = states(&recorded, 0, &limits);
+        assert!(images.len() > 3);
+        for image in images {
+            assert_eq!(image[2 * 512], image[3 * 512]);
+        }
+        let apart = states(&recorded, 0, &LIMITS);
+        assert!(apart.iter().any(|image| image[2 * 512] != image[3 * 512]));
     }
 
     #[test]

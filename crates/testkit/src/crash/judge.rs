@@ -27,7 +27,7 @@ use super::step::Step;
 use super::tree::Tree;
 
 /// How much is tried.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Effort {
     /// States of each epoch.
     pub limits: Limits,
@@ -220,7 +220,8 @@ impl<'a> Judge<'a> {
         if let Ok(tree) = &outcome.tree
             && self.is_one_in(image, self.effort.recovery_one_in, 2)
         {
-            let (count, wrong) = crash_recovery(self.base, image, tree, self.seed);
+            let (count, wrong) =
+                crash_recovery(self.base, image, tree, &self.effort.limits, self.seed);
             self.report.during_recovery += count;
             outcome.others.extend(wrong);
         }
@@ -324,10 +325,17 @@ fn expect_clean(path: &Path) -> Result<(), Violation> {
 }
 
 /// Crashes in the middle of the recovery; a second one must give the same tree.
-fn crash_recovery(base: &Base, image: &Image, tree: &Tree, seed: u64) -> (u64, Vec<Violation>) {
-    const LIMITS: Limits = Limits {
+fn crash_recovery(
+    base: &Base,
+    image: &Image,
+    tree: &Tree,
+    limits: &Limits,
+    seed: u64,
+) -> (u64, Vec<Violation>) {
+    let limits = Limits {
         exhaustive_writes: 3,
         states: 6,
+        ..limits.clone()
     };
     let device = Arc::new(RecordingDevice::over(image.clone()));
     let mut wrong = Vec::new();
@@ -344,7 +352,7 @@ fn crash_recovery(base: &Base, image: &Image, tree: &Tree, seed: u64) -> (u64, V
     }
     let epochs: Vec<Epoch> = device.take_recorded().epochs();
     for (number, epoch) in epochs.iter().enumerate() {
-        for choice in epoch.choices(&LIMITS, seed ^ number as u64) {
+        for choice in epoch.choices(&limits, seed ^ number as u64) {
             count += 1;
             let image = epoch.image(&choice);
             let again = caught(Kind::Recovery, || {

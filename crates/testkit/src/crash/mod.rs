@@ -28,10 +28,12 @@
 //! Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018.
 
 pub mod base;
+pub mod faults;
 pub mod judge;
 pub mod oracle;
 pub mod report;
 pub mod single;
 pub mod step;
+pub mod threads;
 pub mod tree;
 pub mod workload;

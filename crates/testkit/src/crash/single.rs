@@ -89,7 +89,7 @@ fn holds_commit_block(data: &[u8]) -> bool {
 pub fn judge_all(
     base: &Base,
     workloads: &[Workload],
-    effort: Effort,
+    effort: &Effort,
     lie: Lie,
     seed: u64,
 ) -> Report {
@@ -136,10 +136,10 @@ pub fn in_parallel(count: usize, work: impl Fn(usize) -> Report + Sync) -> Repor
     sum
 }
 
-fn judge_one(base: &Base, workload: &Workload, effort: Effort, lie: Lie, seed: u64) -> Report {
+fn judge_one(base: &Base, workload: &Workload, effort: &Effort, lie: Lie, seed: u64) -> Report {
     let name = format!("{} {workload:?}, seed {seed}", base.profile.name);
     let judged = run(base, workload).and_then(|(recorded, history)| {
-        let mut judge = Judge::new(base, effort, seed)?;
+        let mut judge = Judge::new(base, effort.clone(), seed)?;
         judge.record(&lied(recorded, lie), &[history], &name);
         Ok(judge.report)
     });
