@@ -80,7 +80,7 @@ fn one(base: &Base, effort: &Effort, on: FaultOn, first: u64, count: u64, seed: 
             ..Report::default()
         };
         let text = format!("{name}: {text}");
-        let kind = Kind::Tree;
+        let kind = Kind::Fault;
         report.violation(Violation { kind, text });
         report
     };

@@ -21,7 +21,7 @@ use finefs_block::sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDe
 use tempfile::TempDir;
 
 use super::base::{Base, Opened, e2fsck, open};
-use super::oracle::{History, Window};
+use super::oracle::{History, Window, Wrong};
 use super::report::{Kind, Report, Violation};
 use super::step::Step;
 use super::tree::Tree;
@@ -102,7 +102,7 @@ impl<'a> Judge<'a> {
             base,
             effort,
             seed,
-            scratch: tempfile::tempdir().map_err(|error| error.to_string())?,
+            scratch: scratch().map_err(|error| error.to_string())?,
             outcomes: HashMap::new(),
             report: Report::default(),
         })
@@ -172,11 +172,13 @@ impl<'a> Judge<'a> {
                             true => history.judge(tree, *window),
                             false => history.judge_repaired(tree, *window),
                         };
-                        if let Err(text) = verdict {
-                            let text = format!("{by}{text}");
-                            let kind = Kind::Tree;
-                            wrong.push(Violation { kind, text });
-                        }
+                        let (kind, text) = match verdict {
+                            Ok(()) => continue,
+                            Err(Wrong::Tree(text)) => (Kind::Tree, text),
+                            Err(Wrong::Data(text)) => (Kind::Data, text),
+                        };
+                        let text = format!("{by}{text}");
+                        wrong.push(Violation { kind, text });
                     }
                 }
             }
@@ -257,6 +259,11 @@ impl<'a> Judge<'a> {
             ..violation
         })
     }
+}
+
+/// In memory where there is such a place: e2fsck waits for the disk.
+fn scratch() -> std::io::Result<TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
 /// Opens and reads everything; what is used and what is free must add up.

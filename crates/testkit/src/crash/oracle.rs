@@ -41,6 +41,23 @@ pub struct Window {
     pub begun: usize,
 }
 
+/// Why a tree is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// Names or inodes.
+    Tree(String),
+    /// All is as it should be but for the bytes of a file.
+    Data(String),
+}
+
+impl Wrong {
+    fn text(&self) -> &str {
+        match self {
+            Wrong::Tree(text) | Wrong::Data(text) => text,
+        }
+    }
+}
+
 impl Moment {
     fn new(model: &Model) -> Moment {
         let mut names = BTreeMap::new();
@@ -104,49 +121,62 @@ impl History {
     }
 
     /// Whether a journal may leave this tree; else what differs from the moment that comes closest.
-    pub fn judge(&self, tree: &Tree, window: Window) -> Result<(), String> {
+    pub fn judge(&self, tree: &Tree, window: Window) -> Result<(), Wrong> {
         let last = window.begun.min(self.moments.len() - 1);
-        let mut reasons = Vec::new();
+        let (mut reasons, mut is_tree_right) = (Vec::new(), false);
         for at in window.synced..=last {
             match self.compare(tree, at, last) {
                 Ok(()) => return Ok(()),
-                Err(difference) => reasons.push(format!("after {at} operations: {difference}")),
+                Err(wrong) => {
+                    is_tree_right |= matches!(wrong, Wrong::Data(_));
+                    reasons.push(format!("after {at} operations: {}", wrong.text()));
+                }
             }
         }
-        Err(format!(
+        let text = format!(
             "no moment from {} to {last} fits:\n    {}",
             window.synced,
             reasons.join("\n    ")
-        ))
+        );
+        Err(match is_tree_right {
+            true => Wrong::Data(text),
+            false => Wrong::Tree(text),
+        })
     }
 
-    fn compare(&self, tree: &Tree, at: usize, last: usize) -> Result<(), String> {
+    fn compare(&self, tree: &Tree, at: usize, last: usize) -> Result<(), Wrong> {
         let moment = &self.moments[at];
         let expected = || moment.names.keys().filter(|path| self.is_mine(path));
         if let Some(path) = expected().find(|path| !tree.names.contains_key(*path)) {
-            return Err(format!("{path:?} is missing"));
+            return Err(Wrong::Tree(format!("{path:?} is missing")));
         }
         let mut found = tree.names.keys().filter(|path| self.is_mine(path));
         if let Some(path) = found.find(|path| !moment.names.contains_key(*path)) {
-            return Err(format!("{path:?} should not be there"));
+            return Err(Wrong::Tree(format!("{path:?} should not be there")));
         }
+        let mut wrong_data = None;
         let mut numbers: BTreeMap<Id, Ino> = BTreeMap::new();
         for path in expected() {
             let (id, ino) = (moment.names[path], tree.names[path]);
             let known = numbers.insert(id, ino);
             if known.is_some_and(|known| known != ino) {
-                return Err(format!("{path:?} is no link of the same file any more"));
+                let text = format!("{path:?} is no link of the same file any more");
+                return Err(Wrong::Tree(text));
             }
             if known.is_some() {
                 continue;
             }
-            let node = moment.model.node(id).ok_or("the model has no such node")?;
+            let named = |difference: String| format!("{path:?}: {difference}");
             let found = &tree.inodes[&ino];
-            compare_node(node, found).map_err(|difference| format!("{path:?}: {difference}"))?;
-            self.compare_data(id, found, at..=last)
-                .map_err(|difference| format!("{path:?}: {difference}"))?;
+            if let Some(node) = moment.model.node(id) {
+                compare_node(node, found).map_err(|difference| Wrong::Tree(named(difference)))?;
+            }
+            let data = self.compare_data(id, found, at..=last);
+            if let Err(difference) = data {
+                wrong_data.get_or_insert(Wrong::Data(named(difference)));
+            }
         }
-        Ok(())
+        wrong_data.map_or(Ok(()), Err)
     }
 
     /// Each sector of the content is as it was at one of the moments.
@@ -189,7 +219,7 @@ impl History {
     }
 
     /// Whether this may be left without a journal, after a repair.
-    pub fn judge_repaired(&self, tree: &Tree, window: Window) -> Result<(), String> {
+    pub fn judge_repaired(&self, tree: &Tree, window: Window) -> Result<(), Wrong> {
         let last = window.begun.min(self.moments.len() - 1);
         let moments = &self.moments[window.synced..=last];
         let [first, rest @ ..] = moments else {
@@ -201,17 +231,17 @@ impl History {
                 continue;
             }
             let Some(ino) = tree.names.get(path) else {
-                return Err(format!("{path:?} was synced and is missing"));
+                return Err(Wrong::Tree(format!("{path:?} was synced and is missing")));
             };
             let nodes = moments.iter().filter_map(|moment| moment.model.node(*id));
             let found = &tree.inodes[ino];
             let fits: Vec<Result<(), String>> =
                 nodes.map(|node| compare_repaired(node, found)).collect();
             if !fits.iter().any(Result::is_ok) {
-                return Err(format!("{path:?}: {fits:?}"));
+                return Err(Wrong::Tree(format!("{path:?}: {fits:?}")));
             }
             self.compare_data(*id, found, window.synced..=last)
-                .map_err(|difference| format!("{path:?}: {difference}"))?;
+                .map_err(|difference| Wrong::Data(format!("{path:?}: {difference}")))?;
         }
         Ok(())
     }
@@ -265,4 +295,110 @@ fn compare_repaired(node: &Node, found: &Found) -> Result<(), String> {
         differ("the target", &node.data, &found.data)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use finefs_namespace::RenameMode;
+
+    use super::super::base::{Base, Opened, open, profile};
+    use super::super::step::Step;
+    use super::super::workload::setup;
+    use super::*;
+
+    /// A base, opened, with the history of two more operations of which the namespace did `done`.
+    fn after(done: usize) -> (History, Opened) {
+        let base = Base::new(profile("ext4-nojournal").unwrap(), &setup()).unwrap();
+        let device = finefs_block::sim::ImageDevice::new(base.image.clone());
+        let opened = open(std::sync::Arc::new(device)).unwrap();
+        let mut model = base.model.clone();
+        let mut history = History::new(&model, Vec::new());
+        let steps = [
+            Step::Rename {
+                from: "A/foo".into(),
+                to: "B/bar".into(),
+                mode: RenameMode::Replace,
+            },
+            Step::Append {
+                at: "B/bar".into(),
+                length: 1000,
+                fill: 1,
+            },
+        ];
+        for (number, step) in steps.iter().enumerate() {
+            step.on_model(&mut model).unwrap();
+            history.push(&model);
+            if number < done {
+                step.on_namespace(&opened.ns).unwrap();
+            }
+        }
+        (history, opened)
+    }
+
+    fn window(synced: usize, begun: usize) -> Window {
+        Window { synced, begun }
+    }
+
+    /// What the oracle says after `change` was made behind the model's back.
+    fn changed(change: Step) -> Wrong {
+        let (history, opened) = after(1);
+        change.on_namespace(&opened.ns).unwrap();
+        let tree = Tree::read(&opened).unwrap();
+        let repaired = history.judge_repaired(&tree, window(1, 1));
+        // A repair may leave a name too many.
+        assert!(repaired.is_err() || matches!(change, Step::Link { .. }));
+        history.judge(&tree, window(0, 2)).unwrap_err()
+    }
+
+    #[test]
+    fn only_the_moments_of_the_window_are_right() {
+        for done in 0..=2 {
+            let (history, opened) = after(done);
+            let tree = Tree::read(&opened).unwrap();
+            for synced in 0..=2 {
+                for begun in synced..=2 {
+                    let verdict = history.judge(&tree, window(synced, begun));
+                    let is_in = (synced..=begun).contains(&done);
+                    assert_eq!(verdict.is_ok(), is_in, "{done} in {synced}..={begun}");
+                }
+            }
+            assert_eq!(history.judge_repaired(&tree, window(done, done)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn half_a_rename_is_wrong() {
+        let wrong = changed(Step::Link {
+            from: "B/bar".into(),
+            to: "A/foo".into(),
+        });
+        assert!(matches!(wrong, Wrong::Tree(_)), "{wrong:?}");
+        let wrong = changed(Step::Unlink("B/bar".into()));
+        assert!(wrong.text().contains("missing"), "{wrong:?}");
+    }
+
+    #[test]
+    fn foreign_bytes_and_changed_attributes_are_wrong() {
+        let wrong = changed(Step::Write {
+            at: "B/bar".into(),
+            offset: 600,
+            length: 10,
+            fill: 250,
+        });
+        assert!(matches!(wrong, Wrong::Data(_)), "{wrong:?}");
+        let wrong = changed(Step::Chmod {
+            at: "B/bar".into(),
+            permissions: 0o640,
+        });
+        assert!(wrong.text().contains("mode"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_sync_of_one_file_stands_for_what_changed_it() {
+        let (history, _) = after(0);
+        let by = |path: &str| history.synced_by(&Persist::One(path.into()));
+        assert_eq!(by("B/bar"), 2);
+        assert_eq!((by("A"), by("B"), by("A/C")), (1, 1, 0));
+        assert_eq!(history.synced_by(&Persist::All), 2);
+    }
 }

@@ -14,6 +14,10 @@ pub enum Kind {
     Leak,
     /// The tree is not one that a crash may leave.
     Tree,
+    /// A file has bytes that are not its own, or not of its synced content.
+    Data,
+    /// An error of the device is hidden, or is a panic.
+    Fault,
     /// e2fsck is not content.
     Fsck,
     /// A crash during the recovery changes what is recovered.
