@@ -26,11 +26,13 @@
 pub mod bad_input;
 pub mod cleanup;
 pub mod compare;
+pub mod crash;
 pub mod demo;
 pub mod fsx;
 pub mod fuse_device;
 pub mod fuse_ring;
 pub mod images;
+pub mod kill;
 pub mod matrix;
 pub mod pjdfstest;
 pub mod report;

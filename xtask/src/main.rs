@@ -8,7 +8,10 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, fsx, images, pjdfstest, tsan, unprivileged};
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::Crash(_)
+    ) {
 use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
 
 #[derive(Parser)]
@@ -134,8 +137,10 @@ enum What {
     BadInput,
     /// A mount by an ordinary user
     Unprivileged,
-    /// The locks' stress test under the thread sanitizer
-    Tsan,
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::Crash(_)
+    ) {
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -217,7 +222,10 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(options.what, What::Images(_) | What::Tsan) {
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::Crash(_)
+    ) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -254,7 +262,10 @@ fn prove(options: Prove) -> Result<()> {
         What::Unprivileged => {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
-        What::Tsan => tsan::run(&mut report),
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::Crash(_)
+    ) {
         What::List => {}
     }
     report.finish()

@@ -4,7 +4,7 @@
 //! proof itself.
 
 use crate::cleanup::{self, is_mounted};
-use crate::fuse_ring::Transport;
+use crate::fuse_ring::{Switch, Transport};
 use crate::run::{self, Running};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
@@ -123,6 +123,39 @@ impl Server {
         &self.finefs
     }
 
+    /// Mounts with a finefs that stays our child, so that it can be killed.
+    pub fn mount_in_foreground(
+        &self,
+        what: What<'_>,
+        dir: &Path,
+        options: &[&str],
+    ) -> Result<Mount> {
+        ensure!(
+            self.kind == Kind::Finefs,
+            "only finefs runs in the foreground"
+        );
+        ensure!(
+            !is_mounted(dir),
+            "{}: something is mounted here",
+            dir.display()
+        );
+        let dir = dir.canonicalize()?;
+        let mut mount = Mount {
+            server: self.clone(),
+            daemon: None,
+            _entry: cleanup::mount(&dir),
+            dir,
+        };
+        let (mut command, _switch) = mount.finefs_command(what, options)?;
+        command
+            .arg("-f")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        mount.wait_for_daemon(&mut command)?;
+        Ok(mount)
+    }
+
     fn cmd(&self, program: impl AsRef<OsStr>, args: &[&str]) -> Command {
         let mut command = self
             .user
@@ -169,13 +202,15 @@ impl Mount {
         &self.dir
     }
 
-    /// `finefs mount` returns when the mount is usable. Its messages go to a file, since the daemon
-    /// that it leaves behind may keep a pipe open.
-    fn start_finefs(&mut self, what: What<'_>, options: &[&str]) -> Result<()> {
-        let log = tempfile::NamedTempFile::new()?;
+    /// The command that mounts with finefs, and the switch to hold until it has.
+    fn finefs_command(
+        &self,
+        what: What<'_>,
+        options: &[&str],
+    ) -> Result<(Command, Option<Switch>)> {
         let mut command = self.server.cmd(&self.server.finefs, &["mount"]);
         let mut options: Vec<String> = options.iter().map(ToString::to_string).collect();
-        let (option, _switch) = self.server.transport.next()?;
+        let (option, switch) = self.server.transport.next()?;
         options.extend(option.map(ToString::to_string));
         match what {
             What::Image(image) => drop(command.arg(image)),
@@ -188,6 +223,14 @@ impl Mount {
         if !options.is_empty() {
             command.args(["-o", &options.join(",")]);
         }
+        Ok((command, switch))
+    }
+
+    /// `finefs mount` returns when the mount is usable. Its messages go to a file, since the daemon
+    /// that it leaves behind may keep a pipe open.
+    fn start_finefs(&mut self, what: What<'_>, options: &[&str]) -> Result<()> {
+        let log = tempfile::NamedTempFile::new()?;
+        let (mut command, _switch) = self.finefs_command(what, options)?;
         let output = File::create(log.path())?;
         command
             .stdin(Stdio::null())
@@ -249,7 +292,12 @@ impl Mount {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let daemon = self.daemon.insert(run::spawn(&mut command)?);
+        self.wait_for_daemon(&mut command)
+    }
+
+    /// Starts a server that stays our child, and waits for its mount.
+    fn wait_for_daemon(&mut self, command: &mut Command) -> Result<()> {
+        let daemon = self.daemon.insert(run::spawn(command)?);
         let deadline = Instant::now() + MOUNT_LIMIT;
         while !is_mounted(&self.dir) {
             if let Some(status) = daemon.try_wait()? {
@@ -261,6 +309,18 @@ impl Mount {
             );
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
+    }
+
+    /// Kills the server, which must be our child, and takes the dead mount away.
+    pub fn kill(mut self) -> Result<()> {
+        let Some(mut daemon) = self.daemon.take() else {
+            bail!("the server is no child of ours")
+        };
+        cleanup::kill_group(daemon.pid());
+        daemon.wait_limit(UNMOUNT_LIMIT)?;
+        cleanup::force_unmount(&self.dir);
+        ensure!(!is_mounted(&self.dir), "the dead mount cannot be unmounted");
         Ok(())
     }
 

@@ -139,6 +139,10 @@ impl Suite<'_> {
     /// The proofs, each a run of this program as root.
     fn proofs(&mut self) -> Result<()> {
         let sizes: &[&str] = if self.options.full { &[] } else { &["--ci"] };
+        let times: &[&str] = match self.options.full {
+            true => &["--times", "200"],
+            false => &["--times", "20"],
+        };
         let table = tools::target_dir().join("pjdfstest.md");
         let table = table.to_string_lossy().into_owned();
         let proofs: &[(&str, Vec<&str>)] = &[
@@ -148,6 +152,8 @@ impl Suite<'_> {
             ("prove images", vec!["images"]),
             ("prove pjdfstest", vec!["pjdfstest", "--write", &table]),
             ("prove fsx", vec!["fsx"]),
+            ("prove crash", vec!["crash"]),
+            ("prove kill", [&["kill"], times].concat()),
             ("prove matrix", [&["matrix"], sizes].concat()),
         ];
         let program = std::env::current_exe()?;

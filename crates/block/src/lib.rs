@@ -9,7 +9,7 @@
 //! | [`file`] | a regular file or a block device of the kernel, guarded against double use |
 //! | [`memory`] | bytes in memory, sparse |
 //! | [`partition`] | a part of another device |
-//! | [`sim`] | recording and failing devices for tests |
+//! | [`sim`] | for tests: recording and failing devices, and the states that a crash can leave |
 //!
 //! # Invariants
 //! 1. A device never grows: requests past its end fail and change nothing.

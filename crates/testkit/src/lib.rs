@@ -6,6 +6,7 @@
 //! | [`model`] | a file system as simple as can be: maps, byte vectors, no concurrency, no store |
 //! | [`operation`] | operations as plain data, made from a seed |
 //! | [`runner`] | runs operations on a namespace and the model, compares, and shrinks failures |
+//! | [`crash`] | what is left when the machine stops at any moment, against the model |
 //! | [`checked_store`] | a store that replays every batch and checks that a file system comes of it |
 //!
 //! # Errors
@@ -14,6 +15,7 @@
 //! them, or succeed where there is none.
 
 pub mod checked_store;
+pub mod crash;
 pub mod model;
 pub mod operation;
 pub mod runner;

@@ -1,0 +1,19 @@
+//! Devices for tests: one that keeps a record of what was written when, and what a crash at any moment
+//! of that record could leave; one that fails on request.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | [`image`] | the bytes of a device, cheap to copy and to compare; a device over them |
+//! | [`record`] | a device that records every request that changes it |
+//! | [`crash`] | the states that a crash can leave, built from a record |
+//! | [`fault`] | a device that fails the n-th request |
+
+pub mod crash;
+pub mod fault;
+pub mod image;
+pub mod record;
+
+pub use crash::{Choice, Epoch, Limits, Part};
+pub use fault::{FaultDevice, FaultOn};
+pub use image::{Image, ImageDevice};
+pub use record::{Recorded, RecordingDevice, Request};

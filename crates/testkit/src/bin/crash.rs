@@ -1,0 +1,212 @@
+//! The crash simulator as a program. `xtask prove crash` runs it; the module `crash` of the library
+//! says what it does.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use finefs_block::sim::Limits;
+use finefs_testkit::crash::base::{Base, PROFILES, Profile};
+use finefs_testkit::crash::faults;
+use finefs_testkit::crash::judge::{Effort, mix};
+use finefs_testkit::crash::report::Report;
+use finefs_testkit::crash::single::{Lie, in_parallel, judge_all};
+use finefs_testkit::crash::threads::{self, Shape};
+use finefs_testkit::crash::workload::{Generator, setup};
+
+/// The superblock, which ext4 trusts a disk to write as one.
+const SUPERBLOCK_SECTORS: std::ops::Range<u64> = 2..4;
+
+/// Tries what crashes can leave of ext images, and counts what is wrong with it
+#[derive(Parser, Debug)]
+struct Options {
+    /// Only these images; all without it
+    #[arg(long)]
+    image: Vec<String>,
+    /// Only kinds of workloads whose names contain this
+    #[arg(long)]
+    only: Vec<String>,
+    /// Same seed, same work
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// All workloads and many states, for hours
+    #[arg(long)]
+    long: bool,
+    /// So many of the workloads of the long run of two operations, for each image
+    #[arg(long, default_value_t = usize::MAX)]
+    most: usize,
+    /// Every state goes through e2fsck
+    #[arg(long)]
+    e2fsck_all: bool,
+    /// The superblock can be torn too
+    #[arg(long)]
+    torn_superblock: bool,
+    /// Every flush is ignored: violations must be found
+    #[arg(long)]
+    without_flushes: bool,
+    /// The flush before each commit block is ignored: violations must be found
+    #[arg(long, conflicts_with = "without_flushes")]
+    without_barrier: bool,
+    /// Do not list examples of what is wrong
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Options {
+    fn lie(&self) -> Lie {
+        match (self.without_flushes, self.without_barrier) {
+            (true, _) => Lie::NoFlush,
+            (_, true) => Lie::NoBarrierBeforeCommit,
+            _ => Lie::None,
+        }
+    }
+
+    fn effort(&self, profile: &Profile) -> Effort {
+        let (states, one_in) = match (profile.is_journaled, self.long) {
+            (true, false) => (12, 150),
+            (true, true) => (40, 100),
+            // e2fsck repairs each of them.
+            (false, false) => (3, 1),
+            (false, true) => (12, 1),
+        };
+        Effort {
+            limits: Limits {
+                exhaustive_writes: match (profile.is_journaled, self.long) {
+                    (true, false) => 3,
+                    (true, true) => 6,
+                    (false, _) => 1,
+                },
+                states,
+                whole_sectors: match self.torn_superblock {
+                    true => 0..0,
+                    false => SUPERBLOCK_SECTORS,
+                },
+            },
+            e2fsck_one_in: if self.e2fsck_all { 1 } else { one_in },
+            recovery_one_in: 100,
+            epochs: usize::MAX,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(report) => {
+            println!("{report}");
+            ExitCode::from(u8::from(report.violated() > 0))
+        }
+        Err(text) => {
+            eprintln!("finefs-crash: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<Report, String> {
+    let mut sum = Report::default();
+    for profile in PROFILES {
+        if options.image.is_empty() || options.image.iter().any(|name| name == profile.name) {
+            sum.add(one_image(options, profile)?);
+        }
+    }
+    Ok(sum)
+}
+
+/// All kinds of workloads on one kind of image.
+fn one_image(options: &Options, profile: &Profile) -> Result<Report, String> {
+    let base = Base::new(profile, &setup())?;
+    let shared = Base::new(profile, &threads::setup())?;
+    let generator = Generator::new(&base.model, &base.limits);
+    let (long, seed) = (options.long, options.seed);
+    let effort = &options.effort(profile);
+    let few = |count: usize| {
+        if profile.is_journaled {
+            count
+        } else {
+            count / 10
+        }
+    };
+    let sequences = |workloads: Vec<_>| judge_all(&base, &workloads, effort, options.lie(), seed);
+    let runs = |is_mail, count: usize, operations| {
+        let shape = Shape {
+            threads: if is_mail { 2 } else { 4 },
+            operations,
+            is_mail,
+        };
+        let effort = Effort {
+            epochs: if long { 400 } else { few(40) },
+            ..effort.clone()
+        };
+        let one = |number| {
+            let seed = mix(seed ^ mix(number as u64));
+            threads::judge_run(&shared, shape, &effort, options.lie(), seed)
+        };
+        // Each is several threads of its own.
+        in_parallel(count, one)
+    };
+    let mut sum = Report::default();
+    let mut kind = |name: &str, work: &dyn Fn() -> Report| {
+        let is_wanted = |part: &String| name.contains(part.as_str());
+        if !options.only.is_empty() && !options.only.iter().any(is_wanted) {
+            return;
+        }
+        let started = Instant::now();
+        let report = work();
+        let seconds = started.elapsed().as_secs_f64();
+        println!("{:<15} {name:<16} {seconds:6.1} s  {report}", profile.name);
+        for example in report.examples.iter().filter(|_| !options.quiet) {
+            println!("  {:?}: {}", example.kind, example.text);
+        }
+        sum.add(report);
+    };
+    kind("sequences of 1", &|| {
+        let mut all = generator.all(1);
+        if !profile.is_journaled && !long {
+            all = generator.sample(1, 12, seed);
+        }
+        sequences(all)
+    });
+    kind("sequences of 2", &|| {
+        let all = match (long, profile.is_journaled) {
+            (true, true) => {
+                let mut all = generator.all(2);
+                all.truncate(options.most);
+                all
+            }
+            (true, false) => generator.sample(2, 500.min(options.most), seed),
+            (false, _) => generator.sample(2, few(120), seed),
+        };
+        sequences(all)
+    });
+    kind("sequences of 3", &|| {
+        let count = if long { 3000 } else { 60 };
+        sequences(generator.sample(3, few(count), mix(seed)))
+    });
+    kind("threads", &|| runs(false, if long { 60 } else { 2 }, 60));
+    kind("mail", &|| runs(true, if long { 40 } else { 2 }, 150));
+    if profile.is_journaled && options.lie() == Lie::None {
+        let effort = Effort {
+            epochs: 3,
+            ..effort.clone()
+        };
+        kind("failing device", &|| {
+            faults::judge_all(&base, &effort, seed)
+        });
+    }
+    Ok(sum)
+}
+
+/// Keeps the list of images in `--help` honest.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_image_is_found_by_its_name() {
+        for profile in PROFILES {
+            assert!(finefs_testkit::crash::base::profile(profile.name).is_some());
+        }
+        Options::parse_from(["finefs-crash", "--long", "--image", "ext3"]);
+    }
+}

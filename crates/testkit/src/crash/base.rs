@@ -1,0 +1,218 @@
+//! Images to start from. Every sector that mke2fs leaves alone holds a poison pattern, so that what
+//! nobody wrote, and shows all the same, is known for what it is.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_block::sim::{Image, ImageDevice};
+use finefs_ext::{ExtOptions, ExtStore};
+use finefs_namespace::{Namespace, Options, Store};
+
+use super::step::Step;
+use super::tree::Tree;
+use crate::model::Model;
+
+/// How an image is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Arguments of mke2fs.
+    pub mke2fs: &'static [&'static str],
+    /// In MiB.
+    pub size_mib: usize,
+    /// Recovery needs no e2fsck.
+    pub is_journaled: bool,
+}
+
+/// The images that crashes are tried on.
+pub const PROFILES: &[Profile] = &[
+    Profile {
+        name: "ext4-1k",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+        size_mib: 8,
+        is_journaled: true,
+    },
+    Profile {
+        name: "ext4-4k",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-J", "size=4"],
+        size_mib: 12,
+        is_journaled: true,
+    },
+    Profile {
+        name: "ext4-upstream",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "metadata_csum_seed,orphan_file",
+        ],
+        size_mib: 8,
+        is_journaled: true,
+    },
+    Profile {
+        name: "ext3",
+        mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        size_mib: 8,
+        is_journaled: true,
+    },
+    Profile {
+        name: "ext4-nojournal",
+        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+        size_mib: 6,
+        is_journaled: false,
+    },
+    Profile {
+        name: "ext2",
+        mke2fs: &["-t", "ext2", "-b", "1024"],
+        size_mib: 6,
+        is_journaled: false,
+    },
+];
+
+/// The profile of a name.
+pub fn profile(name: &str) -> Option<&'static Profile> {
+    PROFILES.iter().find(|profile| profile.name == name)
+}
+
+/// An image with a tree on it, cleanly closed.
+pub struct Base {
+    /// How it was made.
+    pub profile: Profile,
+    /// Its bytes.
+    pub image: Image,
+    /// What is on it.
+    pub model: Model,
+    /// Facts about the store.
+    pub limits: finefs_namespace::Geometry,
+    /// What all recovered images must have in common with it.
+    pub totals: Totals,
+}
+
+/// Sums that no operation changes: what is free and what is used, of inodes and of space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Inodes.
+    pub inodes: u64,
+    /// Space, in units of 512 bytes.
+    pub sectors: u64,
+}
+
+/// An open namespace and the store below it.
+pub struct Opened {
+    /// The namespace; commits only when it is asked to.
+    pub ns: Namespace,
+    /// The store.
+    pub store: Arc<ExtStore>,
+}
+
+/// Opens a device for writing, which recovers what is on it.
+pub fn open(device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
+    let store =
+        ExtStore::open(device, &ExtOptions::default()).map_err(|error| error.to_string())?;
+    if store.geometry().is_read_only {
+        return Err(format!("opens read-only: {:?}", store.notes()));
+    }
+    let store = Arc::new(store);
+    let ns = Namespace::without_thread(store.clone(), Options::default());
+    let ns = ns.map_err(|error| error.to_string())?;
+    Ok(Opened { ns, store })
+}
+
+impl Base {
+    /// Makes an image and does `steps` on it.
+    pub fn new(profile: &Profile, steps: &[Step]) -> Result<Base, String> {
+        let image = make_image(profile)?;
+        let device = Arc::new(ImageDevice::new(image));
+        let opened = open(device.clone())?;
+        let limits = opened.ns.geometry().clone();
+        let root = opened.ns.attributes(opened.ns.root());
+        let root = root.map_err(|error| error.to_string())?;
+        let mut model = Model::new(&limits, root.permissions, root.uid, root.gid);
+        model.add_directory(b"lost+found", 0o700);
+        for step in steps {
+            step.on_model(&mut model)
+                .map_err(|errors| format!("{step:?}: {errors:?}"))?;
+            step.on_namespace(&opened.ns)
+                .map_err(|error| format!("{step:?}: {error}"))?;
+        }
+        let text = |error: finefs_namespace::Error| error.to_string();
+        opened.ns.shut_down().map_err(text)?;
+        drop(opened);
+        // What is on it, as it is after a commit.
+        let copy = open(Arc::new(ImageDevice::new(device.image())))?;
+        let tree = Tree::read(&copy)?;
+        Ok(Base {
+            profile: *profile,
+            // The copies come from this one: fingerprints begin with it.
+            image: device.image(),
+            totals: tree.totals,
+            model,
+            limits,
+        })
+    }
+}
+
+/// Sectors that say that nobody wrote them.
+fn poison(bytes: usize) -> Vec<u8> {
+    let mut poison = vec![0xa7; bytes];
+    for (number, sector) in poison.chunks_exact_mut(512).enumerate() {
+        sector[..8].copy_from_slice(b"POISON! ");
+        sector[8..16].copy_from_slice(&(number as u64).to_le_bytes());
+    }
+    poison
+}
+
+/// True when these bytes are of a sector that nobody wrote.
+pub fn is_poison(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"POISON!") || bytes.len() > 64 && bytes[32..64] == [0xa7; 32]
+}
+
+fn make_image(profile: &Profile) -> Result<Image, String> {
+    let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let path = directory.path().join("image");
+    std::fs::write(&path, poison(profile.size_mib << 20)).map_err(|error| error.to_string())?;
+    let fixed = "6f1c3a0e-55aa-4cc8-9d1f-000000000001";
+    let output = Command::new("mke2fs")
+        .args(["-q", "-F", "-U", fixed])
+        .args(profile.mke2fs)
+        .args([
+            "-E",
+            &format!("nodiscard,lazy_itable_init=0,hash_seed={fixed}"),
+        ])
+        .arg(&path)
+        .output()
+        .map_err(|error| format!("mke2fs: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("mke2fs: {output:?}"));
+    }
+    let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
+    Ok(Image::from_bytes(&bytes))
+}
+
+/// What e2fsck said.
+pub struct Checked {
+    /// Its exit code.
+    pub code: i32,
+    /// Its output.
+    pub output: String,
+}
+
+/// Runs `e2fsck -f` with one more option on an image file.
+pub fn e2fsck(path: &Path, option: &str) -> Result<Checked, String> {
+    let output = Command::new("e2fsck")
+        .args(["-f", option])
+        .arg(path)
+        .output()
+        .map_err(|error| format!("e2fsck: {error}"))?;
+    Ok(Checked {
+        code: output.status.code().unwrap_or(-1),
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+    })
+}

@@ -1,0 +1,404 @@
+//! Which trees a crash may leave.
+//!
+//! A [`History`] holds the model after each of a thread's operations. A tree is right when some moment
+//! of it, from the last that was synced to the last that had begun, has the same names and inodes, and
+//! each sector of each file has its bytes at that moment or at a later one.
+//!
+//! Without a journal the batch that a crash tears may be half there. Then only this is asked: what is
+//! the same at all of those moments is there, with bytes of one of them.
+
+use std::collections::BTreeMap;
+
+use finefs_namespace::{FileKind, Ino};
+
+use super::base::is_poison;
+use super::step::{Persist, find};
+use super::tree::{Found, Tree};
+use crate::model::{Id, Model, Node};
+
+const SECTOR: usize = 512;
+
+/// The model after each operation of one thread, and which part of the tree is that thread's.
+pub struct History {
+    /// After 0, 1, 2, ... operations.
+    pub moments: Vec<Moment>,
+    /// Paths that begin with one of these are judged; all, and the root, when there is none.
+    pub prefixes: Vec<String>,
+}
+
+/// The model at one moment.
+pub struct Moment {
+    model: Model,
+    names: BTreeMap<String, Id>,
+}
+
+/// From the synced moment to the last one that had begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Number of operations that must be there.
+    pub synced: usize,
+    /// Number of operations that can be there.
+    pub begun: usize,
+}
+
+/// Why a tree is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// Names or inodes.
+    Tree(String),
+    /// All is as it should be but for the bytes of a file.
+    Data(String),
+}
+
+impl Wrong {
+    fn text(&self) -> &str {
+        match self {
+            Wrong::Tree(text) | Wrong::Data(text) => text,
+        }
+    }
+}
+
+impl Moment {
+    fn new(model: &Model) -> Moment {
+        let mut names = BTreeMap::new();
+        list(model, String::new(), Model::ROOT, &mut names);
+        Moment {
+            model: model.clone(),
+            names,
+        }
+    }
+}
+
+fn list(model: &Model, path: String, id: Id, names: &mut BTreeMap<String, Id>) {
+    let Some(node) = model.node(id) else { return };
+    for (name, child) in &node.entries {
+        let name = String::from_utf8_lossy(name);
+        let below = if path.is_empty() {
+            name.into_owned()
+        } else {
+            format!("{path}/{name}")
+        };
+        list(model, below, *child, names);
+    }
+    names.insert(path, id);
+}
+
+impl History {
+    /// Begins with a model.
+    pub fn new(model: &Model, prefixes: Vec<String>) -> History {
+        History {
+            moments: vec![Moment::new(model)],
+            prefixes,
+        }
+    }
+
+    /// Takes down what came of one more operation.
+    pub fn push(&mut self, model: &Model) {
+        self.moments.push(Moment::new(model));
+    }
+
+    /// The number of operations that a sync after all of them makes durable: all, or the last one that
+    /// changed what is synced.
+    pub fn synced_by(&self, persist: &Persist) -> usize {
+        let last = self.moments.len() - 1;
+        let Persist::One(path) = persist else {
+            return last;
+        };
+        let Some(id) = find(&self.moments[last].model, path) else {
+            return 0;
+        };
+        (1..=last)
+            .rev()
+            .find(|at| {
+                let [before, after] = [at - 1, *at].map(|at| &self.moments[at]);
+                !is_same(before, after, id)
+            })
+            .unwrap_or(0)
+    }
+
+    fn is_mine(&self, path: &str) -> bool {
+        self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| path.starts_with(prefix))
+    }
+
+    /// Whether a journal may leave this tree; else what differs from the moment that comes closest.
+    pub fn judge(&self, tree: &Tree, window: Window) -> Result<(), Wrong> {
+        let last = window.begun.min(self.moments.len() - 1);
+        let (mut reasons, mut is_tree_right) = (Vec::new(), false);
+        for at in window.synced..=last {
+            match self.compare(tree, at, last) {
+                Ok(()) => return Ok(()),
+                Err(wrong) => {
+                    is_tree_right |= matches!(wrong, Wrong::Data(_));
+                    reasons.push(format!("after {at} operations: {}", wrong.text()));
+                }
+            }
+        }
+        let text = format!(
+            "no moment from {} to {last} fits:\n    {}",
+            window.synced,
+            reasons.join("\n    ")
+        );
+        Err(match is_tree_right {
+            true => Wrong::Data(text),
+            false => Wrong::Tree(text),
+        })
+    }
+
+    fn compare(&self, tree: &Tree, at: usize, last: usize) -> Result<(), Wrong> {
+        let moment = &self.moments[at];
+        let expected = || moment.names.keys().filter(|path| self.is_mine(path));
+        if let Some(path) = expected().find(|path| !tree.names.contains_key(*path)) {
+            return Err(Wrong::Tree(format!("{path:?} is missing")));
+        }
+        let mut found = tree.names.keys().filter(|path| self.is_mine(path));
+        if let Some(path) = found.find(|path| !moment.names.contains_key(*path)) {
+            return Err(Wrong::Tree(format!("{path:?} should not be there")));
+        }
+        let mut wrong_data = None;
+        let mut numbers: BTreeMap<Id, Ino> = BTreeMap::new();
+        for path in expected() {
+            let (id, ino) = (moment.names[path], tree.names[path]);
+            let known = numbers.insert(id, ino);
+            if known.is_some_and(|known| known != ino) {
+                let text = format!("{path:?} is no link of the same file any more");
+                return Err(Wrong::Tree(text));
+            }
+            if known.is_some() {
+                continue;
+            }
+            let named = |difference: String| format!("{path:?}: {difference}");
+            let found = &tree.inodes[&ino];
+            if let Some(node) = moment.model.node(id) {
+                compare_node(node, found).map_err(|difference| Wrong::Tree(named(difference)))?;
+            }
+            let data = self.compare_data(id, found, at..=last);
+            if let Err(difference) = data {
+                wrong_data.get_or_insert(Wrong::Data(named(difference)));
+            }
+        }
+        wrong_data.map_or(Ok(()), Err)
+    }
+
+    /// Each sector of the content is as it was at one of the moments.
+    fn compare_data(
+        &self,
+        id: Id,
+        found: &Found,
+        moments: std::ops::RangeInclusive<usize>,
+    ) -> Result<(), String> {
+        if found.attributes.kind != FileKind::Regular {
+            return Ok(());
+        }
+        let versions: Vec<&[u8]> = moments
+            .filter_map(|at| self.moments[at].model.node(id))
+            .map(|node| &node.data[..])
+            .collect();
+        for (number, sector) in found.data.chunks(SECTOR).enumerate() {
+            let start = number * SECTOR;
+            let is_one = versions.iter().any(|data| {
+                let there = &data[start.min(data.len())..(start + sector.len()).min(data.len())];
+                let (same, beyond) = sector.split_at(there.len());
+                same == there && beyond.iter().all(|byte| *byte == 0)
+            });
+            if !is_one {
+                let what = if is_poison(sector) {
+                    "bytes that nobody wrote"
+                } else if sector.iter().all(|byte| *byte == 0) {
+                    "zeros"
+                } else {
+                    "other bytes"
+                };
+                return Err(format!(
+                    "{what} at {start} to {}: {:02x?}...",
+                    start + sector.len(),
+                    &sector[..sector.len().min(16)]
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this may be left without a journal, after a repair.
+    pub fn judge_repaired(&self, tree: &Tree, window: Window) -> Result<(), Wrong> {
+        let last = window.begun.min(self.moments.len() - 1);
+        let moments = &self.moments[window.synced..=last];
+        let [first, rest @ ..] = moments else {
+            return Ok(());
+        };
+        for (path, id) in &first.names {
+            let stays = rest.iter().all(|moment| moment.names.get(path) == Some(id));
+            if !stays || !self.is_mine(path) {
+                continue;
+            }
+            let Some(ino) = tree.names.get(path) else {
+                return Err(Wrong::Tree(format!("{path:?} was synced and is missing")));
+            };
+            let nodes = moments.iter().filter_map(|moment| moment.model.node(*id));
+            let found = &tree.inodes[ino];
+            let fits: Vec<Result<(), String>> =
+                nodes.map(|node| compare_repaired(node, found)).collect();
+            if !fits.iter().any(Result::is_ok) {
+                return Err(Wrong::Tree(format!("{path:?}: {fits:?}")));
+            }
+            self.compare_data(*id, found, window.synced..=last)
+                .map_err(|difference| Wrong::Data(format!("{path:?}: {difference}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The same inode under the same names.
+fn is_same(before: &Moment, after: &Moment, id: Id) -> bool {
+    let own = |moment: &Moment| {
+        let mut node = moment.model.node(id).cloned();
+        if let Some(node) = &mut node {
+            node.references = 0;
+        }
+        let named: Vec<(Id, Vec<u8>)> = moment
+            .model
+            .nodes()
+            .flat_map(|(dir, node)| {
+                let names = node.entries.iter().filter(|(_, child)| **child == id);
+                names.map(move |(name, _)| (dir, name.clone()))
+            })
+            .collect();
+        (node, named)
+    };
+    own(before) == own(after)
+}
+
+fn differ<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, got: T) -> Result<(), String> {
+    if expected == got {
+        return Ok(());
+    }
+    Err(format!("{what} must be {expected:?}, is {got:?}"))
+}
+
+fn compare_node(node: &Node, found: &Found) -> Result<(), String> {
+    let attributes = &found.attributes;
+    compare_repaired(node, found)?;
+    differ("the link count", node.links, attributes.link_count)?;
+    differ("the extended attributes", &node.xattrs, &found.xattrs)
+}
+
+/// All but what e2fsck may have put right.
+fn compare_repaired(node: &Node, found: &Found) -> Result<(), String> {
+    let attributes = &found.attributes;
+    differ("the kind", node.kind, attributes.kind)?;
+    differ("the mode", node.permissions, attributes.permissions)?;
+    let owner = (attributes.uid, attributes.gid);
+    differ("the owner", (node.uid, node.gid), owner)?;
+    if node.kind != FileKind::Directory {
+        differ("the size", node.data.len() as u64, attributes.size_bytes)?;
+    }
+    if node.kind == FileKind::Symlink {
+        differ("the target", &node.data, &found.data)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use finefs_namespace::RenameMode;
+
+    use super::super::base::{Base, Opened, open, profile};
+    use super::super::step::Step;
+    use super::super::workload::setup;
+    use super::*;
+
+    /// A base, opened, with the history of two more operations of which the namespace did `done`.
+    fn after(done: usize) -> (History, Opened) {
+        let base = Base::new(profile("ext4-nojournal").unwrap(), &setup()).unwrap();
+        let device = finefs_block::sim::ImageDevice::new(base.image.clone());
+        let opened = open(std::sync::Arc::new(device)).unwrap();
+        let mut model = base.model.clone();
+        let mut history = History::new(&model, Vec::new());
+        let steps = [
+            Step::Rename {
+                from: "A/foo".into(),
+                to: "B/bar".into(),
+                mode: RenameMode::Replace,
+            },
+            Step::Append {
+                at: "B/bar".into(),
+                length: 1000,
+                fill: 1,
+            },
+        ];
+        for (number, step) in steps.iter().enumerate() {
+            step.on_model(&mut model).unwrap();
+            history.push(&model);
+            if number < done {
+                step.on_namespace(&opened.ns).unwrap();
+            }
+        }
+        (history, opened)
+    }
+
+    fn window(synced: usize, begun: usize) -> Window {
+        Window { synced, begun }
+    }
+
+    /// What the oracle says after `change` was made behind the model's back.
+    fn changed(change: Step) -> Wrong {
+        let (history, opened) = after(1);
+        change.on_namespace(&opened.ns).unwrap();
+        let tree = Tree::read(&opened).unwrap();
+        let repaired = history.judge_repaired(&tree, window(1, 1));
+        // A repair may leave a name too many.
+        assert!(repaired.is_err() || matches!(change, Step::Link { .. }));
+        history.judge(&tree, window(0, 2)).unwrap_err()
+    }
+
+    #[test]
+    fn only_the_moments_of_the_window_are_right() {
+        for done in 0..=2 {
+            let (history, opened) = after(done);
+            let tree = Tree::read(&opened).unwrap();
+            for synced in 0..=2 {
+                for begun in synced..=2 {
+                    let verdict = history.judge(&tree, window(synced, begun));
+                    let is_in = (synced..=begun).contains(&done);
+                    assert_eq!(verdict.is_ok(), is_in, "{done} in {synced}..={begun}");
+                }
+            }
+            assert_eq!(history.judge_repaired(&tree, window(done, done)), Ok(()));
+        }
+    }
+
+    #[test]
+    fn half_a_rename_is_wrong() {
+        let wrong = changed(Step::Link {
+            from: "B/bar".into(),
+            to: "A/foo".into(),
+        });
+        assert!(matches!(wrong, Wrong::Tree(_)), "{wrong:?}");
+        let wrong = changed(Step::Unlink("B/bar".into()));
+        assert!(wrong.text().contains("missing"), "{wrong:?}");
+    }
+
+    #[test]
+    fn foreign_bytes_and_changed_attributes_are_wrong() {
+        let wrong = changed(Step::Write {
+            at: "B/bar".into(),
+            offset: 600,
+            length: 10,
+            fill: 250,
+        });
+        assert!(matches!(wrong, Wrong::Data(_)), "{wrong:?}");
+        let wrong = changed(Step::Chmod {
+            at: "B/bar".into(),
+            permissions: 0o640,
+        });
+        assert!(wrong.text().contains("mode"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_sync_of_one_file_stands_for_what_changed_it() {
+        let (history, _) = after(0);
+        let by = |path: &str| history.synced_by(&Persist::One(path.into()));
+        assert_eq!(by("B/bar"), 2);
+        assert_eq!((by("A"), by("B"), by("A/C")), (1, 1, 0));
+        assert_eq!(history.synced_by(&Persist::All), 2);
+    }
+}

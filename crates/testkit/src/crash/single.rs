@@ -1,0 +1,154 @@
+//! A workload of one thread, from the run to the verdict; and many of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use finefs_block::sim::{Recorded, RecordingDevice};
+use finefs_namespace::{Ino, Namespace};
+
+use super::base::{Base, open};
+use super::judge::{Effort, Judge, begun, mix, synced};
+use super::oracle::History;
+use super::report::{Kind, Report, Violation};
+use super::step::{Persist, with};
+use super::workload::Workload;
+
+/// A lie of the device, to show that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// It keeps its word.
+    None,
+    /// It ignores flushes.
+    NoFlush,
+    /// It ignores the flush just before a commit block: the barrier between data and commit.
+    NoBarrierBeforeCommit,
+}
+
+/// Runs a workload on a recording device over the base.
+pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), String> {
+    let device = Arc::new(RecordingDevice::over(base.image.clone()));
+    let opened = open(device.clone())?;
+    let ns = &opened.ns;
+    let mut model = base.model.clone();
+    let mut history = History::new(&model, Vec::new());
+    let mut held = Vec::new();
+    for (number, (step, persist)) in workload.steps.iter().enumerate() {
+        if workload.keeps_open {
+            hold(ns, step.path(), &mut held);
+        }
+        device.mark(begun(0, number));
+        step.on_namespace(ns)
+            .map_err(|error| format!("{step:?}: {error}"))?;
+        step.on_model(&mut model)
+            .map_err(|errors| format!("{step:?}: {errors:?}"))?;
+        history.push(&model);
+        if let Some(persist) = persist {
+            persist
+                .on_namespace(ns)
+                .map_err(|error| format!("{persist:?}: {error}"))?;
+            device.mark(synced(0, history.synced_by(persist)));
+        }
+    }
+    for ino in held {
+        ns.forget(ino, 1);
+    }
+    ns.shut_down().map_err(|error| error.to_string())?;
+    device.mark(synced(0, history.synced_by(&Persist::All)));
+    drop(opened);
+    Ok((device.take_recorded(), history))
+}
+
+fn hold(ns: &Namespace, path: &str, held: &mut Vec<Ino>) {
+    let found = with(ns, path, |ino| ns.reference(ino).map(|_| ino));
+    held.extend(found);
+}
+
+/// The record as the device would have left it, had it lied so.
+pub fn lied(recorded: Recorded, lie: Lie) -> Recorded {
+    use finefs_block::sim::Request;
+    match lie {
+        Lie::None => recorded,
+        Lie::NoFlush => recorded.without_flushes(|_, _| true),
+        Lie::NoBarrierBeforeCommit => recorded.without_flushes(|requests, at| {
+            let next = requests[at + 1..]
+                .iter()
+                .find(|request| matches!(request, Request::Write { .. } | Request::Flush));
+            matches!(next, Some(Request::Write { data, .. }) if holds_commit_block(data))
+        }),
+    }
+}
+
+/// Whether a write holds a commit block of jbd2: the magic number and block type 2, big-endian.
+fn holds_commit_block(data: &[u8]) -> bool {
+    const HEAD: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
+    data.chunks(1024).any(|block| block.starts_with(&HEAD))
+}
+
+/// Runs and judges workloads, on as many threads as there are CPUs. The report does not depend on how
+/// they share the work.
+pub fn judge_all(
+    base: &Base,
+    workloads: &[Workload],
+    effort: &Effort,
+    lie: Lie,
+    seed: u64,
+) -> Report {
+    in_parallel(workloads.len(), |index| {
+        judge_one(
+            base,
+            &workloads[index],
+            effort,
+            lie,
+            mix(seed ^ index as u64),
+        )
+    })
+}
+
+/// Calls `work` with each number below `count`; adds up the reports in order.
+pub fn in_parallel(count: usize, work: impl Fn(usize) -> Report + Sync) -> Report {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut reports = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut own = Vec::new();
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        if index >= count {
+                            return own;
+                        }
+                        own.push((index, work(index)));
+                    }
+                })
+            })
+            .collect();
+        let joined = workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap_or_default());
+        joined.collect::<Vec<_>>()
+    });
+    reports.sort_by_key(|(index, _)| *index);
+    let mut sum = Report::default();
+    for (_, report) in reports {
+        sum.add(report);
+    }
+    sum
+}
+
+fn judge_one(base: &Base, workload: &Workload, effort: &Effort, lie: Lie, seed: u64) -> Report {
+    let name = format!("{} {workload:?}, seed {seed}", base.profile.name);
+    let judged = run(base, workload).and_then(|(recorded, history)| {
+        let mut judge = Judge::new(base, effort.clone(), seed)?;
+        judge.record(&lied(recorded, lie), &[history], &name);
+        Ok(judge.report)
+    });
+    judged.unwrap_or_else(|text| {
+        let mut report = Report::default();
+        report.violation(Violation {
+            kind: Kind::Unreadable,
+            text: format!("{name}\n  the workload itself failed: {text}"),
+        });
+        report
+    })
+}

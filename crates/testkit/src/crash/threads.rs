@@ -1,0 +1,265 @@
+//! Threads at once on one namespace: random operations and mail, while another one syncs.
+//!
+//! Each thread has a directory of its own and names of its own in a shared one, and its own model and
+//! history. Nobody else touches what it made, so the oracle for one thread holds for each of them:
+//! only how far each had come may differ. Which thread runs when is up to the machine; the operations
+//! are the seed's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use finefs_block::sim::{Recorded, RecordingDevice};
+use finefs_namespace::{AllocateMode, Namespace, RenameMode};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::base::{Base, open};
+use super::judge::{Effort, Judge, begun, mix, synced};
+use super::oracle::History;
+use super::report::{Kind, Report, Violation};
+use super::single::{Lie, lied};
+use super::step::{Path, Persist, Step};
+
+/// How much runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Threads, at most [`THREADS_MAX`].
+    pub threads: usize,
+    /// Operations of each that succeed.
+    pub operations: usize,
+    /// What a mail server does, after PostMark: small files are made, appended to and removed.
+    pub is_mail: bool,
+}
+
+/// Most threads of a run.
+pub const THREADS_MAX: usize = 8;
+
+/// What there is before: the shared directory and one for each thread.
+pub fn setup() -> Vec<Step> {
+    let own = (0..THREADS_MAX).map(|thread| format!("t{thread}"));
+    std::iter::once("shared".to_owned())
+        .chain(own)
+        .map(Step::MakeDirectory)
+        .collect()
+}
+
+/// Runs threads over the base, and judges what crashes leave.
+pub fn judge_run(base: &Base, shape: Shape, effort: &Effort, lie: Lie, seed: u64) -> Report {
+    let name = format!("{} {shape:?}, seed {seed}", base.profile.name);
+    let judged = run(base, shape, seed).and_then(|(recorded, histories)| {
+        let mut judge = Judge::new(base, effort.clone(), seed)?;
+        judge.record(&lied(recorded, lie), &histories, &name);
+        Ok(judge.report)
+    });
+    judged.unwrap_or_else(|text| {
+        let mut report = Report::default();
+        report.violation(Violation {
+            kind: Kind::Unreadable,
+            text: format!("{name}\n  the workload itself failed: {text}"),
+        });
+        report
+    })
+}
+
+fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>), String> {
+    let device = Arc::new(RecordingDevice::over(base.image.clone()));
+    let opened = open(device.clone())?;
+    let ns = &opened.ns;
+    let done: Vec<AtomicUsize> = (0..shape.threads).map(|_| AtomicUsize::new(0)).collect();
+    let is_over = AtomicBool::new(false);
+    let outcomes = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..shape.threads)
+            .map(|thread| {
+                let worker = Worker {
+                    ns,
+                    device: &device,
+                    thread,
+                    done: &done[thread],
+                    random: StdRng::seed_from_u64(mix(seed ^ mix(thread as u64))),
+                    history: History::new(&base.model, mine(thread)),
+                };
+                let model = base.model.clone();
+                scope.spawn(move || worker.work(model, shape))
+            })
+            .collect();
+        let syncer = scope.spawn(|| sync_at_times(ns, &device, &done, &is_over));
+        let outcomes: Vec<_> = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|_| Err("a panic".to_owned())))
+            .collect();
+        is_over.store(true, Ordering::SeqCst);
+        let synced = syncer.join().unwrap_or_else(|_| Err("a panic".to_owned()));
+        synced.and(
+            outcomes
+                .into_iter()
+                .collect::<Result<Vec<History>, String>>(),
+        )
+    })?;
+    opened.ns.shut_down().map_err(|error| error.to_string())?;
+    for (thread, history) in outcomes.iter().enumerate() {
+        device.mark(synced(thread, history.synced_by(&Persist::All)));
+    }
+    drop(opened);
+    Ok((device.take_recorded(), outcomes))
+}
+
+/// The paths that are a thread's.
+fn mine(thread: usize) -> Vec<String> {
+    vec![format!("t{thread}"), format!("shared/t{thread}-")]
+}
+
+/// Syncs everything again and again; what had returned before is durable after.
+fn sync_at_times(
+    ns: &Namespace,
+    device: &RecordingDevice,
+    done: &[AtomicUsize],
+    is_over: &AtomicBool,
+) -> Result<(), String> {
+    while !is_over.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_micros(300));
+        let counts: Vec<usize> = done
+            .iter()
+            .map(|done| done.load(Ordering::SeqCst))
+            .collect();
+        ns.sync().map_err(|error| error.to_string())?;
+        for (thread, count) in counts.into_iter().enumerate() {
+            device.mark(synced(thread, count));
+        }
+    }
+    Ok(())
+}
+
+struct Worker<'a> {
+    ns: &'a Namespace,
+    device: &'a RecordingDevice,
+    thread: usize,
+    done: &'a AtomicUsize,
+    random: StdRng,
+    history: History,
+}
+
+impl Worker<'_> {
+    fn work(mut self, mut model: crate::Model, shape: Shape) -> Result<History, String> {
+        let mut count = 0;
+        while count < shape.operations {
+            let step = match shape.is_mail {
+                true => self.mail(),
+                false => self.anything(),
+            };
+            let mut after = model.clone();
+            if step.on_model(&mut after).is_err() {
+                continue;
+            }
+            self.device.mark(begun(self.thread, count));
+            step.on_namespace(self.ns)
+                .map_err(|error| format!("thread {}, {step:?}: {error}", self.thread))?;
+            model = after;
+            self.history.push(&model);
+            count += 1;
+            self.done.store(count, Ordering::SeqCst);
+            if let Some(persist) = self.persist(&step, &model) {
+                persist
+                    .on_namespace(self.ns)
+                    .map_err(|error| format!("thread {}, {persist:?}: {error}", self.thread))?;
+                let count = self.history.synced_by(&persist);
+                self.device.mark(synced(self.thread, count));
+            }
+        }
+        Ok(self.history)
+    }
+
+    fn persist(&mut self, step: &Step, model: &crate::Model) -> Option<Persist> {
+        let path = step.path();
+        match self.random.random_range(0..20) {
+            0 => Some(Persist::All),
+            1..4 if super::step::find(model, path).is_some() => Some(Persist::One(path.into())),
+            4 => Some(Persist::One(super::step::parent(path).into())),
+            _ => None,
+        }
+    }
+
+    fn path(&mut self, names: usize) -> Path {
+        let thread = self.thread;
+        let name = self.random.random_range(0..names);
+        match self.random.random_range(0..8) {
+            0..4 => format!("t{thread}/f{name}"),
+            4..7 => format!("shared/t{thread}-f{name}"),
+            _ => format!("t{thread}/d{}/f{name}", name % 2),
+        }
+    }
+
+    /// An operation that mostly can be done.
+    fn anything(&mut self) -> Step {
+        let (at, to) = (self.path(5), self.path(5));
+        let directory = format!("t{}/d{}", self.thread, self.random.random_range(0..2));
+        let fill = self.random.random();
+        let length = self.random.random_range(1..6000);
+        match self.random.random_range(0..22) {
+            0..4 => Step::Create(at),
+            4 => Step::MakeDirectory(directory),
+            5 => Step::RemoveDirectory(directory),
+            6 => Step::Symlink {
+                at,
+                target_length: self.random.random_range(1..120),
+            },
+            7 => Step::Link { from: at, to },
+            8..10 => Step::Unlink(at),
+            10..12 => Step::Rename {
+                from: at,
+                to,
+                mode: match self.random.random_range(0..4) {
+                    0 => RenameMode::Exchange,
+                    _ => RenameMode::Replace,
+                },
+            },
+            12..15 => Step::Write {
+                at,
+                offset: self.random.random_range(0..9000),
+                length,
+                fill,
+            },
+            15..17 => Step::Append { at, length, fill },
+            17 => Step::Truncate {
+                at,
+                size: self.random.random_range(0..9000),
+            },
+            18 => Step::Allocate {
+                at,
+                mode: match self.random.random_range(0..3) {
+                    0 => AllocateMode::PunchHole,
+                    1 => AllocateMode::ZeroRange,
+                    _ => AllocateMode::Extend,
+                },
+                offset: self.random.random_range(0..9000),
+                length: length as u64,
+            },
+            19 => Step::SetXattr {
+                at,
+                name: "user.a",
+                length: self.random.random_range(0..300),
+                fill,
+            },
+            20 => Step::RemoveXattr { at, name: "user.a" },
+            _ => Step::Chmod {
+                at,
+                permissions: 0o600 | self.random.random_range(0..0o100),
+            },
+        }
+    }
+
+    fn mail(&mut self) -> Step {
+        let at = self.path(20);
+        let fill = self.random.random();
+        match self.random.random_range(0..10) {
+            0 => Step::MakeDirectory(format!("t{}/d{}", self.thread, fill % 2)),
+            1..4 => Step::Create(at),
+            4..8 => Step::Append {
+                at,
+                length: self.random.random_range(500..5000),
+                fill,
+            },
+            _ => Step::Unlink(at),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Crashes, simulated: runs the simulator of the testkit, which shares the code of finefs, as a program
+//! of its own, and shows that it bites: with flushes ignored it must find violations.
+
+use crate::report::Report;
+use crate::run;
+use crate::tools;
+use anyhow::{Result, bail};
+use std::process::Command;
+use std::time::Duration;
+
+/// How much.
+#[derive(clap::Args, Debug)]
+pub struct Options {
+    /// All workloads of two operations and many states of each: hours
+    #[arg(long)]
+    long: bool,
+    /// Only these images; all without it
+    #[arg(long)]
+    image: Vec<String>,
+    /// Every state goes through e2fsck
+    #[arg(long)]
+    e2fsck_all: bool,
+}
+
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Builds the simulator and runs it: as it is, and with lying devices.
+pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
+    let build = [
+        "build",
+        "--release",
+        "--quiet",
+        "--package",
+        "finefs-testkit",
+        "--bin",
+        "finefs-crash",
+    ];
+    run::ok(run::cmd("cargo", build).current_dir(tools::workspace()))?;
+    report.proof("crash/every state is right", || {
+        let mut command = simulator(seed);
+        if options.long {
+            command.arg("--long");
+        }
+        if options.e2fsck_all {
+            command.arg("--e2fsck-all");
+        }
+        for image in &options.image {
+            command.args(["--image", image]);
+        }
+        let said = run::expect_printed(&mut command, LIMIT)?;
+        Ok(said.lines().last().unwrap_or_default().to_owned())
+    });
+    for lie in ["--without-flushes", "--without-barrier"] {
+        report.proof(&format!("crash/{lie} is found"), || {
+            let mut command = simulator(seed);
+            command.args([lie, "--quiet", "--image", "ext4-1k", "--only", "sequences"]);
+            let output = run::capture_with(&mut command, b"", LIMIT)?;
+            match output.code() {
+                1 => Ok(output.stdout.lines().last().unwrap_or_default().to_owned()),
+                0 => bail!("no violation was found:\n{}", output.both()),
+                _ => bail!("{}", output.both()),
+            }
+        });
+    }
+    Ok(())
+}
+
+fn simulator(seed: u64) -> Command {
+    let mut command = Command::new(tools::target_dir().join("release/finefs-crash"));
+    command.args(["--seed", &seed.to_string()]);
+    command
+}
