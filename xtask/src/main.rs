@@ -8,10 +8,7 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-    if !matches!(
-        options.what,
-        What::Images(_) | What::Tsan | What::Crash(_)
-    ) {
+use xtask::{bad_input, crash, fsx, images, kill, pjdfstest, tsan, unprivileged};
 use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
 
 #[derive(Parser)]
