@@ -106,10 +106,10 @@ impl Workload {
                 Overlap::Full => 0..FILE_BYTES,
                 Overlap::Tenth if (random >> 8 & 0xffff) < 6554 => blocks(0),
                 Overlap::Disjoint | Overlap::Tenth => {
-                    blocks(first_block + ((random >> 32) * part_blocks >> 32))
+                    blocks(first_block + (((random >> 32) * part_blocks) >> 32))
                 }
             };
-            let is_write = (random & 0xff) * 100 >> 8 >= self.reads_percent;
+            let is_write = ((random & 0xff) * 100) >> 8 >= self.reads_percent;
             candidate.hold(range, is_write, || {
                 if self.copy_bytes > 0 {
                     to.copy_from_slice(std::hint::black_box(&from));

@@ -294,8 +294,7 @@ fn range_lock_readers_share_the_word() {
 }
 
 /// Writers of one place, one through the group's cell, one from a lock that has gone home meanwhile and
-/// perhaps is spread again. Fails without: the closing of the cells in `drain`, the acquire and the
-/// release at the cells' opening and closing.
+/// perhaps is spread again. Fails without the closing of the cells in `drain`.
 #[test]
 fn range_lock_goes_home_under_a_writer() {
     model(2, || {

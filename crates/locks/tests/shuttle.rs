@@ -197,8 +197,7 @@ fn spread(lock: &RangeLock) {
 }
 
 /// Tasks in the cells of a group and beside them, while a task sends the lock home, from where others
-/// spread it again. Fails without: the question whether the cell is `ours` in `take_or_join`, `users`
-/// in `enter`, the closing of all cells in `drain`, the count of joined readers in `leave_cell`.
+/// spread it again. Fails without the closing of all cells in `drain`.
 #[test]
 fn range_lock_spreads_and_goes_home() {
     check(4000, || {
@@ -229,6 +228,29 @@ fn range_lock_spreads_and_goes_home() {
         });
         assert!(shared.0.settle());
         assert!(shared.0.try_write(0..u64::MAX).is_some());
+    });
+}
+
+/// A writer looks where to go; meanwhile the lock goes home and spreads anew, and in the new session the
+/// place has another cell. Fails when a cell is always `ours` (`is_spread_as`).
+#[test]
+fn range_lock_session_changes_under_a_writer() {
+    check(10_000, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Shadow::new()));
+        spread(&shared.0);
+        let theirs = Arc::clone(&shared);
+        in_tasks(2, move |number| {
+            let (lock, shadow) = &*theirs;
+            if number == 1 {
+                lock.settle();
+                let pair = (lock.try_write(5..6), lock.try_write(7..8));
+                drop(pair);
+            }
+            let guard = lock.write(0..1);
+            shadow.enter(&guard);
+            thread::yield_now();
+            shadow.leave(&guard.range(), true);
+        });
     });
 }
 
