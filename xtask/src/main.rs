@@ -134,10 +134,12 @@ enum What {
     BadInput,
     /// A mount by an ordinary user
     Unprivileged,
-    if !matches!(
-        options.what,
-        What::Images(_) | What::Tsan | What::Crash(_)
-    ) {
+    /// The locks under the thread sanitizer
+    Tsan,
+    /// What crashes at any moment leave on an image, simulated
+    Crash(crash::Options),
+    /// What is left when the server is killed at random moments
+    Kill(kill::Options),
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -219,10 +221,7 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(
-        options.what,
-        What::Images(_) | What::Tsan | What::Crash(_)
-    ) {
+    if !matches!(options.what, What::Images(_) | What::Tsan | What::Crash(_)) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -259,10 +258,9 @@ fn prove(options: Prove) -> Result<()> {
         What::Unprivileged => {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
-    if !matches!(
-        options.what,
-        What::Images(_) | What::Tsan | What::Crash(_)
-    ) {
+        What::Tsan => tsan::run(&mut report),
+        What::Crash(own) => crash::run(own, options.seed, &mut report)?,
+        What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::List => {}
     }
     report.finish()
