@@ -267,7 +267,8 @@ fn open(
     }
     if !is_read_only {
         mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(detail(&error)))?;
-        notes.extend(orphans::clean_up(&state));
+        let cleaned = orphans::clean_up(&state);
+        notes.extend(cleaned.map_err(|error| damaged("cleaning up orphans", &error))?);
     }
     Ok(Mounted {
         state,

@@ -22,26 +22,21 @@ use crate::error::{at, detail};
 use crate::load::{inode, map};
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
-/// Frees or truncates all orphans. Gives notes for the user; damage is one, and no reason to fail.
-pub(crate) fn clean_up(state: &ExtState) -> Vec<String> {
+/// Frees or truncates all orphans. Gives notes for the user; damage is one, and no reason to fail. A
+/// commit that fails is: what it changed in memory must not be written by another.
+pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if state.superblock.lock().state().contains(State::ERROR) {
         // As in the kernel: on a damaged image this may do more harm than good.
-        return notes;
+        return Ok(notes);
     }
-    match try_clean_up(state, &mut notes) {
-        Ok(0) => {}
-        Ok(1) => notes.push("cleaned up one orphan".to_owned()),
-        Ok(count) => notes.push(format!("cleaned up {count} orphans")),
-        Err(error) => notes.push(format!("orphans were left as they are: {}", detail(&error))),
-    }
-    notes
-}
-
-fn try_clean_up(state: &ExtState, notes: &mut Vec<String>) -> Result<usize> {
     let mut found = BTreeSet::new();
-    list(state, &mut found, notes)?;
-    from_file(state, &mut found, notes)?;
+    let sought =
+        list(state, &mut found, &mut notes).and_then(|()| from_file(state, &mut found, &mut notes));
+    if let Err(error) = sought {
+        notes.push(format!("orphans were left as they are: {}", detail(&error)));
+        return Ok(notes);
+    }
     let mut batch = Batch::default();
     for &number in &found {
         let ino = Ino(u64::from(number));
@@ -50,12 +45,14 @@ fn try_clean_up(state: &ExtState, notes: &mut Vec<String>) -> Result<usize> {
             Err(error) => notes.push(format!("orphan {ino}: {}; run e2fsck", detail(&error))),
         }
     }
-    let count = batch.inodes.len();
-    if count > 0 {
-        // It also takes them off the list and out of the file.
-        apply::commit(state, batch, &|_| None)?;
+    match batch.inodes.len() {
+        0 => return Ok(notes),
+        1 => notes.push("cleaned up one orphan".to_owned()),
+        count => notes.push(format!("cleaned up {count} orphans")),
     }
-    Ok(count)
+    // It also takes them off the list and out of the file.
+    apply::commit(state, batch, &|_| None)?;
+    Ok(notes)
 }
 
 /// Follows the list from the superblock. A list that is damaged is given up after its good part, as the

@@ -79,7 +79,9 @@ fn examine(
     );
     let journal = Journal::open(device, &buffers, superblock, geometry)?;
     if !must_replay {
-        let log = Log::empty(&journal);
+        // Numbers go on behind those of the log that is skipped, so that nothing in it can ever be
+        // taken for what follows a new transaction.
+        let log = Log::skipped(&journal)?;
         let is_empty = journal.superblock.start() == 0 && journal.superblock.errno() == 0;
         return Ok(if is_empty {
             Finding::Nothing

@@ -143,8 +143,8 @@ fn geometry(state: &ExtState) -> Geometry {
         symlink_inline_max: finefs_ext_disk::inode::BLOCK_AREA_SIZE as u32 - 1,
         has_fine_times: state.geometry.inode_size > 128,
         has_unwritten: has_extents,
-        // A record changes about one block at most, many change the same.
-        batch_records: journal_blocks,
+        // A record changes few blocks, and many change the same; at most twice as many come.
+        batch_records: journal_blocks.map(|blocks| (blocks * 2 / 3).max(1)),
         is_read_only: state.is_read_only,
     }
 }

@@ -131,11 +131,6 @@ pub(crate) fn attach(path: &Path, options: &Options) -> Result<OwnedFd, AttachEr
     attach_by_helper(path, options)
 }
 
-/// True when this process may open the device itself, which is what cloning it takes.
-pub(crate) fn may_open_device() -> bool {
-    open_device().is_ok()
-}
-
 /// A new handle of the device, of no mount yet.
 pub(crate) fn open_device() -> io::Result<File> {
     File::options().read(true).write(true).open(DEVICE)

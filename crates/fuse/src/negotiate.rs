@@ -6,9 +6,6 @@ use crate::request;
 /// Largest READ and WRITE in bytes; also the kernel's own limit (fs.fuse.max_pages_limit).
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// The kernel's page, which is what `max_pages` counts in.
-const PAGE_BYTES: u32 = 4096;
-
 /// Requests that may wait in the kernel's background queue (write-back, read-ahead).
 const BACKGROUND_REQUESTS: u16 = 64;
 
@@ -112,7 +109,8 @@ pub(crate) fn answer_init(
         } else {
             1_000_000_000
         },
-        max_pages: (REQUEST_BYTES_MAX / PAGE_BYTES) as u16,
+        // In the kernel's pages, which are larger than 4 KiB on some machines.
+        max_pages: (REQUEST_BYTES_MAX as usize / rustix::param::page_size()).max(1) as u16,
         ..version
     };
     let agreement = Agreement {

@@ -28,6 +28,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
@@ -169,6 +170,11 @@ impl Seat {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Short of memory for the moment: what was to be submitted still is.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 Err(error) => return Err(error),
             }
             let Some(completion) = self.ring.completion().next() else {
@@ -177,7 +183,11 @@ impl Seat {
             return match -completion.result() {
                 0 => Ok(true),
                 // The ways in which a mount ends.
-                libc::ENOTCONN | libc::ENODEV | libc::ECONNABORTED | libc::ECANCELED => Ok(false),
+                libc::ENOTCONN
+                | libc::ENODEV
+                | libc::ECONNABORTED
+                | libc::ECANCELED
+                | libc::ENOENT => Ok(false),
                 errno => Err(io::Error::from_raw_os_error(errno)),
             };
         }

@@ -149,12 +149,12 @@ impl Mount {
             running.push(spawn("forget", move || serve_forgets(&device, &adapter))?);
         } else {
             let (to_syncs, syncs) = channel();
-            let is_cloned = threads > 1 && attach::may_open_device();
             for number in 0..threads {
-                let own = if is_cloned && number > 0 {
-                    Arc::new(device.clone_to(attach::open_device()?.into())?)
-                } else {
-                    Arc::clone(&device)
+                // Where it cannot be cloned (no permission, no descriptor left) it is shared.
+                let clone = || device.clone_to(attach::open_device()?.into());
+                let own = match number {
+                    0 => Arc::clone(&device),
+                    _ => clone().map_or_else(|_| Arc::clone(&device), Arc::new),
                 };
                 let (adapter, syncs) = (Arc::clone(&adapter), to_syncs.clone());
                 let serve = move || own.serve(&adapter, &syncs);
@@ -262,7 +262,13 @@ fn ring_thread(
     };
     let _ = to_mount.send(Ok(()));
     match started.recv() {
-        Ok((device, adapter)) => seat.serve(&device, &adapter),
+        Ok((device, adapter)) => seat.serve(&device, &adapter).or_else(|error| {
+            // Where the kernel refuses the place it goes on without io_uring, and needs readers.
+            log::error!("the queue of CPU {queue} lost a thread: {error}");
+            let own = Arc::new(device.clone_to(attach::open_device()?.into())?);
+            let (no_syncs, _) = channel();
+            own.serve(&adapter, &no_syncs)
+        }),
         // The kernel did not want it after all.
         Err(_) => Ok(()),
     }
@@ -295,17 +301,23 @@ fn serve_forgets(device: &Device, adapter: &Adapter) -> io::Result<()> {
     }
 }
 
-/// How many CPUs the kernel counts (those that may be plugged in included).
+/// How many CPUs the kernel counts (those that may be plugged in included). It has as many queues,
+/// and picks one by a CPU's number: with numbers left out that would not work.
 fn possible_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    last_cpu(&text)
-        .map(|last| last + 1)
-        .ok_or_else(|| io::Error::other(format!("cannot understand the list of CPUs {text:?}")))
+    count_without_gaps(&text)
+        .ok_or_else(|| io::Error::other(format!("no queues for the CPUs {:?}", text.trim())))
 }
 
-/// The last number of a list such as `0-3,8-11`.
-fn last_cpu(list: &str) -> Option<usize> {
-    list.trim().rsplit([',', '-']).next()?.parse().ok()
+/// The length of a list such as `0-3`; `None` for one with gaps.
+fn count_without_gaps(list: &str) -> Option<usize> {
+    let last = match list.trim().split_once('-') {
+        Some(("0", last)) => last,
+        Some(_) => return None,
+        None => list.trim(),
+    };
+    let last: usize = last.parse().ok()?;
+    (last == 0 || list.contains('-')).then_some(last + 1)
 }
 
 /// Takes one certain mount away, and not another that came to be at its place.
@@ -351,10 +363,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_cpu_of_a_list() {
-        assert_eq!(last_cpu("0-1\n"), Some(1));
-        assert_eq!(last_cpu("0\n"), Some(0));
-        assert_eq!(last_cpu("0-3,8-11"), Some(11));
-        assert_eq!(last_cpu("nothing"), None);
+    fn cpus_are_counted() {
+        assert_eq!(count_without_gaps("0-1\n"), Some(2));
+        assert_eq!(count_without_gaps("0\n"), Some(1));
+        for bad in ["0-3,8-11", "1-3", "5", "nothing", ""] {
+            assert_eq!(count_without_gaps(bad), None, "{bad}");
+        }
     }
 }

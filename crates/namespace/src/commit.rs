@@ -277,7 +277,11 @@ impl Namespace {
         {
             let _gate = self.gate.write();
             if self.committer.is_closed.swap(true, Ordering::AcqRel) {
-                return Ok(());
+                return self
+                    .committer
+                    .failure
+                    .get()
+                    .map_or(Ok(()), |e| Err(e.clone()));
             }
         }
         if self.options.is_read_only {

@@ -172,7 +172,7 @@ impl Namespace {
             || now.seconds() - accessed.seconds() >= DAY_SECONDS;
         if is_due && accessed != now {
             inode.set_time(Time::Accessed, now);
-            self.log.touch(inode);
+            self.log_touch(inode);
         }
     }
 
@@ -419,7 +419,7 @@ impl Namespace {
         let changes_map = !pending.extents.is_empty() || !converted.is_empty();
         if !changes_map && end <= inode.size_bytes() {
             inode.set_modified(now);
-            self.log.touch(inode);
+            self.log_touch(inode);
             return;
         }
         let lock = inode.lock();
@@ -669,7 +669,7 @@ impl Namespace {
         let freed = file.extents.runs(first, last, guard);
         if freed.is_empty() {
             inode.set_modified(now);
-            self.log.touch(inode);
+            self.log_touch(inode);
             return Ok(());
         }
         // A hole in the middle of an extent makes two of one.

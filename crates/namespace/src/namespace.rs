@@ -74,7 +74,7 @@ pub(crate) struct Operation<'n> {
 }
 
 /// How often an operation that finds no space is tried before it fails.
-const SPACE_ATTEMPTS: u32 = 8;
+const SPACE_ATTEMPTS: u32 = 3;
 
 impl Namespace {
     /// A namespace over `store`; starts its commit thread.
@@ -279,6 +279,13 @@ impl Namespace {
     pub(crate) fn log_group(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) {
         let length = self.log.append(group, reserved_blocks, touched);
         if let Some(length) = length {
+            self.committer.note_length(length);
+        }
+    }
+
+    /// Notes that only times or mapped data of an inode changed.
+    pub(crate) fn log_touch(&self, core: &Core) {
+        if let Some(length) = self.log.touch(core) {
             self.committer.note_length(length);
         }
     }

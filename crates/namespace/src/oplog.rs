@@ -148,16 +148,17 @@ impl OperationLog {
     }
 
     /// Notes that only the times or mapped data of an inode changed; costs nothing when the
-    /// inode is in the generation already.
-    pub fn touch(&self, core: &Core) {
+    /// inode is in the generation already. Gives what [`OperationLog::append`] gives.
+    pub fn touch(&self, core: &Core) -> Option<usize> {
         // The mark is compared with the generation under the shard's lock: it stands still there.
         let mut shard = self.shards.local();
-        if core.dirty_generation() < shard.generation {
-            shard.records.push(Record::Touched { ino: core.ino });
-            let length = shard.records.len();
-            let _ = self.count(length - 1, length);
-            core.mark_dirty(shard.generation);
+        if core.dirty_generation() >= shard.generation {
+            return None;
         }
+        shard.records.push(Record::Touched { ino: core.ino });
+        core.mark_dirty(shard.generation);
+        let length = shard.records.len();
+        self.count(length - 1, length)
     }
 
     /// Ends the generation; gives its records. Excludes appends only for the swap.

@@ -2,7 +2,7 @@
 
 use super::descriptor::{expect, start};
 use super::{BlockType, Format, checksum_around};
-use crate::bytes::{Field, be32, put_be32};
+use crate::bytes::{Field, be32, clip, put_be32};
 use crate::checksum::crc32c;
 use crate::error::{Checksummed, Result, check_sum};
 use crate::time::Timestamp;
@@ -55,7 +55,8 @@ impl CommitBlock {
         }
         let stored = be32(block, CHECKSUM);
         let computed = checksum_around(format.seed, block, CHECKSUM);
-        if stored != computed && partial_checksum(format, block) == stored {
+        let is_whole = block.len() >= USED_BYTES;
+        if stored != computed && is_whole && partial_checksum(format, block) == stored {
             return Ok(());
         }
         check_sum(Checksummed::JournalCommit, stored, computed)
@@ -82,11 +83,8 @@ impl CommitBlock {
 /// The checksum of the block as if only its used bytes were not zero.
 fn partial_checksum(format: &Format, block: &[u8]) -> u32 {
     const ZEROS: [u8; 512] = [0; 512];
-    let used = block.len().min(USED_BYTES);
-    let mut crc = crc32c(format.seed.0, &block[..CHECKSUM]);
-    crc = crc32c(crc, &[0; 4]);
-    crc = crc32c(crc, &block[CHECKSUM + 4..used]);
-    let mut left = block.len() - used;
+    let mut crc = checksum_around(format.seed, clip(block, 0..USED_BYTES), CHECKSUM);
+    let mut left = block.len() - USED_BYTES;
     while left > 0 {
         let part = left.min(ZEROS.len());
         crc = crc32c(crc, &ZEROS[..part]);

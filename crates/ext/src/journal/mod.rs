@@ -289,6 +289,32 @@ impl Log {
         }
     }
 
+    /// A log whose transactions do not count, whatever they are; only the next number does. Damage
+    /// can hide transactions behind it, so every block of the log is asked for its number.
+    pub fn skipped(journal: &Journal) -> Result<Log> {
+        let mut log = Log::empty(journal);
+        if journal.superblock.start() == 0 {
+            return Ok(log);
+        }
+        let mut bytes = vec![0; journal.format.block_size as usize];
+        for block in journal.superblock.first()..journal.superblock.log_end() {
+            journal.read(block, &mut bytes)?;
+            let Some(header) = BlockHeader::parse(&bytes) else {
+                continue;
+            };
+            // Numbers wrap.
+            if header
+                .sequence
+                .wrapping_sub(log.next_sequence)
+                .cast_signed()
+                >= 0
+            {
+                log.next_sequence = header.sequence.wrapping_add(1);
+            }
+        }
+        Ok(log)
+    }
+
     /// Reads the log.
     pub fn scan(journal: &Journal) -> Result<Log> {
         let superblock = &journal.superblock;

@@ -7,7 +7,7 @@
 //!
 //! # A commit
 //! 1. The transaction's blocks but the last go into the log: descriptors with the copies of the changed
-//!    blocks, and revoke blocks.
+//!    blocks, and revoke blocks; zeros for the last.
 //! 2. Flush. All of them are durable now, and so is file data that was written before (data=ordered),
 //!    and so is everything that the transaction before has put in its places. That one is no longer
 //!    needed: the journal's superblock is made to point at the new one.
@@ -60,6 +60,9 @@ pub(crate) struct JournalWriter {
     held: u32,
     /// The blocks that it has copies of.
     logged: BTreeSet<u64>,
+    /// A commit failed midway. What it left in the log must not be written over by a transaction of
+    /// the same number, so there is none any more.
+    has_failed: bool,
 }
 
 /// What the file system says about how its journal shall be written.
@@ -103,13 +106,14 @@ impl JournalWriter {
             sequence: superblock.sequence(),
             held: 0,
             logged: BTreeSet::new(),
+            has_failed: false,
             journal,
             superblock,
             format,
         })
     }
 
-    /// How many changed blocks one transaction can hold for certain.
+    /// How many changed blocks one transaction can hold, with one block of revocations.
     pub fn capacity(&self) -> u64 {
         let log = u64::from(self.log_blocks());
         let per_descriptor = DescriptorWriter::capacity(&self.format) as u64;
@@ -130,12 +134,20 @@ impl JournalWriter {
         freed: &[BlockRun],
     ) -> Result<Outcome> {
         let revoked = self.revoked(freed);
-        let blocks = self.transaction(changes, &revoked)?;
-        // With the commit block.
-        let needed = blocks.len() as u32 + 1;
+        let mut blocks = self.transaction(changes, &revoked)?;
+        let commit = self.commit_block(&blocks)?;
+        let commit_at = self.advance(self.head, blocks.len() as u32);
+        // Zeros where the commit block goes: should only its first sector reach the disk, what is
+        // behind that is what it would be.
+        blocks.push(self.block().into());
+        let needed = blocks.len() as u32;
         if needed > self.log_blocks() {
             return Ok(Outcome::TooLarge);
         }
+        if self.has_failed {
+            return Err(Error::io("the journal was stopped by an earlier error"));
+        }
+        self.has_failed = true;
         if needed > self.log_blocks() - self.held {
             self.checkpoint(device)?;
         }
@@ -149,14 +161,13 @@ impl JournalWriter {
         if !is_first {
             self.write_superblock(device, self.head)?;
         }
-        let commit_at = self.advance(self.head, blocks.len() as u32);
-        let commit = self.commit_block(&blocks)?;
         self.write(device, commit_at, &[commit])?;
         flush(device)?;
         self.logged = changes.iter().map(|(block, _)| *block).collect();
         self.held = needed;
         self.head = self.advance(commit_at, 1);
         self.sequence = self.sequence.wrapping_add(1);
+        self.has_failed = false;
         Ok(Outcome::Durable)
     }
 
