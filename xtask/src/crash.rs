@@ -17,6 +17,9 @@ pub struct Options {
     /// Only these images; all without it
     #[arg(long)]
     image: Vec<String>,
+    /// Write the counts into this file, as a table in Markdown
+    #[arg(long)]
+    table: Option<std::path::PathBuf>,
     /// Every state goes through e2fsck
     #[arg(long)]
     e2fsck_all: bool,
@@ -43,6 +46,9 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         }
         if options.e2fsck_all {
             command.arg("--e2fsck-all");
+        }
+        if let Some(table) = &options.table {
+            command.arg("--table").arg(table);
         }
         for image in &options.image {
             command.args(["--image", image]);

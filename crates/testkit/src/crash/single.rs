@@ -152,3 +152,37 @@ fn judge_one(base: &Base, workload: &Workload, effort: &Effort, lie: Lie, seed: 
         report
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use finefs_block::BlockDevice;
+    use finefs_block::sim::Request;
+
+    use super::*;
+
+    #[test]
+    fn only_the_barrier_before_a_commit_block_is_dropped() {
+        let device = RecordingDevice::new(vec![0; 64 << 10]);
+        let mut commit = vec![0; 1024];
+        commit[..8].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2]);
+        device.write_at(0, &[1; 1024]).unwrap();
+        device.flush().unwrap();
+        device.mark(1);
+        device.write_at(8192, &commit).unwrap();
+        device.flush().unwrap();
+        device.write_at(1024, &[2; 1024]).unwrap();
+        let flushes = |recorded: &Recorded| {
+            let is_flush = |at: &usize| recorded.requests[*at] == Request::Flush;
+            (0..recorded.requests.len())
+                .filter(is_flush)
+                .collect::<Vec<_>>()
+        };
+        let recorded = device.take_recorded();
+        assert_eq!(flushes(&lied(recorded.clone(), Lie::None)), [1, 4]);
+        assert_eq!(
+            flushes(&lied(recorded.clone(), Lie::NoBarrierBeforeCommit)),
+            [3]
+        );
+        assert!(flushes(&lied(recorded, Lie::NoFlush)).is_empty());
+    }
+}
