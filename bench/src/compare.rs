@@ -5,6 +5,7 @@
 //! process to the end of the last: creating, transactions and deleting. Making the image, mounting and
 //! unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is inside.
 
+use crate::fsync;
 use crate::open_close;
 use crate::result::Results;
 use crate::variant::{VARIANTS, Variant};
@@ -44,7 +45,7 @@ pub struct Options {
     /// Count the unmount into PostMark's time
     #[arg(long)]
     with_unmount: bool,
-    /// Seconds of each open/close measurement
+    /// Seconds of each open/close and fsync measurement
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// Where images are made
@@ -63,10 +64,11 @@ const IMAGE_MIB: u64 = 2048;
 enum Load {
     PostMark { processes: u64, shape: Shape },
     OpenClose,
+    Fsync { threads: u64 },
 }
 
 /// What is measured. The name says the numbers.
-const MEASURED: [(&str, Load); 3] = [
+const MEASURED: [(&str, Load); 5] = [
     (
         "PostMark transactions, 1 process (5,000 files, 5,000 transactions)",
         Load::PostMark {
@@ -90,6 +92,14 @@ const MEASURED: [(&str, Load); 3] = [
     (
         "open and close of one of 10 files, 4 threads",
         Load::OpenClose,
+    ),
+    (
+        "files created, 4 KiB written and fsynced, 1 thread",
+        Load::Fsync { threads: 1 },
+    ),
+    (
+        "files created, 4 KiB written and fsynced, 8 threads",
+        Load::Fsync { threads: 8 },
     ),
 ];
 
@@ -160,11 +170,12 @@ fn measure(
     let _ = std::fs::remove_file(&image);
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
     let _awake = variant.prepare()?;
-    let mount = server.mount(
-        What::Image(&image),
-        &scratch.subdir("mnt")?,
-        variant.options,
-    )?;
+    let what = if variant.is_in_memory {
+        What::Memory(IMAGE_MIB)
+    } else {
+        What::Image(&image)
+    };
+    let mount = server.mount(what, &scratch.subdir("mnt")?, variant.options)?;
     let rate = match load {
         Load::PostMark { processes, shape } => {
             let shape = Shape {
@@ -182,6 +193,12 @@ fn measure(
         }
         Load::OpenClose => {
             let rate = open_close::rate(mount.dir(), Duration::from_secs(options.seconds))?;
+            mount.unmount()?;
+            rate
+        }
+        Load::Fsync { threads } => {
+            let time = Duration::from_secs(options.seconds);
+            let rate = fsync::rate(mount.dir(), *threads, time)?;
             mount.unmount()?;
             rate
         }

@@ -3,12 +3,22 @@
 //! | module | what it is about |
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
+//! | [`fsync`] | creating, writing and syncing small files |
 //! | [`open_close`] | opening and closing one of ten files from four threads |
+//! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
+//! | [`lockmeter_overhead`] | what the lock meter costs |
+//! | [`postmark`] | PostMark's transactions in process, on a memory file system |
 //! | [`variant`] | who is compared |
+//! | [`range_lock`] | the range lock beside its rivals |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
+mod file_list_locks;
+mod fsync;
+mod lockmeter_overhead;
 mod open_close;
+mod postmark;
+mod range_lock;
 mod result;
 mod variant;
 
@@ -26,11 +36,28 @@ struct Cli {
 enum Command {
     /// PostMark and open/close on finefs, fuse2fs and the kernel's ext4, by turns
     Compare(compare::Options),
+    /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node by node
+    FileListLocks(file_list_locks::Options),
+    /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by turns
+    LockmeterOverhead(lockmeter_overhead::Options),
+    /// One run for `lockmeter-overhead`, in a process of its own
+    #[command(hide = true)]
+    LockmeterWorker(lockmeter_overhead::Worker),
+    /// The range lock beside other range locks and whole-file locks
+    RangeLock(range_lock::Options),
 }
 
 fn main() -> ExitCode {
-    let Command::Compare(options) = Cli::parse().command;
-    match xtask::cleanup::install_signal_handler().and_then(|()| compare::run(&options)) {
+    let outcome = match Cli::parse().command {
+        Command::Compare(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| compare::run(&options))
+        }
+        Command::FileListLocks(options) => file_list_locks::run(&options),
+        Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
+        Command::RangeLock(options) => range_lock::run(&options),
+        Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("finefs-bench: {error:#}");

@@ -90,7 +90,8 @@ impl Results {
     }
 }
 
-fn median(rates: &[f64]) -> Option<f64> {
+/// The middle one, or the mean of the two in the middle.
+pub fn median(rates: &[f64]) -> Option<f64> {
     let mut sorted = rates.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (low, high) = (

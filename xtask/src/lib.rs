@@ -14,6 +14,7 @@
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
+//! | [`tsan`] | the locks' stress test under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
 //! Invariants:
@@ -46,5 +47,6 @@ pub mod suite;
 pub mod teeth;
 pub mod tools;
 pub mod tree;
+pub mod tsan;
 pub mod unprivileged;
 pub mod workload;

@@ -8,7 +8,7 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, crash, fsx, images, kill, pjdfstest, unprivileged};
+use xtask::{bad_input, crash, fsx, images, kill, pjdfstest, tsan, unprivileged};
 use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
 
 #[derive(Parser)]
@@ -134,6 +134,8 @@ enum What {
     BadInput,
     /// A mount by an ordinary user
     Unprivileged,
+    /// The locks under the thread sanitizer
+    Tsan,
     /// What crashes at any moment leave on an image, simulated
     Crash(crash::Options),
     /// What is left when the server is killed at random moments
@@ -219,7 +221,7 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(options.what, What::Images(_) | What::Crash(_)) {
+    if !matches!(options.what, What::Images(_) | What::Tsan | What::Crash(_)) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -256,6 +258,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Unprivileged => {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
+        What::Tsan => tsan::run(&mut report),
         What::Crash(own) => crash::run(own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::List => {}

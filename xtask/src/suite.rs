@@ -5,6 +5,7 @@ use crate::run;
 use crate::setup;
 use crate::style;
 use crate::tools;
+use crate::tsan;
 use anyhow::{Result, ensure};
 use std::ffi::OsString;
 use std::process::Command;
@@ -51,6 +52,11 @@ pub fn run(options: &Options) -> Result<()> {
         &[],
     );
     suite.scheduler_tests();
+    suite.step("prove tsan", || {
+        let note = tsan::all_locks()?;
+        tsan::without_a_lock()?;
+        Ok(note)
+    });
     suite.cargo(
         "release build",
         &["build", "--release", "--quiet", "-p", "finefs"],

@@ -115,6 +115,7 @@ pub struct FileDevice {
     path: PathBuf,
     length_bytes: u64,
     is_read_only: bool,
+    has_barriers: bool,
 }
 
 /// Zeros shorter than this are written as data: cheaper than a change of the file's mapping.
@@ -160,7 +161,15 @@ impl FileDevice {
             path: path.to_owned(),
             length_bytes,
             is_read_only: !is_for_writing,
+            has_barriers: true,
         })
+    }
+
+    /// The same device, which no longer waits for the disk: a flush does nothing, and after a power
+    /// loss (not after the end of a process) the image may be damaged.
+    pub fn without_barriers(mut self) -> FileDevice {
+        self.has_barriers = false;
+        self
     }
 
     /// Where it was opened.
@@ -295,7 +304,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.is_read_only {
+        if self.is_read_only || !self.has_barriers {
             return Ok(());
         }
         self.file.sync_data()

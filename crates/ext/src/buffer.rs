@@ -295,10 +295,9 @@ impl BufferCache {
             .sum()
     }
 
-    /// Writes all dirty buffers, in ascending order and adjacent ones together. Those that could
-    /// not be written stay dirty, as do those that have a [`BufferWrite`] at this moment. Does not
-    /// flush the device.
-    pub fn write_out(&self) -> Result<()> {
+    /// The dirty buffers in ascending order, but for those that have a [`BufferWrite`] at this
+    /// moment.
+    pub fn dirty(&self) -> BTreeMap<u64, Arc<[u8]>> {
         let mut dirty = BTreeMap::new();
         for shard in &self.shards {
             for (&block, slot) in &shard.slots.lock().by_block {
@@ -310,6 +309,20 @@ impl BufferCache {
                 }
             }
         }
+        dirty
+    }
+
+    /// Writes all dirty buffers, in ascending order and adjacent ones together. Those that could
+    /// not be written stay dirty, as do those that have a [`BufferWrite`] at this moment. Does not
+    /// flush the device.
+    pub fn write_out(&self) -> Result<()> {
+        self.write_out_where(|_| true)
+    }
+
+    /// [`BufferCache::write_out`] for the blocks that `is_wanted` picks.
+    pub fn write_out_where(&self, is_wanted: impl Fn(u64) -> bool) -> Result<()> {
+        let mut dirty = self.dirty();
+        dirty.retain(|block, _| is_wanted(*block));
         let mut run = Vec::new();
         let mut run_blocks = 0;
         let mut dirty = dirty.into_iter().peekable();

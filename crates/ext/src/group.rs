@@ -12,6 +12,7 @@
 //!    is damaged.
 //! 2. A damaged descriptor's group is used for nothing but reading.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -116,6 +117,11 @@ impl GroupTable {
     /// Where a group's metadata lies.
     pub(crate) fn place(&self, group: u32) -> Option<&GroupPlace> {
         self.places.get(group as usize)
+    }
+
+    /// The first blocks of all inode tables.
+    pub(crate) fn inode_tables(&self) -> BTreeSet<u64> {
+        self.places.iter().map(|place| place.inode_table).collect()
     }
 
     /// How descriptors and bitmaps are protected.

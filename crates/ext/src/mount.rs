@@ -27,10 +27,12 @@ use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
 use crate::error::{Backup, MountError, MountErrorKind, detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
+use crate::journal::Journal;
+use crate::journal::writer::{JournalWriter, Wishes};
 use crate::load::inode;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
-use crate::state::{ExtState, SUPERBLOCK};
+use crate::state::{ExtState, JOURNAL, SUPERBLOCK};
 use crate::sync::Mutex;
 use crate::{ExtOptions, orphans};
 
@@ -228,6 +230,16 @@ fn open(
     }
     note_state(&superblock, &mut notes);
     let was_valid = superblock.state().contains(State::VALID);
+    let mut journal = None;
+    if !is_read_only && superblock.compat().contains(Compat::HAS_JOURNAL) {
+        match journal_writer(&device, &buffers, &superblock, &geometry) {
+            Ok(writer) => journal = Some(writer),
+            Err(reason) => {
+                notes.push(format!("mounted read-only: {reason}"));
+                is_read_only = true;
+            }
+        }
+    }
     let allocator = allocator(&superblock, &geometry, &groups, &buffers);
     let state = ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),
@@ -240,6 +252,7 @@ fn open(
         buffers,
         groups,
         allocator,
+        journal: Mutex::new(&JOURNAL, journal),
         is_read_only,
         blocks_written: PerCpuCounter::new(0),
     };
@@ -334,6 +347,23 @@ fn settle_journal(
     }
 }
 
+/// What writes the journal of an image whose journal was settled.
+fn journal_writer(
+    device: &Arc<dyn BlockDevice>,
+    buffers: &BufferCache,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> std::result::Result<JournalWriter, String> {
+    let journal = Journal::open(device, buffers, superblock, geometry)
+        .map_err(|error| format!("{}; run e2fsck", detail(&error)))?;
+    let wishes = Wishes {
+        has_checksums: superblock.has_metadata_csum(),
+        has_64bit: superblock.incompat().contains(Incompat::BIT64),
+    };
+    JournalWriter::new(journal, wishes)
+        .ok_or_else(|| "not writable yet: a journal of version 1".to_owned())
+}
+
 /// Tells what the superblock says about the last use.
 fn note_state(superblock: &Superblock, notes: &mut Vec<String>) {
     if superblock.state().contains(State::ERROR) {
@@ -377,12 +407,19 @@ fn overhead_blocks(superblock: &Superblock, geometry: &Geometry) -> u64 {
         .min(geometry.blocks_count)
 }
 
-/// Notes in the superblock that the image is in use: not cleanly unmounted until it is.
+/// Notes in the superblock that the image is in use: its journal has to be replayed before anything
+/// else, or, without one, it is not clean until it is cleanly unmounted.
 fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
     {
+        let has_journal = state.journal.lock().is_some();
         let mut superblock = state.superblock.lock();
-        let state = superblock.state() - State::VALID;
-        superblock.set_state(state);
+        if has_journal {
+            let features = superblock.incompat() | Incompat::NEEDS_RECOVERY;
+            superblock.set_incompat(features);
+        } else {
+            let state = superblock.state() - State::VALID;
+            superblock.set_state(state);
+        }
         let mounts = superblock.mount_count().saturating_add(1);
         superblock.set_mount_count(mounts);
         superblock.set_mount_time(now_seconds());
@@ -402,8 +439,9 @@ fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
         .map_err(|error| Error::io(format_args!("marking the image: {error}")))
 }
 
-/// Marks a cleanly closed image, if it was clean when it was mounted.
+/// Empties the journal, and marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
+    let journal = state.journal.lock().take();
     let (free_blocks, free_inodes) = state.groups.totals();
     let written_kib =
         state.blocks_written.exact().max(0) as u64 * u64::from(state.geometry.block_size / 1024);
@@ -414,6 +452,8 @@ pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
         superblock.set_write_time(now_seconds());
         let kib_written = superblock.kbytes_written().saturating_add(written_kib);
         superblock.set_kbytes_written(kib_written);
+        let features = superblock.incompat() - Incompat::NEEDS_RECOVERY;
+        superblock.set_incompat(features);
         let state = superblock.state();
         superblock.set_state(if was_valid {
             state | State::VALID
@@ -424,7 +464,10 @@ pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
     let io = |error: std::io::Error| Error::io(format_args!("closing the image: {error}"));
     // Everything else first: the mark must not be there before what it stands for.
     state.buffers.write_out()?;
-    state.device.flush().map_err(io)?;
+    match journal {
+        Some(mut journal) => journal.checkpoint(&*state.device)?,
+        None => state.device.flush().map_err(io)?,
+    }
     state.put_superblock()?;
     state.buffers.write_out()?;
     state.device.flush().map_err(io)

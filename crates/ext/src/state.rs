@@ -6,13 +6,14 @@
 //! | `superblock` | mount, the commit, close |
 //! | `geometry`, `seed`, `inode_rules`, `dir_rules` | mount, once |
 //! | `buffers` | the loading side reads, the commit modifies |
-//! | `groups`, `allocator` | the writing side |
+//! | `groups`, `allocator`, `journal` | the writing side |
 //!
 //! # Locking
 //! ```text
 //! (the namespace's locks: up to 59)
 //!   ext.group ...          the writing side: block groups, 60 to 69
 //!     ext.superblock       fields of the superblock
+//!       ext.journal        the writer of the journal; a leaf
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //! ```
 
@@ -35,10 +36,14 @@ use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
 use crate::error::at;
 use crate::group::GroupTable;
+use crate::journal::writer::JournalWriter;
 use crate::sync::Mutex;
 
 /// The superblock's fields.
 pub static SUPERBLOCK: LockClass = LockClass::new("ext.superblock", 75);
+
+/// The writer of the journal, to take it out and put it back: never held over anything else.
+pub static JOURNAL: LockClass = LockClass::new("ext.journal", 76);
 
 /// See the module's head.
 pub(crate) struct ExtState {
@@ -60,6 +65,8 @@ pub(crate) struct ExtState {
     pub groups: GroupTable,
     /// The live allocator of blocks and inode numbers (writing side).
     pub allocator: Allocator,
+    /// What writes the journal, where there is one; a commit takes it out and puts it back.
+    pub journal: Mutex<Option<JournalWriter>>,
     /// Blocks that no file can ever have.
     pub overhead_blocks: u64,
     /// Nothing may be written.

@@ -12,6 +12,7 @@ use finefs_namespace::{
 };
 
 use crate::error::MountError;
+use crate::journal::writer::JournalWriter;
 use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
 use crate::state::ExtState;
@@ -112,6 +113,7 @@ fn io_error(what: &'static str, block: BlockNo) -> impl Fn(io::Error) -> Error {
 
 /// The facts that the namespace wants to know.
 fn geometry(state: &ExtState) -> Geometry {
+    let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
     let superblock = state.superblock.lock();
     let (incompat, ro_compat) = (superblock.incompat(), superblock.ro_compat());
     let block_size = state.geometry.block_size;
@@ -141,6 +143,8 @@ fn geometry(state: &ExtState) -> Geometry {
         symlink_inline_max: finefs_ext_disk::inode::BLOCK_AREA_SIZE as u32 - 1,
         has_fine_times: state.geometry.inode_size > 128,
         has_unwritten: has_extents,
+        // A record changes about one block at most, many change the same.
+        batch_records: journal_blocks,
         is_read_only: state.is_read_only,
     }
 }

@@ -15,6 +15,8 @@ pub struct ImageOptions {
     pub offset_bytes: u64,
     /// Nothing is written; a dirty journal is replayed in memory.
     pub is_read_only: bool,
+    /// Nobody waits for the disk: faster, and a power loss may damage the image.
+    pub lacks_barriers: bool,
     /// Where it will be mounted, which is noted in the image.
     pub mount_point: Option<PathBuf>,
     /// How the namespace works. Its `is_read_only` follows the store.
@@ -85,7 +87,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
     } else {
         Access::ReadWrite
     };
-    let device = open_device(path, access, options.offset_bytes)?;
+    let device = device(path, access, options.offset_bytes, options.lacks_barriers)?;
     let image = device.describe();
     let store = ExtStore::open(
         device,
@@ -111,8 +113,21 @@ pub fn open_device(
     access: Access,
     offset_bytes: u64,
 ) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
-    let device: Arc<dyn BlockDevice> =
-        Arc::new(FileDevice::open(path, access).map_err(OpenImageError::Device)?);
+    device(path, access, offset_bytes, false)
+}
+
+fn device(
+    path: &Path,
+    access: Access,
+    offset_bytes: u64,
+    lacks_barriers: bool,
+) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
+    let device = FileDevice::open(path, access).map_err(OpenImageError::Device)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(if lacks_barriers {
+        device.without_barriers()
+    } else {
+        device
+    });
     if offset_bytes == 0 {
         return Ok(device);
     }

@@ -545,7 +545,11 @@ fn a_failed_final_write_out_is_told() {
     let mut server = mount_in_front(&place, &arguments);
     fs::write(place.mount_point().join("large"), vec![1; 3 << 20]).unwrap();
     for number in 0..5000 {
-        File::create(place.mount_point().join(format!("file-{number}"))).unwrap();
+        // A commit that comes early has failed already: then nothing more is taken.
+        if let Err(error) = File::create(place.mount_point().join(format!("file-{number}"))) {
+            assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+            break;
+        }
     }
     let line = fail(finefs().arg("umount").arg(place.mount_point()));
     assert!(line.contains("write-out failed"), "{line}");
@@ -595,5 +599,34 @@ fn times_that_cannot_be_stored_are_clamped() {
     );
     set_times(&file, i64::MIN).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().mtime(), -(1 << 31));
-    succeed(finefs().arg("umount").arg(place.mount_point()));
+    unmount(&place);
+}
+
+/// A sync is answered through the handle of the device that it came by; with several server threads
+/// there are several.
+#[test]
+fn many_threads_sync_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mut mount = finefs();
+    mount.arg("mount").arg(&image).arg(place.mount_point());
+    succeed(mount.args(["-o", "threads=3,noio_uring"]));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let directory = place.mount_point().to_owned();
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let path = directory.join(format!("{thread}-{number}"));
+                    let mut file = File::create(&path).unwrap();
+                    file.write_all(b"content").unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    unmount(&place);
+    check(&image);
 }

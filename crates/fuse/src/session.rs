@@ -19,7 +19,7 @@
 //! # Threads
 //! Where the kernel offers io_uring (the parameter `enable_uring` of its module fuse), a few threads
 //! for each CPU serve that CPU's queue (`ring`), and one reads what still comes through /dev/fuse.
-//! Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each then has its
+//! Elsewhere all threads read /dev/fuse (`device`), and one more serves what waits for the disk. With permission on /dev/fuse each then has its
 //! own clone of it, with a queue of its own for requests under way; without (an ordinary user where
 //! it has mode 0600), all read the one descriptor that the helper handed over, which costs one
 //! shared lock in the kernel for each request.
@@ -41,7 +41,7 @@ use crate::adapter::{Adapter, FORGET_DELAY};
 use crate::alertness::Alertness;
 use crate::attach::{self, AttachError, Options};
 use crate::detach::{DetachError, detach};
-use crate::device::{Device, Received, request_buffer};
+use crate::device::{Device, Received, request_buffer, serve_syncs};
 use crate::mounts::mount_at;
 use crate::negotiate::{Agreement, InitAnswer, REQUEST_BYTES_MAX, Wishes, answer_init};
 use crate::ring::Seat;
@@ -148,6 +148,7 @@ impl Mount {
         if has_ring {
             running.push(spawn("forget", move || serve_forgets(&device, &adapter))?);
         } else {
+            let (to_syncs, syncs) = channel();
             let is_cloned = threads > 1 && attach::may_open_device();
             for number in 0..threads {
                 let own = if is_cloned && number > 0 {
@@ -155,9 +156,16 @@ impl Mount {
                 } else {
                     Arc::clone(&device)
                 };
-                let adapter = Arc::clone(&adapter);
-                running.push(spawn(&number.to_string(), move || own.serve(&adapter))?);
+                let (adapter, syncs) = (Arc::clone(&adapter), to_syncs.clone());
+                let serve = move || own.serve(&adapter, &syncs);
+                running.push(spawn(&number.to_string(), serve)?);
             }
+            // It ends with the last of the others.
+            drop(to_syncs);
+            running.push(spawn("sync", move || {
+                serve_syncs(&adapter, &syncs);
+                Ok(())
+            })?);
         }
         let mut result = Ok(());
         for thread in running {

@@ -1,8 +1,10 @@
 //! Lock classes: what all locks of one purpose share.
 
 use std::fmt;
+#[cfg(not(feature = "off"))]
 use std::sync::atomic::{AtomicU16, Ordering};
 
+#[cfg(not(feature = "off"))]
 use crate::registry;
 
 /// The class of a lock: its name, its level in the lock order, and the key to its counters.
@@ -22,6 +24,7 @@ pub struct LockClass {
     level: u16,
     /// The index of the class's counters in every thread's slots, plus one; 0 until the class is
     /// first counted. Written once, under the registry's lock.
+    #[cfg(not(feature = "off"))]
     slot_plus_one: AtomicU16,
 }
 
@@ -31,6 +34,7 @@ impl LockClass {
         LockClass {
             name,
             level,
+            #[cfg(not(feature = "off"))]
             slot_plus_one: AtomicU16::new(0),
         }
     }
@@ -46,6 +50,7 @@ impl LockClass {
     }
 
     /// The index of this class's counters. The first call registers the class.
+    #[cfg(not(feature = "off"))]
     pub(crate) fn slot(&'static self) -> usize {
         // Relaxed: the slot is only an index; what it leads to is each thread's own.
         match self.slot_plus_one.load(Ordering::Relaxed) {

@@ -1,29 +1,32 @@
 //! All classes and all threads' counters.
 //!
 //! # Data model
-//! - `CLASSES`: the registered classes; a class's slot is its index. At most [`CLASS_MAX`]; what is
+//! - `classes`: the registered classes; a class's slot is its index. At most [`CLASS_MAX`]; what is
 //!   registered beyond shares the last slot, so that a count is never lost, only less finely named.
-//! - Each thread owns a [`ThreadCounters`]: one [`Counters`] per slot and kind. Only the thread
-//!   itself writes it, by plain load and store of atomics, so that counting shares no cache line with
-//!   other writers; a snapshot reads it at any time.
+//! - Each thread owns a [`ThreadRecord`]: per slot and kind a [`Counters`], made at the first count,
+//!   and what the thread is waiting for. Only the thread itself writes it.
 //! - When a thread ends, its counts are added to `retired`.
 //!
 //! # Locking
-//! One mutex, taken when a class or a thread is registered, when a thread ends, and by snapshots;
-//! never while counting. Nothing is called with it held.
+//! One mutex, taken when a class or a thread is registered, when a thread ends, by snapshots and by
+//! whoever asks who is waiting; never while counting. Nothing is called with it held.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::class::LockClass;
-use crate::{ClassCounts, Counts, Kind, Snapshot};
+use crate::counters::Counters;
+use crate::events::Queue;
+use crate::snapshot::{ClassCounts, Counts, Snapshot};
+use crate::waiters::{WaitRecord, queues};
+use crate::{Kind, thread_id};
 
 /// Most classes that are counted apart.
 pub(crate) const CLASS_MAX: usize = 96;
 
 struct Registry {
     classes: Vec<&'static LockClass>,
-    threads: Vec<Arc<ThreadCounters>>,
+    threads: Vec<Arc<ThreadRecord>>,
     retired: Vec<[Counts; 2]>,
 }
 
@@ -53,66 +56,40 @@ pub(crate) fn register(class: &'static LockClass, slot_plus_one: &AtomicU16) -> 
     slot
 }
 
-/// The counters of one class and kind in one thread. Written by that thread only.
-#[derive(Default)]
-pub(crate) struct Counters {
-    acquisitions: AtomicU64,
-    contended: AtomicU64,
-    wait_ns_total: AtomicU64,
-    wait_ns_max: AtomicU64,
+/// All that is known of one thread. Written by it alone.
+pub(crate) struct ThreadRecord {
+    slots: Box<[[OnceLock<Box<Counters>>; 2]]>,
+    pub(crate) waiting: WaitRecord,
+    pub(crate) name: String,
+    pub(crate) id: i32,
 }
 
-impl Counters {
-    fn bump(counter: &AtomicU64, by: u64) {
-        // One writer: no read-modify-write is needed.
-        counter.store(
-            counter.load(Ordering::Relaxed).wrapping_add(by),
-            Ordering::Relaxed,
-        );
+impl ThreadRecord {
+    #[inline]
+    pub(crate) fn of(&self, class: &'static LockClass, kind: Kind) -> &Counters {
+        self.slots[class.slot()][kind as usize].get_or_init(|| Box::new(Counters::new()))
     }
 
-    pub(crate) fn count_acquired(&self) {
-        Self::bump(&self.acquisitions, 1);
-    }
-
-    pub(crate) fn count_contended(&self, wait_ns: u64) {
-        Self::bump(&self.contended, 1);
-        Self::bump(&self.wait_ns_total, wait_ns);
-        if wait_ns > self.wait_ns_max.load(Ordering::Relaxed) {
-            self.wait_ns_max.store(wait_ns, Ordering::Relaxed);
-        }
-    }
-
-    fn counts(&self) -> Counts {
-        Counts {
-            acquisitions: self.acquisitions.load(Ordering::Relaxed),
-            contended: self.contended.load(Ordering::Relaxed),
-            wait_ns_total: self.wait_ns_total.load(Ordering::Relaxed),
-            wait_ns_max: self.wait_ns_max.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// All counters of one thread.
-pub(crate) struct ThreadCounters {
-    slots: Box<[[Counters; 2]]>,
-}
-
-impl ThreadCounters {
-    pub(crate) fn of(&self, slot: usize, kind: Kind) -> &Counters {
-        &self.slots[slot][kind as usize]
+    fn counts(&self, slot: usize, kind: usize) -> Counts {
+        let counters = self.slots[slot][kind].get();
+        counters.map_or_else(Counts::default, |counters| counters.counts())
     }
 }
 
 /// Owns a thread's registration; its end moves the counts to `retired`.
-pub(crate) struct Registration(pub(crate) Arc<ThreadCounters>);
+pub(crate) struct Registration(pub(crate) Arc<ThreadRecord>);
 
 impl Registration {
     pub(crate) fn new() -> Registration {
-        let slots = (0..CLASS_MAX).map(|_| Default::default()).collect();
-        let counters = Arc::new(ThreadCounters { slots });
-        registry().threads.push(Arc::clone(&counters));
-        Registration(counters)
+        let thread = std::thread::current();
+        let record = Arc::new(ThreadRecord {
+            slots: (0..CLASS_MAX).map(|_| Default::default()).collect(),
+            waiting: WaitRecord::new(),
+            name: thread.name().unwrap_or("unnamed").to_owned(),
+            id: thread_id(),
+        });
+        registry().threads.push(Arc::clone(&record));
+        Registration(record)
     }
 }
 
@@ -122,10 +99,12 @@ impl Drop for Registration {
         registry
             .threads
             .retain(|thread| !Arc::ptr_eq(thread, &self.0));
-        registry.retired.resize(CLASS_MAX, [Counts::default(); 2]);
-        for (retired, ended) in registry.retired.iter_mut().zip(&self.0.slots) {
-            for (total, counters) in retired.iter_mut().zip(ended) {
-                total.add(&counters.counts());
+        registry.retired.resize_with(CLASS_MAX, Default::default);
+        for (slot, retired) in registry.retired.iter_mut().enumerate() {
+            for (kind, total) in retired.iter_mut().enumerate() {
+                if let Some(counters) = self.0.slots[slot][kind].get() {
+                    total.merge(&counters.counts());
+                }
             }
         }
     }
@@ -139,15 +118,15 @@ pub(crate) fn snapshot() -> Snapshot {
         .iter()
         .enumerate()
         .map(|(slot, class)| {
-            let mut kinds = registry.retired.get(slot).copied().unwrap_or_default();
+            let mut kinds = registry.retired.get(slot).cloned().unwrap_or_default();
             for thread in &registry.threads {
-                for (total, counters) in kinds.iter_mut().zip(&thread.slots[slot]) {
-                    total.add(&counters.counts());
+                for (kind, total) in kinds.iter_mut().enumerate() {
+                    total.merge(&thread.counts(slot, kind));
                 }
             }
             let [writer, reader] = kinds;
             ClassCounts {
-                name: class.name(),
+                name: class.name().into(),
                 level: class.level(),
                 writer,
                 reader,
@@ -155,4 +134,11 @@ pub(crate) fn snapshot() -> Snapshot {
         })
         .collect();
     Snapshot { classes }
+}
+
+/// Who is waiting for what.
+pub(crate) fn waiting() -> Vec<Queue> {
+    // Not formatted under the mutex: the threads' records live as long as they are wanted.
+    let threads = registry().threads.clone();
+    queues(&threads)
 }

@@ -2,23 +2,25 @@
 //!
 //! # Purpose
 //! Every operation of a file system enters as a reader; freeze, remount and unmount are the writers. A
-//! reader writes only its own CPU's cache line. A writer looks at all of them.
+//! reader writes only its own thread's or CPU's cache line, without a read-modify-write or a fence where
+//! the system has `membarrier`. A writer looks at all of them.
 //!
 //! # Data model
-//! - `readers[cpu]`: the readers that entered on that CPU. A guard remembers its counter, since it may
-//!   end elsewhere.
+//! - `own[slot]`: a line for each of the first [`thread_slot::COUNT`] threads, which alone writes it: the
+//!   number of its entries (0 or 1, unless guards are forgotten). So entering is a plain store.
+//! - `shared[cpu]`: the readers among other threads that entered on that CPU, counted by atomic
+//!   read-modify-writes. A guard remembers its counter, since it may end elsewhere.
 //! - `is_write_locked`: a writer holds the lock or is waiting for readers to leave. Changes only under
 //!   the gate's mutex.
 //! - the gate: the number of readers that a writer has turned away and that have not entered since.
 //!
 //! # Protocol
-//! Reader: (1) count itself in; (2) look for a writer. None: it is in. Else it counts itself out again
-//! and waits at the gate.
-//! Writer: (3) announce itself; (4) wait until every counter is zero.
-//! (1), (2), (3), (4) are sequentially consistent: in their total order either (2) comes after (3), and
-//! the reader sees the writer, or (4) comes after (1), and the writer sees the reader. The same holds
-//! between leaving readers and the writer that they wake. The loom tests `big_reader_*` fail where
-//! this order is relaxed.
+//! Reader: (1) count itself in; light barrier; (2) look for a writer. None: it is in. Else it counts
+//! itself out again and waits at the gate.
+//! Writer: (3) announce itself; heavy barrier; (4) wait until every counter is zero.
+//! By the barriers ([`barrier`]) either (2) comes after (3), and the reader sees the writer, or (4) comes
+//! after (1), and the writer sees the reader. The same holds between leaving readers and the writer that
+//! they wake. The loom tests `big_reader_*` fail without either barrier.
 //!
 //! A reader that leaves while a writer is announced wakes the writer through the gate's mutex; since
 //! the writer looks at the counters under that mutex, the wake-up cannot fall between its look and
@@ -35,13 +37,13 @@
 //! References: Linux `kernel/locking/percpu-rwsem.c`.
 
 use crossbeam_utils::CachePadded;
-use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
+use finefs_lockmeter::{Kind, LockClass};
 
-use crate::cpu;
 use crate::order::{self, Held};
 use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::primitive::{Condvar, Mutex, seq_cst_order};
-use crate::wait::waited;
+use crate::primitive::{Condvar, Mutex};
+use crate::wait::{Holding, LastCpu, Metered};
+use crate::{barrier, cpu, thread_slot};
 
 /// A reader/writer lock whose readers share no cache line that they write.
 ///
@@ -58,13 +60,16 @@ use crate::wait::waited;
 /// ```
 #[derive(Debug)]
 pub struct BigReader {
-    readers: Box<[CachePadded<AtomicUsize>]>,
+    own: Box<[CachePadded<AtomicUsize>]>,
+    shared: Box<[CachePadded<AtomicUsize>]>,
     is_write_locked: AtomicBool,
     gate: Mutex<Gate>,
     /// Readers wait here for the writer to end, and writers for their turn.
     opened: Condvar,
     /// The writer waits here for readers to leave.
     reader_left: Condvar,
+    /// Of the writers.
+    last_cpu: LastCpu,
     class: &'static LockClass,
 }
 
@@ -73,13 +78,47 @@ struct Gate {
     turned_away: usize,
 }
 
+/// Where a reader is counted.
+#[derive(Clone, Copy, Debug)]
+enum Counter<'a> {
+    /// Written by the calling thread only.
+    Own(&'a AtomicUsize),
+    Shared(&'a AtomicUsize),
+}
+
+impl Counter<'_> {
+    #[inline]
+    fn enter(self) {
+        match self {
+            Counter::Own(count) => {
+                thread_slot::enter();
+                count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
+            Counter::Shared(count) => drop(count.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// Release ordering: what the reader did happens before the writer that sees it gone.
+    #[inline]
+    fn leave(self) {
+        match self {
+            Counter::Own(count) => {
+                count.store(count.load(Ordering::Relaxed) - 1, Ordering::Release);
+                thread_slot::leave();
+            }
+            Counter::Shared(count) => drop(count.fetch_sub(1, Ordering::Release)),
+        }
+    }
+}
+
 /// Holds a [`BigReader`] shared; releases it when dropped.
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct BigReadGuard<'a> {
     lock: &'a BigReader,
-    counter: &'a AtomicUsize,
+    counter: Counter<'a>,
     _held: Held,
+    holding: Holding,
 }
 
 /// Holds a [`BigReader`] exclusively; releases it when dropped.
@@ -88,19 +127,26 @@ pub struct BigReadGuard<'a> {
 pub struct BigWriteGuard<'a> {
     lock: &'a BigReader,
     _held: Held,
+    holding: Holding,
 }
 
 impl BigReader {
     /// An unlocked lock.
     pub fn new(class: &'static LockClass) -> BigReader {
-        BigReader {
-            readers: (0..cpu::count())
+        barrier::prepare();
+        let zeros = |count| {
+            (0..count)
                 .map(|_| CachePadded::new(AtomicUsize::new(0)))
-                .collect(),
+                .collect()
+        };
+        BigReader {
+            own: zeros(thread_slot::COUNT),
+            shared: zeros(cpu::count()),
             is_write_locked: AtomicBool::new(false),
             gate: Mutex::new(Gate { turned_away: 0 }),
             opened: Condvar::new(),
             reader_left: Condvar::new(),
+            last_cpu: LastCpu::new(),
             class,
         }
     }
@@ -110,15 +156,18 @@ impl BigReader {
     #[track_caller]
     pub fn read(&self) -> BigReadGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
-        lockmeter::acquired(self.class, Kind::Reader);
-        let counter = match self.enter() {
-            Some(counter) => counter,
-            None => waited(self.class, Kind::Reader, || self.enter_by_gate()),
+        // Readers leave no trace that others could see.
+        let last_cpu = LastCpu::new();
+        let metered = self.metered(Kind::Reader, &last_cpu);
+        let (counter, holding) = match self.enter() {
+            Some(counter) => (counter, metered.taken()),
+            None => metered.wait(|| self.enter_by_gate()),
         };
         BigReadGuard {
             lock: self,
             counter,
             _held: held,
+            holding,
         }
     }
 
@@ -128,20 +177,30 @@ impl BigReader {
     pub fn try_read(&self) -> Option<BigReadGuard<'_>> {
         let counter = self.enter()?;
         let held = order::acquired_by_try(self.class, None, self.address());
+        let holding = self.metered(Kind::Reader, &LastCpu::new()).taken();
         Some(BigReadGuard {
             lock: self,
             counter,
             _held: held,
+            holding,
         })
     }
 
     #[inline]
-    fn enter(&self) -> Option<&AtomicUsize> {
-        let counter: &AtomicUsize = &self.readers[cpu::current()];
-        counter.fetch_add(1, Ordering::SeqCst); // (1)
-        seq_cst_order();
-        // (2). Also: what the last writer did happens before this reader.
-        if self.is_write_locked.load(Ordering::SeqCst) {
+    fn counter(&self) -> Counter<'_> {
+        match thread_slot::current() {
+            Some(slot) => Counter::Own(&self.own[slot]),
+            None => Counter::Shared(&self.shared[cpu::current()]),
+        }
+    }
+
+    #[inline]
+    fn enter(&self) -> Option<Counter<'_>> {
+        let counter = self.counter();
+        counter.enter(); // (1)
+        barrier::light();
+        // (2). Acquire: what the last writer did happens before this reader.
+        if self.is_write_locked.load(Ordering::Acquire) {
             self.leave(counter);
             return None;
         }
@@ -149,11 +208,10 @@ impl BigReader {
     }
 
     #[inline]
-    fn leave(&self, counter: &AtomicUsize) {
-        // Also: what this reader did happens before the next writer.
-        counter.fetch_sub(1, Ordering::SeqCst);
-        seq_cst_order();
-        if self.is_write_locked.load(Ordering::SeqCst) {
+    fn leave(&self, counter: Counter<'_>) {
+        counter.leave();
+        barrier::light();
+        if self.is_write_locked.load(Ordering::Relaxed) {
             self.wake_writer();
         }
     }
@@ -164,15 +222,15 @@ impl BigReader {
         self.reader_left.notify_one();
     }
 
-    fn enter_by_gate(&self) -> &AtomicUsize {
+    fn enter_by_gate(&self) -> Counter<'_> {
         let mut gate = self.gate.lock();
         gate.turned_away += 1;
-        while self.is_write_locked.load(Ordering::SeqCst) {
+        while self.is_write_locked.load(Ordering::Acquire) {
             self.opened.wait(&mut gate);
         }
         // No writer can announce itself while this holds the gate.
-        let counter: &AtomicUsize = &self.readers[cpu::current()];
-        counter.fetch_add(1, Ordering::SeqCst);
+        let counter = self.counter();
+        counter.enter();
         gate.turned_away -= 1;
         if gate.turned_away == 0 {
             // The writers whose turn it is now.
@@ -185,38 +243,43 @@ impl BigReader {
     #[track_caller]
     pub fn write(&self) -> BigWriteGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
-        lockmeter::acquired(self.class, Kind::Writer);
-        if !self.announce_if_free() {
-            waited(self.class, Kind::Writer, || self.announce_and_wait());
-        }
+        let metered = self.metered(Kind::Writer, &self.last_cpu);
+        let holding = if self.announce_if_free() {
+            metered.taken()
+        } else {
+            metered.wait(|| self.announce_and_wait()).1
+        };
         BigWriteGuard {
             lock: self,
             _held: held,
+            holding,
         }
     }
 
     /// Takes the lock exclusively if nobody holds it or waits for it.
     #[track_caller]
     pub fn try_write(&self) -> Option<BigWriteGuard<'_>> {
-        self.announce_if_free().then(|| {
-            let held = order::acquired_by_try(self.class, None, self.address());
-            BigWriteGuard {
-                lock: self,
-                _held: held,
-            }
+        if !self.announce_if_free() {
+            return None;
+        }
+        let held = order::acquired_by_try(self.class, None, self.address());
+        Some(BigWriteGuard {
+            lock: self,
+            _held: held,
+            holding: self.metered(Kind::Writer, &self.last_cpu).taken(),
         })
     }
 
     fn announce_if_free(&self) -> bool {
         let gate = self.gate.lock();
-        if self.is_write_locked.load(Ordering::SeqCst) || gate.turned_away > 0 {
+        if self.is_write_locked.load(Ordering::Relaxed) || gate.turned_away > 0 {
             return false;
         }
         self.announce();
         if self.has_readers() {
             // Readers that saw the announcement are on their way to the gate, where they will see
             // that it is gone: it changes only under the gate's mutex.
-            self.is_write_locked.store(false, Ordering::SeqCst);
+            self.is_write_locked.store(false, Ordering::Release);
             return false;
         }
         true
@@ -224,7 +287,7 @@ impl BigReader {
 
     fn announce_and_wait(&self) {
         let mut gate = self.gate.lock();
-        while self.is_write_locked.load(Ordering::SeqCst) || gate.turned_away > 0 {
+        while self.is_write_locked.load(Ordering::Relaxed) || gate.turned_away > 0 {
             self.opened.wait(&mut gate);
         }
         self.announce();
@@ -234,33 +297,44 @@ impl BigReader {
     }
 
     fn announce(&self) {
-        self.is_write_locked.store(true, Ordering::SeqCst); // (3)
-        seq_cst_order();
+        self.is_write_locked.store(true, Ordering::Relaxed); // (3)
+        barrier::heavy();
     }
 
-    /// (4)
+    /// (4). Acquire: what the readers did happens before the writer.
     fn has_readers(&self) -> bool {
-        self.readers
-            .iter()
-            .any(|counter| counter.load(Ordering::SeqCst) != 0)
+        let mut counters = self.own.iter().chain(&self.shared);
+        counters.any(|counter| counter.load(Ordering::Acquire) != 0)
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+
+    fn metered<'a>(&self, kind: Kind, last_cpu: &'a LastCpu) -> Metered<'a> {
+        Metered {
+            class: self.class,
+            kind,
+            last_cpu,
+            address: self.address(),
+        }
     }
 }
 
 impl Drop for BigReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.holding.stop();
         self.lock.leave(self.counter);
     }
 }
 
 impl Drop for BigWriteGuard<'_> {
     fn drop(&mut self) {
+        self.holding.stop();
         let _gate = self.lock.gate.lock();
-        self.lock.is_write_locked.store(false, Ordering::SeqCst);
+        // Release: what the writer did happens before the readers that see it gone.
+        self.lock.is_write_locked.store(false, Ordering::Release);
         self.lock.opened.notify_all();
     }
 }

@@ -6,10 +6,13 @@
 //! | [`Mutex`], [`Condvar`], [`RwLock`] | data that few threads want at a time |
 //! | [`RawLock`] | arrays of buckets: one byte each |
 //! | [`RangeLock`] | ranges of a file: disjoint ones in parallel, FIFO where they overlap |
+//! | [`RangeRwLock`] | a slice of which threads read and write different parts |
 //! | [`LocalGlobal`], [`ShardedList`] | data per CPU, and a lock over it all |
 //! | [`BigReader`] | "an operation is running" against freeze and unmount |
 //! | [`SeqLock`] | a few atomics read together without writing |
-//! | [`PerCpuCounter`], [`LimitedCounter`] | sums written everywhere; amounts that must not go negative |
+//! | [`PerCpuCounter`], [`LimitedCounter`], [`ShardedMax`] | sums written everywhere; amounts that must not go negative; a latest time |
+//! | [`RelaxedMutex`] | code that takes its lock recursively and lets go of it to sleep |
+//! | [`BigLock`] | the big kernel lock, to compare with |
 //! | [`OnceLatch`] | something loaded by whoever needs it first |
 //! | [`cpu`] | which shard to use |
 //! | [`order`] | the lock order and its checker |
@@ -19,7 +22,8 @@
 //! - Every lock has a [`LockClass`]: a name, and a level that orders it. The order checker (debug builds
 //!   and the feature `order-check`) panics where a thread breaks the order; the rules stand in
 //!   [`order`]. Release builds pay nothing for it.
-//! - Acquisitions that wait are counted by class in `finefs-lockmeter`; those that do not cost nothing.
+//! - Acquisitions are metered by class in `finefs-lockmeter`: those that wait always, all of them while
+//!   its full mode is on, none with the feature `meter-off`.
 //! - A guard releases when dropped, after a panic too; nothing is poisoned. Guards stay with their
 //!   thread.
 //! - The mutexes inside the locks are leaves: nothing else is locked under them.
@@ -29,6 +33,8 @@
 //! - `RUSTFLAGS="--cfg loom" cargo test -p finefs-locks --release --test loom`: the atomic protocols.
 //! - `cargo test -p finefs-locks --features shuttle --test shuttle`: everything that blocks.
 
+mod barrier;
+mod big_lock;
 mod big_reader;
 pub mod cpu;
 mod limited_counter;
@@ -39,12 +45,20 @@ pub mod order;
 mod per_cpu_counter;
 pub mod primitive;
 mod range_lock;
+mod range_rw_lock;
 mod raw_lock;
+mod recursive;
+mod relaxed_mutex;
 mod rw_lock;
 mod seq_lock;
+mod shard_lock;
 mod sharded_list;
+mod sharded_max;
+mod task;
+mod thread_slot;
 mod wait;
 
+pub use big_lock::{BigLock, BigLockGuard, BigLockKind};
 pub use big_reader::{BigReadGuard, BigReader, BigWriteGuard};
 pub use finefs_lockmeter::LockClass;
 pub use limited_counter::LimitedCounter;
@@ -53,8 +67,12 @@ pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use once_latch::OnceLatch;
 pub use order::OrderKey;
 pub use per_cpu_counter::PerCpuCounter;
-pub use range_lock::{RangeGuard, RangeLock};
+pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
+pub use range_rw_lock::{RangeReadGuard, RangeRwLock, RangeWriteGuard};
 pub use raw_lock::{RawGuard, RawLock};
+pub use recursive::Relaxed;
+pub use relaxed_mutex::{RelaxedMutex, RelaxedMutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seq_lock::{ExclusiveGuard, SeqLock};
 pub use sharded_list::{ShardedList, Ticket};
+pub use sharded_max::ShardedMax;

@@ -20,7 +20,8 @@ use std::ops::{Deref, DerefMut};
 use crossbeam_utils::CachePadded;
 use finefs_lockmeter::LockClass;
 
-use crate::{Mutex, MutexGuard, cpu};
+use crate::cpu;
+use crate::shard_lock::{ShardGuard, ShardLock};
 
 /// Per-CPU shards of `T`, each under its own lock, and a lock over them all.
 ///
@@ -34,29 +35,41 @@ use crate::{Mutex, MutexGuard, cpu};
 /// ```
 #[derive(Debug)]
 pub struct LocalGlobal<T> {
-    shards: Box<[CachePadded<Mutex<T>>]>,
+    shards: Box<[CachePadded<ShardLock<T>>]>,
 }
 
 /// Holds one shard; releases it when dropped.
+///
+/// It stays with its thread, and is shared between threads only where its data may be:
+///
+/// ```compile_fail
+/// use finefs_locks::{LocalGlobal, LockClass};
+/// static LOG: LockClass = LockClass::new("example.log", 10);
+/// let log = LocalGlobal::new(&LOG, |_shard| std::cell::Cell::new(0));
+/// let guard = log.local();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| guard.set(1));
+/// });
+/// ```
 #[derive(Debug)]
 #[must_use = "the shard is released when the guard is dropped"]
 pub struct LocalGuard<'a, T> {
     shard: usize,
-    guard: MutexGuard<'a, T>,
+    guard: ShardGuard<'a, T>,
 }
 
 /// Holds all shards; releases them when dropped.
 #[derive(Debug)]
 #[must_use = "the shards are released when the guard is dropped"]
 pub struct GlobalGuard<'a, T> {
-    guards: Vec<MutexGuard<'a, T>>,
+    guards: Vec<ShardGuard<'a, T>>,
 }
 
 impl<T> LocalGlobal<T> {
     /// A lock with one shard per CPU, whose data `init` makes from the shard's number.
     pub fn new(class: &'static LockClass, mut init: impl FnMut(usize) -> T) -> LocalGlobal<T> {
         let shards = (0..cpu::count())
-            .map(|i| CachePadded::new(Mutex::new(class, init(i))))
+            .map(|i| CachePadded::new(ShardLock::new(class, init(i))))
             .collect();
         LocalGlobal { shards }
     }
@@ -82,7 +95,7 @@ impl<T> LocalGlobal<T> {
     pub fn shard(&self, shard: usize) -> LocalGuard<'_, T> {
         LocalGuard {
             shard,
-            guard: self.shards[shard].lock_nested(shard as u64),
+            guard: self.shards[shard].lock(shard),
         }
     }
 
@@ -92,7 +105,7 @@ impl<T> LocalGlobal<T> {
         let mut guards = Vec::with_capacity(self.shards.len());
         // A loop and not a closure, so that the checker names the caller.
         for (number, shard) in self.shards.iter().enumerate() {
-            guards.push(shard.lock_nested(number as u64));
+            guards.push(shard.lock(number));
         }
         GlobalGuard { guards }
     }

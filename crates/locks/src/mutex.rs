@@ -10,7 +10,7 @@ use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::metered;
+use crate::wait::{Holding, LastCpu, Metered};
 
 /// Mutual exclusion around a `T`.
 ///
@@ -24,6 +24,7 @@ use crate::wait::metered;
 #[derive(Debug)]
 pub struct Mutex<T> {
     class: &'static LockClass,
+    last_cpu: LastCpu,
     inner: primitive::Mutex<T>,
 }
 
@@ -31,16 +32,18 @@ pub struct Mutex<T> {
 #[derive(Debug)]
 #[must_use = "the mutex is released when the guard is dropped"]
 pub struct MutexGuard<'a, T> {
-    // Declared before `held`: the lock goes before its entry in the checker's list.
+    // Declared before the others: the lock goes before its entry in the checker's list, and is counted
+    // after its release.
     inner: primitive::MutexGuard<'a, T>,
     held: Held,
+    holding: Holding,
 }
 
 impl<T> Mutex<T> {
     const_unless_loom! {
         /// An unlocked mutex of `class`.
         pub const fn new(class: &'static LockClass, value: T) -> Mutex<T> {
-            Mutex { class, inner: primitive::Mutex::new(value) }
+            Mutex { class, last_cpu: LastCpu::new(), inner: primitive::Mutex::new(value) }
         }
     }
 
@@ -63,13 +66,14 @@ impl<T> Mutex<T> {
     #[track_caller]
     fn lock_with_key(&self, key: Option<OrderKey>) -> MutexGuard<'_, T> {
         let held = order::acquire(self.class, key, self.address());
-        let inner = metered(
-            self.class,
-            Kind::Writer,
-            || self.inner.try_lock(),
-            || self.inner.lock(),
-        );
-        MutexGuard { inner, held }
+        let (inner, holding) = self
+            .metered()
+            .take(|| self.inner.try_lock(), || self.inner.lock());
+        MutexGuard {
+            inner,
+            held,
+            holding,
+        }
     }
 
     /// Takes the mutex if it is free.
@@ -78,7 +82,11 @@ impl<T> Mutex<T> {
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = self.inner.try_lock()?;
         let held = order::acquired_by_try(self.class, None, self.address());
-        Some(MutexGuard { inner, held })
+        Some(MutexGuard {
+            inner,
+            held,
+            holding: self.metered().taken(),
+        })
     }
 
     /// True when somebody holds the mutex at this moment.
@@ -103,6 +111,22 @@ impl<T> Mutex<T> {
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+
+    fn metered(&self) -> Metered<'_> {
+        Metered {
+            class: self.class,
+            kind: Kind::Writer,
+            last_cpu: &self.last_cpu,
+            address: self.address(),
+        }
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.holding.stop();
     }
 }
 
@@ -156,14 +180,16 @@ impl Condvar {
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.held.check_retake();
-        self.0.wait(&mut guard.inner);
+        let MutexGuard { inner, holding, .. } = guard;
+        holding.interrupted(|| self.0.wait(inner));
     }
 
     /// Like [`Condvar::wait`], but no longer than `timeout`; true when the time ran out.
     #[track_caller]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         guard.held.check_retake();
-        self.0.wait_timeout(&mut guard.inner, timeout)
+        let MutexGuard { inner, holding, .. } = guard;
+        holding.interrupted(|| self.0.wait_timeout(inner, timeout))
     }
 
     /// Wakes one waiter, if there is one.

@@ -20,7 +20,7 @@ use finefs_lockmeter::{Kind, LockClass};
 use crate::order;
 use crate::primitive::atomic::{AtomicU8, Ordering};
 use crate::primitive::{Condvar, Mutex, UnsafeCell, const_unless_loom};
-use crate::wait::waited;
+use crate::wait::{Holding, LastCpu, Metered};
 
 const EMPTY: u8 = 0;
 const READY: u8 = 1;
@@ -119,6 +119,7 @@ impl<T> OnceLatch<T> {
     }
 
     #[cold]
+    #[track_caller]
     fn load<E>(&self, load: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let Some(turn) = self.take_turn() else {
             return Ok(self.get().expect("READY was seen under the gate"));
@@ -134,20 +135,34 @@ impl<T> OnceLatch<T> {
     }
 
     /// Waits until nobody is loading. `None` if there is a value then, else the turn to load.
+    #[track_caller]
     fn take_turn(&self) -> Option<Turn<'_, T>> {
         let mut is_loading = self.is_loading.lock();
-        if *is_loading {
-            waited(self.class, Kind::Writer, || {
+        let metered = Metered {
+            class: self.class,
+            kind: Kind::Writer,
+            // A latch is loaded once or a few times: where, says nothing.
+            last_cpu: &LastCpu::new(),
+            address: std::ptr::from_ref(self).addr(),
+        };
+        let holding = if *is_loading {
+            let wait = || {
                 while *is_loading {
                     self.opened.wait(&mut is_loading);
                 }
-            });
-        }
+            };
+            metered.wait(wait).1
+        } else {
+            metered.taken()
+        };
         if self.state.load(Ordering::Acquire) == READY {
             return None;
         }
         *is_loading = true;
-        Some(Turn { latch: self })
+        Some(Turn {
+            latch: self,
+            _holding: holding,
+        })
     }
 
     /// The value, through exclusive access.
@@ -183,6 +198,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for OnceLatch<T> {
 /// The right to load. Its end, by success, error or panic, opens the gate.
 struct Turn<'a, T> {
     latch: &'a OnceLatch<T>,
+    _holding: Holding,
 }
 
 impl<T> Drop for Turn<'_, T> {

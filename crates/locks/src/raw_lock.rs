@@ -1,4 +1,4 @@
-//! [`RawLock`]: a lock of one byte, for arrays of buckets.
+//! [`RawLock`]: a lock of two bytes (one without the meter), for arrays of buckets.
 //!
 //! It guards what lies next to it, not a value inside it, and it does not store its class: the caller
 //! names the class and the lock's place in the order of its class at each acquisition.
@@ -7,7 +7,7 @@ use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::metered;
+use crate::wait::{Holding, LastCpu, Metered};
 
 /// A lock without data and without a stored class.
 ///
@@ -23,6 +23,7 @@ use crate::wait::metered;
 #[derive(Debug)]
 pub struct RawLock {
     inner: primitive::Mutex<()>,
+    last_cpu: LastCpu,
 }
 
 /// Holds a [`RawLock`]; releases it when dropped.
@@ -31,13 +32,14 @@ pub struct RawLock {
 pub struct RawGuard<'a> {
     _inner: primitive::MutexGuard<'a, ()>,
     _held: Held,
+    holding: Holding,
 }
 
 impl RawLock {
     const_unless_loom! {
         /// An unlocked lock.
         pub const fn new() -> RawLock {
-            RawLock { inner: primitive::Mutex::new(()) }
+            RawLock { inner: primitive::Mutex::new(()), last_cpu: LastCpu::new() }
         }
     }
 
@@ -47,15 +49,13 @@ impl RawLock {
     #[track_caller]
     pub fn lock(&self, class: &'static LockClass, order: OrderKey) -> RawGuard<'_> {
         let held = order::acquire(class, Some(order), self.address());
-        let inner = metered(
-            class,
-            Kind::Writer,
-            || self.inner.try_lock(),
-            || self.inner.lock(),
-        );
+        let (inner, holding) = self
+            .metered(class)
+            .take(|| self.inner.try_lock(), || self.inner.lock());
         RawGuard {
             _inner: inner,
             _held: held,
+            holding,
         }
     }
 
@@ -68,6 +68,7 @@ impl RawLock {
         Some(RawGuard {
             _inner: inner,
             _held: held,
+            holding: self.metered(class).taken(),
         })
     }
 
@@ -78,6 +79,22 @@ impl RawLock {
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+
+    fn metered(&self, class: &'static LockClass) -> Metered<'_> {
+        Metered {
+            class,
+            kind: Kind::Writer,
+            last_cpu: &self.last_cpu,
+            address: self.address(),
+        }
+    }
+}
+
+impl Drop for RawGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.holding.stop();
     }
 }
 

@@ -10,7 +10,7 @@ use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::metered;
+use crate::wait::{Holding, LastCpu, Metered};
 
 /// A reader/writer lock around a `T`.
 ///
@@ -24,6 +24,7 @@ use crate::wait::metered;
 #[derive(Debug)]
 pub struct RwLock<T> {
     class: &'static LockClass,
+    last_cpu: LastCpu,
     inner: primitive::RwLock<T>,
 }
 
@@ -33,6 +34,7 @@ pub struct RwLock<T> {
 pub struct RwLockReadGuard<'a, T> {
     inner: primitive::RwLockReadGuard<'a, T>,
     _held: Held,
+    holding: Holding,
 }
 
 /// Holds a [`RwLock`] exclusively; releases it when dropped.
@@ -41,13 +43,14 @@ pub struct RwLockReadGuard<'a, T> {
 pub struct RwLockWriteGuard<'a, T> {
     inner: primitive::RwLockWriteGuard<'a, T>,
     _held: Held,
+    holding: Holding,
 }
 
 impl<T> RwLock<T> {
     const_unless_loom! {
         /// An unlocked lock of `class`.
         pub const fn new(class: &'static LockClass, value: T) -> RwLock<T> {
-            RwLock { class, inner: primitive::RwLock::new(value) }
+            RwLock { class, last_cpu: LastCpu::new(), inner: primitive::RwLock::new(value) }
         }
     }
 
@@ -70,13 +73,14 @@ impl<T> RwLock<T> {
     #[track_caller]
     fn read_with_key(&self, key: Option<OrderKey>) -> RwLockReadGuard<'_, T> {
         let held = order::acquire(self.class, key, self.address());
-        let inner = metered(
-            self.class,
-            Kind::Reader,
-            || self.inner.try_read(),
-            || self.inner.read(),
-        );
-        RwLockReadGuard { inner, _held: held }
+        let (inner, holding) = self
+            .metered(Kind::Reader)
+            .take(|| self.inner.try_read(), || self.inner.read());
+        RwLockReadGuard {
+            inner,
+            _held: held,
+            holding,
+        }
     }
 
     /// Takes the lock exclusively, waiting for it if need be.
@@ -98,13 +102,14 @@ impl<T> RwLock<T> {
     #[track_caller]
     fn write_with_key(&self, key: Option<OrderKey>) -> RwLockWriteGuard<'_, T> {
         let held = order::acquire(self.class, key, self.address());
-        let inner = metered(
-            self.class,
-            Kind::Writer,
-            || self.inner.try_write(),
-            || self.inner.write(),
-        );
-        RwLockWriteGuard { inner, _held: held }
+        let (inner, holding) = self
+            .metered(Kind::Writer)
+            .take(|| self.inner.try_write(), || self.inner.write());
+        RwLockWriteGuard {
+            inner,
+            _held: held,
+            holding,
+        }
     }
 
     /// Takes the lock shared if that needs no waiting.
@@ -113,7 +118,11 @@ impl<T> RwLock<T> {
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = self.inner.try_read()?;
         let held = order::acquired_by_try(self.class, None, self.address());
-        Some(RwLockReadGuard { inner, _held: held })
+        Some(RwLockReadGuard {
+            inner,
+            _held: held,
+            holding: self.metered(Kind::Reader).taken(),
+        })
     }
 
     /// Takes the lock exclusively if that needs no waiting.
@@ -122,7 +131,11 @@ impl<T> RwLock<T> {
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
         let held = order::acquired_by_try(self.class, None, self.address());
-        Some(RwLockWriteGuard { inner, _held: held })
+        Some(RwLockWriteGuard {
+            inner,
+            _held: held,
+            holding: self.metered(Kind::Writer).taken(),
+        })
     }
 
     /// The value, through exclusive access.
@@ -142,6 +155,29 @@ impl<T> RwLock<T> {
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+
+    fn metered(&self, kind: Kind) -> Metered<'_> {
+        Metered {
+            class: self.class,
+            kind,
+            last_cpu: &self.last_cpu,
+            address: self.address(),
+        }
+    }
+}
+
+impl<T> Drop for RwLockReadGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.holding.stop();
+    }
+}
+
+impl<T> Drop for RwLockWriteGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.holding.stop();
     }
 }
 

@@ -1,32 +1,59 @@
-//! Measuring contended acquisitions.
+//! What the locks tell the meter: see `finefs_lockmeter`.
+//!
+//! Every lock has a [`LastCpu`] beside its word, every guard a [`Holding`] that is dropped after the
+//! release, and whoever waits makes a [`Waiting`]. Under loom and shuttle nothing is told.
 
-use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
+pub(crate) use finefs_lockmeter::{Holding, LastCpu, Waiting};
+use finefs_lockmeter::{Kind, LockClass};
 
-/// Takes a lock: at once if `fast` gives it, else by `slow`, whose duration the meter notes.
-#[inline]
-pub(crate) fn metered<G>(
-    class: &'static LockClass,
-    kind: Kind,
-    fast: impl FnOnce() -> Option<G>,
-    slow: impl FnOnce() -> G,
-) -> G {
-    lockmeter::acquired(class, kind);
-    // A first attempt only adds schedules without adding behaviours for a model checker to find.
-    #[cfg(not(any(loom, feature = "shuttle")))]
-    if let Some(guard) = fast() {
-        return guard;
-    }
-    #[cfg(any(loom, feature = "shuttle"))]
-    let _ = fast;
-    waited(class, kind, slow)
+/// What the meter knows a lock by.
+#[derive(Clone, Copy)]
+pub(crate) struct Metered<'a> {
+    pub(crate) class: &'static LockClass,
+    pub(crate) kind: Kind,
+    pub(crate) last_cpu: &'a LastCpu,
+    /// Tells locks of a class apart.
+    pub(crate) address: usize,
 }
 
-/// Runs `wait` and notes its duration as the wait of a contended acquisition.
-#[cold]
-pub(crate) fn waited<R>(class: &'static LockClass, kind: Kind, wait: impl FnOnce() -> R) -> R {
-    let start = std::time::Instant::now();
-    let result = wait();
-    let wait_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    lockmeter::contended(class, kind, wait_ns);
-    result
+impl Metered<'_> {
+    /// Takes a lock: at once if `fast` gives it, else by `slow`, which waits.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn take<G>(
+        self,
+        fast: impl FnOnce() -> Option<G>,
+        slow: impl FnOnce() -> G,
+    ) -> (G, Holding) {
+        // A first attempt only adds schedules without adding behaviours for a model checker to find.
+        #[cfg(any(loom, feature = "shuttle"))]
+        {
+            let _ = fast;
+            (slow(), Holding::none())
+        }
+        #[cfg(not(any(loom, feature = "shuttle")))]
+        match fast() {
+            Some(guard) => (guard, self.taken()),
+            None => self.wait(slow),
+        }
+    }
+
+    /// The lock was taken without waiting.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn taken(self) -> Holding {
+        Holding::begin(self.class, self.kind, self.last_cpu)
+    }
+
+    /// Takes the lock by `wait`, which waits.
+    #[cold]
+    #[track_caller]
+    pub(crate) fn wait<R>(self, wait: impl FnOnce() -> R) -> (R, Holding) {
+        if cfg!(any(loom, feature = "shuttle")) {
+            return (wait(), Holding::none());
+        }
+        let waiting = Waiting::begin(self.class, self.kind, self.address);
+        let result = wait();
+        (result, waiting.granted(self.last_cpu))
+    }
 }

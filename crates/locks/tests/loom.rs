@@ -9,7 +9,10 @@
 
 use finefs_locks::primitive::Arc;
 use finefs_locks::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
-use finefs_locks::{BigReader, LockClass, Mutex, OnceLatch, RangeLock, SeqLock};
+use finefs_locks::{
+    BigLock, BigLockKind, BigReader, LocalGlobal, LockClass, Mutex, OnceLatch, RangeLock,
+    RelaxedMutex, SeqLock, ShardedMax,
+};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
@@ -54,8 +57,8 @@ impl Watched {
     }
 }
 
-/// Fails without `seq_cst_order` in `BigReader::enter` or in `announce`, which for loom makes the
-/// accesses there sequentially consistent.
+/// Fails without: the light barrier in `enter`, the heavy one in `announce`, the acquire in `enter`, the release at the
+/// writer's end.
 #[test]
 fn big_reader_excludes() {
     model(3, || {
@@ -77,27 +80,31 @@ fn big_reader_excludes() {
     });
 }
 
-/// A reader that leaves wakes the writer. Fails (deadlock) without `wake_writer`.
+/// A reader that leaves wakes the writer; one by its own counter, one by a shared one. Fails (deadlock)
+/// without `wake_writer`, and without the light barrier in `leave`; fails without the release in either
+/// `Counter::leave` and without the acquire in `has_readers`.
 #[test]
 fn big_reader_two_readers_let_the_writer_in() {
     model(2, || {
         let shared = Arc::new((BigReader::new(&CLASS), Watched::new()));
-        let readers: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    let _guard = shared.0.read();
-                    shared.1.get();
-                })
-            })
-            .collect();
+        let (reader, writer) = (Arc::clone(&shared), Arc::clone(&shared));
+        // Has a counter of its own.
+        let reader = thread::spawn(move || {
+            let _guard = reader.0.read();
+            reader.1.get();
+        });
+        let writer = thread::spawn(move || {
+            let _guard = writer.0.write();
+            writer.1.bump();
+        });
+        // Has none: it is the model's first thread.
         {
-            let _guard = shared.0.write();
-            shared.1.bump();
+            let _guard = shared.0.read();
+            shared.1.get();
         }
-        for reader in readers {
-            reader.join().unwrap();
-        }
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert!(shared.0.try_write().is_some());
     });
 }
 
@@ -182,10 +189,9 @@ fn once_latch_failure_passes_the_turn() {
     });
 }
 
-/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `try_fast`,
-/// the release in `release`, the wait for `published` in `published_holding` and its orderings, the
-/// entry of the fast holder in `enter_slow`, the acquire in `enter_slow`, the release in
-/// `leave_if_empty`.
+/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `take_from`, the
+/// release in `leave`, the wait for `published` in `close` and its orderings, the entry of the cell's holder
+/// in `Slow::close`, the acquire in `Cell::close`, the release in `open`.
 #[test]
 fn range_lock_word_excludes() {
     model(3, || {
@@ -203,7 +209,7 @@ fn range_lock_word_excludes() {
                 }
             },
         );
-        assert!(shared.0.is_fast());
+        assert!(shared.0.settle());
         let _guard = shared.0.read(0..20);
         assert_eq!(shared.1.get(), 3);
     });
@@ -228,7 +234,7 @@ fn range_lock_reader_and_writer() {
                 assert_eq!(writer.1.get(), 1);
             },
         );
-        assert!(shared.0.is_fast());
+        assert!(shared.0.settle());
     });
 }
 
@@ -243,7 +249,7 @@ fn range_lock_disjoint_ranges_do_not_conflict() {
             move || assert!(one.try_write(0..10).is_some()),
             move || assert!(other.try_write(10..20).is_some()),
         );
-        assert!(lock.is_fast());
+        assert!(lock.settle());
     });
 }
 
@@ -263,6 +269,193 @@ fn range_lock_appends_follow_each_other() {
         };
         both(appender(), appender());
         assert_eq!(shared.1.load(Relaxed), 20);
-        assert!(shared.0.is_fast());
+        assert!(shared.0.settle());
+    });
+}
+
+/// Readers of one range share the word, and a writer comes after both. Fails without: the release in
+/// `leave`, the look at the range in `is_read_of`.
+#[test]
+fn range_lock_readers_share_the_word() {
+    model(2, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+        let reader = |range: std::ops::Range<u64>| {
+            let shared = Arc::clone(&shared);
+            move || {
+                let _guard = shared.0.read(range);
+                shared.1.get();
+            }
+        };
+        let (one, other) = (reader(0..10), reader(0..10));
+        both(one, other);
+        let _guard = shared.0.try_write(0..10).expect("no reader is left");
+        shared.1.bump();
+    });
+}
+
+/// Writers of one place, one through the group's cell, one from a lock that has gone home meanwhile and
+/// perhaps is spread again. Fails without the closing of the cells in `drain`.
+#[test]
+fn range_lock_goes_home_under_a_writer() {
+    model(2, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+        let first = shared.0.try_write(0..1);
+        let second = shared.0.try_write(4..5);
+        assert!(first.is_some() && second.is_some());
+        drop((first, second));
+        assert!(!shared.0.is_fast());
+        let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                let _guard = one.0.write(0..1);
+                one.1.bump();
+            },
+            move || {
+                other.0.settle();
+                let _guard = other.0.write(0..2);
+                other.1.bump();
+            },
+        );
+        assert!(shared.0.settle());
+        let _guard = shared.0.read(0..20);
+        assert_eq!(shared.1.get(), 2);
+    });
+}
+
+/// Two threads at one shard. Fails without: the acquire in `try_take`, the release in `give`.
+#[test]
+fn shard_lock_excludes() {
+    model(3, || {
+        let shared = Arc::new((LocalGlobal::new(&CLASS, |_| ()), Watched::new()));
+        let user = || {
+            let shared = Arc::clone(&shared);
+            move || {
+                for _ in 0..2 {
+                    let _guard = shared.0.shard(0);
+                    shared.1.bump();
+                }
+            }
+        };
+        both(user(), user());
+        let _all = shared.0.global();
+        assert_eq!(shared.1.get(), 4);
+    });
+}
+
+/// Three at one shard: who sleeps is woken. Fails (deadlock) without: the light barrier in `give`, the
+/// heavy one in `take`, the look for sleepers, the gate's mutex in `wake`.
+#[test]
+fn shard_lock_wakes_its_sleepers() {
+    model(2, || {
+        let shared = Arc::new((LocalGlobal::new(&CLASS, |_| ()), Watched::new()));
+        let users: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let _guard = shared.0.shard(0);
+                    shared.1.bump();
+                })
+            })
+            .collect();
+        {
+            let _guard = shared.0.shard(0);
+            shared.1.bump();
+        }
+        for user in users {
+            user.join().unwrap();
+        }
+        assert_eq!(shared.1.get(), 3);
+    });
+}
+
+/// Recursion, exclusion, and sleepers that are woken. Fails (deadlock) without: the sequentially consistent
+/// order of the sleeper's count and of the look at it in `give`, the look for sleepers, the gate's mutex in `give`; fails when `owner` is stored before
+/// the lock is taken.
+#[test]
+fn relaxed_mutex_wakes_its_sleepers() {
+    model(3, || {
+        let shared = Arc::new((RelaxedMutex::new(&CLASS), Watched::new()));
+        let user = || {
+            let shared = Arc::clone(&shared);
+            move || {
+                let _outer = shared.0.lock();
+                let _inner = shared.0.lock();
+                shared.1.bump();
+            }
+        };
+        both(user(), user());
+        let _guard = shared.0.try_lock().expect("nobody is left");
+        assert_eq!(shared.1.get(), 2);
+    });
+}
+
+/// What others did during a `relax` is seen after it, and counted. Fails without: `changes` being
+/// counted up, the giving in `relax`.
+#[test]
+fn relaxed_mutex_tells_who_was_in_between() {
+    model(3, || {
+        let shared = Arc::new((RelaxedMutex::new(&CLASS), Watched::new()));
+        let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                let _outer = one.0.lock();
+                let _inner = one.0.lock();
+                let before = one.1.get();
+                let relaxed = one.0.relax(|| ());
+                assert_eq!(relaxed.others, (one.1.get() - before) as u64);
+            },
+            move || {
+                let _guard = other.0.lock();
+                other.1.bump();
+            },
+        );
+        assert!(shared.0.try_lock().is_some());
+    });
+}
+
+/// Fails without: the acquire in `Spin::try_take`, the release in `Spin::give`.
+#[test]
+fn big_lock_that_spins_excludes() {
+    big_lock_excludes(BigLockKind::Spinning);
+}
+
+/// Fails without: `is_taken` in `Fair::take`, the hand-over in `Fair::give` (deadlock).
+#[test]
+fn big_lock_that_sleeps_excludes() {
+    big_lock_excludes(BigLockKind::Sleeping);
+}
+
+fn big_lock_excludes(kind: BigLockKind) {
+    model(3, move || {
+        let shared = Arc::new((BigLock::new(&CLASS, kind), Watched::new()));
+        let user = || {
+            let shared = Arc::clone(&shared);
+            move || {
+                let _outer = shared.0.lock();
+                shared.1.bump();
+                shared.0.relax(|| ());
+                shared.1.bump();
+            }
+        };
+        both(user(), user());
+        assert_eq!(shared.1.get(), 4);
+    });
+}
+
+/// The first and the third thread share a part. Fails when `raise` stores instead of taking the maximum.
+#[test]
+fn sharded_max_keeps_the_greatest() {
+    model(3, || {
+        let max = Arc::new(ShardedMax::new(1));
+        let users: Vec<_> = [9, 5, 7]
+            .map(|value| {
+                let max = Arc::clone(&max);
+                thread::spawn(move || max.raise(value))
+            })
+            .into();
+        for user in users {
+            user.join().unwrap();
+        }
+        assert_eq!(max.get(), 9);
     });
 }

@@ -5,7 +5,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use finefs_locks::{
-    BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RangeLock, RawLock, RwLock, order,
+    BigLock, BigLockKind, BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RangeLock,
+    RawLock, RelaxedMutex, RwLock, order,
 };
 
 static LOW: LockClass = LockClass::new("test.low", 10);
@@ -209,4 +210,87 @@ fn locks_stay_usable_after_a_panic() {
     assert!(result.is_err());
     let _mutex = mutex.lock();
     let _range = ranges.write(0..10);
+}
+
+#[test]
+fn every_problem_names_both_places() {
+    if !order::IS_CHECKING {
+        return;
+    }
+    let (one, other, rw) = (
+        Mutex::new(&LOW, ()),
+        Mutex::new(&LOW, ()),
+        RwLock::new(&LOW, ()),
+    );
+    let both_lines = |first: u32, f: &dyn Fn()| {
+        let message = panic_of(f);
+        for line in [first, first + 1] {
+            let place = format!("{}:{line}:", file!());
+            assert!(message.contains(&place), "{place} in {message}");
+        }
+    };
+    both_lines(line!() + 1, &|| {
+        let _first = one.lock();
+        let _again = one.lock();
+    });
+    both_lines(line!() + 1, &|| {
+        let _first = rw.read();
+        let _again = rw.read();
+    });
+    both_lines(line!() + 1, &|| {
+        let _second = one.lock_nested(2);
+        let _first = other.lock_nested(1);
+    });
+}
+
+#[test]
+fn recursive_locks_may_be_taken_again_but_not_below() {
+    let (low, high) = (Mutex::new(&LOW, ()), Mutex::new(&HIGH, ()));
+    let relaxed = RelaxedMutex::new(&MIDDLE);
+    let big = BigLock::new(&MIDDLE, BigLockKind::Sleeping);
+    {
+        let _one = relaxed.lock();
+        let _above = high.lock();
+        // Recursion waits for nothing: what is held above does not matter.
+        let _two = relaxed.lock();
+        let _three = relaxed.try_lock().expect("mine");
+    }
+    assert_forbidden("inversion", || {
+        let _above = high.lock();
+        let _lock = relaxed.lock();
+    });
+    assert_forbidden("inversion", || {
+        let _big = big.lock();
+        let _low = low.lock();
+    });
+    // The two are of one class here.
+    assert_forbidden("without keys", || {
+        let _big = big.lock();
+        let _relaxed = relaxed.lock();
+    });
+}
+
+#[test]
+fn relaxing_below_a_held_lock_is_forbidden() {
+    let (low, high, relaxed) = (
+        Mutex::new(&LOW, ()),
+        Mutex::new(&HIGH, ()),
+        RelaxedMutex::new(&MIDDLE),
+    );
+    assert_forbidden("retakes it", || {
+        let _lock = relaxed.lock();
+        let _high = high.lock();
+        relaxed.relax(|| ());
+    });
+    let _low = low.lock();
+    let _lock = relaxed.lock();
+    relaxed.relax(|| {
+        if order::IS_CHECKING {
+            assert_eq!(order::held_classes(), ["test.low"]);
+        }
+        drop(high.lock());
+    });
+    if order::IS_CHECKING {
+        assert_eq!(order::held_classes(), ["test.low", "test.middle"]);
+    }
 }

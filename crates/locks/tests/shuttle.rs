@@ -15,8 +15,8 @@ use finefs_locks::primitive::Arc;
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::primitive::thread;
 use finefs_locks::{
-    BigReader, Condvar, LimitedCounter, LocalGlobal, LockClass, Mutex, OnceLatch, PerCpuCounter,
-    RangeGuard, RangeLock, ShardedList,
+    BigLock, BigLockKind, BigReader, Condvar, LimitedCounter, LocalGlobal, LockClass, Mutex,
+    OnceLatch, PerCpuCounter, RangeGuard, RangeLock, RelaxedMutex, ShardedList,
 };
 use shuttle::rand::{Rng, thread_rng};
 
@@ -92,8 +92,8 @@ fn random_range() -> Range<u64> {
     start..end
 }
 
-/// Fails without: the wait for `published`, the fast holder's entry in the queue, the test of
-/// `is_granted` after a wait, the removal after a timeout, the notification in `unblock`.
+/// Fails without: the wait for `published` in `close`, the entry of a closed cell's holders in the queue,
+/// the look at `is_granted` after the time ran out, the removal after that, the waking in `unblock`.
 #[test]
 fn range_lock_excludes_whatever_happens() {
     check(1500, || {
@@ -138,7 +138,7 @@ fn range_lock_excludes_whatever_happens() {
             }
         });
         let (lock, _) = &*shared;
-        assert!(lock.is_fast());
+        assert!(lock.settle());
         assert!(lock.try_write(0..u64::MAX).is_some());
     });
 }
@@ -183,7 +183,101 @@ fn range_lock_appends_start_at_the_end_of_file() {
                 }
             }
         });
-        assert!(shared.0.is_fast());
+        assert!(shared.0.settle());
+    });
+}
+
+/// Spreads a lock: in a model one meeting without conflict is enough.
+fn spread(lock: &RangeLock) {
+    let one = lock.try_write(0..1);
+    let other = lock.try_write(4..5);
+    assert!(one.is_some() && other.is_some());
+    drop((one, other));
+    assert!(!lock.is_fast());
+}
+
+/// Tasks in the cells of a group and beside them, while a task sends the lock home, from where others
+/// spread it again. Fails without the closing of all cells in `drain`.
+#[test]
+fn range_lock_spreads_and_goes_home() {
+    check(4000, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Shadow::new()));
+        spread(&shared.0);
+        let theirs = Arc::clone(&shared);
+        in_tasks(4, move |number| {
+            let (lock, shadow) = &*theirs;
+            for _ in 0..3 {
+                if number == 0 && thread_rng().gen_bool(0.4) {
+                    lock.settle();
+                    thread::yield_now();
+                    continue;
+                }
+                // Short ones stay in a cell; readers often ask for the same range.
+                let start = thread_rng().gen_range(0..OFFSETS);
+                let guard = match thread_rng().gen_range(0..6) {
+                    0 => lock.write(random_range()),
+                    1..=2 => lock.write(start..start + 1),
+                    3 => lock.read(0..2),
+                    4 => lock.read(2..4),
+                    _ => lock.read(random_range()),
+                };
+                shadow.enter(&guard);
+                thread::yield_now();
+                shadow.leave(&guard.range(), guard.is_write());
+            }
+        });
+        assert!(shared.0.settle());
+        assert!(shared.0.try_write(0..u64::MAX).is_some());
+    });
+}
+
+/// A writer looks where to go; meanwhile the lock goes home and spreads anew, and in the new session the
+/// place has another cell. Fails when a cell is always `ours` (`is_spread_as`).
+#[test]
+fn range_lock_session_changes_under_a_writer() {
+    check(10_000, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Shadow::new()));
+        spread(&shared.0);
+        let theirs = Arc::clone(&shared);
+        in_tasks(2, move |number| {
+            let (lock, shadow) = &*theirs;
+            if number == 1 {
+                lock.settle();
+                let pair = (lock.try_write(5..6), lock.try_write(7..8));
+                drop(pair);
+            }
+            let guard = lock.write(0..1);
+            shadow.enter(&guard);
+            thread::yield_now();
+            shadow.leave(&guard.range(), true);
+        });
+    });
+}
+
+/// Readers of one range, of whom some give back a part or are joined by others.
+#[test]
+fn range_lock_joined_readers_part() {
+    check(2000, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Shadow::new()));
+        let theirs = Arc::clone(&shared);
+        in_tasks(4, move |number| {
+            let (lock, shadow) = &*theirs;
+            for _ in 0..2 {
+                let mut guard = match number {
+                    0 => lock.write(1..2),
+                    _ => lock.read(0..4),
+                };
+                shadow.enter(&guard);
+                thread::yield_now();
+                if number > 1 {
+                    shadow.leave(&(2..4), false);
+                    guard.shrink(0..2);
+                    thread::yield_now();
+                }
+                shadow.leave(&guard.range(), guard.is_write());
+            }
+        });
+        assert!(shared.0.settle());
     });
 }
 
@@ -405,5 +499,100 @@ fn mutex_and_condvar_hand_over() {
             changed.notify_all();
         });
         assert_eq!(*shared.1.lock(), 3);
+    });
+}
+
+/// Relaxing races with relaxing and with ordinary users: levels come back as they were, nobody is ever
+/// beside another, and the change count tells exactly who was in between. Fails without: the depth that
+/// `relax` restores, `changes` being counted, the look for sleepers in `give` (deadlock).
+#[test]
+fn relaxed_mutex_relaxes_beside_others() {
+    check(1500, || {
+        let shared = Arc::new((RelaxedMutex::new(&CLASS), Shadow::new(), AtomicU64::new(0)));
+        let theirs = Arc::clone(&shared);
+        in_tasks(3, move |_| {
+            let (lock, shadow, entries) = &*theirs;
+            let relax = || lock.relax(thread::yield_now).others;
+            recursive_user(lock, || lock.lock(), relax, shadow, entries);
+        });
+        assert!(shared.0.try_lock().is_some());
+    });
+}
+
+/// The same for both kinds of the big lock. Fails without: the release of the word in `Spin::give`, the
+/// hand-over in `Fair::give` (deadlock).
+#[test]
+fn big_lock_relaxes_beside_others() {
+    for kind in [BigLockKind::Spinning, BigLockKind::Sleeping] {
+        check(1000, move || {
+            let shared = Arc::new((BigLock::new(&CLASS, kind), Shadow::new(), AtomicU64::new(0)));
+            let theirs = Arc::clone(&shared);
+            in_tasks(3, move |_| {
+                let (lock, shadow, entries) = &*theirs;
+                let relax = || lock.relax(thread::yield_now).others;
+                recursive_user(lock, || lock.lock(), relax, shadow, entries);
+            });
+            assert!(shared.0.try_lock().is_some());
+        });
+    }
+}
+
+/// Takes a recursive lock up to three deep, relaxes at some depth, and checks that nobody else is inside
+/// but while relaxed. `entries` counts outermost entries under the lock.
+fn recursive_user<L, G>(
+    _lock: &L,
+    lock: impl Fn() -> G,
+    relax: impl Fn() -> u64,
+    shadow: &Shadow,
+    entries: &AtomicU64,
+) {
+    let alone = &shadow.0[0];
+    let enter = || {
+        assert_eq!(alone.swap(-1, StdOrdering::Relaxed), 0, "two inside");
+        entries.fetch_add(1, Ordering::SeqCst);
+    };
+    let leave = || alone.store(0, StdOrdering::Relaxed);
+    let mut levels = vec![lock()];
+    enter();
+    for _ in 0..thread_rng().gen_range(0..3) {
+        levels.push(lock());
+        thread::yield_now();
+    }
+    let before = entries.load(Ordering::SeqCst);
+    leave();
+    let others = relax();
+    enter();
+    assert_eq!(others, entries.load(Ordering::SeqCst) - before - 1);
+    while levels.len() > 1 {
+        levels.pop();
+        thread::yield_now();
+        assert_eq!(alone.load(StdOrdering::Relaxed), -1, "somebody came in");
+    }
+    leave();
+}
+
+/// The sleeping big lock is handed over in the order of arrival. Fails when `Fair::give` takes the last.
+#[test]
+fn big_lock_that_sleeps_is_fair() {
+    check(500, || {
+        let lock = Arc::new(BigLock::new(&CLASS, BigLockKind::Sleeping));
+        let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let guard = lock.lock();
+        let mut tasks = Vec::new();
+        for number in 0..3 {
+            let (theirs, order) = (Arc::clone(&lock), Arc::clone(&order));
+            tasks.push(thread::spawn(move || {
+                let _guard = theirs.lock();
+                order.lock().unwrap().push(number);
+            }));
+            while lock.waiters() <= number {
+                thread::yield_now();
+            }
+        }
+        drop(guard);
+        for task in tasks {
+            task.join().unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
     });
 }

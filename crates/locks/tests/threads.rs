@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use finefs_locks::{
-    BigReader, LimitedCounter, LocalGlobal, LockClass, Mutex, OnceLatch, PerCpuCounter, SeqLock,
-    ShardedList,
+    BigLock, BigLockKind, BigReader, LimitedCounter, LocalGlobal, LockClass, Mutex, OnceLatch,
+    PerCpuCounter, RelaxedMutex, SeqLock, ShardedList, ShardedMax,
 };
 
 static CLASS: LockClass = LockClass::new("test.threads", 10);
@@ -155,4 +155,89 @@ fn once_latch_survives_a_panic_and_drops_its_value() {
         assert!(OnceLatch::ready(&CLASS, 1).get_mut().is_some());
     }
     assert_eq!(std::sync::Arc::strong_count(&value), 1);
+}
+
+/// Every recursive lock with real threads: levels, relaxing, and a plain number that only its holder
+/// changes.
+#[test]
+fn recursive_locks_exclude_and_relax() {
+    fn check<G>(lock: impl Fn() -> G + Sync, relax: impl Fn() -> u64 + Sync) {
+        let (inside, others) = (AtomicI64::new(0), AtomicU64::new(0));
+        in_threads(|_| {
+            for round in 0..2_000 {
+                let _outer = lock();
+                let _inner = (round % 2 == 0).then(&lock);
+                assert_eq!(inside.swap(1, Ordering::Relaxed), 0);
+                inside.store(0, Ordering::Relaxed);
+                if round % 10 == 0 {
+                    others.fetch_add(relax(), Ordering::Relaxed);
+                }
+                assert_eq!(inside.swap(1, Ordering::Relaxed), 0);
+                inside.store(0, Ordering::Relaxed);
+            }
+        });
+        assert!(others.into_inner() > 0, "nobody ever came in between");
+    }
+    let relaxed = RelaxedMutex::new(&CLASS);
+    check(
+        || relaxed.lock(),
+        || relaxed.relax(std::thread::yield_now).others,
+    );
+    for kind in [BigLockKind::Spinning, BigLockKind::Sleeping] {
+        let big = BigLock::new(&CLASS, kind);
+        check(|| big.lock(), || big.relax(std::thread::yield_now).others);
+    }
+}
+
+#[test]
+fn a_panic_while_relaxed_takes_the_levels_back() {
+    let lock = RelaxedMutex::new(&CLASS);
+    let outer = lock.lock();
+    let inner = lock.lock();
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        lock.relax(|| panic!("slept badly"));
+    }));
+    assert!(result.is_err() && lock.is_mine());
+    drop((outer, inner));
+    assert!(!lock.is_mine());
+    in_threads(|_| drop(lock.lock()));
+}
+
+/// Readers that are guards of ended threads, forgotten guards and more threads than slots.
+#[test]
+fn big_reader_with_many_threads() {
+    let lock = BigReader::new(&CLASS);
+    let inside = AtomicI64::new(0);
+    std::thread::scope(|scope| {
+        for number in 0..100 {
+            let (lock, inside) = (&lock, &inside);
+            scope.spawn(move || {
+                for round in 0..50 {
+                    if (number + round) % 50 == 0 {
+                        let _guard = lock.write();
+                        assert_eq!(inside.swap(-1_000, Ordering::Relaxed), 0);
+                        inside.store(0, Ordering::Relaxed);
+                    } else {
+                        let _guard = lock.read();
+                        assert!(inside.fetch_add(1, Ordering::Relaxed) >= 0);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert!(lock.try_write().is_some());
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(lock.read()));
+    });
+    in_threads(|_| drop(lock.read()));
+    assert!(lock.try_write().is_none(), "a forgotten guard holds on");
+}
+
+#[test]
+fn sharded_max_is_the_greatest() {
+    let max = ShardedMax::new(3);
+    in_threads(|number| (0..50_000).for_each(|value| max.raise(value * 4 + number as u64)));
+    assert_eq!(max.get(), 199_999);
 }

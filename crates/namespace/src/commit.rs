@@ -5,9 +5,9 @@
 //! fsyncs share one. Operations go on while a commit runs; only the swap of the log excludes them.
 //!
 //! # When
-//! Every `commit_interval`, when a shard of the log passes [`RECORDS_SOFT`], on fsync and sync, and
-//! when space is short. A log that passes [`RECORDS_HARD`] makes writers commit before they go on,
-//! so the heap does not grow without bound.
+//! Every `commit_interval`, when the log passes as many records as the store wants in a batch (or
+//! [`RECORDS_SOFT`]), on fsync and sync, and when space is short. A log that grows to several times
+//! that makes writers commit before they go on, so the heap does not grow without bound.
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
@@ -25,10 +25,10 @@ use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::types::Ino;
 
-/// Records in one shard of the log after which a commit is asked for.
-const RECORDS_SOFT: usize = 1 << 17;
-/// Records in one shard of the log after which writers wait for a commit.
-const RECORDS_HARD: usize = 1 << 20;
+/// Records in the log after which a commit is asked for, where the store asks for no less.
+const RECORDS_SOFT: usize = 1 << 18;
+/// Writers wait for a commit when the log holds so many times what a commit is asked for at.
+const HARD_FACTOR: usize = 2;
 
 /// The state of committing.
 pub(crate) struct Committer {
@@ -36,7 +36,11 @@ pub(crate) struct Committer {
     bell: Arc<Bell>,
     is_closed: AtomicBool,
     is_overfull: AtomicBool,
+    /// The bell was rung for the length of the current generation.
+    is_asked: AtomicBool,
     failure: OnceLock<Error>,
+    /// Records after which a commit is asked for.
+    records_soft: usize,
     /// Inodes in memory, about.
     pub inodes_loaded: PerCpuCounter,
 }
@@ -76,7 +80,8 @@ impl Bell {
 }
 
 impl Committer {
-    pub fn new() -> Committer {
+    /// For a store that wants batches of about so many records at most.
+    pub fn new(batch_records: Option<u64>) -> Committer {
         Committer {
             lock: Mutex::new(&classes::COMMIT, Eviction { next: Ino(0) }),
             bell: Arc::new(Bell {
@@ -85,7 +90,11 @@ impl Committer {
             }),
             is_closed: AtomicBool::new(false),
             is_overfull: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
             failure: OnceLock::new(),
+            records_soft: batch_records.map_or(RECORDS_SOFT, |records| {
+                usize::try_from(records).map_or(RECORDS_SOFT, |r| r.clamp(1, RECORDS_SOFT))
+            }),
             inodes_loaded: PerCpuCounter::new(0),
         }
     }
@@ -115,12 +124,12 @@ impl Committer {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Takes note of a shard's length after an append.
+    /// Takes note of about how many records the log holds.
     pub fn note_length(&self, records: usize) {
-        if records.is_multiple_of(RECORDS_SOFT) {
+        if records >= self.records_soft && !self.is_asked.swap(true, Ordering::Relaxed) {
             self.bell.ring(|state| state.is_wanted = true);
         }
-        if records > RECORDS_HARD {
+        if records > HARD_FACTOR * self.records_soft {
             self.is_overfull.store(true, Ordering::Relaxed);
         }
     }
@@ -161,6 +170,7 @@ impl Namespace {
         let guard = &crossbeam_epoch::pin();
         let generation = self.log.swap();
         self.committer.is_overfull.store(false, Ordering::Relaxed);
+        self.committer.is_asked.store(false, Ordering::Relaxed);
         let number = generation.number;
         let Coalesced { batch, freed } =
             coalesce(generation, &self.inodes, self.store.can_reload(), guard);

@@ -69,6 +69,7 @@ impl MemoryStore {
                 symlink_inline_max: 4095,
                 has_fine_times: true,
                 has_unwritten: true,
+                batch_records: None,
                 is_read_only: false,
             },
             root: Attributes {

@@ -96,7 +96,7 @@ impl Namespace {
             log: OperationLog::new(),
             gate: BigReader::new(&classes::GATE),
             topology: Mutex::new(&classes::TOPOLOGY, ()),
-            committer: Committer::new(),
+            committer: Committer::new(geometry.batch_records),
             open_files: ShardedList::new(&classes::FILES),
             geometry,
         };
@@ -278,7 +278,9 @@ impl Namespace {
     /// Appends a group to the log and lets the commit thread know when the log grows long.
     pub(crate) fn log_group(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) {
         let length = self.log.append(group, reserved_blocks, touched);
-        self.committer.note_length(length);
+        if let Some(length) = length {
+            self.committer.note_length(length);
+        }
     }
 
     /// Reserves what applying the plans can need.

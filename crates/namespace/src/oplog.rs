@@ -14,7 +14,7 @@
 //!    ends; an inode whose mark is at most the newest committed generation is clean.
 
 use finefs_locks::LocalGlobal;
-use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
+use finefs_locks::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use smallvec::SmallVec;
 
 use crate::classes;
@@ -105,7 +105,12 @@ pub(crate) struct OperationLog {
     shards: LocalGlobal<Shard>,
     /// The newest generation whose commit is durable.
     committed: AtomicU64,
+    /// Records of the current generation, about: each shard adds [`COUNTED`] at a time.
+    pending: AtomicUsize,
 }
+
+/// How many records a shard counts together, so that the shared count is written rarely.
+const COUNTED: usize = 64;
 
 impl OperationLog {
     pub fn new() -> OperationLog {
@@ -116,19 +121,30 @@ impl OperationLog {
                 reserved_blocks: 0,
             }),
             committed: AtomicU64::new(0),
+            pending: AtomicUsize::new(0),
         }
     }
 
-    /// Appends the group of one operation, and marks the inodes it touches. Gives the length of
-    /// the shard's log after it, in records.
-    pub fn append(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) -> usize {
+    /// Appends the group of one operation, and marks the inodes it touches. Gives, now and then,
+    /// about how many records the log holds.
+    pub fn append(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) -> Option<usize> {
         let mut shard = self.shards.local();
+        let before = shard.records.len();
         shard.records.extend(group);
         shard.reserved_blocks += reserved_blocks;
         for core in touched {
             core.mark_dirty(shard.generation);
         }
-        shard.records.len()
+        self.count(before, shard.records.len())
+    }
+
+    /// Counts what a shard's log grew by; called under the shard's lock.
+    fn count(&self, before: usize, after: usize) -> Option<usize> {
+        let grown = after / COUNTED - before / COUNTED;
+        (grown > 0).then(|| {
+            let more = grown * COUNTED;
+            self.pending.fetch_add(more, Ordering::Relaxed) + more
+        })
     }
 
     /// Notes that only the times or mapped data of an inode changed; costs nothing when the
@@ -138,6 +154,8 @@ impl OperationLog {
         let mut shard = self.shards.local();
         if core.dirty_generation() < shard.generation {
             shard.records.push(Record::Touched { ino: core.ino });
+            let length = shard.records.len();
+            let _ = self.count(length - 1, length);
             core.mark_dirty(shard.generation);
         }
     }
@@ -148,6 +166,7 @@ impl OperationLog {
         let mut parts = Vec::with_capacity(self.shards.shard_count());
         {
             let mut global = self.shards.global();
+            self.pending.store(0, Ordering::Relaxed);
             for shard in global.iter_mut() {
                 ended.number = shard.generation;
                 ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);

@@ -49,6 +49,9 @@ pub struct Geometry {
     pub has_fine_times: bool,
     /// Blocks can be allocated without being written (unwritten extents).
     pub has_unwritten: bool,
+    /// About how many log records a batch should have at most, so that the store can commit it in
+    /// one step (a journal is only so long). More are taken too.
+    pub batch_records: Option<u64>,
     /// The store takes no changes.
     pub is_read_only: bool,
 }

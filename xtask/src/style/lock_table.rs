@@ -1,5 +1,5 @@
-//! Every lock class in the code stands in the table of `docs/locking.md` with its level, and the
-//! table has no others.
+//! Every lock class in the code stands in the table of `docs/locking.md` with its level, once; the
+//! table has no others, and its lines stand in the order of the levels, as the locks are taken.
 
 use super::source::Source;
 use std::collections::BTreeMap;
@@ -11,7 +11,9 @@ const TABLE: &str = "docs/locking.md";
 pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String> {
     let mut findings = Vec::new();
     let table = documents.iter().find(|(path, _)| path == Path::new(TABLE));
-    let table = table.map_or_else(BTreeMap::new, |(_, text)| classes_in_table(text));
+    let lines = table.map_or_else(Vec::new, |(_, text)| classes_in_table(text));
+    findings.extend(order_of_lines(&lines));
+    let table: BTreeMap<String, String> = lines.into_iter().collect();
     let mut in_code = BTreeMap::new();
     for source in sources
         .iter()
@@ -24,7 +26,12 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
                     "{name}: lock class {class} ({level}) is not in {TABLE}"
                 ));
             }
-            in_code.insert(class, level);
+            if in_code.insert(class.clone(), level).is_some() {
+                let name = source.name();
+                findings.push(format!(
+                    "{name}: lock class {class} exists already: two classes of one name"
+                ));
+            }
         }
     }
     for (class, level) in &table {
@@ -32,6 +39,25 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
             findings.push(format!(
                 "{TABLE}: lock class {class} ({level}) is in no source"
             ));
+        }
+    }
+    findings
+}
+
+/// Findings where a line's level is below that of the line before, or its class stands there again.
+fn order_of_lines(lines: &[(String, String)]) -> Vec<String> {
+    let level = |line: &(String, String)| line.1.parse::<u32>().unwrap_or(0);
+    let mut findings = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let (class, _) = line;
+        if at > 0 && level(line) < level(&lines[at - 1]) {
+            let before = &lines[at - 1].0;
+            findings.push(format!(
+                "{TABLE}: {class} stands below {before}, whose level is higher"
+            ));
+        }
+        if lines[..at].iter().any(|earlier| earlier.0 == *class) {
+            findings.push(format!("{TABLE}: {class} stands there twice"));
         }
     }
     findings
@@ -54,7 +80,7 @@ fn classes_in_code(text: &str) -> Vec<(String, String)> {
 }
 
 /// Rows that begin with a class in backquotes and a number.
-fn classes_in_table(text: &str) -> BTreeMap<String, String> {
+fn classes_in_table(text: &str) -> Vec<(String, String)> {
     text.lines()
         .filter_map(|line| {
             let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);

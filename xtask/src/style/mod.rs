@@ -151,12 +151,14 @@ mod tests {
         ),
         (
             "crates/namespace/src/d.rs",
-            "//! D.\nstatic X: LockClass = LockClass::new(\"ns.x\", 7);\n",
+            "//! D.\nstatic X: LockClass = LockClass::new(\"ns.x\", 7);\n\
+             static Y: LockClass = LockClass::new(\"ns.y\", 4);\n\
+             static Z: LockClass = LockClass::new(\"ns.y\", 4);\n",
             "ns.x (7) is not in docs/locking.md",
         ),
         (
             "docs/locking.md",
-            "| `ns.gone` | 9 | nothing |\n",
+            "| `ns.gone` | 9 | nothing |\n| `ns.y` | 4 | low |\n| `ns.y` | 4 | again |\n",
             "ns.gone (9) is in no source",
         ),
         (
@@ -185,7 +187,12 @@ mod tests {
         let expected: Vec<&str> = BAD
             .iter()
             .map(|(_, _, said)| *said)
-            .chain(["long.rs: 901 lines"])
+            .chain([
+                "long.rs: 901 lines",
+                "lock class ns.y exists already",
+                "ns.y stands below ns.gone",
+                "ns.y stands there twice",
+            ])
             .filter(|said| !said.is_empty())
             .collect();
         for said in &expected {

@@ -2,8 +2,7 @@
 //!
 //! # Purpose
 //! One batch at a time, sequentially: every object that a batch changes is edited in the buffer
-//! cache, then all buffers are written, the device is flushed, and what the batch freed goes back to the
-//! live allocator.
+//! cache, then all buffers are made durable, and what the batch freed goes back to the live allocator.
 //!
 //! | Module | What |
 //! |---|---|
@@ -13,6 +12,7 @@
 //! | [`directory`] | entries, plain and indexed |
 //! | [`xattrs`] | extended attributes |
 //! | [`orphans`] | inodes in use without a name |
+//! | [`durable`] | through the journal, or without one, to the device |
 //! | [`reservation`] | how many blocks applying can need |
 //!
 //! # Invariants
@@ -21,14 +21,16 @@
 //!    fails.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
 //! 3. Metadata is written after the data that it points at, and what a batch freed is given out again
-//!    only after the flush. Without a journal a crash within a commit can leave the batch half
-//!    written; e2fsck then finds inodes whole and repairs counts and names.
+//!    only when the batch is durable. With a journal a crash leaves all of a batch or nothing. Without
+//!    one a crash within a commit can leave the batch half written; e2fsck then finds inodes whole and
+//!    repairs counts and names.
 //!
 //! # Locking
 //! One thread. It takes the locks of the allocator, of the superblock and of the buffer cache, one at a
 //! time and never over I/O.
 
 mod directory;
+mod durable;
 pub(crate) mod inode;
 mod map;
 mod orphans;
@@ -67,7 +69,7 @@ pub(crate) fn commit(
     captured: &dyn Fn(Ino) -> Option<Times>,
 ) -> Result<Committed> {
     if batch.is_empty() {
-        return flush(state).map(|()| Committed::default());
+        return durable::flush(state).map(|()| Committed::default());
     }
     let mut commit = Commit::new(state, batch.reserved_blocks, captured);
     let orphans_before = orphans::list(&commit.table, state);
@@ -119,13 +121,6 @@ pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
         }
         Err(_) => log::error!("inode {ino} given back: there is no such inode"),
     }
-}
-
-fn flush(state: &ExtState) -> Result<()> {
-    state
-        .device
-        .flush()
-        .map_err(|error| Error::io(format_args!("flush: {error}")))
 }
 
 /// A batch while it is applied.
@@ -348,8 +343,7 @@ impl<'a> Commit<'a> {
         let has_errors = error.is_some() || self.state.allocator.take_damage();
         let written = self
             .store_superblock(has_errors)
-            .and_then(|()| self.state.buffers.write_out())
-            .and_then(|()| flush(self.state));
+            .and_then(|()| durable::write(self.state, &self.space));
         if let Err(error) = written {
             self.space.abandon();
             return Err(error);

@@ -11,7 +11,7 @@
 //! 2. A block is marked used exactly once and freed exactly once: a bit that already is what it
 //!    shall become means damage, is reported, and is not counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use finefs_ext_disk::group::{GroupDesc, GroupFlags};
 use finefs_ext_disk::{GroupNo, Ino, PhysBlock};
@@ -31,6 +31,8 @@ pub(crate) struct Space<'a> {
     reserved: u64,
     groups: BTreeMap<u32, GroupEdit>,
     freed: Vec<BlockRun>,
+    /// Blocks that became metadata by this batch: nothing that is durable refers to them.
+    fresh: HashSet<u64>,
     /// Freed inode numbers, and whether they were directories.
     freed_inodes: Vec<(u32, bool)>,
     /// The first error that did not stop what was going on.
@@ -58,6 +60,7 @@ impl<'a> Space<'a> {
             reserved,
             groups: BTreeMap::new(),
             freed: Vec::new(),
+            fresh: HashSet::new(),
             freed_inodes: Vec::new(),
             error: None,
         }
@@ -234,6 +237,7 @@ impl<'a> Space<'a> {
             .ok_or(Error::NoSpace)?;
         self.reserved -= 1;
         self.mark_used(block, 1)?;
+        self.fresh.insert(block);
         Ok(block)
     }
 
@@ -295,6 +299,16 @@ impl<'a> Space<'a> {
             outcome = outcome.and(done);
         }
         outcome
+    }
+
+    /// The blocks that became metadata by the batch.
+    pub(crate) fn fresh(&self) -> &HashSet<u64> {
+        &self.fresh
+    }
+
+    /// The blocks that the batch frees.
+    pub(crate) fn freed(&self) -> &[BlockRun] {
+        &self.freed
     }
 
     /// Gives back what the batch did not need, and nothing else: the commit failed, and what it

@@ -21,6 +21,8 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
                          memory), read-write (default)
   offset=SIZE            the file system starts there in the image
   commit=SECONDS         write changes out at least that often (default 5)
+  barrier=0, nobarrier   do not wait for the disk at commits: faster, and a power loss may damage
+                         the image
   relatime, noatime, strictatime
                          when to note the time of reading (default relatime)
   allow_other            other users may use the mount too (ordinary users need
@@ -43,7 +45,7 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   mode=, uid=, gid=      permissions and owner of its root
   fsname=NAME            what is shown as mounted, for a memory file system
   debug                  log every request
-Accepted without effect: defaults, nofail, user, _netdev, x-*.
+Accepted without effect: data=ordered, defaults, nofail, user, _netdev, x-*.
 SIZE is in bytes, or with k, m, g, t, or % of memory.";
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory
@@ -198,6 +200,7 @@ impl Plan {
         let image_options = ImageOptions {
             offset_bytes: options.offset_bytes,
             is_read_only: options.is_read_only,
+            lacks_barriers: options.lacks_barriers,
             mount_point: Some(self.directory.clone()),
             namespace: namespace_options,
         };

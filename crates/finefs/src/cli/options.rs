@@ -28,6 +28,7 @@ pub(crate) struct MountOptions {
     pub threads: Option<usize>,
     pub has_ring: bool,
     pub checks_root: bool,
+    pub lacks_barriers: bool,
     pub cpu_latency_us: Option<u32>,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
@@ -57,6 +58,7 @@ impl Default for MountOptions {
             threads: None,
             has_ring: true,
             checks_root: false,
+            lacks_barriers: false,
             cpu_latency_us: None,
             is_debug: false,
             source: None,
@@ -128,6 +130,8 @@ impl MountOptions {
             "writeback_cache" => self.has_writeback_cache = true,
             "nowriteback_cache" => self.has_writeback_cache = false,
             "default_permissions" => self.checks_root = true,
+            "barrier" => self.lacks_barriers = false,
+            "nobarrier" => self.lacks_barriers = true,
             "io_uring" => self.has_ring = true,
             "noio_uring" | "no_io_uring" => self.has_ring = false,
             "debug" => self.is_debug = true,
@@ -165,6 +169,14 @@ impl MountOptions {
                 threads @ 1..=64 => self.threads = Some(threads),
                 _ => return Err(bad(name, value, "1 to 64")),
             },
+            "barrier" => match value {
+                "0" => self.lacks_barriers = true,
+                "1" => self.lacks_barriers = false,
+                _ => return Err(bad(name, value, "0 or 1")),
+            },
+            // What is written is on the image before the metadata that points at it, in either.
+            "data" if matches!(value, "ordered" | "writeback") => {}
+            "data" => return Err(bad(name, value, "ordered, which is what happens")),
             "cpu_latency" => match number(name, value)? {
                 us @ 0..=CPU_LATENCY_US_MAX => self.cpu_latency_us = Some(us),
                 _ => return Err(bad(name, value, "microseconds, at most 1000000")),

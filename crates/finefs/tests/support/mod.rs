@@ -143,3 +143,19 @@ pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
     wait_until("mounted", || place.is_mounted());
     child
 }
+
+/// Unmounts. A child that another test is about to start holds our open files until it executes, so
+/// "busy" is given a moment.
+pub fn unmount(place: &Place) {
+    let start = Instant::now();
+    loop {
+        let output = run(finefs().arg("umount").arg(place.mount_point()));
+        let message = String::from_utf8_lossy(&output.stderr);
+        if message.contains("target is busy") && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        }
+        assert!(output.status.success() && message.is_empty(), "{message}");
+        return;
+    }
+}

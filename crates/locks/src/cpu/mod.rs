@@ -6,23 +6,41 @@
 //! | Build | Source |
 //! |---|---|
 //! | Linux, glibc 2.35 or later | the `cpu_id` that the kernel keeps in the thread's rseq area (`rseq`) |
-//! | otherwise | `sched_getcpu`, which is a vDSO call |
+//! | other Linux | `sched_getcpu`, which is a vDSO call |
+//! | other systems | the thread's slot, a number of its own (`thread_slot`) |
 //! | loom | the thread's number |
 //! | shuttle | chance, which stands for migration |
 
 #[cfg(not(any(loom, feature = "shuttle")))]
 mod rseq;
 
+#[cfg(not(any(loom, feature = "shuttle")))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// The number of shards worth having: the CPUs that the system may ever have. At least 1, and
 /// the same at every call.
 #[cfg(not(any(loom, feature = "shuttle")))]
+#[inline]
 pub fn count() -> usize {
-    static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-    *COUNT.get_or_init(|| {
-        // SAFETY: sysconf takes a number and touches no memory of ours.
-        let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
-        usize::try_from(configured).unwrap_or(1).max(1)
-    })
+    match COUNT.load(Ordering::Relaxed) {
+        0 => ask_for_count(),
+        count => count,
+    }
+}
+
+/// 0: not asked yet.
+#[cfg(not(any(loom, feature = "shuttle")))]
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+#[cold]
+fn ask_for_count() -> usize {
+    // SAFETY: sysconf takes a number and touches no memory of ours.
+    let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let count = usize::try_from(configured).unwrap_or(1).max(1);
+    // The first answer stays: it must be the same at every call.
+    let first = COUNT.compare_exchange(0, count, Ordering::Relaxed, Ordering::Relaxed);
+    first.map_or_else(|first| first, |_| count)
 }
 
 /// The CPU that the thread ran on a moment ago, in `0..count()`.
@@ -35,7 +53,13 @@ pub fn current() -> usize {
     if cpu < count { cpu } else { cpu % count }
 }
 
-#[cfg(not(any(loom, feature = "shuttle")))]
+#[cfg(all(not(target_os = "linux"), not(any(loom, feature = "shuttle"))))]
+fn getcpu() -> usize {
+    crate::thread_slot::current().unwrap_or(0)
+}
+
+#[cfg(all(target_os = "linux", not(any(loom, feature = "shuttle"))))]
+#[cold]
 fn getcpu() -> usize {
     // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
     let cpu = unsafe { libc::sched_getcpu() };

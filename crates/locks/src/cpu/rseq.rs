@@ -7,18 +7,33 @@
 //!
 //! References: glibc manual, "Restartable Sequences"; Linux `include/uapi/linux/rseq.h`.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// The CPU that the thread runs on, where the C library and the kernel keep it.
 #[inline]
 pub(super) fn current_cpu() -> Option<usize> {
-    let offset = (*AREA_OFFSET.get_or_init(area_offset))?;
+    let offset = match AREA_OFFSET.load(Ordering::Relaxed) {
+        UNKNOWN => find_area()?,
+        NONE => return None,
+        offset => offset,
+    };
     let cpu_id = read_cpu_id(offset);
     // RSEQ_CPU_ID_UNINITIALIZED and ..._REGISTRATION_FAILED are negative.
     usize::try_from(cpu_id).ok()
 }
 
-static AREA_OFFSET: OnceLock<Option<isize>> = OnceLock::new();
+/// The area's offset, or one of the two below, which no offset can be. It never changes once it is
+/// known, so it does not matter who finds it.
+static AREA_OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
+const UNKNOWN: isize = isize::MAX;
+const NONE: isize = isize::MIN;
+
+#[cold]
+fn find_area() -> Option<isize> {
+    let offset = area_offset();
+    AREA_OFFSET.store(offset.unwrap_or(NONE), Ordering::Relaxed);
+    offset
+}
 
 #[cfg(all(
     target_os = "linux",

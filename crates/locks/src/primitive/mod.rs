@@ -82,15 +82,6 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// To stand between a sequentially consistent access and the next. In their single total order they
-/// need no fence between them, so there is none; but loom treats such accesses as acquire and release
-/// only, and gets by this fence what their total order gives.
-#[inline(always)]
-pub(crate) fn seq_cst_order() {
-    #[cfg(loom)]
-    atomic::fence(atomic::Ordering::SeqCst);
-}
-
 /// Writes a function as `const` in all builds but loom's.
 macro_rules! const_unless_loom {
     ($(#[$meta:meta])* pub const fn $($rest:tt)*) => {

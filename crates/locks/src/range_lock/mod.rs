@@ -3,37 +3,29 @@
 //! # Interface
 //! Ranges are half-open, `start..end` in bytes; an `end` of `u64::MAX` means "to the end, wherever that
 //! is". Readers share; a writer excludes readers and writers of overlapping ranges. Disjoint ranges
-//! never wait for each other. Requests that conflict are granted in the order of their arrival; who
-//! waits is woken exactly when the last one in its way leaves. A holder that panics releases its range.
+//! never wait for each other. A holder that panics releases its range.
+//!
+//! Requests that conflict are granted in the order of their arrival in the queue, whoever comes later;
+//! who waits is woken exactly when the last one in its way leaves. A request that conflicts with a holder
+//! may look a few times before it arrives (`spin`), which is bounded; nobody passes one that has arrived.
 //!
 //! # Data model
 //! | Module | What |
 //! |---|---|
-//! | this | the word, the fast path, entering and leaving the slow one, guards |
-//! | `queue` | the slow path's requests in the order of arrival, and who blocks whom |
+//! | this | requests: fast, spread, spinning, queued |
+//! | `cell` | the one-word fast path: one range, held by a writer or by readers of the same range |
+//! | `spread` | groups of cells that a lock under contention borrows, and who goes to which |
+//! | `queue`, `node` | the exact slow path: requests in the order of their arrival, who blocks whom |
+//! | `slow` | what the mutex guards: queue, modes, when to spread; **the invariants** |
+//! | `wait` | sleeping until a grant, and measuring it |
+//! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
 //!
-//! The state word holds two flags and a sequence number:
-//! - neither flag (*free*): nobody holds anything;
-//! - HELD (*fast*): one holder, whose range lies in `held_start`, `held_end`; its access is the flag
-//!   HELD_WRITE; the sequence number tells this holding from others;
-//! - QUEUED (*slow*): all requests, granted or waiting, are in the queue under the mutex.
-//!
-//! # Transitions
-//! - free -> fast: `try_fast`, by compare-and-swap with acquire ordering. Then the holder stores its
-//!   range and, with release ordering, the sequence number into `published`.
-//! - fast -> free: `release`, by compare-and-swap with release ordering.
-//! - free -> slow, fast -> slow: `enter_slow`, under the mutex, by the second user. It brings a fast
-//!   holder into the queue as its first entry (id 0), so that its exact range counts; where that is
-//!   not published yet, it waits for it: a matter of a few instructions of the holder. The
-//!   holder's compare-and-swap at its release then fails, and it goes to the queue for entry 0.
-//! - slow -> free: `leave_if_empty`, under the mutex, when the last entry has left.
-//!
-//! # Invariants
-//! 1. QUEUED is set if the queue has entries. It is cleared when the last one leaves. (A panic in
-//!    `end_of_file` can leave it set over an empty queue, until the next user leaves.)
-//! 2. While QUEUED is set the word changes only under the mutex.
-//! 3. A fast holder of sequence number s finds the word as it left it, or QUEUED is set with its
-//!    entry in the queue.
+//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a cell, by one
+//! compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
+//! lies on, which turns their holders into entries of the queue with their exact ranges, and waits for
+//! the entries before it that it conflicts with. Cells are opened again when no entry lies on them. When
+//! requests keep meeting without conflict, the lock *spreads* over 64 cells; when one thread is alone
+//! again, or requests conflict too often for it, it goes home.
 //!
 //! # Appending
 //! An append locks from the end of file, which is known only when all who can move it are out of the
@@ -43,36 +35,63 @@
 //! Later requests that could move the end of file conflict with that range and wait. So at the grant
 //! the end of file is stable; the append reads it and gives back what lies below.
 //!
-//! # Locking
-//! The queue's mutex is a leaf: it is held for the length of a scan of the queue, and for the call of
-//! `append`'s `end_of_file`. A thread holds at most one range of one lock at a time; ranges of
-//! several locks of a class only in the order of keys (`read_nested`, `write_nested`).
+//! # Why this structure
+//! Rates and instruction counts beside the rivals, and the command, are in `docs/locks-bench.md`.
+//! - *One mutex over an interval tree* (Linux, Lustre) is exact and FIFO, but every request writes the same
+//!   lines twice: two threads on disjoint ranges are slower than one. Ours keeps its exactness and order
+//!   for those who must wait, and needs no tree: few requests wait at one time.
+//! - *A sorted lock-free list* (Kogan et al.) does without the mutex, but all insert near the same nodes,
+//!   each needs a node and reclamation, and order among those who wait is left to chance.
+//! - *A lock per segment* (pNOVA) lets disjoint requests write nothing in common: what a scalable lock
+//!   must do. But it has a table for each file, takes a lock for each segment of a large range, and
+//!   makes disjoint ranges within a segment wait. So ours borrows the table while there is contention,
+//!   remembers the exact range in each cell, and sends whatever does not fit one cell to the queue.
+//! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one compare-and-swap to take, one to release, no allocation. The queue is allocated at the
-//! first contention and kept.
+//! Alone: one compare-and-swap to take, one addition to release; 20 instructions. Spread: three loads of
+//! lines that nobody writes besides. No allocation on any path: entries of the queue are static memory, of
+//! which there is enough for 1024 contended ranges in the process at a time (then more is allocated, and
+//! kept). A lock is about 150 bytes; a session borrows one of 64 groups of 8 KiB, and where all are lent
+//! a lock goes on without, in the queue.
+//!
+//! # Locking
+//! The mutex is a leaf but for the mutexes of the node pool and of the groups, which are taken under it
+//! and take nothing. It is held for the length of a scan of the queue, for the closing of cells, and for
+//! the call of `append`'s `end_of_file`. A thread holds at most one range of one lock at a time; ranges of
+//! several locks of a class only in the order of keys (`read_nested`, `write_nested`).
 //!
 //! References: Linux range-lock proposals (Kara 2013, Bueso 2017); OpenZFS `zfs_rlock.c` for append;
-//! Kogan, Dice, Issa, "Scalable range locks for scalable address spaces and beyond" (EuroSys 2020).
+//! Kogan, Dice, Issa, "Scalable range locks for scalable address spaces and beyond" (EuroSys 2020);
+//! Kim et al., "pNOVA: Optimizing shared file I/O operations of NVM file system on manycore servers"
+//! (APSys 2019) for segments; Dice, Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (ATC 2019)
+//! for spreading readers.
 
+mod cell;
+mod guard;
+mod node;
 mod queue;
+mod slow;
+mod spread;
+mod wait;
 
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
 
-use crate::order::{self, Held, OrderKey};
-use crate::primitive::atomic::{AtomicU64, Ordering};
-use crate::primitive::{Arc, Condvar, Mutex, MutexGuard, const_unless_loom, thread};
-use crate::wait::waited;
-use queue::{Access, EntryId, FAST_ENTRY, Queue};
+use crate::order::{self, OrderKey};
+use crate::primitive::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::primitive::{Mutex, const_unless_loom};
+use cell::{Cell, Taken};
+use node::{Access, Node};
+use queue::Wakes;
+use slow::Slow;
+use spread::Placement;
+use wait::Wait;
 
-const HELD: u64 = 1;
-const HELD_WRITE: u64 = 2;
-const QUEUED: u64 = 4;
-const FLAGS: u64 = HELD | HELD_WRITE | QUEUED;
-const SEQUENCE_ONE: u64 = 8;
+pub use guard::{RangeGuard, SendRangeGuard};
 
 /// Shared and exclusive locks over ranges of offsets.
 ///
@@ -91,12 +110,12 @@ const SEQUENCE_ONE: u64 = 8;
 /// ```
 #[derive(Debug)]
 pub struct RangeLock {
-    word: AtomicU64,
-    /// The word's sequence number for which `held_start` and `held_end` are valid.
-    published: AtomicU64,
-    held_start: AtomicU64,
-    held_end: AtomicU64,
-    queue: Mutex<Option<Box<Queue>>>,
+    home: Cell,
+    /// The session's [`Placement`]; 0: requests take the home cell.
+    spread: AtomicU64,
+    /// Not 0 when requests that came to the queue lately had to wait: for those who think of spinning.
+    pressure: AtomicU32,
+    slow: Mutex<Slow>,
     class: &'static LockClass,
 }
 
@@ -108,15 +127,13 @@ enum Patience {
     None,
 }
 
-/// How a guard's holding is recorded.
-#[derive(Debug, Clone, Copy)]
-enum Record {
-    /// In the word, which was this; or, if the word has changed, as the queue's entry 0.
-    Fast(u64),
-    /// As this entry of the queue.
-    Queued(EntryId),
-    /// Nowhere: the range is empty.
-    Nowhere,
+impl Patience {
+    fn at_most(timeout: Duration) -> Patience {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => Patience::Until(deadline),
+            None => Patience::Endless,
+        }
+    }
 }
 
 fn kind(access: Access) -> Kind {
@@ -131,11 +148,10 @@ impl RangeLock {
         /// A lock of which no range is held.
         pub const fn new(class: &'static LockClass) -> RangeLock {
             RangeLock {
-                word: AtomicU64::new(0),
-                published: AtomicU64::new(0),
-                held_start: AtomicU64::new(0),
-                held_end: AtomicU64::new(0),
-                queue: Mutex::new(None),
+                home: Cell::opened(),
+                spread: AtomicU64::new(0),
+                pressure: AtomicU32::new(0),
+                slow: Mutex::new(Slow::new()),
                 class,
             }
         }
@@ -191,13 +207,32 @@ impl RangeLock {
     /// Takes a range shared, waiting no longer than `timeout`.
     #[track_caller]
     pub fn read_timeout(&self, range: Range<u64>, timeout: Duration) -> Option<RangeGuard<'_>> {
-        self.lock_timeout(range, Access::Read, timeout)
+        self.lock_until(range, Access::Read, Patience::at_most(timeout))
     }
 
     /// Takes a range exclusively, waiting no longer than `timeout`.
     #[track_caller]
     pub fn write_timeout(&self, range: Range<u64>, timeout: Duration) -> Option<RangeGuard<'_>> {
-        self.lock_timeout(range, Access::Write, timeout)
+        self.lock_until(range, Access::Write, Patience::at_most(timeout))
+    }
+
+    /// Takes a range shared, waiting no longer than until `deadline`.
+    ///
+    /// ```
+    /// use finefs_locks::{LockClass, RangeLock};
+    /// static DATA: LockClass = LockClass::new("example.data", 10);
+    /// let data = RangeLock::new(&DATA);
+    /// assert!(data.read_deadline(0..10, std::time::Instant::now()).is_some());
+    /// ```
+    #[track_caller]
+    pub fn read_deadline(&self, range: Range<u64>, deadline: Instant) -> Option<RangeGuard<'_>> {
+        self.lock_until(range, Access::Read, Patience::Until(deadline))
+    }
+
+    /// Takes a range exclusively, waiting no longer than until `deadline`.
+    #[track_caller]
+    pub fn write_deadline(&self, range: Range<u64>, deadline: Instant) -> Option<RangeGuard<'_>> {
+        self.lock_until(range, Access::Write, Patience::Until(deadline))
     }
 
     /// Takes all from the end of file on exclusively. The end of file is fixed when the lock is
@@ -232,235 +267,284 @@ impl RangeLock {
         self.class
     }
 
-    /// True when the one-word fast path is open or in use, that is, when no more than one range is
-    /// held and nobody waits. For tests and statistics.
+    /// True when the one-word fast path is open or in use, that is, when the lock is not spread, no more
+    /// than one range is held (though perhaps by several readers), and nobody waits. For tests and
+    /// statistics.
     pub fn is_fast(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & QUEUED == 0
+        !self.home.is_closed()
+    }
+
+    /// Brings a lock that is spread after contention back to its one word, at once if nobody holds a
+    /// range, else as soon as that is so. It goes back by itself once it has one user; this is for those
+    /// who know that there will be no user for a while, as when a file is closed: the number of locks
+    /// that can be spread at one time is limited. True when the lock is back.
+    ///
+    /// ```
+    /// use finefs_locks::{LockClass, RangeLock};
+    /// static DATA: LockClass = LockClass::new("example.data", 10);
+    /// let data = RangeLock::new(&DATA);
+    /// assert!(data.settle());
+    /// ```
+    pub fn settle(&self) -> bool {
+        if !self.is_fast() {
+            let mut slow = self.slow.lock();
+            slow.drain();
+            slow.rest(self);
+        }
+        self.is_fast()
     }
 
     #[inline]
     #[track_caller]
     fn lock(&self, range: Range<u64>, access: Access, key: Option<OrderKey>) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        match self.request(&range, access, Patience::Endless) {
-            Some(record) => RangeGuard {
-                lock: self,
-                range,
-                access,
-                record,
-                _held: held,
-            },
-            None => unreachable!("endless patience"),
-        }
+        lockmeter::acquired(self.class, kind(access));
+        let cell = if self.home.take(&range, access) {
+            &self.home
+        } else {
+            std::hint::cold_path();
+            self.lock_contended(range.start, range.end, access)
+        };
+        RangeGuard::new(self, range, access, cell, held)
     }
 
     #[track_caller]
     fn try_lock(&self, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
-        let record = self.request(&range, access, Patience::None)?;
+        let cell = self.request(&range, access, Patience::None)?;
         let held = order::acquired_by_try(self.class, None, self.address());
-        Some(RangeGuard {
-            lock: self,
-            range,
-            access,
-            record,
-            _held: held,
-        })
+        Some(RangeGuard::new(self, range, access, cell, held))
     }
 
     #[track_caller]
-    fn lock_timeout(
+    fn lock_until(
         &self,
         range: Range<u64>,
         access: Access,
-        timeout: Duration,
+        patience: Patience,
     ) -> Option<RangeGuard<'_>> {
         let held = order::acquire(self.class, None, self.address());
-        let patience = match Instant::now().checked_add(timeout) {
-            Some(deadline) => Patience::Until(deadline),
-            None => Patience::Endless,
-        };
-        let record = self.request(&range, access, patience)?;
-        Some(RangeGuard {
-            lock: self,
-            range,
-            access,
-            record,
-            _held: held,
-        })
+        let cell = self.request(&range, access, patience)?;
+        Some(RangeGuard::new(self, range, access, cell, held))
     }
 
-    #[inline]
-    fn request(&self, range: &Range<u64>, access: Access, patience: Patience) -> Option<Record> {
+    fn request(&self, range: &Range<u64>, access: Access, patience: Patience) -> Option<&Cell> {
         lockmeter::acquired(self.class, kind(access));
-        if range.is_empty() {
-            return Some(Record::Nowhere);
+        if self.home.take(range, access) {
+            return Some(&self.home);
         }
-        match self.try_fast(access) {
-            Some(word) => {
-                self.publish(word, range);
-                Some(Record::Fast(word))
-            }
-            None => self
-                .request_slow(range, access, patience)
-                .map(Record::Queued),
-        }
+        self.try_cells(range, access)
+            .or_else(|| self.request_contended(range, access, patience))
     }
 
-    /// free -> fast. The new word. To be followed by `publish`, soon.
-    #[inline]
-    fn try_fast(&self, access: Access) -> Option<u64> {
-        let free = self.word.load(Ordering::Relaxed);
-        if free & FLAGS != 0 {
-            return None;
+    /// The home cell is taken or closed: the short way to the cells of a group, then all others. (Numbers
+    /// instead of a range: so they stay in registers.)
+    #[inline(never)]
+    fn lock_contended(&self, start: u64, end: u64, access: Access) -> &Cell {
+        let range = start..end;
+        // Acquire: what is seen here was open before.
+        let spread = self.spread.load(Ordering::Acquire);
+        if Placement::is_by_segments(spread)
+            && let Some(cell) = Placement::decode(spread).cell_of(&range)
+            && cell.take_if(&range, access, || self.is_spread_as(spread))
+        {
+            return cell;
         }
-        let flags = match access {
-            Access::Read => HELD,
-            Access::Write => HELD | HELD_WRITE,
-        };
-        let held = free.wrapping_add(SEQUENCE_ONE) | flags;
-        let exchange = self
-            .word
-            .compare_exchange(free, held, Ordering::Acquire, Ordering::Relaxed);
-        exchange.is_ok().then_some(held)
-    }
-
-    #[inline]
-    fn publish(&self, word: u64, range: &Range<u64>) {
-        self.held_start.store(range.start, Ordering::Relaxed);
-        self.held_end.store(range.end, Ordering::Relaxed);
-        // Release: whoever sees this number sees the range.
-        self.published.store(word & !FLAGS, Ordering::Release);
-    }
-
-    /// fast -> free, or the removal of an entry.
-    #[inline]
-    fn release(&self, record: Record) {
-        let id = match record {
-            Record::Nowhere => return,
-            Record::Queued(id) => id,
-            Record::Fast(held) => {
-                let free = held & !FLAGS;
-                let exchange =
-                    self.word
-                        .compare_exchange(held, free, Ordering::Release, Ordering::Relaxed);
-                if exchange.is_ok() {
-                    return;
-                }
-                FAST_ENTRY
-            }
-        };
-        self.release_slow(id);
+        self.lock_slowly(start, end, access)
     }
 
     #[cold]
-    fn release_slow(&self, id: EntryId) {
-        let mut guard = self.queue.lock();
-        let queue = self.enter_slow(&mut guard);
-        queue.remove(id);
-        self.leave_if_empty(queue);
-    }
-
-    /// free -> slow, fast -> slow. Afterwards all holdings are in the queue.
-    fn enter_slow<'q>(&self, guard: &'q mut MutexGuard<'_, Option<Box<Queue>>>) -> &'q mut Queue {
-        let queue = guard.get_or_insert_default();
-        let mut word = self.word.load(Ordering::Relaxed);
-        while word & QUEUED == 0 {
-            let queued = (word & !FLAGS) | QUEUED;
-            // Acquire: what the last fast holder did happens before what is granted from here on.
-            match self
-                .word
-                .compare_exchange(word, queued, Ordering::Acquire, Ordering::Relaxed)
-            {
-                Ok(_) if word & HELD != 0 => {
-                    let (range, access) = self.published_holding(word);
-                    queue.push_fast(range, access);
-                    break;
-                }
-                Ok(_) => break,
-                Err(now) => word = now,
-            }
+    #[inline(never)]
+    fn lock_slowly(&self, start: u64, end: u64, access: Access) -> &Cell {
+        let range = start..end;
+        if let Some(cell) = self.try_cells(&range, access) {
+            return cell;
         }
-        queue
-    }
-
-    /// The range of the fast holder that made `word`. It cannot go away: QUEUED is set, so that its
-    /// release needs the mutex, which the caller holds.
-    fn published_holding(&self, word: u64) -> (Range<u64>, Access) {
-        while self.published.load(Ordering::Acquire) != word & !FLAGS {
-            // The holder is between its compare-and-swap and its publication, and perhaps off the
-            // CPU.
-            thread::yield_now();
-        }
-        let range = self.held_start.load(Ordering::Relaxed)..self.held_end.load(Ordering::Relaxed);
-        let access = if word & HELD_WRITE != 0 {
-            Access::Write
-        } else {
-            Access::Read
-        };
-        (range, access)
-    }
-
-    /// slow -> free. The caller holds the mutex.
-    fn leave_if_empty(&self, queue: &Queue) {
-        if queue.is_empty() {
-            let free = self.word.load(Ordering::Relaxed) & !FLAGS;
-            // Release: what the queue's holders did happens before the next fast holder.
-            self.word.store(free, Ordering::Release);
+        match self.request_contended(&range, access, Patience::Endless) {
+            Some(cell) => cell,
+            None => unreachable!("endless patience"),
         }
     }
 
+    /// True when the session has not changed. Asked after a cell's word was read: then that was the word
+    /// of a cell of this session.
+    #[inline]
+    fn is_spread_as(&self, spread: u64) -> bool {
+        self.spread.load(Ordering::Relaxed) == spread
+    }
+
+    /// Neither the home cell nor one of a group could be had at once.
     #[cold]
-    fn request_slow(
+    fn request_contended(
         &self,
         range: &Range<u64>,
         access: Access,
         patience: Patience,
-    ) -> Option<EntryId> {
-        let mut guard = self.queue.lock();
-        let queue = self.enter_slow(&mut guard);
-        if matches!(patience, Patience::None) && queue.blockers(range, access) > 0 {
-            // Not empty: there are the blockers.
-            return None;
+    ) -> Option<&Cell> {
+        let mut wait = Wait::new(self.class, access);
+        if !matches!(patience, Patience::None)
+            && let Some(cell) = self.spin(range, access, &mut wait)
+        {
+            return Some(cell);
         }
-        let id = queue.push(range.clone(), access);
-        if queue.is_granted(id) {
-            return Some(id);
-        }
-        waited(self.class, kind(access), || self.wait(guard, id, patience)).then_some(id)
+        let node = self.request_queued(range, access, patience, wait)?;
+        Some(&node.cell)
     }
 
-    /// Waits until the entry is granted. When time runs out before, removes it and gives false.
-    fn wait(
-        &self,
-        mut guard: MutexGuard<'_, Option<Box<Queue>>>,
-        id: EntryId,
-        patience: Patience,
-    ) -> bool {
-        let granted = Arc::new(Condvar::new());
-        self.enter_slow(&mut guard)
-            .notify_when_granted(id, Arc::clone(&granted));
-        loop {
-            let has_timed_out = match patience {
-                Patience::Until(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    granted.wait_timeout(&mut guard, left)
+    /// Takes the home cell, or that of the group where the request may go. Readers may join others.
+    #[inline]
+    fn try_cells(&self, range: &Range<u64>, access: Access) -> Option<&Cell> {
+        // Acquire: what is seen here was open before.
+        let spread = self.spread.load(Ordering::Acquire);
+        if spread == 0 {
+            let taken = self.home.take_or_join(range, access, || true)?;
+            if taken == Taken::Sample {
+                self.sample(range, access);
+            }
+            return Some(&self.home);
+        }
+        let placement = Placement::decode(spread);
+        let try_cell = |cell: &'static Cell| {
+            let taken = cell.take_or_join(range, access, || self.is_spread_as(spread))?;
+            if taken == Taken::Sample {
+                self.sample(range, access);
+            }
+            Some(cell)
+        };
+        if placement.is_for_readers() {
+            return match access {
+                Access::Read => placement.cells_here().find_map(try_cell),
+                Access::Write => None,
+            };
+        }
+        placement.cell_of(range).and_then(try_cell)
+    }
+
+    #[cold]
+    fn sample(&self, range: &Range<u64>, access: Access) {
+        let mut slow = self.slow.lock();
+        slow.sample(self, sampler(), range, access);
+        slow.rest(self);
+    }
+
+    /// Looks a few times whether a conflicting holder has left, before the request arrives in the queue.
+    /// Where others have arrived and wait, gives them time to be served, or a queue that once formed
+    /// would never end: each who leaves would find it and arrive again.
+    ///
+    /// Models leave this out: it adds schedules, no behaviours.
+    #[cfg(not(any(loom, feature = "shuttle")))]
+    fn spin(&self, range: &Range<u64>, access: Access, wait: &mut Wait) -> Option<&Cell> {
+        use cell::Hindrance;
+        for round in 0..SPIN_ROUNDS {
+            let mut is_spread = true;
+            let cell = match self.spread.load(Ordering::Acquire) {
+                0 => {
+                    is_spread = false;
+                    &self.home
                 }
-                Patience::Endless | Patience::None => {
-                    granted.wait(&mut guard);
-                    false
+                spread => {
+                    let placement = Placement::decode(spread);
+                    match (placement.is_for_readers(), access) {
+                        (true, Access::Read) => placement.cells_here().next()?,
+                        (true, Access::Write) => return None,
+                        (false, _) => placement.cell_of(range)?,
+                    }
                 }
             };
-            let queue = self.enter_slow(&mut guard);
-            // A grant that came together with the end of the time counts.
-            if queue.is_granted(id) {
-                return true;
+            match cell.hindrance(range, access) {
+                // Two segments on one cell, perhaps: by now it may be free.
+                Hindrance::Needless if is_spread && round < NEEDLESS_ROUNDS => {}
+                Hindrance::Needless => return self.try_cells(range, access),
+                Hindrance::Closed if self.pressure.load(Ordering::Relaxed) == 0 => return None,
+                Hindrance::Closed | Hindrance::Conflict => {}
             }
-            if has_timed_out {
-                queue.remove(id);
-                self.leave_if_empty(queue);
-                return false;
+            if round < RELAX_ROUNDS {
+                (0..1 << (round + 2)).for_each(|_| std::hint::spin_loop());
+            } else {
+                wait.begin();
+                std::thread::yield_now();
+            }
+            if let Some(cell) = self.try_cells(range, access) {
+                return Some(cell);
             }
         }
+        None
+    }
+
+    #[cfg(any(loom, feature = "shuttle"))]
+    fn spin(&self, _: &Range<u64>, _: Access, _: &mut Wait) -> Option<&Cell> {
+        None
+    }
+
+    #[cold]
+    fn request_queued(
+        &self,
+        range: &Range<u64>,
+        access: Access,
+        patience: Patience,
+        mut wait: Wait,
+    ) -> Option<&'static Node> {
+        let node = node::take();
+        node.prepare(range, access);
+        {
+            let mut slow = self.slow.lock();
+            let cells = slow.enter(self, range, access);
+            node.cells.store(cells, Relaxed);
+            let blockers = slow.queue.blockers(range, access);
+            if blockers > 0 && matches!(patience, Patience::None) {
+                slow.exit(cells);
+                slow.rest(self);
+                node::put(node);
+                return None;
+            }
+            self.push(&mut slow, node, blockers);
+            if blockers == 0 {
+                return Some(node);
+            }
+        }
+        wait.begin();
+        if self.wait(node, patience) {
+            return Some(node);
+        }
+        let mut wakes = Wakes::default();
+        let mut slow = self.slow.lock();
+        // A grant that came together with the end of the time counts.
+        if node.is_granted() {
+            return Some(node);
+        }
+        slow.remove(self, node, &mut wakes);
+        drop(slow);
+        None
+    }
+
+    /// Adds an entry that has been through `enter`.
+    fn push(&self, slow: &mut Slow, node: &'static Node, blockers: u32) {
+        if blockers > 0 {
+            node.announce_waiter();
+            self.pressure.store(PRESSURE, Ordering::Relaxed);
+        } else {
+            let pressure = self.pressure.load(Ordering::Relaxed);
+            self.pressure
+                .store(pressure.saturating_sub(1), Ordering::Relaxed);
+        }
+        let (range, access) = (node.range(), node.access());
+        let cells = node.cells.load(Relaxed);
+        let is_time = slow.note_request(blockers, &range, access, cells);
+        slow.queue.push(node, blockers);
+        if is_time {
+            slow.change_mode(self);
+        }
+        slow.rest(self);
+    }
+
+    /// Waits until the entry is granted; false when the time ran out.
+    fn wait(&self, node: &'static Node, patience: Patience) -> bool {
+        wait::park_until(
+            || node.is_granted(),
+            match patience {
+                Patience::Until(deadline) => Some(deadline),
+                Patience::Endless | Patience::None => None,
+            },
+        )
     }
 
     #[track_caller]
@@ -471,7 +555,7 @@ impl RangeLock {
     ) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
         lockmeter::acquired(self.class, Kind::Writer);
-        if let Some(word) = self.try_fast(Access::Write) {
+        if let Some(word) = self.home.take_unpublished() {
             // Should `end_of_file` panic, this publishes and releases.
             let mut unpublished = Unpublished {
                 lock: self,
@@ -481,59 +565,105 @@ impl RangeLock {
             unpublished.range.start = end_of_file();
             let range = unpublished.range.clone();
             std::mem::forget(unpublished);
-            self.publish(word, &range);
-            let record = Record::Fast(word);
-            return RangeGuard {
-                lock: self,
-                range,
-                access: Access::Write,
-                record,
-                _held: held,
-            };
+            self.home.publish(word, &range);
+            return RangeGuard::new(self, range, Access::Write, &self.home, held);
         }
-        let (range, record) = self.append_slow(&end_of_file);
-        let mut guard = RangeGuard {
-            lock: self,
-            range,
-            access: Access::Write,
-            record,
-            _held: held,
-        };
+        let (range, node) = self.append_queued(&end_of_file);
+        let mut guard = RangeGuard::new(self, range, Access::Write, &node.cell, held);
         // Stable since the grant.
         guard.shrink(end_of_file()..u64::MAX);
         guard
     }
 
     #[cold]
-    fn append_slow(&self, end_of_file: &impl Fn() -> u64) -> (Range<u64>, Record) {
-        let mut guard = self.queue.lock();
-        let queue = self.enter_slow(&mut guard);
-        // Only now: all who hold a range are in the queue. Who has not yet lowered the end of file is
-        // counted in the minimum.
-        let range = end_of_file().min(queue.write_to_end_min())..u64::MAX;
-        let id = queue.push(range.clone(), Access::Write);
-        if !queue.is_granted(id) {
-            waited(self.class, Kind::Writer, || {
-                self.wait(guard, id, Patience::Endless)
-            });
+    fn append_queued(&self, end_of_file: &impl Fn() -> u64) -> (Range<u64>, &'static Node) {
+        let mut wait = Wait::new(self.class, Access::Write);
+        let node = node::take();
+        let range;
+        {
+            let mut entered = Entered {
+                lock: self,
+                slow: self.slow.lock(),
+                cells: 0,
+                node: Some(node),
+            };
+            entered.cells = entered.slow.enter(self, &(0..u64::MAX), Access::Write);
+            // Only now: all who hold a range are in the queue. Who has not yet lowered the end of file is
+            // counted in the minimum.
+            let start = end_of_file().min(entered.slow.queue.write_to_end_min());
+            range = start..u64::MAX;
+            let blockers = entered.slow.queue.blockers(&range, Access::Write);
+            node.prepare(&range, Access::Write);
+            node.cells.store(entered.cells, Relaxed);
+            entered.node = None;
+            self.push(&mut entered.slow, node, blockers);
+            if blockers == 0 {
+                return (range, node);
+            }
         }
-        (range, Record::Queued(id))
+        wait.begin();
+        self.wait(node, Patience::Endless);
+        (range, node)
     }
 
-    /// Changes a holding to a part of its range or from exclusive to shared.
-    fn reduce(&self, record: Record, range: &Range<u64>, access: Access) {
-        let id = match record {
-            Record::Nowhere => return,
-            Record::Queued(id) => id,
-            Record::Fast(_) => FAST_ENTRY,
+    #[inline]
+    fn release(&self, cell: &Cell, access: Access) {
+        if !cell.leave(access) {
+            self.leave_closed(cell);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave_closed(&self, cell: &Cell) {
+        let mut wakes = Wakes::default();
+        self.slow.lock().leave_cell(self, cell, &mut wakes);
+    }
+
+    /// Changes a holding to a part of its range. Returns its cell, which may be another one.
+    fn shrink<'a>(&'a self, cell: &'a Cell, range: &Range<u64>, access: Access) -> &'a Cell {
+        let mut wakes = Wakes::default();
+        let mut slow = self.slow.lock();
+        slow.close(cell);
+        let Some(node) = cell.imported.get() else {
+            unreachable!("closing brought the holder into the queue");
         };
-        let mut guard = self.queue.lock();
-        self.enter_slow(&mut guard)
-            .reduce(id, range.clone(), access);
+        if node.count.load(Relaxed) > 1 {
+            // The others keep the range.
+            let own = node::take();
+            own.prepare(range, access);
+            own.cells.store(slow.enter(self, range, access), Relaxed);
+            slow.queue.split(node, own);
+            cell.forget_reader();
+            return &own.cell;
+        }
+        slow.queue.reduce(node, range, access, &mut wakes);
+        slow.rest(self);
+        drop(slow);
+        cell
+    }
+
+    /// Turns an exclusive holding into a shared one.
+    fn downgrade(&self, cell: &Cell, range: &Range<u64>) {
+        if cell.downgrade() {
+            return;
+        }
+        let mut wakes = Wakes::default();
+        let mut slow = self.slow.lock();
+        if let Some(node) = cell.imported.get() {
+            slow.queue.reduce(node, range, Access::Read, &mut wakes);
+        }
+        drop(slow);
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
+    }
+}
+
+impl Drop for RangeLock {
+    fn drop(&mut self) {
+        self.slow.get_mut().abandon();
     }
 }
 
@@ -546,73 +676,49 @@ struct Unpublished<'a> {
 
 impl Drop for Unpublished<'_> {
     fn drop(&mut self) {
-        self.lock.publish(self.word, &self.range);
-        self.lock.release(Record::Fast(self.word));
+        self.lock.home.publish(self.word, &self.range);
+        self.lock.release(&self.lock.home, Access::Write);
     }
 }
 
-/// Holds a range of a [`RangeLock`]; releases it when dropped.
-#[derive(Debug)]
-#[must_use = "the range is released when the guard is dropped"]
-pub struct RangeGuard<'a> {
+/// A request that has closed its cells. Takes that back where it has kept its node: after a panic.
+struct Entered<'a> {
     lock: &'a RangeLock,
-    range: Range<u64>,
-    access: Access,
-    record: Record,
-    _held: Held,
+    slow: crate::primitive::MutexGuard<'a, Slow>,
+    cells: u64,
+    node: Option<&'static Node>,
 }
 
-impl RangeGuard<'_> {
-    /// The range that is held.
-    pub fn range(&self) -> Range<u64> {
-        self.range.clone()
-    }
-
-    /// True when the range is held exclusively.
-    pub fn is_write(&self) -> bool {
-        self.access == Access::Write
-    }
-
-    /// Gives back all but `to`, or but what of `to` is held.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// let mut guard = data.write(0..100);
-    /// guard.shrink(50..200);
-    /// assert_eq!(guard.range(), 50..100);
-    /// ```
-    pub fn shrink(&mut self, to: Range<u64>) {
-        let start = to.start.clamp(self.range.start, self.range.end);
-        let range = start..to.end.clamp(start, self.range.end);
-        if range != self.range {
-            self.lock.reduce(self.record, &range, self.access);
-            self.range = range;
-        }
-    }
-
-    /// Turns an exclusive range into a shared one, without anybody else in between.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// let mut guard = data.write(0..100);
-    /// guard.downgrade();
-    /// assert!(data.try_read(0..100).is_some());
-    /// ```
-    pub fn downgrade(&mut self) {
-        if self.access == Access::Write {
-            self.lock.reduce(self.record, &self.range, Access::Read);
-            self.access = Access::Read;
-        }
-    }
-}
-
-impl Drop for RangeGuard<'_> {
-    #[inline]
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.lock.release(self.record);
+        if let Some(node) = self.node {
+            self.slow.exit(self.cells);
+            self.slow.rest(self.lock);
+            node::put(node);
+        }
     }
+}
+
+/// After one request that had to wait, so many that did not make the lock calm again.
+const PRESSURE: u32 = 4;
+
+/// Short looks, then longer ones that give the CPU away, before a request arrives in the queue.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const NEEDLESS_ROUNDS: u32 = 2;
+#[cfg(not(any(loom, feature = "shuttle")))]
+const RELAX_ROUNDS: u32 = 4;
+#[cfg(not(any(loom, feature = "shuttle")))]
+const SPIN_ROUNDS: u32 = 10;
+
+/// Tells threads apart, as `Slow::sample` needs it.
+#[cfg(not(any(loom, feature = "shuttle")))]
+fn sampler() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+/// In models a thread may look like several.
+#[cfg(any(loom, feature = "shuttle"))]
+fn sampler() -> usize {
+    crate::cpu::current()
 }

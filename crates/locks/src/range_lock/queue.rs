@@ -1,170 +1,201 @@
-//! The queue of a range lock: all requests, granted and waiting, in the order of their arrival.
+//! The queue of a range lock: all requests of the slow path, granted and waiting, in the order of
+//! their arrival.
 //!
 //! # Invariants
 //! 1. `blockers` of an entry is the number of entries before it that conflict with it.
 //! 2. An entry is granted if and only if its `blockers` is 0. Once granted it stays granted: `blockers`
-//!    never rises, since entries are added only at the end and change only to conflict with less.
+//!    of a granted entry never rises, since entries change only to conflict with less, and are added
+//!    only at the end or, holding already, beside one that conflicts with the same.
 //!
-//! So conflicting requests are granted in the order of their arrival, and an entry is granted exactly
-//! when the last one in its way leaves.
+//! So conflicting requests are granted in the order of their arrival, and an entry is granted, and its
+//! thread woken, exactly when the last one in its way leaves.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::primitive::{Arc, Condvar};
+use super::node::{Access, Node};
+use crate::primitive::thread::Thread;
 
-/// Names an entry of one queue.
-pub(super) type EntryId = u64;
-
-/// The entry of a holder that came by the fast path.
-pub(super) const FAST_ENTRY: EntryId = 0;
-
-/// Shared or exclusive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
-
+/// See the module's head.
 #[derive(Debug)]
-struct Entry {
-    id: EntryId,
-    range: Range<u64>,
-    access: Access,
-    blockers: u32,
-    /// Notified when `blockers` becomes 0. Set for entries that had to wait.
-    granted: Option<Arc<Condvar>>,
+pub(super) struct Queue {
+    first: Option<&'static Node>,
+    last: Option<&'static Node>,
 }
 
-impl Entry {
-    fn conflicts_with(&self, range: &Range<u64>, access: Access) -> bool {
-        let is_shared = self.access == Access::Read && access == Access::Read;
-        !is_shared && overlaps(&self.range, range)
+/// Threads to be woken: when this is dropped, which should be after the mutex was released.
+#[derive(Default)]
+pub(super) struct Wakes {
+    threads: [Option<Thread>; 8],
+    count: usize,
+}
+
+impl Wakes {
+    fn add(&mut self, thread: Thread) {
+        match self.threads.get_mut(self.count) {
+            Some(place) => {
+                *place = Some(thread);
+                self.count += 1;
+            }
+            // Under the mutex, then.
+            None => thread.unpark(),
+        }
     }
 }
 
-/// True when the ranges have an offset in common. An empty range overlaps nothing.
-pub(super) fn overlaps(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start.max(b.start) < a.end.min(b.end)
-}
-
-/// See the module's head.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    entries: Vec<Entry>,
-    last_id: EntryId,
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        for thread in self.threads[..self.count]
+            .iter_mut()
+            .filter_map(Option::take)
+        {
+            thread.unpark();
+        }
+    }
 }
 
 impl Queue {
+    pub(super) const fn new() -> Queue {
+        Queue {
+            first: None,
+            last: None,
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.first.is_none()
+    }
+
+    /// The entries in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'static Node> + use<> {
+        after(self.first)
     }
 
     /// The number of entries that a new request would have to wait for.
     pub(super) fn blockers(&self, range: &Range<u64>, access: Access) -> u32 {
-        self.entries
-            .iter()
+        self.iter()
             .filter(|entry| entry.conflicts_with(range, access))
             .count() as u32
     }
 
-    /// Adds a request at the end. It is granted at once if it has no blockers.
-    pub(super) fn push(&mut self, range: Range<u64>, access: Access) -> EntryId {
-        let blockers = self.blockers(&range, access);
-        self.last_id += 1;
-        let id = self.last_id;
-        self.entries.push(Entry {
-            id,
-            range,
-            access,
-            blockers,
-            granted: None,
-        });
-        id
-    }
-
-    /// Adds the holder that came by the fast path, as the first entry.
-    pub(super) fn push_fast(&mut self, range: Range<u64>, access: Access) {
-        debug_assert!(self.entries.is_empty(), "a fast holder is alone");
-        self.entries.push(Entry {
-            id: FAST_ENTRY,
-            range,
-            access,
-            blockers: 0,
-            granted: None,
-        });
-    }
-
-    pub(super) fn is_granted(&self, id: EntryId) -> bool {
-        self.entries[self.position(id)].blockers == 0
-    }
-
-    /// Sets whom to notify when the entry is granted.
-    pub(super) fn notify_when_granted(&mut self, id: EntryId, condvar: Arc<Condvar>) {
-        let position = self.position(id);
-        self.entries[position].granted = Some(condvar);
+    /// Adds a request at the end; `blockers` says how many it has to wait for.
+    pub(super) fn push(&mut self, node: &'static Node, blockers: u32) {
+        debug_assert_eq!(blockers, self.blockers(&node.range(), node.access()));
+        node.blockers.store(blockers, Relaxed);
+        if blockers == 0 {
+            let nobody = node.grant();
+            debug_assert!(nobody.is_none());
+        }
+        self.link(node, self.last);
     }
 
     /// The least offset from which the entries may yet cut off or append to the file: the start of
     /// the first exclusive range that reaches to the end.
     pub(super) fn write_to_end_min(&self) -> u64 {
-        let to_end = |entry: &&Entry| entry.access == Access::Write && entry.range.end == u64::MAX;
-        self.entries
-            .iter()
-            .filter(to_end)
-            .map(|entry| entry.range.start)
+        self.iter()
+            .filter(|entry| entry.access() == Access::Write && entry.range().end == u64::MAX)
+            .map(|entry| entry.range().start)
             .min()
             .unwrap_or(u64::MAX)
     }
 
     /// Removes an entry, granted or not, and grants those that waited for nothing else.
-    pub(super) fn remove(&mut self, id: EntryId) {
-        let position = self.position(id);
-        let removed = self.entries.remove(position);
-        for later in &mut self.entries[position..] {
-            if later.conflicts_with(&removed.range, removed.access) {
-                later.unblock();
+    pub(super) fn remove(&mut self, node: &'static Node, wakes: &mut Wakes) {
+        if node.blockers.load(Relaxed) > 0 {
+            node.forget_waiter();
+        }
+        let (range, access) = (node.range(), node.access());
+        for later in after(node.next.get()) {
+            if later.conflicts_with(&range, access) {
+                unblock(later, wakes);
             }
         }
+        self.unlink(node);
     }
 
     /// Changes a granted entry to a part of its range or from exclusive to shared, and grants those that
     /// waited for nothing else.
-    pub(super) fn reduce(&mut self, id: EntryId, range: Range<u64>, access: Access) {
-        let position = self.position(id);
-        let (before, after) = self.entries.split_at_mut(position + 1);
-        let Some(entry) = before.last_mut() else {
-            return;
-        };
-        debug_assert_eq!(entry.blockers, 0, "only who holds the range changes it");
-        debug_assert!(range.is_empty() || entry.range.start <= range.start);
-        debug_assert!(range.is_empty() || range.end <= entry.range.end);
-        debug_assert!(access == entry.access || access == Access::Read);
-        for later in after {
-            if later.conflicts_with(&entry.range, entry.access)
-                && !later.conflicts_with(&range, access)
+    pub(super) fn reduce(
+        &mut self,
+        node: &'static Node,
+        range: &Range<u64>,
+        access: Access,
+        wakes: &mut Wakes,
+    ) {
+        let (old_range, old_access) = (node.range(), node.access());
+        debug_assert_eq!(node.blockers.load(Relaxed), 0, "only who holds changes it");
+        debug_assert!(range.is_empty() || old_range.start <= range.start);
+        debug_assert!(range.is_empty() || range.end <= old_range.end);
+        debug_assert!(access == old_access || access == Access::Read);
+        for later in after(node.next.get()) {
+            if later.conflicts_with(&old_range, old_access) && !later.conflicts_with(range, access)
             {
-                later.unblock();
+                unblock(later, wakes);
             }
         }
-        entry.range = range;
-        entry.access = access;
+        node.set_holding(range, access);
     }
 
-    fn position(&self, id: EntryId) -> usize {
-        let position = self.entries.iter().position(|entry| entry.id == id);
-        position.expect("an entry stays until its owner removes it")
+    /// Gives one of several readers that share `node` an entry of its own, of a part of the range.
+    pub(super) fn split(&mut self, node: &'static Node, own: &'static Node) {
+        debug_assert!(node.count.load(Relaxed) > 1);
+        node.count.fetch_sub(1, Relaxed);
+        let nobody = own.grant();
+        debug_assert!(nobody.is_none());
+        // Who conflicts with the part conflicts with the whole, and so waits already.
+        for later in after(node.next.get()) {
+            if later.conflicts_with(&own.range(), own.access()) {
+                debug_assert!(later.blockers.load(Relaxed) > 0);
+                later.blockers.fetch_add(1, Relaxed);
+            }
+        }
+        self.link(own, Some(node));
+    }
+
+    /// Puts a node after another, or at the beginning.
+    fn link(&mut self, node: &'static Node, previous: Option<&'static Node>) {
+        let next = match previous {
+            Some(previous) => previous.next.get(),
+            None => self.first,
+        };
+        node.previous.set(previous);
+        node.next.set(next);
+        match previous {
+            Some(previous) => previous.next.set(Some(node)),
+            None => self.first = Some(node),
+        }
+        match next {
+            Some(next) => next.previous.set(Some(node)),
+            None => self.last = Some(node),
+        }
+    }
+
+    fn unlink(&mut self, node: &'static Node) {
+        let (previous, next) = (node.previous.get(), node.next.get());
+        match previous {
+            Some(previous) => previous.next.set(next),
+            None => self.first = next,
+        }
+        match next {
+            Some(next) => next.previous.set(previous),
+            None => self.last = previous,
+        }
+        node.previous.set(None);
+        node.next.set(None);
     }
 }
 
-impl Entry {
-    fn unblock(&mut self) {
-        self.blockers -= 1;
-        if self.blockers == 0
-            && let Some(condvar) = &self.granted
-        {
-            condvar.notify_one();
-        }
+fn unblock(node: &'static Node, wakes: &mut Wakes) {
+    if node.blockers.fetch_sub(1, Relaxed) == 1
+        && let Some(thread) = node.grant()
+    {
+        wakes.add(thread);
     }
+}
+
+/// This node and those after it.
+fn after(node: Option<&'static Node>) -> impl Iterator<Item = &'static Node> + use<> {
+    std::iter::successors(node, |node| node.next.get())
 }
 
 #[cfg(all(test, not(any(loom, feature = "shuttle"))))]
@@ -172,18 +203,30 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::range_lock::node;
 
     #[test]
     fn empty_ranges_overlap_nothing() {
+        use node::overlaps;
         assert!(!overlaps(&(5..5), &(0..10)));
         assert!(!overlaps(&(0..10), &(5..5)));
         assert!(overlaps(&(0..10), &(9..20)));
         assert!(!overlaps(&(0..10), &(10..20)));
     }
 
+    fn push(queue: &mut Queue, range: Range<u64>, access: Access) -> &'static Node {
+        let node = node::take();
+        node.prepare(&range, access);
+        let blockers = queue.blockers(&range, access);
+        queue.push(node, blockers);
+        node
+    }
+
     #[derive(Clone, Debug)]
     enum Step {
         Push(Range<u64>, Access),
+        /// Readers whom the closing of a cell found.
+        Import(Range<u64>, u32),
         Remove(usize),
         Reduce(usize, Range<u64>),
         Downgrade(usize),
@@ -194,98 +237,111 @@ mod tests {
         let access = prop_oneof![Just(Access::Read), Just(Access::Write)];
         prop_oneof![
             4 => (range(), access).prop_map(|(range, access)| Step::Push(range, access)),
+            1 => (range(), 1..4_u32).prop_map(|(range, count)| Step::Import(range, count)),
             3 => any::<usize>().prop_map(Step::Remove),
-            1 => (any::<usize>(), range()).prop_map(|(which, range)| Step::Reduce(which, range)),
+            2 => (any::<usize>(), range()).prop_map(|(which, range)| Step::Reduce(which, range)),
             1 => any::<usize>().prop_map(Step::Downgrade),
         ]
     }
 
-    /// The rule itself: granted is who conflicts with nobody before.
-    fn granted_by_rule(entries: &[(EntryId, Range<u64>, Access)]) -> Vec<EntryId> {
-        let has_common = |a: &Range<u64>, b: &Range<u64>| a.clone().any(|at| b.contains(&at));
-        let conflict =
-            |(_, range, access): &(EntryId, Range<u64>, Access),
-             (_, other, other_access): &(EntryId, Range<u64>, Access)| {
-                (*access == Access::Write || *other_access == Access::Write)
-                    && has_common(range, other)
-            };
-        (0..entries.len())
-            .filter(|&i| {
-                !entries[..i]
-                    .iter()
-                    .any(|before| conflict(before, &entries[i]))
-            })
-            .map(|i| entries[i].0)
-            .collect()
+    /// A holder or waiter, of whom several may share a node.
+    struct Entry {
+        node: &'static Node,
+        range: Range<u64>,
+        access: Access,
     }
 
-    fn any_granted(
-        model: &mut [(EntryId, Range<u64>, Access)],
-        which: usize,
-    ) -> &mut (EntryId, Range<u64>, Access) {
-        let granted = granted_by_rule(model);
-        let id = granted[which % granted.len()];
-        model
-            .iter_mut()
-            .find(|entry| entry.0 == id)
-            .expect("granted entries are entries")
+    /// The rule itself: granted is who conflicts with nobody before.
+    fn is_granted_by_rule(entries: &[Entry], which: usize) -> bool {
+        let has_common = |a: &Range<u64>, b: &Range<u64>| a.clone().any(|at| b.contains(&at));
+        let own = &entries[which];
+        !entries[..which].iter().any(|before| {
+            (before.access == Access::Write || own.access == Access::Write)
+                && has_common(&before.range, &own.range)
+        })
+    }
+
+    fn any_granted(model: &[Entry], which: usize) -> usize {
+        let granted: Vec<usize> = (0..model.len())
+            .filter(|&i| is_granted_by_rule(model, i))
+            .collect();
+        granted[which % granted.len()]
     }
 
     proptest! {
         #[test]
         fn grants_follow_the_rule(steps in prop::collection::vec(any_step(), 1..50)) {
-            let mut queue = Queue::default();
-            let mut model: Vec<(EntryId, Range<u64>, Access)> = Vec::new();
+            let mut queue = Queue::new();
+            let mut wakes = Wakes::default();
+            let mut model: Vec<Entry> = Vec::new();
             for step in steps {
                 match step {
                     Step::Push(range, access) => {
-                        let id = queue.push(range.clone(), access);
-                        model.push((id, range, access));
+                        let node = push(&mut queue, range.clone(), access);
+                        model.push(Entry { node, range, access });
+                    }
+                    Step::Import(range, count) => {
+                        if queue.blockers(&range, Access::Read) > 0 {
+                            continue;
+                        }
+                        let node = push(&mut queue, range.clone(), Access::Read);
+                        node.count.store(count, Relaxed);
+                        for _ in 0..count {
+                            let range = range.clone();
+                            model.push(Entry { node, range, access: Access::Read });
+                        }
                     }
                     Step::Remove(which) if !model.is_empty() => {
-                        let (id, ..) = model.remove(which % model.len());
-                        queue.remove(id);
+                        let entry = model.remove(which % model.len());
+                        if entry.node.count.fetch_sub(1, Relaxed) == 1 {
+                            queue.remove(entry.node, &mut wakes);
+                            node::put(entry.node);
+                        }
                     }
                     Step::Reduce(which, to) if !model.is_empty() => {
-                        let (id, range, access) = any_granted(&mut model, which);
-                        let start = to.start.clamp(range.start, range.end);
-                        *range = start..to.end.clamp(start, range.end);
-                        queue.reduce(*id, range.clone(), *access);
+                        let which = any_granted(&model, which);
+                        let entry = &mut model[which];
+                        let start = to.start.clamp(entry.range.start, entry.range.end);
+                        entry.range = start..to.end.clamp(start, entry.range.end);
+                        if entry.node.count.load(Relaxed) > 1 {
+                            let own = node::take();
+                            own.prepare(&entry.range, entry.access);
+                            queue.split(entry.node, own);
+                            entry.node = own;
+                        } else {
+                            queue.reduce(entry.node, &entry.range, entry.access, &mut wakes);
+                        }
                     }
                     Step::Downgrade(which) if !model.is_empty() => {
-                        let (id, range, access) = any_granted(&mut model, which);
-                        *access = Access::Read;
-                        queue.reduce(*id, range.clone(), *access);
+                        let which = any_granted(&model, which);
+                        let entry = &mut model[which];
+                        if entry.access == Access::Write {
+                            entry.access = Access::Read;
+                            queue.reduce(entry.node, &entry.range, Access::Read, &mut wakes);
+                        }
                     }
                     Step::Remove(_) | Step::Reduce(..) | Step::Downgrade(_) => {}
                 }
-                let granted = |(id, ..): &&(EntryId, Range<u64>, Access)| queue.is_granted(*id);
-                let granted: Vec<_> = model.iter().filter(granted).map(|entry| entry.0).collect();
-                prop_assert_eq!(granted, granted_by_rule(&model));
+                for (which, entry) in model.iter().enumerate() {
+                    prop_assert_eq!(entry.node.is_granted(), is_granted_by_rule(&model, which));
+                }
             }
         }
     }
 
     #[test]
     fn a_request_does_not_pass_one_that_it_conflicts_with() {
-        let mut queue = Queue::default();
-        let reader = queue.push(0..10, Access::Read);
-        let writer = queue.push(0..10, Access::Write);
-        let late_reader = queue.push(5..6, Access::Read);
-        let aside = queue.push(10..20, Access::Write);
-        let grants = |queue: &Queue| {
-            [reader, writer, late_reader].map(|id| {
-                queue
-                    .entries
-                    .iter()
-                    .any(|entry| entry.id == id && entry.blockers == 0)
-            })
-        };
-        assert_eq!(grants(&queue), [true, false, false]);
-        assert!(queue.is_granted(aside));
-        queue.remove(reader);
-        assert_eq!(grants(&queue), [false, true, false]);
-        queue.reduce(writer, 0..5, Access::Write);
-        assert_eq!(grants(&queue), [false, true, true]);
+        let (mut queue, mut wakes) = (Queue::new(), Wakes::default());
+        let reader = push(&mut queue, 0..10, Access::Read);
+        let writer = push(&mut queue, 0..10, Access::Write);
+        let late_reader = push(&mut queue, 5..6, Access::Read);
+        let aside = push(&mut queue, 10..20, Access::Write);
+        let grants = || [reader, writer, late_reader].map(Node::is_granted);
+        assert_eq!(grants(), [true, false, false]);
+        assert!(aside.is_granted());
+        queue.remove(reader, &mut wakes);
+        assert_eq!(grants()[1..], [true, false]);
+        queue.reduce(writer, &(0..5), Access::Write, &mut wakes);
+        assert_eq!(grants()[1..], [true, true]);
     }
 }

@@ -1,5 +1,6 @@
 //! The journal as it lies on the image: its superblock, where its blocks are, and the transactions
-//! that its log holds. Reads only; `recover` does something about what is found.
+//! that its log holds. What is here only reads; `recover` does something about what is found, and
+//! [`writer`] writes new transactions.
 //!
 //! # Data model
 //! [`Log::scan`] reads the log once, from its start to the first block that cannot belong to it, and
@@ -14,6 +15,8 @@
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
+
+pub(crate) mod writer;
 
 use std::collections::HashMap;
 use std::sync::Arc;

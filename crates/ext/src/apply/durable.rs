@@ -1,0 +1,92 @@
+//! The end of a commit: changed buffers become durable.
+//!
+//! With a journal they go into it as one transaction, and then to their places; see
+//! [`crate::journal::writer`]. Without one they go to their places at once, in an order that lets e2fsck
+//! keep every name that was durable before: first blocks that nothing durable refers to, then inodes,
+//! then what refers to both. (So where a directory's entries move to new blocks, they are there before
+//! they vanish from the old one; e2fsck takes those that are in both out of one.)
+
+use finefs_ext_disk::superblock::State;
+use finefs_namespace::{BlockRun, Error, Result};
+
+use crate::journal::writer::{Change, JournalWriter, Outcome};
+use crate::state::ExtState;
+
+use super::space::Space;
+
+/// Makes all dirty buffers durable, which `space` says some things about.
+pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
+    let writer = state.journal.lock().take();
+    let Some(mut writer) = writer else {
+        return in_order(state, space);
+    };
+    let outcome = with_journal(state, &mut writer, space.freed());
+    *state.journal.lock() = Some(writer);
+    outcome
+}
+
+fn with_journal(state: &ExtState, writer: &mut JournalWriter, freed: &[BlockRun]) -> Result<()> {
+    let changes: Vec<Change> = state.buffers.dirty().into_iter().collect();
+    match writer.commit(&*state.device, &changes, freed)? {
+        Outcome::Durable => state.buffers.write_out(),
+        Outcome::TooLarge => without_journal(state, writer, changes.len()),
+    }
+}
+
+fn in_order(state: &ExtState, space: &Space<'_>) -> Result<()> {
+    if !space.fresh().is_empty() {
+        state
+            .buffers
+            .write_out_where(|block| space.fresh().contains(&block))?;
+        flush(state)?;
+    }
+    let tables = state.groups.inode_tables();
+    let length = u64::from(state.geometry.inode_table_blocks);
+    state.buffers.write_out_where(|block| {
+        let before = tables.range(..=block).next_back();
+        before.is_some_and(|start| block - start < length)
+    })?;
+    flush(state)?;
+    state.buffers.write_out()?;
+    flush(state)
+}
+
+/// A batch that the journal cannot hold: the namespace commits long before that, so it takes very
+/// many changed blocks in few operations. While it is written the image is marked as not clean, so
+/// that after a crash e2fsck looks at all of it.
+fn without_journal(state: &ExtState, writer: &mut JournalWriter, blocks: usize) -> Result<()> {
+    log::warn!(
+        "{}: a commit of {blocks} blocks is larger than the journal: written without it",
+        state.device.describe()
+    );
+    writer.checkpoint(&*state.device)?;
+    let was = state.superblock.lock().state();
+    mark(state, was - State::VALID)?;
+    // Its block is among the changed ones, with the old mark.
+    state.put_superblock()?;
+    state.buffers.write_out()?;
+    flush(state)?;
+    mark(state, was)
+}
+
+/// Writes the superblock with another state, durably.
+fn mark(state: &ExtState, value: State) -> Result<()> {
+    let bytes = {
+        let mut superblock = state.superblock.lock();
+        superblock.set_state(value);
+        superblock.update_checksum();
+        *superblock.as_bytes()
+    };
+    state
+        .device
+        .write_at(finefs_ext_disk::superblock::SUPERBLOCK_OFFSET, &bytes)
+        .map_err(|error| Error::io(format_args!("writing the superblock: {error}")))?;
+    flush(state)
+}
+
+pub(crate) fn flush(state: &ExtState) -> Result<()> {
+    state
+        .device
+        .flush()
+        .map_err(|error| Error::io(format_args!("flush: {error}")))
+}

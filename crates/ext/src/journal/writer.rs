@@ -1,0 +1,315 @@
+//! Writing the journal: a batch's metadata becomes one jbd2 transaction.
+//!
+//! # Data model
+//! The log is a ring of blocks. It holds at most the newest transaction, whose blocks may not all be
+//! at their places yet, and while a commit runs the one that is being written behind it. The journal's
+//! superblock says where recovery starts.
+//!
+//! # A commit
+//! 1. The transaction's blocks but the last go into the log: descriptors with the copies of the changed
+//!    blocks, and revoke blocks.
+//! 2. Flush. All of them are durable now, and so is file data that was written before (data=ordered),
+//!    and so is everything that the transaction before has put in its places. That one is no longer
+//!    needed: the journal's superblock is made to point at the new one.
+//! 3. The commit block. Flush. The transaction is durable, and what it freed may be used again.
+//! 4. The changed blocks go to their places. The next commit's first flush makes that durable.
+//!
+//! # Invariants
+//! 1. No block goes to its place before the transaction that changed it is durable.
+//! 2. A transaction leaves the log only when all its blocks are durable at their places.
+//! 3. A block that has a copy in the log and was freed is revoked by the transaction that frees it, so
+//!    that recovery does not put the copy over what the block is used for next.
+//!
+//! # Locking
+//! None: one thread commits. It takes the writer out of the mount's state and puts it back.
+//!
+//! # References
+//! Linux `Documentation/filesystems/ext4/journal.rst`, `fs/jbd2/commit.c`, `fs/jbd2/checkpoint.c`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::PhysBlock;
+use finefs_ext_disk::checksum::crc32_be;
+use finefs_ext_disk::features::{JournalCompat, JournalIncompat};
+use finefs_ext_disk::jbd2::commit::CommitBlock;
+use finefs_ext_disk::jbd2::descriptor::{self, DescriptorWriter};
+use finefs_ext_disk::jbd2::revoke::RevokeWriter;
+use finefs_ext_disk::jbd2::{self, Format, JournalSuperblock};
+use finefs_ext_disk::time::Timestamp;
+use finefs_namespace::{BlockRun, Error, Result};
+
+use super::Journal;
+
+/// Adjacent blocks are written together up to this size.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A changed block, and what it shall hold.
+pub(crate) type Change = (u64, Arc<[u8]>);
+
+/// See the module's head.
+pub(crate) struct JournalWriter {
+    journal: Journal,
+    superblock: JournalSuperblock,
+    format: Format,
+    /// Where the next transaction begins, and its number.
+    head: u32,
+    sequence: u32,
+    /// Blocks of the newest transaction, which the log still holds.
+    held: u32,
+    /// The blocks that it has copies of.
+    logged: BTreeSet<u64>,
+}
+
+/// What the file system says about how its journal shall be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    pub has_checksums: bool,
+    pub has_64bit: bool,
+}
+
+/// What came of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Durable,
+    /// It is larger than the journal; nothing was written.
+    TooLarge,
+}
+
+impl JournalWriter {
+    /// Takes over a journal whose log holds nothing that counts. `None` when the journal is of the
+    /// first version, which has no revoke blocks and cannot be written safely.
+    pub fn new(journal: Journal, wishes: Wishes) -> Option<JournalWriter> {
+        let mut superblock = journal.superblock.clone();
+        if !superblock.is_v2() {
+            return None;
+        }
+        // As the kernel does at mount: the log is empty, so its format may change.
+        let mut incompat = superblock.incompat() | JournalIncompat::REVOKE;
+        if wishes.has_64bit {
+            incompat |= JournalIncompat::BIT64;
+        }
+        if wishes.has_checksums {
+            incompat -= JournalIncompat::CSUM_V2;
+            incompat |= JournalIncompat::CSUM_V3;
+            superblock.set_compat(superblock.compat() - JournalCompat::CHECKSUM);
+            superblock.set_checksum_type(4);
+        }
+        superblock.set_incompat(incompat);
+        let format = superblock.format();
+        Some(JournalWriter {
+            head: superblock.first(),
+            sequence: superblock.sequence(),
+            held: 0,
+            logged: BTreeSet::new(),
+            journal,
+            superblock,
+            format,
+        })
+    }
+
+    /// How many changed blocks one transaction can hold for certain.
+    pub fn capacity(&self) -> u64 {
+        let log = u64::from(self.log_blocks());
+        let per_descriptor = DescriptorWriter::capacity(&self.format) as u64;
+        // The commit block, a revoke block, and the descriptors.
+        (log.saturating_sub(2)) * per_descriptor / (per_descriptor + 1)
+    }
+
+    fn log_blocks(&self) -> u32 {
+        self.superblock.log_end() - self.superblock.first()
+    }
+
+    /// Makes a transaction of `changes` durable, in ascending order of blocks; `freed` is what it
+    /// frees. The caller then puts the changes to their places, before the next commit.
+    pub fn commit(
+        &mut self,
+        device: &dyn BlockDevice,
+        changes: &[Change],
+        freed: &[BlockRun],
+    ) -> Result<Outcome> {
+        let revoked = self.revoked(freed);
+        let blocks = self.transaction(changes, &revoked)?;
+        // With the commit block.
+        let needed = blocks.len() as u32 + 1;
+        if needed > self.log_blocks() {
+            return Ok(Outcome::TooLarge);
+        }
+        if needed > self.log_blocks() - self.held {
+            self.checkpoint(device)?;
+        }
+        let is_first = self.held == 0;
+        if is_first {
+            // Recovery has to know where to look, before there is anything to find.
+            self.write_superblock(device, self.head)?;
+        }
+        self.write(device, self.head, &blocks)?;
+        flush(device)?;
+        if !is_first {
+            self.write_superblock(device, self.head)?;
+        }
+        let commit_at = self.advance(self.head, blocks.len() as u32);
+        let commit = self.commit_block(&blocks)?;
+        self.write(device, commit_at, &[commit])?;
+        flush(device)?;
+        self.logged = changes.iter().map(|(block, _)| *block).collect();
+        self.held = needed;
+        self.head = self.advance(commit_at, 1);
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(Outcome::Durable)
+    }
+
+    /// Empties the log: everything that was put to its place becomes durable there.
+    pub fn checkpoint(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        flush(device)?;
+        self.superblock.set_sequence(self.sequence);
+        self.write_superblock(device, 0)?;
+        self.held = 0;
+        self.logged.clear();
+        flush(device)
+    }
+
+    /// The blocks among `freed` whose copies recovery would find.
+    fn revoked(&self, freed: &[BlockRun]) -> Vec<u64> {
+        let mut revoked: Vec<u64> = freed
+            .iter()
+            .flat_map(|run| self.logged.range(run.start.0..run.start.0 + run.length))
+            .copied()
+            .collect();
+        revoked.sort_unstable();
+        revoked.dedup();
+        revoked
+    }
+
+    fn block(&self) -> Vec<u8> {
+        vec![0; self.format.block_size as usize]
+    }
+
+    /// The transaction's blocks in the order of the log, without the commit block.
+    fn transaction(&self, changes: &[Change], revoked: &[u64]) -> Result<Vec<Arc<[u8]>>> {
+        let wrong = |error| Error::corrupt(format_args!("journal: {error}"));
+        let mut blocks: Vec<Arc<[u8]>> = Vec::with_capacity(changes.len() + changes.len() / 64 + 4);
+        let per_revoke = RevokeWriter::capacity(&self.format).max(1);
+        for part in revoked.chunks(per_revoke) {
+            let mut block = self.block();
+            let mut writer =
+                RevokeWriter::new(&mut block, &self.format, self.sequence).map_err(wrong)?;
+            for revoked in part {
+                writer.push(PhysBlock(*revoked)).map_err(wrong)?;
+            }
+            writer.finish();
+            blocks.push(block.into());
+        }
+        let per_descriptor = DescriptorWriter::capacity(&self.format).max(1);
+        for part in changes.chunks(per_descriptor) {
+            let mut block = self.block();
+            let mut copies = Vec::with_capacity(part.len());
+            let mut writer =
+                DescriptorWriter::new(&mut block, &self.format, self.sequence).map_err(wrong)?;
+            for (to, data) in part {
+                let is_escaped = jbd2::needs_escape(data);
+                let copy: Arc<[u8]> = if is_escaped {
+                    let mut escaped = data.to_vec();
+                    jbd2::escape(&mut escaped);
+                    escaped.into()
+                } else {
+                    data.clone()
+                };
+                let checksum = descriptor::data_checksum(&self.format, self.sequence, &copy);
+                if !writer
+                    .push(PhysBlock(*to), is_escaped, checksum)
+                    .map_err(wrong)?
+                {
+                    return Err(Error::corrupt(
+                        "journal: a descriptor holds less than it should",
+                    ));
+                }
+                copies.push(copy);
+            }
+            writer.finish();
+            blocks.push(block.into());
+            blocks.append(&mut copies);
+        }
+        Ok(blocks)
+    }
+
+    fn commit_block(&self, blocks: &[Arc<[u8]>]) -> Result<Arc<[u8]>> {
+        let now = finefs_namespace::Timestamp::now();
+        let commit = CommitBlock {
+            sequence: self.sequence,
+            time: Timestamp {
+                sec: now.seconds(),
+                nsec: now.nanoseconds(),
+            },
+            v1_checksum: self.format.has_v1_checksum.then(|| {
+                crc32_be(
+                    blocks
+                        .iter()
+                        .filter(|block| !is_revoke(block))
+                        .map(|b| &b[..]),
+                )
+            }),
+        };
+        let mut block = self.block();
+        commit
+            .write(&mut block, &self.format)
+            .map_err(|error| Error::corrupt(format_args!("journal: {error}")))?;
+        Ok(block.into())
+    }
+
+    fn advance(&self, block: u32, by: u32) -> u32 {
+        let first = self.superblock.first();
+        first + (block - first + by) % self.log_blocks()
+    }
+
+    /// Writes blocks into the log from `at` on, around its end, adjacent ones together.
+    fn write(&self, device: &dyn BlockDevice, at: u32, blocks: &[Arc<[u8]>]) -> Result<()> {
+        let mut run: Vec<u8> = Vec::new();
+        let mut run_start = 0;
+        let put = |start: u64, run: &[u8]| {
+            device
+                .write_at(start, run)
+                .map_err(|error| Error::io(format_args!("writing the journal: {error}")))
+        };
+        for (index, block) in blocks.iter().enumerate() {
+            let place = self.journal.offset_bytes(self.advance(at, index as u32))?;
+            let goes_on = run_start + run.len() as u64 == place;
+            if !run.is_empty() && (!goes_on || run.len() >= WRITE_BYTES) {
+                put(run_start, &run)?;
+                run.clear();
+            }
+            if run.is_empty() {
+                run_start = place;
+            }
+            run.extend_from_slice(block);
+        }
+        if run.is_empty() {
+            Ok(())
+        } else {
+            put(run_start, &run)
+        }
+    }
+
+    /// Writes the journal's superblock: recovery starts at `start`, with the next transaction.
+    fn write_superblock(&mut self, device: &dyn BlockDevice, start: u32) -> Result<()> {
+        self.superblock.set_start(start);
+        self.superblock.set_sequence(self.sequence);
+        self.superblock.update_checksum();
+        device
+            .write_at(self.journal.offset_bytes(0)?, self.superblock.as_bytes())
+            .map_err(|error| Error::io(format_args!("journal superblock: {error}")))
+    }
+}
+
+/// v1's checksum leaves revoke blocks out.
+fn is_revoke(block: &[u8]) -> bool {
+    jbd2::BlockHeader::parse(block)
+        .is_some_and(|header| header.block_type == jbd2::BlockType::Revoke)
+}
+
+fn flush(device: &dyn BlockDevice) -> Result<()> {
+    device
+        .flush()
+        .map_err(|error| Error::io(format_args!("flush: {error}")))
+}

@@ -1,0 +1,293 @@
+//! What locks call: [`Holding`] in every guard, [`Waiting`] around every wait, [`LastCpu`] in every
+//! lock that counts bounces.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::class::LockClass;
+use crate::clock::now_ns;
+use crate::counters::Counters;
+use crate::registry::{Registration, ThreadRecord};
+use crate::threshold;
+use crate::waiters::Wait;
+use crate::{ACTIVE, COUNTS_ALL, Kind};
+
+thread_local! {
+    static RECORD: Registration = Registration::new();
+}
+
+/// Calls `f` with the thread's record; not at all when the thread is ending and has none left: its last
+/// locks go uncounted.
+#[inline]
+fn with_record(f: impl FnOnce(&ThreadRecord)) {
+    let _ = RECORD.try_with(|registration| f(&registration.0));
+}
+
+#[inline]
+fn count(class: &'static LockClass, kind: Kind, f: impl FnOnce(&Counters)) {
+    with_record(|record| f(record.of(class, kind)));
+}
+
+/// The CPU that a lock was last taken on, as far as that is known: one byte beside the lock's word. It
+/// is written with the lock held, on a line that the holder owns anyway.
+#[derive(Debug)]
+pub struct LastCpu(AtomicU8);
+
+impl LastCpu {
+    /// Of a lock that was not taken yet.
+    pub const fn new() -> LastCpu {
+        LastCpu(AtomicU8::new(0))
+    }
+
+    /// True when the lock was last taken on another CPU.
+    #[inline]
+    fn has_bounced(&self) -> bool {
+        // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
+        let cpu = unsafe { libc::sched_getcpu() };
+        // 255 numbers for CPUs: two that share one are not told apart.
+        let own = (cpu.max(0) % 255) as u8 + 1;
+        let last = self.0.load(Ordering::Relaxed);
+        if last == own {
+            return false;
+        }
+        self.0.store(own, Ordering::Relaxed);
+        last != 0
+    }
+}
+
+impl Default for LastCpu {
+    fn default() -> LastCpu {
+        LastCpu::new()
+    }
+}
+
+/// The time for which a lock is held: part of its guard. Its end (by drop) is counted; where the guard
+/// can say when exactly the lock goes, it calls [`Holding::stop`] just before.
+///
+/// ```
+/// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode, snapshot};
+/// static LOG: LockClass = LockClass::new("example.log", 10);
+/// let last_cpu = LastCpu::new();
+/// set_mode(Mode::Full);
+/// let holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+/// drop(holding);
+/// let counts = snapshot();
+/// assert_eq!(counts.class("example.log").unwrap().writer.acquisitions, 1);
+/// assert_eq!(counts.class("example.log").unwrap().writer.hold.count(), 1);
+/// ```
+#[derive(Debug)]
+#[must_use = "the time ends when this is dropped"]
+pub struct Holding {
+    /// None: nobody wants to know.
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    class: &'static LockClass,
+    location: &'static Location<'static>,
+    /// When it began; after `stop` how long it took. The two top bits say `STOPPED` and `READER`.
+    ns: u64,
+}
+
+const STOPPED: u64 = 1 << 63;
+const READER: u64 = 1 << 62;
+const NS: u64 = READER - 1;
+
+impl Running {
+    fn kind(&self) -> Kind {
+        if self.ns & READER != 0 {
+            Kind::Reader
+        } else {
+            Kind::Writer
+        }
+    }
+}
+
+impl Holding {
+    /// A lock of `class` was taken without waiting.
+    #[inline]
+    #[track_caller]
+    pub fn begin(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
+        if ACTIVE.load(Ordering::Relaxed) == 0 {
+            return Holding { running: None };
+        }
+        Holding::begin_counted(class, kind, last_cpu)
+    }
+
+    /// Of nothing: where a guard holds no lock.
+    pub const fn none() -> Holding {
+        Holding { running: None }
+    }
+
+    #[cold]
+    #[track_caller]
+    fn begin_counted(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
+        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
+            let has_bounced = last_cpu.has_bounced();
+            count(class, kind, |counters| counters.count_acquired(has_bounced));
+        }
+        Holding::running(class, kind, Location::caller())
+    }
+
+    fn running(
+        class: &'static LockClass,
+        kind: Kind,
+        location: &'static Location<'static>,
+    ) -> Holding {
+        let kind = if kind == Kind::Reader { READER } else { 0 };
+        Holding {
+            running: Some(Running {
+                class,
+                location,
+                ns: now_ns() & NS | kind,
+            }),
+        }
+    }
+
+    /// The lock is about to be released: the time ends here. It is counted when this is dropped, which
+    /// is best done after the release.
+    #[inline]
+    pub fn stop(&mut self) {
+        if let Some(running) = &mut self.running {
+            Holding::stop_running(running);
+        }
+    }
+
+    #[cold]
+    fn stop_running(running: &mut Running) {
+        if running.ns & STOPPED == 0 {
+            let ns = now_ns().saturating_sub(running.ns & NS) & NS;
+            running.ns = ns | running.ns & READER | STOPPED;
+        }
+    }
+
+    /// Runs `while_released`, during which the lock is not held (a wait on a condition variable, say).
+    /// The times before and after it count as two.
+    #[inline]
+    pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
+        let Some(running) = self.running.take() else {
+            return while_released();
+        };
+        let (class, kind, location) = (running.class, running.kind(), running.location);
+        drop(Holding {
+            running: Some(running),
+        });
+        let result = while_released();
+        *self = Holding::running(class, kind, location);
+        result
+    }
+
+    #[cold]
+    fn end(running: &mut Running) {
+        Holding::stop_running(running);
+        let (ns, location) = (running.ns & NS, running.location);
+        count(running.class, running.kind(), |counters| {
+            counters.count_hold(ns, location);
+        });
+        threshold::check_hold(running.class, running.kind(), ns, location);
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(running) = &mut self.running {
+            Holding::end(running);
+        }
+    }
+}
+
+/// A thread waits for a lock. Begins when it is made; ends by [`Waiting::granted`], or by its drop when
+/// the thread gives up.
+///
+/// ```
+/// use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};
+/// static LOG: LockClass = LockClass::new("example.log", 10);
+/// let last_cpu = LastCpu::new();
+/// let waiting = Waiting::begin(&LOG, Kind::Writer, &raw const last_cpu as usize);
+/// // ... wait ...
+/// let holding = waiting.granted(&last_cpu);
+/// drop(holding);
+/// assert_eq!(snapshot().class("example.log").unwrap().writer.contended, 1);
+/// ```
+#[must_use = "the wait ends when this is dropped"]
+pub struct Waiting {
+    wait: Wait,
+    is_over: bool,
+}
+
+impl Waiting {
+    /// The calling thread begins to wait for the lock at address `lock`.
+    #[cold]
+    #[track_caller]
+    pub fn begin(class: &'static LockClass, kind: Kind, lock: usize) -> Waiting {
+        let wait = Wait {
+            lock,
+            class,
+            location: Location::caller(),
+            since_ns: now_ns(),
+            kind,
+        };
+        with_record(|record| record.waiting.set(&wait));
+        threshold::check_waiters(class, kind, lock, wait.location);
+        Waiting {
+            wait,
+            is_over: false,
+        }
+    }
+
+    /// The thread has the lock.
+    #[cold]
+    pub fn granted(mut self, last_cpu: &LastCpu) -> Holding {
+        let counts_all = ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0;
+        let has_bounced = last_cpu.has_bounced();
+        self.end(|counters| counters.count_granted(counts_all, has_bounced));
+        Holding::running(self.wait.class, self.wait.kind, self.wait.location)
+    }
+
+    fn end(&mut self, how: impl FnOnce(&Counters)) {
+        self.is_over = true;
+        let (class, kind, location) = (self.wait.class, self.wait.kind, self.wait.location);
+        let ns = now_ns().saturating_sub(self.wait.since_ns);
+        with_record(|record| {
+            record.waiting.clear();
+            let counters = record.of(class, kind);
+            counters.count_wait(ns, location);
+            how(counters);
+        });
+        threshold::check_wait(class, kind, ns, location);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end(Counters::count_given_up);
+        }
+    }
+}
+
+/// Notes that a lock of `class` was taken, where all acquisitions are counted. For locks whose guards
+/// carry no [`Holding`].
+#[inline]
+pub fn acquired(class: &'static LockClass, kind: Kind) {
+    if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
+        count(class, kind, |counters| counters.count_acquired(false));
+    }
+}
+
+/// Notes that an acquisition of a lock of `class` had to wait `wait_ns` nanoseconds. For locks that
+/// cannot use [`Waiting`].
+#[cold]
+#[track_caller]
+pub fn contended(class: &'static LockClass, kind: Kind, wait_ns: u64) {
+    let location = Location::caller();
+    count(class, kind, |counters| {
+        counters.count_wait(wait_ns, location);
+        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
+            counters.count_contended_counted();
+        }
+    });
+    threshold::check_wait(class, kind, wait_ns, location);
+}

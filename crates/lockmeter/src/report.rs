@@ -1,0 +1,247 @@
+//! Counts as people and programs want to read them: a table, JSON, OpenMetrics text, rates.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use crate::snapshot::{ClassCounts, Counts, Snapshot};
+use crate::{Kind, Times};
+
+/// A duration in three digits and a unit.
+pub(crate) fn duration(ns: u64) -> String {
+    let ns = ns as f64;
+    let (value, unit) = match ns {
+        _ if ns < 1e3 => return format!("{ns:.0} ns"),
+        _ if ns < 1e6 => (ns / 1e3, "us"),
+        _ if ns < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    let digits = match value {
+        _ if value < 10.0 => 2,
+        _ if value < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// Classes and kinds that have counts, most waited for first, then most taken.
+fn rows(snapshot: &Snapshot) -> Vec<(&ClassCounts, Kind, &Counts)> {
+    let mut rows: Vec<_> = snapshot
+        .classes
+        .iter()
+        .flat_map(|class| [Kind::Writer, Kind::Reader].map(|kind| (class, kind, class.of(kind))))
+        .filter(|(.., counts)| !counts.is_empty())
+        .collect();
+    rows.sort_by_key(|(.., counts)| std::cmp::Reverse((counts.wait.total_ns, counts.acquisitions)));
+    rows
+}
+
+/// The columns of a table for durations.
+fn columns(times: &Times) -> [String; 6] {
+    let quantile = |q| times.quantile_ns(q).map_or_else(String::new, duration);
+    if times.count() == 0 {
+        return Default::default();
+    }
+    [
+        duration(times.min_ns),
+        times.mean_ns().map_or_else(String::new, duration),
+        quantile(0.5),
+        quantile(0.99),
+        quantile(0.999),
+        duration(times.max_ns),
+    ]
+}
+
+/// A table like `lock_stat`'s, most waited-for class first, the worst call sites below each row.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<26} {:>12} {:>11} {:>7} {:>9}  {:>4} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "class (kind)",
+            "acquisitions",
+            "contended",
+            "%",
+            "bounces",
+            "",
+            "total",
+            "min",
+            "mean",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+        )?;
+        for (class, kind, counts) in rows(self) {
+            let percent = counts
+                .contention_percent()
+                .map_or_else(String::new, |percent| format!("{percent:.2}"));
+            let mut left = format!(
+                "{:<26} {:>12} {:>11} {:>7} {:>9}",
+                format!("{} ({})", class.name, kind.name()),
+                counts.acquisitions,
+                counts.contended,
+                percent,
+                counts.bounces,
+            );
+            for (what, times) in [("wait", &counts.wait), ("hold", &counts.hold)] {
+                if times.count() == 0 {
+                    continue;
+                }
+                write!(f, "{left:<69}  {what} {:>9}", duration(times.total_ns))?;
+                left.clear();
+                for column in columns(times) {
+                    write!(f, " {column:>8}")?;
+                }
+                writeln!(f)?;
+            }
+            if !left.is_empty() {
+                writeln!(f, "{left}")?;
+            }
+            for site in counts.worst_sites() {
+                writeln!(
+                    f,
+                    "    {:>9} contended, {:>8} waited, {:>8} held  at {}",
+                    site.contended,
+                    duration(site.wait_ns_total),
+                    duration(site.hold_ns_total),
+                    site.location,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Snapshot {
+    /// As JSON, which [`Snapshot::from_json`] reads.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings and numbers only")
+    }
+
+    /// What [`Snapshot::to_json`] gave.
+    pub fn from_json(text: &str) -> Result<Snapshot, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// As OpenMetrics text, for Prometheus and its kin: counters per class and kind, wait and hold
+    /// times as histograms in seconds.
+    ///
+    /// ```
+    /// use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// static LOG: LockClass = LockClass::new("example.log", 10);
+    /// Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let text = snapshot().to_openmetrics();
+    /// assert!(text.contains("lock_contended_total{class=\"example.log\",kind=\"writer\"} 1\n"));
+    /// assert!(text.ends_with("# EOF\n"));
+    /// ```
+    ///
+    /// Reference: OpenMetrics 1.0, prometheus.io/docs/specs/om/open_metrics_spec.
+    pub fn to_openmetrics(&self) -> String {
+        let mut text = String::new();
+        let counter = |text: &mut String, name: &str, help: &str, of: fn(&Counts) -> u64| {
+            head(text, name, "counter", help);
+            for (class, kind, counts) in rows(self) {
+                let labels = labels(class, kind);
+                let _ = writeln!(text, "{name}_total{{{labels}}} {}", of(counts));
+            }
+        };
+        let count = "Acquisitions while all were counted.";
+        counter(&mut text, "lock_acquisitions", count, |c| c.acquisitions);
+        let count = "Acquisitions that had to wait.";
+        counter(&mut text, "lock_contended", count, |c| c.contended);
+        let count = "Waits that ended without the lock.";
+        counter(&mut text, "lock_given_up", count, |c| c.given_up);
+        let count = "Acquisitions of a lock last taken on another CPU.";
+        counter(&mut text, "lock_bounces", count, |c| c.bounces);
+        let mut histogram = |name: &str, help: &str, of: fn(&Counts) -> &Times| {
+            head(&mut text, name, "histogram", help);
+            let _ = writeln!(text, "# UNIT {name} seconds");
+            for (class, kind, counts) in rows(self) {
+                let (labels, times) = (labels(class, kind), of(counts));
+                let mut sum = 0;
+                for (_, end, count) in times.histogram.buckets() {
+                    sum += count;
+                    let end = seconds(end);
+                    let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{end}\"}} {sum}");
+                }
+                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {sum}");
+                let _ = writeln!(text, "{name}_count{{{labels}}} {sum}");
+                let total = seconds(times.total_ns);
+                let _ = writeln!(text, "{name}_sum{{{labels}}} {total}");
+            }
+        };
+        let times = "How long contended acquisitions waited.";
+        histogram("lock_wait_seconds", times, |counts| &counts.wait);
+        let times = "How long locks were held.";
+        histogram("lock_hold_seconds", times, |counts| &counts.hold);
+        text.push_str("# EOF\n");
+        text
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# TYPE {name} {kind}\n# HELP {name} {help}");
+}
+
+fn labels(class: &ClassCounts, kind: Kind) -> String {
+    let escaped = class
+        .name
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
+    format!("class=\"{escaped}\",kind=\"{}\"", kind.name())
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// What one class and kind did per second: a row of a live view.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rate {
+    /// The class.
+    pub class: Cow<'static, str>,
+    /// Reader or writer.
+    pub kind: Kind,
+    /// Acquisitions a second; 0 where not all are counted.
+    pub acquisitions: f64,
+    /// Contended acquisitions a second.
+    pub contended: f64,
+    /// Contended acquisitions in per cent of all.
+    pub contention_percent: Option<f64>,
+    /// Threads that were waiting, on average.
+    pub waiting: f64,
+    /// Threads that held a lock of the class, on average, as far as it was measured.
+    pub holding: f64,
+    /// All counts of the interval.
+    pub counts: Counts,
+}
+
+/// The rows of a live view: `interval`, which took `took`, by class and kind, most waited for first.
+///
+/// ```
+/// use finefs_lockmeter::{rates, snapshot};
+/// use std::time::Duration;
+/// let before = snapshot();
+/// // ... a second later ...
+/// for rate in rates(&snapshot().since(&before), Duration::from_secs(1)) {
+///     println!("{} {:.0}/s, {:.2} waiting", rate.class, rate.contended, rate.waiting);
+/// }
+/// ```
+pub fn rates(interval: &Snapshot, took: Duration) -> Vec<Rate> {
+    let per_second = |count: u64| count as f64 / took.as_secs_f64().max(1e-9);
+    rows(interval)
+        .into_iter()
+        .map(|(class, kind, counts)| Rate {
+            class: class.name.clone(),
+            kind,
+            acquisitions: per_second(counts.acquisitions),
+            contended: per_second(counts.contended),
+            contention_percent: counts.contention_percent(),
+            waiting: per_second(counts.wait.total_ns) / 1e9,
+            holding: per_second(counts.hold.total_ns) / 1e9,
+            counts: counts.clone(),
+        })
+        .collect()
+}

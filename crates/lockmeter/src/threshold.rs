@@ -1,0 +1,207 @@
+//! Thresholds: reports of who waited or held for too long, with backtraces, and of long queues.
+//!
+//! # Purpose
+//! What the SystemTap scripts of Red Hat's bug 519126 did for the big kernel lock: one printed a
+//! backtrace of whoever held it for more than N microseconds, the other listed the waiters, in the order
+//! in which they had queued up, when there were more than N.
+//!
+//! # Data model
+//! The thresholds are atomics in nanoseconds, `u64::MAX` for none. Reports go to a ring of
+//! [`KEPT_MAX`]; [`take_reports`] empties it. Of one second's reports only so many are made; the next
+//! one tells how many were not.
+//!
+//! # Cost
+//! A backtrace is walked where it happens, which takes microseconds, and named only when it is taken
+//! from the ring. A waiter's is walked with the lock just granted, a holder's after its release.
+//!
+//! # Locking
+//! One mutex, a leaf, taken only when a threshold was crossed.
+
+use std::backtrace::Backtrace;
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::class::LockClass;
+use crate::clock::now_ns;
+use crate::events::{Queue, Report, Thresholds, What};
+use crate::{Kind, thread_id};
+
+/// Reports that are kept until they are taken; of more, the latest.
+pub const KEPT_MAX: usize = 256;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+static WAIT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
+static HOLD_NS: AtomicU64 = AtomicU64::new(u64::MAX);
+static WAITERS: AtomicUsize = AtomicUsize::new(usize::MAX);
+static PER_SECOND_MAX: AtomicUsize = AtomicUsize::new(10);
+
+/// Sets what is reported from now on, and begins a new second for the limit.
+pub fn set_thresholds(thresholds: &Thresholds) {
+    let ns = |duration: Option<Duration>| {
+        duration.map_or(u64::MAX, |duration| {
+            u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+        })
+    };
+    WAIT_NS.store(ns(thresholds.wait), Ordering::Relaxed);
+    HOLD_NS.store(ns(thresholds.hold), Ordering::Relaxed);
+    WAITERS.store(thresholds.waiters.unwrap_or(usize::MAX), Ordering::Relaxed);
+    PER_SECOND_MAX.store(thresholds.per_second_max, Ordering::Relaxed);
+    LOG.lock().unwrap_or_else(PoisonError::into_inner).in_second = 0;
+    crate::set_times_all(thresholds.hold.is_some());
+}
+
+/// What is reported now.
+pub fn thresholds() -> Thresholds {
+    let duration = |ns: &AtomicU64| match ns.load(Ordering::Relaxed) {
+        u64::MAX => None,
+        ns => Some(Duration::from_nanos(ns)),
+    };
+    let waiters = WAITERS.load(Ordering::Relaxed);
+    Thresholds {
+        wait: duration(&WAIT_NS),
+        hold: duration(&HOLD_NS),
+        waiters: (waiters != usize::MAX).then_some(waiters),
+        per_second_max: PER_SECOND_MAX.load(Ordering::Relaxed),
+    }
+}
+
+/// A report whose backtrace has no names yet.
+struct Raw {
+    what: What,
+    class: &'static LockClass,
+    kind: Kind,
+    thread: String,
+    thread_id: i32,
+    location: &'static Location<'static>,
+    backtrace: Backtrace,
+    left_out: u64,
+}
+
+struct Log {
+    kept: VecDeque<Raw>,
+    second: u64,
+    in_second: usize,
+    left_out: u64,
+}
+
+static LOG: Mutex<Log> = Mutex::new(Log {
+    kept: VecDeque::new(),
+    second: 0,
+    in_second: 0,
+    left_out: 0,
+});
+
+impl Log {
+    /// Room for one more in this second, with the number of those that found none before it.
+    fn admit(&mut self) -> Option<u64> {
+        let second = now_ns() / SECOND_NS;
+        if self.second != second {
+            self.second = second;
+            self.in_second = 0;
+        }
+        if self.in_second >= PER_SECOND_MAX.load(Ordering::Relaxed) {
+            self.left_out += 1;
+            return None;
+        }
+        self.in_second += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Takes the reports made since the last call, oldest first. Naming their backtraces' functions takes
+/// milliseconds.
+///
+/// ```
+/// for report in finefs_lockmeter::take_reports() {
+///     eprintln!("{report}");
+/// }
+/// ```
+pub fn take_reports() -> Vec<Report> {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = std::mem::take(&mut log.kept);
+    drop(log);
+    kept.into_iter()
+        .map(|raw| Report {
+            what: raw.what,
+            class: raw.class.name().to_owned(),
+            kind: raw.kind,
+            thread: raw.thread,
+            thread_id: raw.thread_id,
+            location: raw.location.to_string(),
+            backtrace: raw.backtrace.to_string(),
+            left_out: raw.left_out,
+        })
+        .collect()
+}
+
+#[inline]
+pub(crate) fn check_wait(
+    class: &'static LockClass,
+    kind: Kind,
+    ns: u64,
+    location: &'static Location<'static>,
+) {
+    if ns >= WAIT_NS.load(Ordering::Relaxed) {
+        add(What::Wait { ns }, class, kind, location);
+    }
+}
+
+#[inline]
+pub(crate) fn check_hold(
+    class: &'static LockClass,
+    kind: Kind,
+    ns: u64,
+    location: &'static Location<'static>,
+) {
+    if ns >= HOLD_NS.load(Ordering::Relaxed) {
+        add(What::Hold { ns }, class, kind, location);
+    }
+}
+
+/// To be called by a thread whose own wait is already on record.
+#[inline]
+pub(crate) fn check_waiters(
+    class: &'static LockClass,
+    kind: Kind,
+    lock: usize,
+    location: &'static Location<'static>,
+) {
+    let most = WAITERS.load(Ordering::Relaxed);
+    if most == usize::MAX {
+        return;
+    }
+    let own = |queue: &Queue| queue.lock == lock && queue.class == class.name();
+    let queue = crate::waiting().into_iter().find(own);
+    if let Some(queue) = queue.filter(|queue| queue.waiters.len() > most) {
+        add(What::Waiting { queue }, class, kind, location);
+    }
+}
+
+#[cold]
+fn add(what: What, class: &'static LockClass, kind: Kind, location: &'static Location<'static>) {
+    let admitted = LOG.lock().unwrap_or_else(PoisonError::into_inner).admit();
+    let Some(left_out) = admitted else { return };
+    let raw = Raw {
+        what,
+        class,
+        kind,
+        thread: std::thread::current()
+            .name()
+            .unwrap_or("unnamed")
+            .to_owned(),
+        thread_id: thread_id(),
+        location,
+        backtrace: Backtrace::force_capture(),
+        left_out,
+    };
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    if log.kept.len() == KEPT_MAX {
+        log.kept.pop_front();
+        log.left_out += 1;
+    }
+    log.kept.push_back(raw);
+}

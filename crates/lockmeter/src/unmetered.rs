@@ -1,0 +1,91 @@
+//! What stands for the meter where it is compiled away: the same names, empty.
+
+use crate::class::LockClass;
+use crate::snapshot::Snapshot;
+use crate::{Kind, Queue, Report, Thresholds};
+
+/// Empty: the meter is compiled away.
+#[derive(Debug, Default)]
+pub struct LastCpu;
+
+impl LastCpu {
+    /// Empty.
+    pub const fn new() -> LastCpu {
+        LastCpu
+    }
+}
+
+/// Empty: the meter is compiled away.
+#[derive(Debug)]
+pub struct Holding;
+
+impl Holding {
+    /// Empty.
+    #[inline(always)]
+    pub fn begin(_: &'static LockClass, _: Kind, _: &LastCpu) -> Holding {
+        Holding
+    }
+
+    /// Empty.
+    pub const fn none() -> Holding {
+        Holding
+    }
+
+    /// Does nothing.
+    #[inline(always)]
+    pub fn stop(&mut self) {}
+
+    /// Runs `while_released`.
+    #[inline(always)]
+    pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
+        while_released()
+    }
+}
+
+/// Empty: the meter is compiled away.
+pub struct Waiting;
+
+impl Waiting {
+    /// Empty.
+    #[inline(always)]
+    pub fn begin(_: &'static LockClass, _: Kind, _: usize) -> Waiting {
+        Waiting
+    }
+
+    /// Empty.
+    #[inline(always)]
+    pub fn granted(self, _: &LastCpu) -> Holding {
+        Holding
+    }
+}
+
+/// Does nothing.
+#[inline(always)]
+pub fn acquired(_: &'static LockClass, _: Kind) {}
+
+/// Does nothing.
+#[inline(always)]
+pub fn contended(_: &'static LockClass, _: Kind, _: u64) {}
+
+/// Nothing was counted.
+pub fn snapshot() -> Snapshot {
+    Snapshot::default()
+}
+
+/// Nobody is known to wait.
+pub fn waiting() -> Vec<Queue> {
+    Vec::new()
+}
+
+/// Does nothing.
+pub fn set_thresholds(_: &Thresholds) {}
+
+/// None.
+pub fn thresholds() -> Thresholds {
+    Thresholds::default()
+}
+
+/// None.
+pub fn take_reports() -> Vec<Report> {
+    Vec::new()
+}

@@ -1,0 +1,104 @@
+//! The control socket: who may ask, what is answered, and what becomes of the file.
+
+#![cfg(not(feature = "off"))]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+
+use finefs_lockmeter::control::{Reply, Request, Server, ask};
+use finefs_lockmeter::{Kind, LastCpu, LockClass, Mode, Waiting, mode, thresholds};
+
+#[test]
+fn questions_are_answered() {
+    static CLASS: LockClass = LockClass::new("test.control", 1);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meter");
+    let server = Server::start(&path).unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(Server::start(&path).is_err(), "somebody listens there");
+
+    assert_eq!(ask(&path, &Request::SetFull(true)).unwrap(), Reply::Done);
+    assert_eq!(mode(), Mode::Full);
+    assert_eq!(ask(&path, &Request::SetFull(false)).unwrap(), Reply::Done);
+    assert_eq!(mode(), Mode::ContendedOnly);
+    let wanted = Request::SetThresholds {
+        wait_us: Some(0),
+        hold_us: None,
+        waiters: Some(5),
+    };
+    assert_eq!(ask(&path, &wanted).unwrap(), Reply::Done);
+    assert_eq!(thresholds().waiters, Some(5));
+
+    let waiting = Waiting::begin(&CLASS, Kind::Writer, 0x77);
+    let Reply::Waiting(queues) = ask(&path, &Request::Waiting).unwrap() else {
+        panic!()
+    };
+    assert_eq!((queues.len(), queues[0].lock), (1, 0x77));
+    drop(waiting.granted(&LastCpu::new()));
+    let Reply::Reports(reports) = ask(&path, &Request::Reports).unwrap() else {
+        panic!()
+    };
+    assert!(reports.iter().any(|report| report.class == "test.control"));
+    let Reply::Snapshot(snapshot) = ask(&path, &Request::Snapshot).unwrap() else {
+        panic!()
+    };
+    assert_eq!(snapshot.class("test.control").unwrap().writer.contended, 1);
+    let Reply::Text(text) = ask(&path, &Request::OpenMetrics).unwrap() else {
+        panic!()
+    };
+    assert!(text.ends_with("# EOF\n"));
+
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"what?\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.contains("refused"), "{reply}");
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_left_behind_is_replaced_and_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meter");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    drop(Server::start(&path).unwrap());
+    assert!(!path.exists());
+    std::fs::write(&path, b"precious").unwrap();
+    assert!(Server::start(&path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+/// As root only: another user, even where the file's mode lets him in, learns nothing.
+#[test]
+fn other_users_learn_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(dir.path(), 0o755);
+    let path = dir.path().join("meter");
+    let _server = Server::start(&path).unwrap();
+    open(&path, 0o666);
+    let script = "import socket, sys\n\
+                  s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
+                  s.sendall(b'\"snapshot\"\\n'); print(s.recv(100).decode())";
+    let ask_as = |user: u32| {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", script]).arg(&path).uid(user).gid(user);
+        let output = command.output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    assert!(ask_as(0).starts_with("{\"snapshot\""), "{}", ask_as(0));
+    assert!(
+        ask_as(65_534).starts_with("{\"refused\""),
+        "{}",
+        ask_as(65_534)
+    );
+}

@@ -1,0 +1,319 @@
+//! What the meter counts and reports. Tests that switch it take turns, since its switches are global.
+
+#![cfg(not(feature = "off"))]
+
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use finefs_lockmeter::{
+    Holding, Kind, LastCpu, LockClass, Mode, Thresholds, Waiting, What, rates, set_mode,
+    set_thresholds, snapshot, take_reports, waiting,
+};
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A turn with the switches as at first.
+fn turn() -> MutexGuard<'static, ()> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    set_mode(Mode::ContendedOnly);
+    set_thresholds(&Thresholds::default());
+    take_reports();
+    turn
+}
+
+/// One contended acquisition.
+#[track_caller]
+fn contend(class: &'static LockClass, kind: Kind, wait: Duration) -> Holding {
+    let waiting = Waiting::begin(class, kind, 0x1000);
+    std::thread::sleep(wait);
+    waiting.granted(&LastCpu::new())
+}
+
+#[test]
+fn counts_survive_the_thread_that_made_them() {
+    static CLASS: LockClass = LockClass::new("test.retired", 1);
+    let _turn = turn();
+    let ms = Duration::from_millis;
+    std::thread::spawn(move || {
+        drop(contend(&CLASS, Kind::Reader, ms(5)));
+        drop(contend(&CLASS, Kind::Reader, ms(9)));
+    })
+    .join()
+    .unwrap();
+    drop(contend(&CLASS, Kind::Writer, ms(1)));
+    let snapshot = snapshot();
+    let class = snapshot.class("test.retired").unwrap();
+    assert_eq!((class.reader.contended, class.writer.contended), (2, 1));
+    let wait = &class.reader.wait;
+    assert_eq!(wait.count(), 2);
+    assert!(wait.min_ns >= 5_000_000 && wait.max_ns >= 9_000_000 && wait.min_ns < wait.max_ns);
+    assert!(wait.total_ns >= 14_000_000);
+    assert_eq!(wait.quantile_ns(0.999), wait.quantile_ns(1.0));
+    assert_eq!(
+        class.reader.hold.count(),
+        2,
+        "a contended acquisition's holding is timed"
+    );
+    let table = snapshot.to_string();
+    assert!(table.contains("test.retired (reader)"), "{table}");
+    assert!(table.contains(file!()), "{table}");
+}
+
+#[test]
+fn uncontended_acquisitions_count_in_full_mode_only() {
+    static CLASS: LockClass = LockClass::new("test.mode", 1);
+    let _turn = turn();
+    let last_cpu = LastCpu::new();
+    let take = || drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+    drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
+    let before = snapshot();
+    take();
+    set_mode(Mode::Full);
+    take();
+    take();
+    drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
+    let during = Holding::begin(&CLASS, Kind::Writer, &last_cpu);
+    set_mode(Mode::ContendedOnly);
+    take();
+    drop(during);
+    let since = snapshot().since(&before);
+    let counts = &since.class("test.mode").unwrap().writer;
+    assert_eq!(counts.acquisitions, 4);
+    assert_eq!(counts.hold.count(), 4);
+    assert_eq!(counts.contended, 1);
+    assert_eq!(counts.contention_percent(), Some(25.0));
+    let all = snapshot();
+    let all = &all.class("test.mode").unwrap().writer;
+    assert_eq!((all.contended, all.contention_percent()), (2, Some(25.0)));
+}
+
+#[test]
+fn a_holding_ends_where_it_is_stopped_and_pauses_where_it_is_interrupted() {
+    static CLASS: LockClass = LockClass::new("test.hold", 1);
+    let _turn = turn();
+    set_mode(Mode::Full);
+    let last_cpu = LastCpu::new();
+    let mut holding = Holding::begin(&CLASS, Kind::Reader, &last_cpu);
+    holding.interrupted(|| std::thread::sleep(Duration::from_millis(200)));
+    std::thread::sleep(Duration::from_millis(20));
+    holding.stop();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(holding);
+    let snapshot = snapshot();
+    let reader = &snapshot.class("test.hold").unwrap().reader;
+    assert_eq!((reader.acquisitions, reader.hold.count()), (1, 2));
+    assert!((20_000_000..190_000_000).contains(&reader.hold.max_ns));
+    assert!(reader.hold.total_ns < 190_000_000);
+}
+
+#[test]
+fn a_wait_that_gives_up_counts_as_contended() {
+    static CLASS: LockClass = LockClass::new("test.given_up", 1);
+    let _turn = turn();
+    set_mode(Mode::Full);
+    drop(Waiting::begin(&CLASS, Kind::Writer, 0x1000));
+    let snapshot = snapshot();
+    let writer = &snapshot.class("test.given_up").unwrap().writer;
+    assert_eq!((writer.contended, writer.given_up), (1, 1));
+    assert_eq!((writer.acquisitions, writer.hold.count()), (0, 0));
+}
+
+#[test]
+fn call_sites_are_told_apart() {
+    static CLASS: LockClass = LockClass::new("test.sites", 1);
+    let _turn = turn();
+    for wait_ms in [1, 20, 3] {
+        drop(contend(
+            &CLASS,
+            Kind::Writer,
+            Duration::from_millis(wait_ms),
+        ));
+    }
+    let twice = snapshot();
+    drop(contend(&CLASS, Kind::Writer, Duration::from_millis(1)));
+    let all = snapshot();
+    let sites = &all.class("test.sites").unwrap().writer.sites;
+    assert_eq!(sites.len(), 2);
+    assert_eq!((sites[0].contended, sites[1].contended), (3, 1));
+    assert!(sites[0].wait_ns_total >= 24_000_000);
+    let since = all.since(&twice);
+    let later = &since.class("test.sites").unwrap().writer;
+    assert_eq!(later.worst_sites(), &sites[1..], "only what came since");
+}
+
+#[test]
+fn bounces_between_cpus_count() {
+    static CLASS: LockClass = LockClass::new("test.bounce", 1);
+    let _turn = turn();
+    set_mode(Mode::Full);
+    let Some(cpus) = two_cpus() else { return };
+    let last_cpu = LastCpu::new();
+    let take_on = |cpu: usize| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                run_on(cpu);
+                drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+            });
+        });
+    };
+    for cpu in [cpus[0], cpus[0], cpus[1], cpus[1], cpus[0]] {
+        take_on(cpu);
+    }
+    assert_eq!(snapshot().class("test.bounce").unwrap().writer.bounces, 2);
+}
+
+/// Two CPUs that this process may use.
+fn two_cpus() -> Option<[usize; 2]> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    Some([cpus.next()?, cpus.next()?])
+}
+
+fn run_on(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).unwrap();
+}
+
+#[test]
+fn long_waits_and_holds_are_reported_with_backtraces() {
+    static CLASS: LockClass = LockClass::new("test.threshold", 1);
+    let _turn = turn();
+    let last_cpu = LastCpu::new();
+    set_thresholds(&Thresholds {
+        wait: Some(Duration::from_millis(5)),
+        hold: Some(Duration::from_millis(5)),
+        ..Thresholds::default()
+    });
+    let hold = |ms| {
+        let holding = Holding::begin(&CLASS, Kind::Reader, &last_cpu);
+        std::thread::sleep(Duration::from_millis(ms));
+        drop(holding);
+    };
+    hold(0);
+    drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
+    hold(6);
+    drop(contend(&CLASS, Kind::Writer, Duration::from_millis(6)));
+    set_thresholds(&Thresholds::default());
+    hold(6);
+    let reports = take_reports();
+    assert_eq!(reports.len(), 2, "{reports:#?}");
+    let has_this = |text: &str| text.contains("long_waits_and_holds_are_reported");
+    assert!(matches!(reports[0].what, What::Hold { ns } if ns >= 6_000_000));
+    assert_eq!(reports[0].kind, Kind::Reader);
+    assert!(matches!(reports[1].what, What::Wait { ns } if ns >= 6_000_000));
+    assert!(reports.iter().all(|report| has_this(&report.backtrace)));
+    assert!(
+        reports
+            .iter()
+            .all(|report| report.location.contains(file!()))
+    );
+    assert!(
+        reports[1]
+            .to_string()
+            .contains("waited for test.threshold as writer")
+    );
+    assert!(take_reports().is_empty());
+}
+
+#[test]
+fn reports_are_limited_and_the_rest_is_counted() {
+    static CLASS: LockClass = LockClass::new("test.limit", 1);
+    let _turn = turn();
+    let thresholds = Thresholds {
+        wait: Some(Duration::ZERO),
+        per_second_max: 3,
+        ..Thresholds::default()
+    };
+    set_thresholds(&thresholds);
+    for _ in 0..10 {
+        drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
+    }
+    std::thread::sleep(Duration::from_millis(1_100));
+    drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
+    set_thresholds(&Thresholds::default());
+    let reports = take_reports();
+    // The ten may have run over the end of a second.
+    assert!((4..=7).contains(&reports.len()), "{}", reports.len());
+    let left_out: u64 = reports.iter().map(|report| report.left_out).sum();
+    assert_eq!(left_out + reports.len() as u64, 11);
+    assert!(reports.last().unwrap().left_out > 0);
+}
+
+#[test]
+fn who_waits_is_told_in_the_order_of_arrival() {
+    static CLASS: LockClass = LockClass::new("test.queue", 1);
+    let _turn = turn();
+    set_thresholds(&Thresholds {
+        waiters: Some(2),
+        ..Thresholds::default()
+    });
+    std::thread::scope(|scope| {
+        let mut ends = Vec::new();
+        for (name, lock) in [("first", 1), ("other", 2), ("second", 1), ("third", 1)] {
+            let (end, ended) = mpsc::channel::<()>();
+            let (begun, has_begun) = mpsc::channel();
+            let waiter = move || {
+                let waiting = Waiting::begin(&CLASS, Kind::Writer, lock);
+                begun.send(()).unwrap();
+                let _ = ended.recv();
+                drop(waiting.granted(&LastCpu::new()));
+            };
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            thread.spawn_scoped(scope, waiter).unwrap();
+            has_begun.recv().unwrap();
+            ends.push(end);
+        }
+        let mine = |queue: &finefs_lockmeter::Queue| queue.class == "test.queue";
+        let queues: Vec<_> = waiting().into_iter().filter(mine).collect();
+        let names = |at: usize| -> Vec<&str> {
+            let waiters = queues[at].waiters.iter();
+            waiters.map(|waiter| waiter.thread.as_str()).collect()
+        };
+        assert_eq!(queues.len(), 2);
+        assert_eq!(names(0), ["first", "second", "third"]);
+        assert_eq!(names(1), ["other"]);
+        assert!(queues[0].to_string().contains("1. first"));
+        drop(ends);
+    });
+    assert!(!waiting().iter().any(|queue| queue.class == "test.queue"));
+    set_thresholds(&Thresholds::default());
+    let reports = take_reports();
+    assert_eq!(reports.len(), 1, "only the third made the queue too long");
+    let What::Waiting { queue } = &reports[0].what else {
+        panic!("{:?}", reports[0].what)
+    };
+    assert_eq!(queue.waiters.len(), 3);
+    assert_eq!(reports[0].thread, "third");
+}
+
+#[test]
+fn outputs_tell_the_same() {
+    static CLASS: LockClass = LockClass::new("test.output\"", 1);
+    let _turn = turn();
+    let before = snapshot();
+    set_mode(Mode::Full);
+    for _ in 0..3 {
+        drop(Holding::begin(&CLASS, Kind::Reader, &LastCpu::new()));
+    }
+    drop(contend(&CLASS, Kind::Reader, Duration::from_millis(2)));
+    let since = snapshot().since(&before);
+    let read = finefs_lockmeter::Snapshot::from_json(&since.to_json()).unwrap();
+    assert_eq!(read, since);
+    assert_eq!(read.contention().unwrap().percent, 25.0);
+    let text = since.to_openmetrics();
+    let labels = "{class=\"test.output\\\"\",kind=\"reader\"}";
+    for line in [
+        format!("lock_acquisitions_total{labels} 4"),
+        format!("lock_contended_total{labels} 1"),
+        format!("lock_wait_seconds_count{labels} 1"),
+        format!("lock_hold_seconds_count{labels} 4"),
+        "# TYPE lock_wait_seconds histogram".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let rows = rates(&since, Duration::from_secs(2));
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].acquisitions, rows[0].contended), (2.0, 0.5));
+    assert!(rows[0].waiting >= 0.001);
+}

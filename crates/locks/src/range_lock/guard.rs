@@ -1,0 +1,158 @@
+//! What holds a range: [`RangeGuard`], and [`SendRangeGuard`], which may go to another thread.
+
+use std::ops::Range;
+
+use super::RangeLock;
+use super::cell::Cell;
+use super::node::Access;
+use crate::order::Held;
+
+/// A range of a lock, and its cell: the lock's, one of a group, or a node's, none of which is the thread's.
+/// So a holding may be given back by any thread.
+#[derive(Debug)]
+struct Holding<'a> {
+    lock: &'a RangeLock,
+    range: Range<u64>,
+    access: Access,
+    cell: &'a Cell,
+}
+
+impl Holding<'_> {
+    fn shrink(&mut self, to: &Range<u64>) {
+        let start = to.start.clamp(self.range.start, self.range.end);
+        let range = start..to.end.clamp(start, self.range.end);
+        if range != self.range {
+            self.cell = self.lock.shrink(self.cell, &range, self.access);
+            self.range = range;
+        }
+    }
+
+    fn downgrade(&mut self) {
+        if self.access == Access::Write {
+            self.lock.downgrade(self.cell, &self.range);
+            self.access = Access::Read;
+        }
+    }
+}
+
+impl Drop for Holding<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.release(self.cell, self.access);
+    }
+}
+
+/// Holds a range of a [`RangeLock`]; releases it when dropped. Stays with its thread, whose held locks
+/// the order checker knows; [`RangeGuard::into_send`] makes one that need not.
+#[derive(Debug)]
+#[must_use = "the range is released when the guard is dropped"]
+pub struct RangeGuard<'a> {
+    holding: Holding<'a>,
+    _held: Held,
+}
+
+impl<'a> RangeGuard<'a> {
+    #[inline]
+    pub(super) fn new(
+        lock: &'a RangeLock,
+        range: Range<u64>,
+        access: Access,
+        cell: &'a Cell,
+        held: Held,
+    ) -> RangeGuard<'a> {
+        let holding = Holding {
+            lock,
+            range,
+            access,
+            cell,
+        };
+        RangeGuard {
+            holding,
+            _held: held,
+        }
+    }
+
+    /// The range that is held.
+    pub fn range(&self) -> Range<u64> {
+        self.holding.range.clone()
+    }
+
+    /// True when the range is held exclusively.
+    pub fn is_write(&self) -> bool {
+        self.holding.access == Access::Write
+    }
+
+    /// Gives back all but `to`, or but what of `to` is held.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static DATA: LockClass = LockClass::new("example.data", 10);
+    /// let data = RangeLock::new(&DATA);
+    /// let mut guard = data.write(0..100);
+    /// guard.shrink(50..200);
+    /// assert_eq!(guard.range(), 50..100);
+    /// ```
+    pub fn shrink(&mut self, to: Range<u64>) {
+        self.holding.shrink(&to);
+    }
+
+    /// Turns an exclusive range into a shared one, without anybody else in between.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static DATA: LockClass = LockClass::new("example.data", 10);
+    /// let data = RangeLock::new(&DATA);
+    /// let mut guard = data.write(0..100);
+    /// guard.downgrade();
+    /// assert!(data.try_read(0..100).is_some());
+    /// ```
+    pub fn downgrade(&mut self) {
+        self.holding.downgrade();
+    }
+
+    /// A guard that may go to another thread, as the buffer of an asynchronous write does. The order
+    /// checker loses sight of it: whoever waits for the range while holding other locks must know that
+    /// its holder needs none of them.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static DATA: LockClass = LockClass::new("example.data", 10);
+    /// let data = RangeLock::new(&DATA);
+    /// let guard = data.write(0..100).into_send();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(move || assert_eq!(guard.range(), 0..100));
+    /// });
+    /// assert!(data.try_read(0..100).is_some());
+    /// ```
+    pub fn into_send(self) -> SendRangeGuard<'a> {
+        SendRangeGuard(self.holding)
+    }
+}
+
+/// Holds a range of a [`RangeLock`]; releases it when dropped, on whatever thread. See
+/// [`RangeGuard::into_send`].
+#[derive(Debug)]
+#[must_use = "the range is released when the guard is dropped"]
+pub struct SendRangeGuard<'a>(Holding<'a>);
+
+impl SendRangeGuard<'_> {
+    /// The range that is held.
+    pub fn range(&self) -> Range<u64> {
+        self.0.range.clone()
+    }
+
+    /// True when the range is held exclusively.
+    pub fn is_write(&self) -> bool {
+        self.0.access == Access::Write
+    }
+
+    /// Gives back all but `to`, or but what of `to` is held.
+    pub fn shrink(&mut self, to: Range<u64>) {
+        self.0.shrink(&to);
+    }
+
+    /// Turns an exclusive range into a shared one, without anybody else in between.
+    pub fn downgrade(&mut self) {
+        self.0.downgrade();
+    }
+}

@@ -1,0 +1,306 @@
+//! Spreading: a lock under contention borrows a group of cells, on a cache line each, so that threads
+//! with different ranges, or readers on different CPUs, write nothing in common.
+//!
+//! # Data model
+//! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says which,
+//! and by which rule requests are placed on cells; 0 says none.
+//! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes; a segment's number is hashed
+//!   to a cell. A request within one segment takes that cell. One that touches several goes to the
+//!   queue, and lies on all of their cells.
+//! - [`Rule::Readers`]: a reader takes the cell of its CPU, whatever its range. A writer goes to the queue
+//!   and lies on all cells.
+//!
+//! # Invariants
+//! 1. Of two requests that conflict, one lies on the cell that the other may take or lies on: their
+//!    `footprint`s, or the cell from `places`, meet. (Overlapping ranges have a segment in common.)
+//! 2. Cells of a group that no lock owns are closed, without holders, users and imported entries.
+
+use std::ops::Range;
+
+use crossbeam_utils::CachePadded;
+
+use super::cell::Cell;
+use super::node::Access;
+use crate::cpu;
+
+/// Cells of a group.
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub(super) const CELLS: usize = 64;
+/// Fewer, so that they are shared, and so that closing all is not all that the models do.
+#[cfg(any(loom, feature = "shuttle"))]
+pub(super) const CELLS: usize = 2;
+const ALL_CELLS: u64 = u64::MAX >> (64 - CELLS);
+
+/// How many cells a reader tries, its CPU's first.
+const READER_PROBES: usize = 4;
+
+/// What a lock under contention borrows.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) cells: [CachePadded<Cell>; CELLS],
+}
+
+/// How requests are placed on cells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rule {
+    /// By segments of `1 << shift` bytes.
+    Segments { shift: u32 },
+    /// By the reader's CPU.
+    Readers,
+}
+
+/// A session: a rule and a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placement {
+    word: u64,
+    group: &'static Group,
+}
+
+const GROUP_BITS: u32 = 13;
+const SHIFT_AT: u32 = GROUP_BITS;
+const READERS_FLAG: u64 = 1 << 19;
+const SESSION_AT: u32 = 20;
+
+/// 2^64 over the golden ratio: spreads neighbours best.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Placement {
+    /// `session` must not be 0, nor one that the lock had before.
+    pub(super) fn new(rule: Rule, group: u32, session: u64) -> Placement {
+        let rule = match rule {
+            Rule::Segments { shift } => u64::from(shift.min(63)) << SHIFT_AT,
+            Rule::Readers => READERS_FLAG,
+        };
+        Placement::decode(u64::from(group) | rule | session << SESSION_AT)
+    }
+
+    /// From a lock's `spread` word.
+    #[inline]
+    pub(super) fn decode(word: u64) -> Placement {
+        Placement {
+            word,
+            group: groups::get((word & ((1 << GROUP_BITS) - 1)) as u32),
+        }
+    }
+
+    /// For a lock's `spread` word.
+    pub(super) fn encode(self) -> u64 {
+        self.word
+    }
+
+    /// True when a `spread` word tells of a session by segments.
+    #[inline(always)]
+    pub(super) fn is_by_segments(word: u64) -> bool {
+        word != 0 && word & READERS_FLAG == 0
+    }
+
+    #[inline]
+    pub(super) fn is_for_readers(self) -> bool {
+        self.word & READERS_FLAG != 0
+    }
+
+    #[inline]
+    fn segment(self, offset: u64) -> u64 {
+        offset >> (self.word >> SHIFT_AT & 63)
+    }
+
+    #[inline]
+    fn index(self, segment: u64) -> usize {
+        // The session in it, so that segments that meet on a cell in one are parted in another.
+        let salted = segment ^ (self.word >> SESSION_AT);
+        (salted.wrapping_mul(MULTIPLIER) >> (u64::BITS - CELLS.trailing_zeros())) as usize
+    }
+
+    /// The cell of the range's segment, if it lies in one.
+    #[inline]
+    pub(super) fn cell_of(self, range: &Range<u64>) -> Option<&'static Cell> {
+        let segment = self.segment(range.start);
+        let is_within = segment == self.segment(range.end.wrapping_sub(1));
+        is_within.then(|| &*self.group.cells[self.index(segment)])
+    }
+
+    /// The cells that a reader on this CPU tries.
+    #[inline]
+    pub(super) fn cells_here(self) -> impl Iterator<Item = &'static Cell> {
+        let first = cpu::current();
+        (first..first + READER_PROBES.min(CELLS))
+            .map(move |index| &*self.group.cells[index % CELLS])
+    }
+
+    /// The cells on which a queued request lies, as a set of bits.
+    pub(super) fn footprint(self, range: &Range<u64>, access: Access) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        if self.is_for_readers() {
+            return match access {
+                Access::Read => 0,
+                Access::Write => ALL_CELLS,
+            };
+        }
+        let (first, last) = (self.segment(range.start), self.segment(range.end - 1));
+        // To the end: an append must find everybody who may move the end of file in the queue.
+        if range.end == u64::MAX || last - first >= CELLS as u64 {
+            return ALL_CELLS;
+        }
+        (first..=last).fold(0, |cells, segment| cells | 1_u64 << self.index(segment))
+    }
+
+    /// The cells of a set.
+    pub(super) fn cells(self, set: u64) -> impl Iterator<Item = &'static Cell> {
+        let is_in = move |index: &usize| set >> index & 1 != 0;
+        (0..CELLS)
+            .filter(is_in)
+            .map(move |index| &*self.group.cells[index])
+    }
+
+    /// All cells.
+    pub(super) fn all_cells(self) -> impl Iterator<Item = &'static Cell> {
+        self.cells(ALL_CELLS)
+    }
+
+    pub(super) fn group_index(self) -> u32 {
+        (self.word & ((1 << GROUP_BITS) - 1)) as u32
+    }
+}
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub(super) use groups::put as put_group;
+pub(super) use groups::take as take_group;
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+mod groups {
+    use super::{CELLS, CachePadded, Cell, Group};
+    use crate::primitive::Mutex;
+
+    /// How many locks can be spread at a time.
+    const GROUPS: usize = 64;
+
+    static ALL: [Group; GROUPS] = [const {
+        Group {
+            cells: [const { CachePadded::new(Cell::closed()) }; CELLS],
+        }
+    }; GROUPS];
+
+    /// A bit for each group that nobody owns.
+    static FREE: Mutex<u64> = Mutex::new(u64::MAX);
+
+    #[inline]
+    pub(in super::super) fn get(index: u32) -> &'static Group {
+        &ALL[index as usize % GROUPS]
+    }
+
+    /// A group that nobody owns, if there is one.
+    pub(in super::super) fn take() -> Option<u32> {
+        let mut free = FREE.lock();
+        let index = free.trailing_zeros();
+        *free &= !1_u64.checked_shl(index)?;
+        Some(index)
+    }
+
+    pub(in super::super) fn put(index: u32) {
+        *FREE.lock() |= 1 << index;
+    }
+}
+
+/// The objects of a model belong to one execution: every session has a new group.
+#[cfg(any(loom, feature = "shuttle"))]
+mod groups {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use super::{CELLS, CachePadded, Cell, Group};
+
+    static ALL: Mutex<Vec<&'static Group>> = Mutex::new(Vec::new());
+    /// Old ones are forgotten when there are so many.
+    const GROUPS: usize = 8192;
+
+    fn all() -> MutexGuard<'static, Vec<&'static Group>> {
+        ALL.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in super::super) fn get(index: u32) -> &'static Group {
+        all()[index as usize]
+    }
+
+    pub(in super::super) fn take() -> Option<u32> {
+        let cells: [CachePadded<Cell>; CELLS] =
+            std::array::from_fn(|_| CachePadded::new(Cell::closed()));
+        let group: &'static Group = Box::leak(Box::new(Group { cells }));
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let index = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % GROUPS;
+        let mut all = all();
+        if index < all.len() {
+            all[index] = group;
+        } else {
+            all.resize(index + 1, group);
+        }
+        Some(index as u32)
+    }
+}
+
+#[cfg(all(test, not(any(loom, feature = "shuttle"))))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segments(shift: u32, session: u64) -> Placement {
+        Placement::new(Rule::Segments { shift }, 0, session)
+    }
+
+    fn index_of(placement: Placement, cell: &Cell) -> u32 {
+        let same = |other: &CachePadded<Cell>| std::ptr::eq(&raw const **other, cell);
+        placement.group.cells.iter().position(same).unwrap() as u32
+    }
+
+    proptest! {
+        /// Invariant 1.
+        #[test]
+        fn conflicting_requests_meet_on_a_cell(
+            start in 0..10_000_u64,
+            length in 1..500_u64,
+            offset in 0..500_u64,
+            other_length in 1..500_u64,
+            shift in 0..12_u32,
+            session in 1..9_u64,
+            is_to_end: bool,
+        ) {
+            let one = start..start + length;
+            let other_start = start + offset % length;
+            let other = other_start..if is_to_end { u64::MAX } else { other_start + other_length };
+            let placement = segments(shift, session);
+            let (ours, theirs) = (
+                placement.footprint(&one, Access::Read),
+                placement.footprint(&other, Access::Write),
+            );
+            prop_assert_ne!(ours & theirs, 0);
+            if let Some(cell) = placement.cell_of(&one) {
+                prop_assert_eq!(ours, 1_u64 << index_of(placement, cell));
+            }
+            if let Some(cell) = placement.cell_of(&other) {
+                prop_assert_ne!(theirs & 1_u64 << index_of(placement, cell), 0);
+            }
+            let placement = Placement::new(Rule::Readers, 0, session);
+            prop_assert_eq!(placement.footprint(&one, Access::Write), ALL_CELLS);
+        }
+    }
+
+    #[test]
+    fn neighbours_lie_on_different_cells() {
+        let placement = segments(12, 4);
+        let mut seen = 0;
+        for block in 0..16_u64 {
+            seen |= placement.footprint(&(block << 12..(block + 1) << 12), Access::Write);
+        }
+        assert!(seen.count_ones() >= 12, "{seen:b}");
+    }
+
+    #[test]
+    fn groups_run_out_and_come_back() {
+        let taken: Vec<u32> = std::iter::from_fn(take_group).collect();
+        assert!(taken.len() > 10);
+        assert_eq!(take_group(), None);
+        taken.into_iter().for_each(groups::put);
+        assert!(take_group().map(groups::put).is_some());
+    }
+}
