@@ -38,7 +38,7 @@ fn commits_that_are_whole_are_right() {
             unit_sectors: 1,
             whole_sectors: 2..4,
         },
-        e2fsck_one_in: 10,
+        e2fsck_one_in: 40,
         recovery_one_in: 0,
         epochs: usize::MAX,
     };
@@ -46,8 +46,8 @@ fn commits_that_are_whole_are_right() {
         let base = Base::new(profile(name).unwrap(), &setup()).unwrap();
         let generator = Generator::new(&base.model, &base.limits);
         let mut workloads = generator.all(1);
-        workloads.extend(generator.sample(2, 300, 1));
-        workloads.extend(generator.sample(3, 300, 1));
+        workloads.extend(generator.sample(2, 60, 1));
+        workloads.extend(generator.sample(3, 40, 1));
         let report = judge_all(&base, &workloads, &effort, Lie::None, 1);
         assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
         let shared = Base::new(profile(name).unwrap(), &threads::setup()).unwrap();

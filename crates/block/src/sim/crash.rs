@@ -7,8 +7,9 @@
 //! a write covers a part has the rest as it was at the time of the write, for it is written from a cache
 //! that had it so. Of two writes to one sector the later one wins, or is not there.
 //!
-//! A disk may write more sectors at once than one ([`Limits::unit_sectors`]). Some formats trust a disk to write a certain place as one, ext4 its superblock of two sectors:
-//! [`Limits::whole_sectors`] grants that, or not.
+//! A disk may write more sectors at once than one ([`Limits::unit_sectors`]). Some formats trust a disk
+//! to write a certain place as one, ext4 its superblock of two sectors: [`Limits::whole_sectors`] grants
+//! that, or not.
 //!
 //! # Which are tried
 //! All subsets while an epoch has few writes. Otherwise, up to a bound: nothing, everything, every
