@@ -126,7 +126,7 @@ fn commits() {
         commit.write(&mut block, &format).expect("size");
         assert_eq!(CommitBlock::parse(&block, &format), Ok(commit));
         assert_eq!(CommitBlock::verify_checksum(&block, &format), Ok(()));
-        block[600] ^= 1;
+        block[0x31] ^= 1;
         assert_eq!(
             CommitBlock::verify_checksum(&block, &format).is_err(),
             format.has_tail()
@@ -212,5 +212,23 @@ fn fast_commit_area() {
     assert!(records(&block).any(|r| r.is_err()));
     for raw in 0..20 {
         assert_eq!(FcTag::from_raw(raw).raw(), raw);
+    }
+}
+
+/// What a crash can leave of a commit block: its first sector, before old bytes.
+#[test]
+fn a_torn_commit_counts_if_its_first_sector_is_there() {
+    for format in formats().into_iter().filter(Format::has_tail) {
+        let commit = CommitBlock {
+            sequence: 9,
+            time: Timestamp { sec: 5, nsec: 6 },
+            v1_checksum: None,
+        };
+        let mut block = vec![0; 1024];
+        commit.write(&mut block, &format).expect("size");
+        block[512..].fill(0xee);
+        assert_eq!(CommitBlock::verify_checksum(&block, &format), Ok(()));
+        block[0x35] ^= 1;
+        assert!(CommitBlock::verify_checksum(&block, &format).is_err());
     }
 }

@@ -34,12 +34,11 @@ fn with_journal(state: &ExtState, writer: &mut JournalWriter, freed: &[BlockRun]
 }
 
 fn in_order(state: &ExtState, space: &Space<'_>) -> Result<()> {
-    if !space.fresh().is_empty() {
-        state
-            .buffers
-            .write_out_where(|block| space.fresh().contains(&block))?;
-        flush(state)?;
-    }
+    state
+        .buffers
+        .write_out_where(|block| space.fresh().contains(&block))?;
+    // File data too must be there before an inode refers to it.
+    flush(state)?;
     let tables = state.groups.inode_tables();
     let length = u64::from(state.geometry.inode_table_blocks);
     state.buffers.write_out_where(|block| {

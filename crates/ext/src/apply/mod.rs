@@ -18,7 +18,7 @@
 //! # Invariants
 //! 1. What is read is checked; damage is reported and does not spread: the object at hand is left, the
 //!    others of the batch are applied, the superblock notes that there were errors, and the commit
-//!    fails.
+//!    fails. Where the device fails nothing of the batch is written.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
 //! 3. Metadata is written after the data that it points at, and what a batch freed is given out again
 //!    only when the batch is durable. With a journal a crash leaves all of a batch or nothing. Without
@@ -340,6 +340,12 @@ impl<'a> Commit<'a> {
         let done = self.space.finish();
         self.space.note(done);
         let error = self.space.take_error();
+        if let Some(error @ Error::Io(_)) = error {
+            // What could not be read may be half of an operation whose other half was applied. The
+            // namespace takes no more changes; what is durable stays as it is.
+            self.space.abandon();
+            return Err(error);
+        }
         let has_errors = error.is_some() || self.state.allocator.take_damage();
         let written = self
             .store_superblock(has_errors)
