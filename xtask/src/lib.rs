@@ -11,6 +11,7 @@
 //! | [`teeth`] | shows that the proofs fail when something is changed behind their back |
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
+//! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |

@@ -6,6 +6,7 @@ use finefs_testkit::crash::base::{Base, profile};
 use finefs_testkit::crash::judge::Effort;
 use finefs_testkit::crash::report::Report;
 use finefs_testkit::crash::single::{Lie, judge_all};
+use finefs_testkit::crash::threads::{self, Shape};
 use finefs_testkit::crash::workload::{Generator, setup};
 
 fn judged(name: &str, lie: Lie, length: usize, count: usize) -> Report {
@@ -15,6 +16,7 @@ fn judged(name: &str, lie: Lie, length: usize, count: usize) -> Report {
         limits: Limits {
             exhaustive_writes: 2,
             states: 4,
+            unit_sectors: 1,
             whole_sectors: 2..4,
         },
         e2fsck_one_in: 20,
@@ -23,6 +25,42 @@ fn judged(name: &str, lie: Lie, length: usize, count: usize) -> Report {
     };
     let workloads = generator.sample(length, count, 5);
     judge_all(&base, &workloads, &effort, lie, 5)
+}
+
+/// A disk that leaves all between two flushes or nothing makes every commit atomic: no way of writing is
+/// wrong then, so whatever the oracle objected to would be its own mistake.
+#[test]
+fn commits_that_are_whole_are_right() {
+    let effort = Effort {
+        limits: Limits {
+            exhaustive_writes: 0,
+            states: 0,
+            unit_sectors: 1,
+            whole_sectors: 2..4,
+        },
+        e2fsck_one_in: 40,
+        recovery_one_in: 0,
+        epochs: usize::MAX,
+    };
+    for name in ["ext4-1k", "ext4-4k", "ext3", "ext4-upstream"] {
+        let base = Base::new(profile(name).unwrap(), &setup()).unwrap();
+        let generator = Generator::new(&base.model, &base.limits);
+        let mut workloads = generator.all(1);
+        workloads.extend(generator.sample(2, 60, 1));
+        workloads.extend(generator.sample(3, 40, 1));
+        let report = judge_all(&base, &workloads, &effort, Lie::None, 1);
+        assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
+        let shared = Base::new(profile(name).unwrap(), &threads::setup()).unwrap();
+        for is_mail in [false, true] {
+            let shape = Shape {
+                threads: 4,
+                operations: 60,
+                is_mail,
+            };
+            let report = threads::judge_run(&shared, shape, &effort, Lie::None, 1);
+            assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
+        }
+    }
 }
 
 #[test]

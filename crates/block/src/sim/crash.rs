@@ -7,8 +7,9 @@
 //! a write covers a part has the rest as it was at the time of the write, for it is written from a cache
 //! that had it so. Of two writes to one sector the later one wins, or is not there.
 //!
-//! Some formats trust a disk to write a certain place as one, ext4 its superblock of two sectors:
-//! [`Limits::whole_sectors`] grants that, or not.
+//! A disk may write more sectors at once than one ([`Limits::unit_sectors`]). Some formats trust a disk
+//! to write a certain place as one, ext4 its superblock of two sectors: [`Limits::whole_sectors`] grants
+//! that, or not.
 //!
 //! # Which are tried
 //! All subsets while an epoch has few writes. Otherwise, up to a bound: nothing, everything, every
@@ -33,6 +34,9 @@ pub struct Limits {
     pub exhaustive_writes: usize,
     /// Most states of an epoch with more writes, or of torn writes in one with fewer.
     pub states: usize,
+    /// A disk writes so many sectors at once, at multiples of them: 1 for any disk, 8 for most of
+    /// today's.
+    pub unit_sectors: u64,
     /// Sectors that a disk is trusted to write as one, if one write holds them all; empty for none.
     pub whole_sectors: Range<u64>,
 }
@@ -187,7 +191,7 @@ impl Epoch {
             }
         }
         for index in 0..count {
-            others.extend(self.torn(index, &limits.whole_sectors, &mut random));
+            others.extend(self.torn(index, limits, &mut random));
         }
         // A shuffle of which the head is taken.
         let taken = others.len().min(limits.states);
@@ -204,15 +208,18 @@ impl Epoch {
     }
 
     /// Ways to tear one write.
-    fn torn(&self, index: usize, together: &Range<u64>, random: &mut Random) -> Vec<Choice> {
+    fn torn(&self, index: usize, limits: &Limits, random: &mut Random) -> Vec<Choice> {
         let sectors = self.writes[index].sectors();
         let first_sector = self.writes[index].first_sector;
         // The first of the sectors that stay together decides for all of them.
         let keep_together = |part: Vec<usize>| -> Vec<usize> {
-            let deciding = |sector: usize| match together.contains(&(first_sector + sector as u64))
-            {
-                true => together.start.max(first_sector) - first_sector,
-                false => sector as u64,
+            let deciding = |sector: usize| {
+                let at = first_sector + sector as u64;
+                let start = match limits.whole_sectors.contains(&at) {
+                    true => limits.whole_sectors.start,
+                    false => at - at % limits.unit_sectors,
+                };
+                start.max(first_sector) - first_sector
             };
             let is_in = |sector: &usize| part.contains(&(deciding(*sector) as usize));
             (0..sectors).filter(is_in).collect()
@@ -297,6 +304,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         exhaustive_writes: 4,
         states: 20,
+        unit_sectors: 1,
         whole_sectors: 0..0,
     };
 
@@ -378,6 +386,14 @@ mod tests {
         assert!(images.len() > 3);
         for image in images {
             assert_eq!(image[2 * 512], image[3 * 512]);
+        }
+        let limits = Limits {
+            unit_sectors: 2,
+            ..LIMITS
+        };
+        for image in states(&recorded, 0, &limits) {
+            assert_eq!(image[2 * 512], image[3 * 512]);
+            assert_eq!(image[4 * 512], image[5 * 512]);
         }
         let apart = states(&recorded, 0, &LIMITS);
         assert!(apart.iter().any(|image| image[2 * 512] != image[3 * 512]));

@@ -21,6 +21,8 @@ pub struct Profile {
     pub name: &'static str,
     /// Arguments of mke2fs.
     pub mke2fs: &'static [&'static str],
+    /// Size of a block in units of 512 bytes.
+    pub block_sectors: u64,
     /// In MiB.
     pub size_mib: usize,
     /// Recovery needs no e2fsck.
@@ -32,12 +34,14 @@ pub const PROFILES: &[Profile] = &[
     Profile {
         name: "ext4-1k",
         mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+        block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
     },
     Profile {
         name: "ext4-4k",
         mke2fs: &["-t", "ext4", "-b", "4096", "-J", "size=4"],
+        block_sectors: 8,
         size_mib: 12,
         is_journaled: true,
     },
@@ -53,24 +57,28 @@ pub const PROFILES: &[Profile] = &[
             "-O",
             "metadata_csum_seed,orphan_file",
         ],
+        block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
     },
     Profile {
         name: "ext3",
         mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
     },
     Profile {
         name: "ext4-nojournal",
         mke2fs: &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+        block_sectors: 2,
         size_mib: 6,
         is_journaled: false,
     },
     Profile {
         name: "ext2",
         mke2fs: &["-t", "ext2", "-b", "1024"],
+        block_sectors: 2,
         size_mib: 6,
         is_journaled: false,
     },

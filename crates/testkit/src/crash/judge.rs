@@ -1,8 +1,8 @@
 //! One crash state: recovered, walked, judged by the oracle, and by e2fsck too.
 //!
 //! # Steps
-//! With a journal, the image is opened, which recovers it, and read. A share of the states, by their
-//! fingerprints, goes on: a file and a directory are made on what was recovered, it is closed, and
+//! With a journal, the image is opened, which recovers it, and read. A share of the states
+//! goes on: a file and a directory are made on what was recovered, it is closed, and
 //! `e2fsck -fn` must be content; `e2fsck -fy` recovers a copy by its own means, must be content then,
 //! and its tree is judged like ours; and the recovery itself crashes, which must change nothing.
 //! Without a journal every state is repaired by `e2fsck -fy` first.
@@ -186,8 +186,9 @@ impl<'a> Judge<'a> {
         wrong
     }
 
-    fn is_one_in(&self, image: &Image, count: u64, salt: u64) -> bool {
-        count > 0 && mix(image.fingerprint() ^ self.seed ^ salt).is_multiple_of(count)
+    /// Chance by the number of the state, not by its bytes: times are among them.
+    fn is_one_in(&self, count: u64, salt: u64) -> bool {
+        count > 0 && mix(mix(self.report.states) ^ self.seed ^ salt).is_multiple_of(count)
     }
 
     fn recover(&mut self, image: &Image) -> Outcome {
@@ -205,7 +206,7 @@ impl<'a> Judge<'a> {
             outcome.tree = self.repaired(image);
             return outcome;
         }
-        let by_e2fsck = self.is_one_in(image, one_in, 1);
+        let by_e2fsck = self.is_one_in(one_in, 1);
         let device = Arc::new(ImageDevice::new(image.clone()));
         let scratch = self.scratch.path();
         outcome.tree = caught(Kind::Unreadable, || {
@@ -220,7 +221,7 @@ impl<'a> Judge<'a> {
             outcome.by_e2fsck = Some(self.repaired(image));
         }
         if let Ok(tree) = &outcome.tree
-            && self.is_one_in(image, self.effort.recovery_one_in, 2)
+            && self.is_one_in(self.effort.recovery_one_in, 2)
         {
             let (count, wrong) =
                 crash_recovery(self.base, image, tree, &self.effort.limits, self.seed);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Violations whose text is kept.
-const KEPT: usize = 5;
+/// Violations of each kind whose text is kept.
+const KEPT: usize = 3;
 
 /// What a violation is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -50,7 +50,7 @@ pub struct Report {
     pub during_recovery: u64,
     /// Violations by kind.
     pub violations: BTreeMap<Kind, u64>,
-    /// The first few of them.
+    /// The first few of each kind.
     pub examples: Vec<Violation>,
 }
 
@@ -58,7 +58,12 @@ impl Report {
     /// Counts a violation.
     pub fn violation(&mut self, violation: Violation) {
         *self.violations.entry(violation.kind).or_default() += 1;
-        if self.examples.len() < KEPT {
+        self.keep(violation);
+    }
+
+    fn keep(&mut self, violation: Violation) {
+        let is_alike = |other: &&Violation| other.kind == violation.kind;
+        if self.examples.iter().filter(is_alike).count() < KEPT {
             self.examples.push(violation);
         }
     }
@@ -79,8 +84,9 @@ impl Report {
         for (kind, count) in other.violations {
             *self.violations.entry(kind).or_default() += count;
         }
-        self.examples.extend(other.examples);
-        self.examples.truncate(KEPT);
+        for violation in other.examples {
+            self.keep(violation);
+        }
     }
 }
 

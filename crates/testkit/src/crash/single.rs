@@ -10,7 +10,7 @@ use super::base::{Base, open};
 use super::judge::{Effort, Judge, begun, mix, synced};
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
-use super::step::{Persist, with};
+use super::step::{Persist, Step, with};
 use super::workload::Workload;
 
 /// A lie of the device, to show that it is found.
@@ -32,6 +32,10 @@ pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), Stri
     let mut model = base.model.clone();
     let mut history = History::new(&model, Vec::new());
     let mut held = Vec::new();
+    if workload.commits_before > 0 {
+        age(ns, workload.commits_before)?;
+        device.take_recorded();
+    }
     for (number, (step, persist)) in workload.steps.iter().enumerate() {
         if workload.keeps_open {
             hold(ns, step.path(), &mut held);
@@ -56,6 +60,22 @@ pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), Stri
     device.mark(synced(0, history.synced_by(&Persist::All)));
     drop(opened);
     Ok((device.take_recorded(), history))
+}
+
+/// Commits so often, and changes nothing in the end.
+fn age(ns: &Namespace, commits: usize) -> Result<(), String> {
+    for number in (0..commits).rev() {
+        let permissions = if number == 0 {
+            0o755
+        } else {
+            0o700 + number as u32 % 8
+        };
+        let at = "B".to_owned();
+        let changed = Step::Chmod { at, permissions }.on_namespace(ns);
+        let synced = changed.and_then(|()| ns.sync());
+        synced.map_err(|error| error.to_string())?;
+    }
+    Ok(())
 }
 
 fn hold(ns: &Namespace, path: &str, held: &mut Vec<Ino>) {
@@ -151,4 +171,38 @@ fn judge_one(base: &Base, workload: &Workload, effort: &Effort, lie: Lie, seed: 
         });
         report
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use finefs_block::BlockDevice;
+    use finefs_block::sim::Request;
+
+    use super::*;
+
+    #[test]
+    fn only_the_barrier_before_a_commit_block_is_dropped() {
+        let device = RecordingDevice::new(vec![0; 64 << 10]);
+        let mut commit = vec![0; 1024];
+        commit[..8].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2]);
+        device.write_at(0, &[1; 1024]).unwrap();
+        device.flush().unwrap();
+        device.mark(1);
+        device.write_at(8192, &commit).unwrap();
+        device.flush().unwrap();
+        device.write_at(1024, &[2; 1024]).unwrap();
+        let flushes = |recorded: &Recorded| {
+            let is_flush = |at: &usize| recorded.requests[*at] == Request::Flush;
+            (0..recorded.requests.len())
+                .filter(is_flush)
+                .collect::<Vec<_>>()
+        };
+        let recorded = device.take_recorded();
+        assert_eq!(flushes(&lied(recorded.clone(), Lie::None)), [1, 4]);
+        assert_eq!(
+            flushes(&lied(recorded.clone(), Lie::NoBarrierBeforeCommit)),
+            [3]
+        );
+        assert!(flushes(&lied(recorded, Lie::NoFlush)).is_empty());
+    }
 }

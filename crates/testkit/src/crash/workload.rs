@@ -15,7 +15,13 @@ pub struct Workload {
     pub steps: Vec<(Step, Option<Persist>)>,
     /// Files that lose their last name stay open until the end.
     pub keeps_open: bool,
+    /// Commits before the first operation. They move the head of a journal, so that some workloads
+    /// meet its end and go on at its start.
+    pub commits_before: usize,
 }
+
+/// Most commits before a workload: enough to fill the journal of 1024 blocks, and somewhat more.
+const COMMITS_MAX: usize = 300;
 
 /// What there is before any workload: made, and closed, once.
 pub fn setup() -> Vec<Step> {
@@ -217,6 +223,7 @@ impl Generator {
             found.push(Workload {
                 steps: steps.clone(),
                 keeps_open: found.len() % 2 == 1,
+                commits_before: 0,
             });
             return;
         }
@@ -266,6 +273,10 @@ impl Generator {
         Workload {
             steps,
             keeps_open: random.random(),
+            commits_before: match random.random() {
+                true => random.random_range(0..COMMITS_MAX),
+                false => 0,
+            },
         }
     }
 }
