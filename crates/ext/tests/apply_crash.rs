@@ -53,7 +53,7 @@ fn crash_points(arguments: &str, has_journal: bool) {
         .filter(|i| !matches!(recorded.requests[*i], Request::Flush))
         .collect();
     let mut repaired = 0;
-    for point in writes.iter().step_by(writes.len().div_ceil(25)) {
+    for point in writes.iter().step_by(writes.len().div_ceil(100)) {
         std::fs::write(&path, recorded.image_after(*point).to_bytes()).unwrap();
         let output = Command::new("e2fsck")
             .args(["-f", "-y"])
