@@ -442,7 +442,7 @@ fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
 
 /// Empties the journal, and marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
-    let journal = state.journal.lock().take();
+    let journal = state.take_journal()?;
     let (free_blocks, free_inodes) = state.groups.totals();
     let written_kib =
         state.blocks_written.exact().max(0) as u64 * u64::from(state.geometry.block_size / 1024);

@@ -24,6 +24,7 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::DirRules;
+use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::group::GroupDesc;
 use finefs_ext_disk::inode::{Inode, InodeRules};
@@ -130,6 +131,22 @@ impl ExtState {
     /// An inode, read only. Its checksum and contents are not checked here.
     pub fn read_inode(&self, ino: Ino) -> Result<Inode<InodeBytes>> {
         read_at(&self.buffers, self.inode_location(ino)?, ino)
+    }
+
+    /// Takes the journal's writer out; `None` for an image without a journal. An image that has one but
+    /// whose writer did not come back (a commit panicked) must not be written in any other way: what
+    /// its log holds would be replayed over it.
+    pub fn take_journal(&self) -> Result<Option<JournalWriter>> {
+        let writer = self.journal.lock().take();
+        let has_journal = self
+            .superblock
+            .lock()
+            .compat()
+            .contains(Compat::HAS_JOURNAL);
+        if writer.is_none() && has_journal {
+            return Err(Error::io("the journal was lost by an earlier failure"));
+        }
+        Ok(writer)
     }
 
     /// Puts the superblock as it is now into its buffer, with its checksum, to be written out.

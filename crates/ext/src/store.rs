@@ -294,3 +294,35 @@ impl Store for ExtStore {
         mount::mark_closed(&self.state, self.was_valid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use finefs_block::{Access, FileDevice};
+
+    use super::*;
+
+    /// A commit that panicked keeps the journal's writer: nothing may then be written past the log.
+    #[test]
+    fn without_its_writer_a_journaled_image_is_not_closed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = directory.path().join("image");
+        let made = Command::new("mke2fs")
+            .args(["-q", "-t", "ext4"])
+            .arg(&image)
+            .arg("16M")
+            .status();
+        assert!(made.expect("mke2fs runs").success());
+        let device = FileDevice::open(&image, Access::ReadWrite).expect("it opens");
+        let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).expect("it is sound");
+        let writer = store.state.take_journal().expect("it has one");
+        assert!(matches!(store.close(), Err(Error::Io(_))));
+        let mut superblock = store.state.superblock.lock().clone();
+        assert!(superblock.incompat().contains(Incompat::NEEDS_RECOVERY));
+        *store.state.journal.lock() = writer;
+        store.close().expect("it closes with its writer");
+        superblock = store.state.superblock.lock().clone();
+        assert!(!superblock.incompat().contains(Incompat::NEEDS_RECOVERY));
+    }
+}

@@ -166,8 +166,6 @@ from_kernel! {
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn { handle: u64, offset: u64, whence: u32, padding: u32 }
     StatxIn { getattr_flags: u32, reserved: u32, handle: u64, flags: u32, mask: u32 }
-    /// What follows a request's fields in a ring's entry, and precedes the answer's.
-    RingTail { flags: u64, commit_id: u64, payload_length: u32, padding: u32, reserved: u64 }
 }
 
 to_kernel! {
@@ -211,7 +209,8 @@ to_kernel! {
     StatxOut { valid: u64, valid_ns: u32, flags: u32, spare: [u64; 2], statx: Statx }
     /// Before each name of a READDIR; padded to eight bytes behind the name.
     Dirent { ino: u64, cookie: u64, name_length: u32, kind: u32 }
-    RingTailOut { flags: u64, commit_id: u64, payload_length: u32, padding: u32, reserved: u64 }
+    /// What follows the fields in a ring's entry, of a request and of its answer.
+    RingTail { flags: u64, commit_id: u64, payload_length: u32, padding: u32, reserved: u64 }
     /// The command of a ring's submission: 80 bytes.
     RingCommand { flags: u64, commit_id: u64, queue: u16, padding: [u16; 3], unused: [u64; 7] }
 }
@@ -239,7 +238,6 @@ mod tests {
         assert_eq!(size_of::<StatxOut>(), 288);
         assert_eq!(size_of::<Dirent>(), 24);
         assert_eq!(size_of::<RingTail>(), 32);
-        assert_eq!(size_of::<RingTailOut>(), 32);
         assert_eq!(size_of::<RingCommand>(), 80);
     }
 }

@@ -34,7 +34,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{InHeader, OutHeader, RingCommand, RingTail, RingTailOut, ring};
+use crate::abi::{InHeader, OutHeader, RingCommand, RingTail, ring};
 use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::negotiate::REQUEST_BYTES_MAX;
@@ -223,9 +223,9 @@ impl Seat {
             unique: header.unique,
         };
         head[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
-        let tail_out = RingTailOut {
+        let tail_out = RingTail {
             payload_length,
-            ..RingTailOut::default()
+            ..RingTail::default()
         };
         head[TAIL_AT..HEAD_BYTES].copy_from_slice(tail_out.as_bytes());
         tail.commit_id

@@ -117,11 +117,6 @@ impl Mount {
         }
     }
 
-    /// True when requests come through io_uring.
-    pub fn has_ring(&self) -> bool {
-        self.has_ring
-    }
-
     /// What unmounts it, from another thread.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()

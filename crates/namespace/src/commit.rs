@@ -6,8 +6,8 @@
 //!
 //! # When
 //! Every `commit_interval`, when the log passes as many records as the store wants in a batch (or
-//! [`RECORDS_SOFT`]), on fsync and sync, and when space is short. A log that grows to several times
-//! that makes writers commit before they go on, so the heap does not grow without bound.
+//! [`RECORDS_SOFT`]), on fsync and sync, and when space is short. A log that grows to twice that
+//! makes writers commit before they go on, so the heap does not grow without bound.
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every

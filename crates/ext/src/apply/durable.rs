@@ -16,8 +16,7 @@ use super::space::Space;
 
 /// Makes all dirty buffers durable, which `space` says some things about.
 pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
-    let writer = state.journal.lock().take();
-    let Some(mut writer) = writer else {
+    let Some(mut writer) = state.take_journal()? else {
         return in_order(state, space);
     };
     let outcome = with_journal(state, &mut writer, space.freed());
