@@ -5,7 +5,7 @@ XTASK = cargo run --quiet --release -p xtask --
 .PHONY: all demo test setup bench
 
 all:
-	cargo build --release -p finefs
+	cargo build --release -p finefs-cli
 
 # finefs at work on an ext4 image, beside fuse2fs.
 demo:

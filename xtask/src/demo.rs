@@ -53,9 +53,12 @@ pub fn run(options: &Options) -> Result<()> {
     setup::packages()?;
     if finefs.is_none() {
         println!("building finefs");
-        let mut build = run::cmd("cargo", ["build", "--release", "--quiet", "-p", "finefs"]);
+        let mut build = run::cmd(
+            "cargo",
+            ["build", "--release", "--quiet", "-p", "finefs-cli"],
+        );
         let output = run::capture_with(build.current_dir(tools::workspace()), b"", LIMIT)?;
-        run::expect_ok("cargo build --release -p finefs", output)?;
+        run::expect_ok("cargo build --release -p finefs-cli", output)?;
     }
     let scratch = Scratch::new_in(&std::env::temp_dir())?;
     std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755))?;

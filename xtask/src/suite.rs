@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Result<()> {
     });
     suite.cargo(
         "release build",
-        &["build", "--release", "--quiet", "-p", "finefs"],
+        &["build", "--release", "--quiet", "-p", "finefs-cli"],
         &[],
     );
     suite.proofs()?;

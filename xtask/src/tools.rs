@@ -38,7 +38,7 @@ pub fn finefs(given: Option<&Path>) -> Result<PathBuf> {
     );
     path.canonicalize().with_context(|| {
         format!(
-            "{}: no finefs here: run `cargo build --release -p finefs`",
+            "{}: no finefs here: run `cargo build --release -p finefs-cli`",
             path.display()
         )
     })

@@ -26,6 +26,23 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs",
         &[
+            "finefs-ext",
+            "finefs-namespace",
+            "finefs-block",
+            "finefs-ext-disk",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
+    (
+        "finefs-workloads",
+        &["finefs", "finefs-locks", "finefs-lockmeter"],
+    ),
+    (
+        "finefs-cli",
+        &[
+            "finefs-workloads",
+            "finefs",
             "finefs-fuse",
             "finefs-ext",
             "finefs-namespace",
@@ -48,6 +65,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-bench",
         &[
+            "finefs-workloads",
             "finefs",
             "finefs-ext",
             "finefs-namespace",

@@ -90,7 +90,7 @@ const UNSAFE: &[&str] = &[
     "crates/namespace/src/pages.rs",
     "crates/fuse/src/device.rs",
     "crates/fuse/src/ring.rs",
-    "crates/finefs/src/cli/background.rs",
+    "crates/cli/src/background.rs",
     "bench/src/range_lock/list.rs",
     "bench/src/range_lock/segments.rs",
 ];

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use clap::{Args, CommandFactory};
 use finefs::{ImageOptions, Namespace};
 
-use super::background::{self, Readiness, Role};
-use super::options::MountOptions;
-use super::report::Address;
-use super::serve::{self, EndSignals};
-use super::size::Size;
-use super::{Arguments, CliResult, Failure, logger, progress, say};
+use crate::background::{self, Readiness, Role};
+use crate::options::MountOptions;
+use crate::report::Address;
+use crate::serve::{self, EndSignals};
+use crate::size::Size;
+use crate::{Arguments, CliResult, Failure, logger, progress, say};
 
 const OPTIONS_HELP: &str = "\
 Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):

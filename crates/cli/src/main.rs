@@ -1,4 +1,5 @@
-//! The command line.
+//! The command `finefs`: one module for each subcommand, and a few that they share. Usage errors
+//! end with status 2, every other failure prints one line `finefs: ...` and ends with status 1.
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -24,7 +25,6 @@ mod serve;
 mod size;
 mod umount;
 
-use std::ffi::OsString;
 use std::fmt;
 use std::process::ExitCode;
 
@@ -69,8 +69,8 @@ fn say(line: impl fmt::Display) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
-/// Runs the command line and gives the exit status.
-pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+fn main() -> ExitCode {
+    let arguments = std::env::args_os().collect();
     let arguments = Arguments::parse_from(helper_call::translate(arguments));
     let result = match arguments.command {
         Command::Mount(command) => command.run(),

@@ -24,9 +24,9 @@ use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::background::Readiness;
-use super::report::Address;
-use super::{CliResult, Failure, progress};
+use crate::background::Readiness;
+use crate::report::Address;
+use crate::{CliResult, Failure, progress};
 
 /// How long the users of a busy mount may go on after a signal.
 const GRACE: Duration = Duration::from_secs(10);

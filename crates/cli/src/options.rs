@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use finefs::AtimePolicy;
 
-use super::size::Size;
-use super::{CliResult, Failure};
+use crate::size::Size;
+use crate::{CliResult, Failure};
 
 /// What the options say.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use clap::Args;
 use finefs_block::Access;
 use finefs_ext::ImageInfo;
 
-use super::size::Size;
-use super::{CliResult, Failure};
+use crate::size::Size;
+use crate::{CliResult, Failure};
 
 /// Show what an image is: superblock, features, journal, free space, groups
 #[derive(Args)]

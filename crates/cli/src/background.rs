@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::{CliResult, Failure, logger, say};
+use crate::{CliResult, Failure, logger, say};
 
 /// How long the kernel may take to see that a server is gone.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);

@@ -18,8 +18,8 @@ use finefs_ext::ImageInfo;
 use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
-use super::report::Address;
-use super::{CliResult, Failure, progress};
+use crate::report::Address;
+use crate::{CliResult, Failure, progress};
 
 /// Unmount, and return when everything is on the image
 #[derive(Args)]

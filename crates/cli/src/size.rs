@@ -1,6 +1,6 @@
 //! Sizes as mount options give them: bytes, or with k, m, g, t (powers of 1024), or % of memory.
 
-use super::{CliResult, Failure};
+use crate::{CliResult, Failure};
 
 /// A size that may depend on the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,2 @@
+//! Workloads that file systems are measured with, each on a finefs file system in process or on any
+//! directory, by threads or processes.
