@@ -22,7 +22,7 @@ fn questions_are_answered() {
     assert_eq!(mode(), Mode::Full);
     assert_eq!(ask(&path, &Request::SetFull(false)).unwrap(), Reply::Done);
     assert_eq!(mode(), Mode::ContendedOnly);
-    let settings = |waiters| Reply::Settings {
+    let settings = |waiters: Option<usize>| Reply::Settings {
         is_full: false,
         wait_us: waiters.map(|_| 0),
         hold_us: None,
