@@ -92,12 +92,14 @@ impl Namespace {
         let to = self.locate(caller, to, guard)?;
         let slashes = (from.has_slash, to.has_slash);
         let from = self.side(&from, Error::Busy)?;
-        let to_dots = match mode {
-            RenameMode::NoReplace => Error::Exists,
-            _ => Error::Busy,
-        };
-        let to = self.side(&to, to_dots)?;
+        if matches!(&*to.name, b"." | b"..") {
+            return Err(match mode {
+                RenameMode::NoReplace => Error::Exists,
+                _ => Error::Busy,
+            });
+        }
         let moved = self.child(from.dir, from.name, guard)?;
+        let to = self.side(&to, Error::Busy)?;
         let victim = match self.child(to.dir, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
