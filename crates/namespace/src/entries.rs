@@ -10,7 +10,7 @@ use finefs_locks::primitive::thread;
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
-use crate::name_table::{Dead, NameTable, Request, lock_all};
+use crate::name_table::{Dead, HashedName, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
@@ -116,15 +116,16 @@ impl Namespace {
         let dir = self.inode(parent, guard)?;
         dir.directory()?;
         check_access(caller, dir, EXECUTE)?;
+        let table = self.table(dir)?;
+        let name = table.hashed(name);
         loop {
-            let inode = self.child(dir, name, guard)?;
+            let inode = self.child(dir, table, name, guard)?;
             if inode.refer(1) {
                 // A number may be used again as soon as its name went and that was committed. Now
                 // that it is held, the name tells whether this is the inode that it names.
-                let is_named = match name {
+                let is_named = match name.bytes {
                     b"." | b".." => true,
-                    _ => self
-                        .table(dir)?
+                    _ => table
                         .find(name, guard)
                         .is_some_and(|node| node.ino == inode.ino),
                 };
@@ -145,14 +146,14 @@ impl Namespace {
     pub(crate) fn child<'g>(
         &self,
         dir: &'g Inode,
-        name: &[u8],
+        table: &NameTable,
+        name: HashedName<'_>,
         guard: &'g Guard,
     ) -> Result<&'g Inode> {
-        let table = self.table(dir)?;
-        match name {
+        match name.bytes {
             b"." => return Ok(dir),
             b".." => return self.inode(self.parent_of(dir)?, guard),
-            _ => check_length(self, name)?,
+            bytes => check_length(self, bytes)?,
         }
         loop {
             let node = table.find(name, guard).ok_or(Error::NotFound)?;
@@ -266,10 +267,9 @@ impl Namespace {
         new: &New<'_>,
     ) -> Result<Attributes> {
         let guard = &operation.guard;
-        let (dir, name) = (located.dir, &*located.name);
-        let table = self.table(dir)?;
+        let (dir, table, name) = (located.dir, located.table, located.name());
         let is_directory = new.kind == FileKind::Directory;
-        check_new_name(self, table, located, is_directory, guard)?;
+        check_new_name(self, located, is_directory, guard)?;
         check_access(caller, dir, WRITE)?;
         if is_directory {
             self.check_directory_links(dir)?;
@@ -292,7 +292,7 @@ impl Namespace {
         let mut wants_room = false;
         {
             let held = table.lock(dir.ino, name, guard)?;
-            if held.find(table, name, guard).is_some() {
+            if held.find(name, guard).is_some() {
                 return Err(Error::Exists);
             }
             // Nothing fails from here on. The inode is in the table before the log names it, and
@@ -307,7 +307,7 @@ impl Namespace {
             group.push(Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
-                name: name.into(),
+                name: name.bytes.into(),
                 was_there: false,
                 names: Some((attributes.ino, new.kind)),
             });
@@ -480,9 +480,8 @@ impl Namespace {
             let guard = &operation.guard;
             let inode = self.inode(ino, guard)?;
             let located = self.locate(caller, place, guard)?;
-            let (dir, name) = (located.dir, &*located.name);
-            let table = self.table(dir)?;
-            check_new_name(self, table, &located, false, guard)?;
+            let (dir, table, name) = (located.dir, located.table, located.name());
+            check_new_name(self, &located, false, guard)?;
             check_access(caller, dir, WRITE)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
@@ -494,7 +493,7 @@ impl Namespace {
             let wants_room;
             {
                 let held = table.lock(dir.ino, name, guard)?;
-                if held.find(table, name, guard).is_some() {
+                if held.find(name, guard).is_some() {
                     return Err(Error::Exists);
                 }
                 let lock = inode.lock();
@@ -519,7 +518,7 @@ impl Namespace {
                     Record::Entry {
                         dir: dir.ino,
                         version: held.next_version(),
-                        name: name.into(),
+                        name: name.bytes.into(),
                         was_there: false,
                         names: Some((ino, inode.kind)),
                     },
@@ -549,11 +548,10 @@ impl Namespace {
         let operation = self.begin_change()?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
-        let (dir, name) = (located.dir, &*located.name);
-        let table = self.table(dir)?;
-        check_old_name(self, name, Error::IsADirectory)?;
+        let (dir, table, name) = (located.dir, located.table, located.name());
+        check_old_name(self, name.bytes, Error::IsADirectory)?;
         loop {
-            let child = self.child(dir, name, guard)?;
+            let child = self.child(dir, table, name, guard)?;
             if located.has_slash && child.kind != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
@@ -562,7 +560,7 @@ impl Namespace {
                 return Err(Error::IsADirectory);
             }
             let held = table.lock(dir.ino, name, guard)?;
-            let Some(node) = held.find(table, name, guard) else {
+            let Some(node) = held.find(name, guard) else {
                 return Err(Error::NotFound);
             };
             if node.ino != child.ino {
@@ -575,7 +573,7 @@ impl Namespace {
             let entry = Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
-                name: name.into(),
+                name: name.bytes.into(),
                 was_there: true,
                 names: None,
             };
@@ -623,16 +621,15 @@ impl Namespace {
         let operation = self.begin_change()?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
-        let (dir, name) = (located.dir, &*located.name);
-        let table = self.table(dir)?;
-        match name {
+        let (dir, table, name) = (located.dir, located.table, located.name());
+        match name.bytes {
             _ if located.is_root => return Err(Error::Busy),
             b"." => return Err(Error::Invalid),
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
         loop {
-            let child = self.child(dir, name, guard)?;
+            let child = self.child(dir, table, name, guard)?;
             check_remove(caller, dir, child)?;
             if child.kind != FileKind::Directory {
                 return Err(Error::NotADirectory);
@@ -658,7 +655,7 @@ impl Namespace {
                 },
             ];
             let held = lock_all(&requests, guard)?;
-            let Some(node) = held.get(0).find(table, name, guard) else {
+            let Some(node) = held.get(0).find(name, guard) else {
                 return Err(Error::NotFound);
             };
             if node.ino != child.ino {
@@ -677,7 +674,7 @@ impl Namespace {
                 Record::Entry {
                     dir: dir.ino,
                     version: held.get(0).next_version(),
-                    name: name.into(),
+                    name: name.bytes.into(),
                     was_there: true,
                     names: None,
                 },
@@ -727,20 +724,19 @@ pub(crate) fn check_length(namespace: &Namespace, name: &[u8]) -> Result<()> {
 /// be a directory, EINVAL for a name with `/` or NUL.
 fn check_new_name(
     namespace: &Namespace,
-    table: &NameTable,
     located: &Located<'_>,
     may_have_slash: bool,
     guard: &Guard,
 ) -> Result<()> {
-    let name = &*located.name;
-    check_length(namespace, name)?;
-    if matches!(name, b"." | b"..") || table.find(name, guard).is_some() {
+    let name = located.name();
+    check_length(namespace, name.bytes)?;
+    if matches!(name.bytes, b"." | b"..") || located.table.find(name, guard).is_some() {
         return Err(Error::Exists);
     }
     if located.has_slash && !may_have_slash {
         return Err(Error::NotFound);
     }
-    if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+    if name.bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
         return Err(Error::Invalid);
     }
     Ok(())

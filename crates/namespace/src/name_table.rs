@@ -8,6 +8,12 @@
 //! unique within the bucket), so readdir in order of cookies goes bucket by bucket, resumes in
 //! constant time, and returns every name that stays exactly once, however the table grows.
 //!
+//! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash from
+//! there. The hash is SipHash with keys of the directory's own. Cheaper keyed hashes promise nothing
+//! once somebody sees what they give, and cookies show 63 bits of it to whoever lists the directory;
+//! and with keys in common, a directory that is copied in the order of its cookies would fill one
+//! bucket of the copy after the other.
+//!
 //! # Readers
 //! Lookups and readdir take no lock and write nothing. Nodes never change; they are inserted at the
 //! head of a chain, replaced by one store, and reclaimed by epochs.
@@ -23,7 +29,7 @@
 //!    records of a name.
 //! 5. Only the holder of `resize` puts MOVED or DEAD anywhere; so under it there is one table.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
@@ -64,8 +70,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn is_named(&self, hash: u64, name: &[u8]) -> bool {
-        self.hash == hash && *self.name == *name
+    fn is_named(&self, name: HashedName<'_>) -> bool {
+        self.hash == name.hash && *self.name == *name.bytes
     }
 }
 
@@ -129,6 +135,15 @@ pub(crate) struct NameTable {
     resize: Mutex<()>,
 }
 
+/// A name with its hash, which counts in the table that gave it and no other.
+#[derive(Clone, Copy)]
+pub(crate) struct HashedName<'a> {
+    /// The name.
+    pub bytes: &'a [u8],
+    /// Its hash.
+    pub hash: u64,
+}
+
 /// The directory was removed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dead;
@@ -146,7 +161,7 @@ pub(crate) enum Request<'a, 'g> {
     Name {
         dir: Ino,
         table: &'g NameTable,
-        name: &'a [u8],
+        name: HashedName<'a>,
     },
     /// All buckets, with the evidence that the table cannot grow.
     Whole {
@@ -215,7 +230,7 @@ pub(crate) fn lock_all<'g>(
         .iter()
         .enumerate()
         .map(|(index, request)| match request {
-            Request::Name { dir, table, name } => (*dir, table.hash(name).reverse_bits(), index),
+            Request::Name { dir, name, .. } => (*dir, name.hash.reverse_bits(), index),
             Request::Whole { dir, .. } => (*dir, 0, index),
         })
         .collect();
@@ -268,9 +283,9 @@ impl NameTable {
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let current = table.current(guard);
         for (name, ino, kind) in names {
-            let hash = table.hash(&name);
-            let bucket = &current.buckets[current.index(hash)];
-            push(bucket, hash, name.into(), ino, kind, guard);
+            let name = table.hashed(&name);
+            let bucket = &current.buckets[current.index(name.hash)];
+            push(bucket, name, ino, kind, guard);
         }
         table
     }
@@ -281,8 +296,19 @@ impl NameTable {
         unsafe { self.table.load(Ordering::Acquire, guard).deref() }
     }
 
-    fn hash(&self, name: &[u8]) -> u64 {
-        self.hasher.hash_one(name)
+    /// A name, ready to be looked for in this table.
+    pub fn hashed<'a>(&self, name: &'a [u8]) -> HashedName<'a> {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(name);
+        HashedName {
+            bytes: name,
+            hash: hasher.finish(),
+        }
+    }
+
+    /// What catches a name that was hashed for another directory's table.
+    fn debug_assert_hashed(&self, name: HashedName<'_>) {
+        debug_assert_eq!(self.hashed(name.bytes).hash, name.hash);
     }
 
     /// True when `table` is this directory's current table or the one that replaces it.
@@ -293,19 +319,19 @@ impl NameTable {
     }
 
     /// The node of a name. Takes no lock.
-    pub fn find<'g>(&self, name: &[u8], guard: &'g Guard) -> Option<&'g Node> {
-        let hash = self.hash(name);
+    pub fn find<'g>(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
+        self.debug_assert_hashed(name);
         let mut table = self.current(guard);
         let mut spins = 0;
         loop {
-            let bucket = &table.buckets[table.index(hash)];
+            let bucket = &table.buckets[table.index(name.hash)];
             scheduling_point();
             let head = bucket.head.load(Ordering::Acquire, guard);
             if head.tag() & MOVED != 0 {
                 table = next_of(table, guard);
                 continue;
             }
-            let found = walk(head, guard).find(|node| node.is_named(hash, name));
+            let found = walk(head, guard).find(|node| node.is_named(name));
             scheduling_point();
             let after = bucket.head.load(Ordering::Acquire, guard);
             if (head.tag() | after.tag()) & RENAMING == 0 {
@@ -390,10 +416,11 @@ impl NameTable {
     pub fn lock<'g>(
         &self,
         dir: Ino,
-        name: &[u8],
+        name: HashedName<'_>,
         guard: &'g Guard,
     ) -> Result<LockedBucket<'g>, Dead> {
-        self.lock_hash(dir, self.hash(name), guard)
+        self.debug_assert_hashed(name);
+        self.lock_hash(dir, name.hash, guard)
     }
 
     /// About how many names there are: exact for small tables, from a sample for large ones.
@@ -417,20 +444,13 @@ impl NameTable {
     pub fn insert(
         &self,
         held: &LockedBucket<'_>,
-        name: &[u8],
+        name: HashedName<'_>,
         ino: Ino,
         kind: FileKind,
         guard: &Guard,
     ) -> bool {
-        let length = push(
-            held.bucket,
-            self.hash(name),
-            name.into(),
-            ino,
-            Some(kind),
-            guard,
-        );
-        length > CHAIN_MAX
+        self.debug_assert_hashed(name);
+        push(held.bucket, name, ino, Some(kind), guard) > CHAIN_MAX
     }
 
     /// Doubles the table. Readers go on; writers wait for the one bucket that is being moved.
@@ -533,10 +553,9 @@ impl NameTable {
 
 impl<'g> LockedBucket<'g> {
     /// The node of a name that hashes here.
-    pub fn find(&self, table: &NameTable, name: &[u8], guard: &'g Guard) -> Option<&'g Node> {
-        let hash = table.hash(name);
+    pub fn find(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
         walk(self.bucket.head.load(Ordering::Acquire, guard), guard)
-            .find(|node| node.is_named(hash, name))
+            .find(|node| node.is_named(name))
     }
 
     /// A number for the next log record of a name in this bucket.
@@ -625,27 +644,25 @@ fn walk<'g>(head: Shared<'g, Node>, guard: &'g Guard) -> impl Iterator<Item = &'
 /// Adds a node at the head; gives the new length of the chain.
 fn push(
     bucket: &Bucket,
-    hash: u64,
-    name: Box<[u8]>,
+    name: HashedName<'_>,
     ino: Ino,
     kind: Option<FileKind>,
     guard: &Guard,
 ) -> usize {
     let head = bucket.head.load(Ordering::Relaxed, guard);
-    let mut cookie = (hash.reverse_bits() >> 1).max(COOKIE_FIRST);
-    let mut length = 1;
+    let mut cookie = (name.hash.reverse_bits() >> 1).max(COOKIE_FIRST);
     // Equal 63-bit hashes do not happen by chance, but readdir's promise shall not rest on that.
     while walk(head, guard).any(|node| node.cookie == cookie) {
         cookie += 1;
     }
-    length += walk(head, guard).count();
+    let length = 1 + walk(head, guard).count();
     let node = Owned::new(Node {
         next: Atomic::null(),
-        hash,
+        hash: name.hash,
         cookie,
         ino,
         kind,
-        name,
+        name: name.bytes.into(),
     });
     node.next.store(head.with_tag(0), Ordering::Relaxed);
     scheduling_point();

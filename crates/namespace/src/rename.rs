@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::entries::check_old_name;
 use crate::error::{Error, Result};
 use crate::inode::{Guarded, Inode, Time};
-use crate::name_table::{NameTable, Request, lock_all};
+use crate::name_table::{HashedName, NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
@@ -41,7 +41,7 @@ pub enum RenameMode {
 struct Side<'a, 'g> {
     dir: &'g Inode,
     table: &'g NameTable,
-    name: &'a [u8],
+    name: HashedName<'a>,
 }
 
 /// What a name names, as last looked at.
@@ -92,15 +92,15 @@ impl Namespace {
         let to = self.locate(caller, to, guard)?;
         let slashes = (from.has_slash, to.has_slash);
         let from = self.side(&from, Error::Busy)?;
-        if matches!(&*to.name, b"." | b"..") {
+        if matches!(to.name().bytes, b"." | b"..") {
             return Err(match mode {
                 RenameMode::NoReplace => Error::Exists,
                 _ => Error::Busy,
             });
         }
-        let moved = self.child(from.dir, from.name, guard)?;
+        let moved = self.child(from.dir, from.table, from.name, guard)?;
         let to = self.side(&to, Error::Busy)?;
-        let victim = match self.child(to.dir, to.name, guard) {
+        let victim = match self.child(to.dir, to.table, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
@@ -159,8 +159,8 @@ impl Namespace {
             Err(_) if victim.is_some() => return Ok(false),
             Err(dead) => return Err(dead.into()),
         };
-        let from_node = held.get(0).find(from.table, from.name, guard);
-        let to_node = held.get(1).find(to.table, to.name, guard);
+        let from_node = held.get(0).find(from.name, guard);
+        let to_node = held.get(1).find(to.name, guard);
         let Some(from_node) = from_node.filter(|node| node.ino == moved.ino) else {
             return Ok(false);
         };
@@ -183,7 +183,7 @@ impl Namespace {
         group.push(Record::Entry {
             dir: to.dir.ino,
             version: held.get(1).next_version(),
-            name: to.name.into(),
+            name: to.name.bytes.into(),
             was_there: to_node.is_some(),
             names: Some((moved.ino, moved.kind)),
         });
@@ -194,7 +194,7 @@ impl Namespace {
         group.push(Record::Entry {
             dir: from.dir.ino,
             version: held.get(0).next_version(),
-            name: from.name.into(),
+            name: from.name.bytes.into(),
             was_there: true,
             names: back,
         });
@@ -307,10 +307,9 @@ impl Namespace {
     }
 
     fn side<'a, 'g>(&self, located: &'a Located<'g>, dots: Error) -> Result<Side<'a, 'g>> {
-        let Located { dir, name, .. } = located;
-        let table = self.table(dir)?;
-        check_old_name(self, name, dots)?;
-        if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+        let (dir, table, name) = (located.dir, located.table, located.name());
+        check_old_name(self, name.bytes, dots)?;
+        if name.bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
             return Err(Error::Invalid);
         }
         Ok(Side { dir, table, name })

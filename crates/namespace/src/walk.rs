@@ -20,6 +20,7 @@ use finefs_locks::primitive::thread;
 
 use crate::error::{Error, Result};
 use crate::inode::{Body, Inode};
+use crate::name_table::{HashedName, NameTable};
 use crate::namespace::Namespace;
 use crate::permission::{EXECUTE, check_access};
 use crate::types::{Caller, FileKind, Ino};
@@ -58,12 +59,24 @@ pub(crate) enum Place<'p> {
 /// A directory and a name in it, there or not.
 pub(crate) struct Located<'g> {
     pub dir: &'g Inode,
+    pub table: &'g NameTable,
     /// `.` where the path is only slashes.
-    pub name: Cow<'g, [u8]>,
+    name: Cow<'g, [u8]>,
+    hash: u64,
     /// A slash follows the name: only a directory will do.
     pub has_slash: bool,
     /// The path has no name at all: it is the root.
     pub is_root: bool,
+}
+
+impl Located<'_> {
+    /// The name, hashed for the directory's table.
+    pub fn name(&self) -> HashedName<'_> {
+        HashedName {
+            bytes: &self.name,
+            hash: self.hash,
+        }
+    }
 }
 
 /// A walk under way.
@@ -91,15 +104,28 @@ impl Namespace {
                 let dir = self.inode(dir, guard)?;
                 dir.directory()?;
                 check_access(caller, dir, EXECUTE)?;
-                Ok(Located {
-                    dir,
-                    name: Cow::Borrowed(name),
-                    has_slash: false,
-                    is_root: false,
-                })
+                self.located(dir, Cow::Borrowed(name), false, false)
             }
             Place::Path(at) => Walk::new(self, caller, at, guard)?.find_last(),
         }
+    }
+
+    fn located<'g>(
+        &self,
+        dir: &'g Inode,
+        name: Cow<'g, [u8]>,
+        has_slash: bool,
+        is_root: bool,
+    ) -> Result<Located<'g>> {
+        let table = self.table(dir)?;
+        Ok(Located {
+            dir,
+            table,
+            hash: table.hashed(&name).hash,
+            name,
+            has_slash,
+            is_root,
+        })
     }
 
     /// The text of a symbolic link; loaded if need be.
@@ -119,17 +145,24 @@ impl Namespace {
     }
 
     /// The inode that a name of a directory names; see invariant 1.
-    fn named<'g>(&self, dir: &'g Inode, name: &[u8], guard: &'g Guard) -> Result<&'g Inode> {
-        if matches!(name, b"." | b"..") {
-            return self.child(dir, name, guard).map_err(|error| match error {
-                // The parent of a directory that was removed, removed too.
-                Error::Stale => Error::NotFound,
-                error => error,
-            });
+    fn named<'g>(
+        &self,
+        dir: &'g Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &'g Guard,
+    ) -> Result<&'g Inode> {
+        if matches!(name.bytes, b"." | b"..") {
+            return self
+                .child(dir, table, name, guard)
+                .map_err(|error| match error {
+                    // The parent of a directory that was removed, removed too.
+                    Error::Stale => Error::NotFound,
+                    error => error,
+                });
         }
-        let table = self.table(dir)?;
         loop {
-            let inode = self.child(dir, name, guard)?;
+            let inode = self.child(dir, table, name, guard)?;
             if table
                 .find(name, guard)
                 .is_some_and(|node| node.ino == inode.ino)
@@ -144,10 +177,11 @@ impl Namespace {
         if !inode.refer(1) {
             return Ok(false);
         }
-        let is_named = matches!(&*last.name, b"." | b"..")
-            || self
-                .table(last.dir)?
-                .find(&last.name, guard)
+        let name = last.name();
+        let is_named = matches!(name.bytes, b"." | b"..")
+            || last
+                .table
+                .find(name, guard)
                 .is_some_and(|node| node.ino == inode.ino);
         if !is_named && inode.release(1) {
             self.free_unlinked(inode);
@@ -184,12 +218,9 @@ impl<'g> Walk<'g> {
         loop {
             let start = self.skip_slashes(self.position);
             if start == self.rest.len() {
-                return Ok(Located {
-                    dir: self.at,
-                    name: Cow::Borrowed(b"."),
-                    has_slash: true,
-                    is_root: true,
-                });
+                return self
+                    .namespace
+                    .located(self.at, Cow::Borrowed(b"."), true, true);
             }
             self.at.directory()?;
             check_access(self.caller, self.at, EXECUTE)?;
@@ -198,19 +229,16 @@ impl<'g> Walk<'g> {
             let end = length.map_or(self.rest.len(), |length| start + length);
             self.position = self.skip_slashes(end);
             if self.position == self.rest.len() {
-                return Ok(Located {
-                    dir: self.at,
-                    name: match &self.rest {
-                        Cow::Borrowed(rest) => Cow::Borrowed(&rest[start..end]),
-                        Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
-                    },
-                    has_slash: end < self.rest.len(),
-                    is_root: false,
-                });
+                let name = match &self.rest {
+                    Cow::Borrowed(rest) => Cow::Borrowed(&rest[start..end]),
+                    Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
+                };
+                let has_slash = end < self.rest.len();
+                return self.namespace.located(self.at, name, has_slash, false);
             }
-            let child = self
-                .namespace
-                .named(self.at, &self.rest[start..end], self.guard)?;
+            let table = self.namespace.table(self.at)?;
+            let name = table.hashed(&self.rest[start..end]);
+            let child = self.namespace.named(self.at, table, name, self.guard)?;
             if child.kind == FileKind::Symlink {
                 self.follow(child)?;
             } else {
@@ -266,7 +294,8 @@ impl<'g> Walk<'g> {
 
     /// What the last component names.
     pub fn look(&self, last: &Located<'g>) -> Result<&'g Inode> {
-        self.namespace.named(last.dir, &last.name, self.guard)
+        self.namespace
+            .named(last.dir, last.table, last.name(), self.guard)
     }
 
     /// Takes a reference on what the last component was just found to name; false when it is that

@@ -7,9 +7,17 @@ use std::collections::BTreeMap;
 fn add(table: &NameTable, name: &str, ino: u64) {
     let guard = &pin();
     let wants_room = {
-        let held = table.lock(Ino(2), name.as_bytes(), guard).unwrap();
-        assert!(held.find(table, name.as_bytes(), guard).is_none());
-        table.insert(&held, name.as_bytes(), Ino(ino), FileKind::Regular, guard)
+        let held = table
+            .lock(Ino(2), table.hashed(name.as_bytes()), guard)
+            .unwrap();
+        assert!(held.find(table.hashed(name.as_bytes()), guard).is_none());
+        table.insert(
+            &held,
+            table.hashed(name.as_bytes()),
+            Ino(ino),
+            FileKind::Regular,
+            guard,
+        )
     };
     if wants_room {
         table.grow(Ino(2), guard);
@@ -34,12 +42,14 @@ fn names_are_found_after_growth_and_gone_after_removal() {
     let guard = &pin();
     for number in (0..2_000).step_by(2) {
         let name = format!("name{number}");
-        let held = table.lock(Ino(2), name.as_bytes(), guard).unwrap();
-        let node = held.find(&table, name.as_bytes(), guard).unwrap();
+        let held = table
+            .lock(Ino(2), table.hashed(name.as_bytes()), guard)
+            .unwrap();
+        let node = held.find(table.hashed(name.as_bytes()), guard).unwrap();
         held.remove(node, guard);
     }
     for number in 0..2_000 {
-        let found = table.find(format!("name{number}").as_bytes(), guard);
+        let found = table.find(table.hashed(format!("name{number}").as_bytes()), guard);
         assert_eq!(
             found.map(|node| node.ino.0),
             (number % 2 == 1).then_some(number)
@@ -93,7 +103,7 @@ fn a_dead_table_takes_no_names() {
         assert!(all.is_empty(&table, guard));
         all.kill(&table, guard);
     }
-    assert!(table.lock(Ino(9), b"x", guard).is_err());
-    assert!(table.find(b"x", guard).is_none());
+    assert!(table.lock(Ino(9), table.hashed(b"x"), guard).is_err());
+    assert!(table.find(table.hashed(b"x"), guard).is_none());
     table.grow(Ino(9), guard);
 }
