@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
-use crate::oplog::{Group, Record};
+use crate::oplog::Record;
 use crate::permission::{WRITE, check_access, check_owner};
 use crate::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 
@@ -56,17 +56,16 @@ impl Namespace {
         let before = inode.ownership();
         let after = owned_after(caller, inode, before, change);
         let sets_owner = change.uid.is_some() || change.gid.is_some();
-        let mut group = Group::new();
-        if after != before {
-            group.push(Record::Owned {
+        let record = if after != before {
+            Record::Owned {
                 ino,
                 sequence: inode.next_sequence(),
                 to: after,
-            });
+            }
         } else {
-            group.push(Record::Touched { ino });
-        }
-        self.log_group(group, 0, &[inode]);
+            Record::Touched { ino }
+        };
+        self.log_group([record], 0, &[inode]);
         if after != before {
             inode.set_ownership(&lock, after);
         }
@@ -109,7 +108,7 @@ impl Namespace {
                 sequence: inode.next_sequence(),
                 to: after,
             };
-            self.log_group(Group::from_iter([record]), 0, &[inode]);
+            self.log_group([record], 0, &[inode]);
             inode.set_ownership(&lock, after);
             inode.set_time(Time::Changed, self.now());
         }

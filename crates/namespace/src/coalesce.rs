@@ -12,7 +12,7 @@ use crate::inode::Core;
 use crate::inode_table::InodeTable;
 use crate::oplog::{Generation, Record};
 use crate::store::{Batch, BlockRun, DirectoryChange, Fate, InodeChange, MapChange};
-use crate::types::{FileKind, Ino};
+use crate::types::{FileKind, Ino, NameBytes};
 
 /// A batch, and the inodes that are gone for good with it.
 pub(crate) struct Coalesced {
@@ -20,7 +20,7 @@ pub(crate) struct Coalesced {
     pub freed: Vec<Ino>,
 }
 
-type Names = HashMap<Box<[u8]>, NameChange>;
+type Names = HashMap<NameBytes, NameChange>;
 
 struct NameChange {
     /// The version of the oldest record, and whether the name was there before it.
@@ -131,7 +131,7 @@ pub(crate) fn coalesce(
             .names
             .into_iter()
             .filter(|(_, change)| change.oldest.1 || change.newest.1.is_some())
-            .map(|(name, change)| (name, change.newest.1))
+            .map(|(name, change)| (name.into_boxed_slice(), change.newest.1))
             .collect();
         let parent = records.parent.map(|(_, parent)| parent);
         if parent.is_some() || !entries.is_empty() {
@@ -148,8 +148,8 @@ pub(crate) fn coalesce(
 impl Record {
     fn ino(&self) -> Ino {
         match self {
-            Record::Created { attributes, .. } => attributes.ino,
-            Record::Owned { ino, .. }
+            Record::Created { ino, .. }
+            | Record::Owned { ino, .. }
             | Record::Sized { ino, .. }
             | Record::Linked { ino, .. }
             | Record::LinkDelta { ino, .. }
@@ -197,12 +197,8 @@ fn fold(core: &Core, mut records: Vec<Record>, unmapped: &mut Vec<BlockRun>) -> 
     let mut xattrs: BTreeMap<Box<[u8]>, Option<Box<[u8]>>> = BTreeMap::new();
     for record in records {
         match record {
-            Record::Created {
-                attributes,
-                symlink,
-            } => {
+            Record::Created { symlink, .. } => {
                 change.is_created = true;
-                change.attributes = attributes;
                 change.symlink = symlink;
             }
             Record::Owned { to, .. } => {

@@ -675,8 +675,8 @@ impl Namespace {
         // A hole in the middle of an extent makes two of one.
         let reservation = self.reserve_mapping(1)?;
         let _lock = inode.lock();
-        let group = Group::from_iter([unmapped(inode, first, last - first, freed)]);
-        self.log_group(group, reservation.take(), &[inode]);
+        let record = unmapped(inode, first, last - first, freed);
+        self.log_group([record], reservation.take(), &[inode]);
         let blocks = file.extents.remove(first, last, guard);
         inode.add_sectors(-self.sectors_of(blocks));
         inode.set_modified(now);

@@ -12,10 +12,10 @@ use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
 use crate::name_table::{Dead, HashedName, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
-use crate::oplog::{Group, Record};
+use crate::oplog::Record;
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::{Fate, InodeImage, Plan, Store};
-use crate::types::{Attributes, Caller, FileKind, Ino, Times};
+use crate::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
 use crate::walk::{Located, Place};
 
 /// What a create makes.
@@ -299,32 +299,32 @@ impl Namespace {
             // nobody can find it there before its name is published.
             allotted.is_used = true;
             let inode = self.insert(inode, guard)?;
-            let mut group = Group::new();
-            group.push(Record::Created {
-                attributes,
+            let created = Record::Created {
+                ino: attributes.ino,
                 symlink: new.target.map(Into::into),
-            });
-            group.push(Record::Entry {
+            };
+            let entry = Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
-                name: name.bytes.into(),
+                name: NameBytes::from_slice(name.bytes),
                 was_there: false,
                 names: Some((attributes.ino, new.kind)),
-            });
-            if new.kind == FileKind::Directory {
-                group.push(Record::Parent {
+            };
+            let (blocks, touched) = (reservation.take(), [&**dir, &**inode]);
+            if is_directory {
+                let parent = Record::Parent {
                     dir: attributes.ino,
                     sequence: 0,
                     parent: dir.ino,
-                });
-                group.push(Record::LinkDelta {
+                };
+                let linked = Record::LinkDelta {
                     ino: dir.ino,
                     delta: 1,
-                });
-            }
-            self.log_group(group, reservation.take(), &[dir, inode]);
-            if new.kind == FileKind::Directory {
+                };
+                self.log_group([created, entry, parent, linked], blocks, &touched);
                 dir.add_directory_links(1);
+            } else {
+                self.log_group([created, entry], blocks, &touched);
             }
             dir.set_modified(attributes.times.created);
             wants_room |= table.insert(&held, name, attributes.ino, new.kind, guard);
@@ -357,9 +357,9 @@ impl Namespace {
             let inode = self.insert(inode, guard)?;
             let lock = inode.lock();
             inode.set_link_count(&lock, 0);
-            let group = Group::from_iter([
+            let group = [
                 Record::Created {
-                    attributes,
+                    ino: inode.ino,
                     symlink: None,
                 },
                 Record::Linked {
@@ -368,7 +368,7 @@ impl Namespace {
                     link_count: 0,
                     fate: Fate::Orphan,
                 },
-            ]);
+            ];
             self.log_group(group, 0, &[inode]);
             inode.set_unnamed(&lock, true);
             inode.unlink(&lock);
@@ -508,7 +508,7 @@ impl Namespace {
                     return Err(Error::Stale);
                 }
                 let now = self.now();
-                let group = Group::from_iter([
+                let group = [
                     Record::Linked {
                         ino,
                         sequence: inode.next_sequence(),
@@ -518,11 +518,11 @@ impl Namespace {
                     Record::Entry {
                         dir: dir.ino,
                         version: held.next_version(),
-                        name: name.bytes.into(),
+                        name: NameBytes::from_slice(name.bytes),
                         was_there: false,
                         names: Some((ino, inode.kind)),
                     },
-                ]);
+                ];
                 self.log_group(group, reservation.take(), &[dir, inode]);
                 inode.set_link_count(&lock, links + 1);
                 inode.relink(&lock);
@@ -573,7 +573,7 @@ impl Namespace {
             let entry = Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
-                name: name.bytes.into(),
+                name: NameBytes::from_slice(name.bytes),
                 was_there: true,
                 names: None,
             };
@@ -586,7 +586,7 @@ impl Namespace {
                 link_count: links,
                 fate,
             };
-            self.log_group(Group::from_iter([entry, linked]), 0, &[dir, child]);
+            self.log_group([entry, linked], 0, &[dir, child]);
             child.set_link_count(&lock, links);
             child.set_time(Time::Changed, now);
             dir.set_modified(now);
@@ -670,11 +670,11 @@ impl Namespace {
             }
             let now = self.now();
             let fate = self.fate_of(child, &lock, 0);
-            let group = Group::from_iter([
+            let group = [
                 Record::Entry {
                     dir: dir.ino,
                     version: held.get(0).next_version(),
-                    name: name.bytes.into(),
+                    name: NameBytes::from_slice(name.bytes),
                     was_there: true,
                     names: None,
                 },
@@ -688,7 +688,7 @@ impl Namespace {
                     ino: dir.ino,
                     delta: -1,
                 },
-            ]);
+            ];
             self.log_group(group, 0, &[dir, child]);
             child.set_link_count(&lock, 0);
             child.set_time(Time::Changed, now);

@@ -14,7 +14,7 @@ use crate::extent_map::ExtentMap;
 use crate::inode::{Core, Inode};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
-use crate::oplog::{Group, OperationLog};
+use crate::oplog::{OperationLog, Record};
 use crate::store::{Geometry, Plan, Store};
 use crate::types::{Attributes, Ino, StatFs, Timestamp};
 
@@ -274,18 +274,23 @@ impl Namespace {
     pub(crate) fn free_unlinked(&self, inode: &Inode) {
         let lock = inode.lock();
         if inode.end_unlinked(&lock) {
-            let record = crate::oplog::Record::Linked {
+            let record = Record::Linked {
                 ino: inode.ino,
                 sequence: inode.next_sequence(),
                 link_count: 0,
                 fate: crate::store::Fate::Freed,
             };
-            self.log_group(Group::from_iter([record]), 0, &[inode]);
+            self.log_group([record], 0, &[inode]);
         }
     }
 
     /// Appends a group to the log and lets the commit thread know when the log grows long.
-    pub(crate) fn log_group(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) {
+    pub(crate) fn log_group(
+        &self,
+        group: impl IntoIterator<Item = Record>,
+        reserved_blocks: u64,
+        touched: &[&Core],
+    ) {
         let length = self.log.append(group, reserved_blocks, touched);
         if let Some(length) = length {
             self.committer.note_length(length);

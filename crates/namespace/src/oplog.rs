@@ -20,14 +20,14 @@ use smallvec::SmallVec;
 use crate::classes;
 use crate::inode::{Core, Ownership};
 use crate::store::{BlockRun, Fate, MapChange};
-use crate::types::{Attributes, FileKind, Ino};
+use crate::types::{FileKind, Ino, NameBytes};
 
 /// One change of one object. `sequence` orders the records of an inode, `version` those of a name.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// An inode comes to be.
+    /// An inode comes to be, with the attributes that its [`Core::committed`] has until the commit.
     Created {
-        attributes: Attributes,
+        ino: Ino,
         symlink: Option<Box<[u8]>>,
     },
     /// Mode, owner, group or flags were set.
@@ -71,7 +71,7 @@ pub(crate) enum Record {
     Entry {
         dir: Ino,
         version: u64,
-        name: Box<[u8]>,
+        name: NameBytes,
         was_there: bool,
         names: Option<(Ino, FileKind)>,
     },
@@ -83,7 +83,8 @@ pub(crate) enum Record {
     },
 }
 
-/// The records of one operation.
+/// The records of an operation that makes a number of them that is not known beforehand; others
+/// append an array.
 pub(crate) type Group = SmallVec<[Record; 4]>;
 
 /// What was appended between two swaps.
@@ -127,7 +128,12 @@ impl OperationLog {
 
     /// Appends the group of one operation, and marks the inodes it touches. Gives, now and then,
     /// about how many records the log holds.
-    pub fn append(&self, group: Group, reserved_blocks: u64, touched: &[&Core]) -> Option<usize> {
+    pub fn append(
+        &self,
+        group: impl IntoIterator<Item = Record>,
+        reserved_blocks: u64,
+        touched: &[&Core],
+    ) -> Option<usize> {
         let mut shard = self.shards.local();
         let before = shard.records.len();
         shard.records.extend(group);

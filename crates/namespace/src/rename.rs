@@ -22,7 +22,7 @@ use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::Plan;
-use crate::types::{Caller, FileKind, Ino};
+use crate::types::{Caller, FileKind, Ino, NameBytes};
 use crate::walk::{Located, Place};
 
 /// How a rename treats a name that is there already (renameat2(2)).
@@ -183,7 +183,7 @@ impl Namespace {
         group.push(Record::Entry {
             dir: to.dir.ino,
             version: held.get(1).next_version(),
-            name: to.name.bytes.into(),
+            name: NameBytes::from_slice(to.name.bytes),
             was_there: to_node.is_some(),
             names: Some((moved.ino, moved.kind)),
         });
@@ -194,7 +194,7 @@ impl Namespace {
         group.push(Record::Entry {
             dir: from.dir.ino,
             version: held.get(0).next_version(),
-            name: from.name.bytes.into(),
+            name: NameBytes::from_slice(from.name.bytes),
             was_there: true,
             names: back,
         });

@@ -12,6 +12,9 @@ impl fmt::Display for Ino {
     }
 }
 
+/// The bytes of a name of a directory. Most names are short: those need no allocation of their own.
+pub(crate) type NameBytes = smallvec::SmallVec<[u8; 32]>;
+
 /// A block of the store: a unit of `Geometry::block_size_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockNo(pub u64);

@@ -9,7 +9,7 @@ use crate::classes;
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time, Xattrs};
 use crate::namespace::Namespace;
-use crate::oplog::{Group, Record};
+use crate::oplog::Record;
 use crate::permission::{READ, WRITE, check_access, check_owner};
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
@@ -125,7 +125,7 @@ impl Namespace {
                 name: name.into(),
                 value: value.map(Into::into),
             };
-            self.log_group(Group::from_iter([record]), reservation.take(), &[inode]);
+            self.log_group([record], reservation.take(), &[inode]);
             match value {
                 Some(value) => values.insert(name.into(), value.into()),
                 None => values.remove(name),
