@@ -38,7 +38,7 @@ use finefs_locks::{Mutex, MutexGuard, RawGuard, RawLock};
 use smallvec::SmallVec;
 
 use crate::classes;
-use crate::types::{FileKind, Ino};
+use crate::types::{FileKind, Ino, NameBytes};
 
 /// Tag of a bucket whose names went to the next table.
 const MOVED: usize = 1;
@@ -66,7 +66,7 @@ pub(crate) struct Node {
     /// Its kind, where the store noted it.
     pub kind: Option<FileKind>,
     /// The name.
-    pub name: Box<[u8]>,
+    pub name: NameBytes,
 }
 
 impl Node {
@@ -493,7 +493,7 @@ impl NameTable {
                     cookie: node.cookie,
                     ino: node.ino,
                     kind: node.kind,
-                    name: node.name.clone(),
+                    name: NameBytes::from_slice(&node.name),
                 });
                 let target = &new.buckets[new.index(node.hash)];
                 copy.next.store(
@@ -578,7 +578,7 @@ impl<'g> LockedBucket<'g> {
             cookie: node.cookie,
             ino,
             kind: Some(kind),
-            name: node.name.clone(),
+            name: NameBytes::from_slice(&node.name),
         });
         self.swing(node, Some(successor), guard);
     }
@@ -662,7 +662,7 @@ fn push(
         cookie,
         ino,
         kind,
-        name: name.bytes.into(),
+        name: NameBytes::from_slice(name.bytes),
     });
     node.next.store(head.with_tag(0), Ordering::Relaxed);
     scheduling_point();
