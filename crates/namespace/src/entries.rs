@@ -4,7 +4,7 @@
 //! name's bucket (and the inode whose links change), check again, append one log group, publish,
 //! unlock. A name that changed between the look and the lock sends the operation back to the start.
 
-use crossbeam_epoch::Guard;
+use crossbeam_epoch::{Guard, Owned};
 use finefs_locks::primitive::thread;
 
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::name_table::{Dead, HashedName, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::Record;
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
-use crate::store::{Fate, InodeImage, Plan, Store};
+use crate::store::{Fate, Plan, Store};
 use crate::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
 use crate::walk::{Located, Place};
 
@@ -286,8 +286,9 @@ impl Namespace {
             _ => self.reserve(&[add])?,
         };
         let mut allotted = self.allot(dir.ino, new.kind)?;
-        let inode = Inode::created(self.new_core(caller, dir, &allotted, new), new.references);
-        let attributes = inode.attributes();
+        let attributes = self.new_attributes(caller, dir, &allotted, new);
+        let core = Core::created(attributes, dir.ino, new.target);
+        let inode = Owned::new(Inode::created(core, new.references));
 
         let mut wants_room = false;
         {
@@ -350,8 +351,9 @@ impl Namespace {
             check_access(caller, dir, WRITE | EXECUTE)?;
             let mut allotted = self.allot(parent, FileKind::Regular)?;
             let new = New::file(permissions);
-            let inode = Inode::created(self.new_core(caller, dir, &allotted, &new), 1);
-            let mut attributes = inode.attributes();
+            let mut attributes = self.new_attributes(caller, dir, &allotted, &new);
+            let core = Core::created(attributes, dir.ino, None);
+            let inode = Owned::new(Inode::created(core, 1));
             attributes.link_count = 0;
             allotted.is_used = true;
             let inode = self.insert(inode, guard)?;
@@ -391,19 +393,19 @@ impl Namespace {
         Ok(allotted)
     }
 
-    fn insert<'g>(&self, inode: Inode, guard: &'g Guard) -> Result<&'g Inode> {
+    fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Result<&'g Inode> {
         self.committer.inodes_loaded.add(1);
         self.inodes.insert(inode, guard).ok_or(Error::NoSpace)
     }
 
-    /// The content of a new inode: all of it is in memory from the start.
-    fn new_core(
+    /// The attributes of a new inode.
+    fn new_attributes(
         &self,
         caller: &Caller,
         dir: &Core,
         allotted: &Allotted<'_>,
         new: &New<'_>,
-    ) -> Core {
+    ) -> Attributes {
         let parent = dir.ownership();
         let inherits_group = parent.permissions & libc::S_ISGID != 0;
         let mut permissions = new.permissions & 0o7777;
@@ -424,7 +426,7 @@ impl Namespace {
             FileKind::Directory => u64::from(self.geometry.block_size_bytes),
             _ => 0,
         };
-        let attributes = Attributes {
+        Attributes {
             ino: allotted.ino,
             generation: allotted.generation,
             kind: new.kind,
@@ -446,14 +448,7 @@ impl Namespace {
                 created: now,
             },
             flags: 0,
-        };
-        let core = Core::from_image(InodeImage {
-            attributes,
-            inline: None,
-            unreadable: None,
-        });
-        core.fill_empty(dir.ino, new.target);
-        core
+        }
     }
 
     /// Gives an inode another name and takes a reference on it.

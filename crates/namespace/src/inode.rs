@@ -54,14 +54,11 @@ impl Inode {
 
     /// A new object with `references` references.
     pub fn created(core: Core, references: u64) -> Inode {
-        let ino = core.ino;
-        let inode = Inode {
+        Inode {
+            ino: core.ino,
             life: AtomicU64::new(references),
-            ..Inode::unloaded(ino)
-        };
-        let _: std::result::Result<&Core, std::convert::Infallible> =
-            inode.core.get_or_try_init(|| Ok(core));
-        inode
+            core: OnceLatch::ready(&classes::LOAD, core),
+        }
     }
 
     /// The content, if it was loaded.
@@ -261,7 +258,38 @@ impl Core {
             FileKind::Symlink => Body::Symlink(OnceLatch::new(&classes::LOAD)),
             _ => Body::Special,
         };
-        let a = image.attributes;
+        let xattrs = OnceLatch::new(&classes::LOAD);
+        Core {
+            unreadable: image.unreadable,
+            ..Core::new(image.attributes, body, xattrs)
+        }
+    }
+
+    /// A new object: what a load would fill is there from the start, since nothing of it is in the
+    /// store. `parent` counts for a directory, `target` for a symbolic link.
+    pub fn created(attributes: Attributes, parent: Ino, target: Option<&[u8]>) -> Core {
+        let body = match attributes.kind {
+            FileKind::Regular => Body::Regular(FileBody {
+                ranges: RangeLock::new(&classes::RANGE),
+                extents: OnceLatch::ready(&classes::LOAD, ExtentMap::new()),
+                inline: None,
+            }),
+            FileKind::Directory => Body::Directory(DirectoryBody {
+                parent: AtomicU64::new(parent.0),
+                table: OnceLatch::ready(&classes::LOAD, NameTable::new()),
+            }),
+            FileKind::Symlink => {
+                let text = target.unwrap_or_default().into();
+                Body::Symlink(OnceLatch::ready(&classes::LOAD, text))
+            }
+            _ => Body::Special,
+        };
+        let none = RwLock::new(&classes::XATTR, Xattrs::new());
+        Core::new(attributes, body, OnceLatch::ready(&classes::LOAD, none))
+    }
+
+    #[inline]
+    fn new(a: Attributes, body: Body, xattrs: OnceLatch<RwLock<Xattrs>>) -> Core {
         Core {
             ino: a.ino,
             generation: a.generation,
@@ -290,9 +318,9 @@ impl Core {
             ],
             sectors: AtomicI64::new(a.sectors as i64),
             committed: Mutex::new(&classes::COMMITTED, a),
-            xattrs: OnceLatch::new(&classes::LOAD),
+            xattrs,
             body,
-            unreadable: image.unreadable,
+            unreadable: None,
         }
     }
 
@@ -312,24 +340,6 @@ impl Core {
     /// of its store can.
     pub fn is_block_mapped(&self) -> bool {
         self.is_block_mapped
-    }
-
-    /// Makes the parts of a new object that a load would fill: nothing of it is in the store.
-    pub fn fill_empty(&self, parent: Ino, target: Option<&[u8]>) {
-        fn fill<T>(latch: &OnceLatch<T>, value: T) {
-            let _: std::result::Result<&T, std::convert::Infallible> =
-                latch.get_or_try_init(|| Ok(value));
-        }
-        fill(&self.xattrs, RwLock::new(&classes::XATTR, BTreeMap::new()));
-        match &self.body {
-            Body::Regular(file) => fill(&file.extents, ExtentMap::new()),
-            Body::Directory(directory) => {
-                directory.parent.store(parent.0, Ordering::Release);
-                fill(&directory.table, NameTable::new());
-            }
-            Body::Symlink(text) => fill(text, target.unwrap_or_default().into()),
-            Body::Special => {}
-        }
     }
 
     /// True for a file made without a name that may still get one (O_TMPFILE).

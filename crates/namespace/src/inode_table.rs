@@ -57,9 +57,9 @@ impl InodeTable {
 
     /// Puts a created inode in its slot, over the cell of an earlier inode of that number which is
     /// gone. False when the number is out of range.
-    pub fn insert<'g>(&self, inode: Inode, guard: &'g Guard) -> Option<&'g Inode> {
+    pub fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Option<&'g Inode> {
         let slot = self.slots.get_or_make(inode.ino.0)?;
-        let fresh = Owned::new(inode).into_shared(guard);
+        let fresh = inode.into_shared(guard);
         let old = slot.swap(fresh, Ordering::AcqRel, guard);
         // SAFETY: `old` was loaded under this guard.
         if let Some(earlier) = unsafe { old.as_ref() } {
