@@ -4,6 +4,7 @@
 //! of what the allocator gave for it, and a name that came and went leaves nothing.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crossbeam_epoch::Guard;
 
@@ -20,19 +21,53 @@ pub(crate) struct Coalesced {
     pub freed: Vec<Ino>,
 }
 
-type Names = HashMap<NameBytes, NameChange>;
+/// The records of a generation but those of names, and the order in which they count.
+struct Sorted {
+    records: Vec<Record>,
+    /// Inode, place among its records, index.
+    order: Vec<(Ino, u64, usize)>,
+    /// Directory, place among its records, parent.
+    parents: Vec<(Ino, u64, Ino)>,
+    names: HashMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct NameKey {
+    dir: Ino,
+    hash: u64,
+    name: NameBytes,
+}
+
+impl Hash for NameKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Keyed by its directory: no two directories hash alike.
+        state.write_u64(self.hash);
+    }
+}
+
+/// Takes the one word that it is given for the hash.
+#[derive(Default)]
+struct HashAsGiven(u64);
+
+impl Hasher for HashAsGiven {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a key gives one word")
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 struct NameChange {
     /// The version of the oldest record, and whether the name was there before it.
     oldest: (u64, bool),
     /// The version of the newest record, and what it names.
     newest: (u64, Option<(Ino, FileKind)>),
-}
-
-#[derive(Default)]
-struct DirectoryRecords {
-    names: Names,
-    parent: Option<(u64, Ino)>,
 }
 
 /// Builds the batch of a generation. Every inode that the records name is in the table: a dirty
@@ -45,56 +80,28 @@ pub(crate) fn coalesce(
     store_maps: bool,
     guard: &Guard,
 ) -> Coalesced {
-    let mut of_inode: BTreeMap<Ino, Vec<Record>> = BTreeMap::new();
-    let mut of_directory: BTreeMap<Ino, DirectoryRecords> = BTreeMap::new();
-    for record in generation.records {
-        match record {
-            Record::Entry {
-                dir,
-                version,
-                name,
-                was_there,
-                names,
-            } => {
-                of_inode.entry(dir).or_default();
-                let changes = &mut of_directory.entry(dir).or_default().names;
-                let change = changes.entry(name).or_insert(NameChange {
-                    oldest: (version, was_there),
-                    newest: (version, names),
-                });
-                if version < change.oldest.0 {
-                    change.oldest = (version, was_there);
-                }
-                if version > change.newest.0 {
-                    change.newest = (version, names);
-                }
-            }
-            Record::Parent {
-                dir,
-                sequence,
-                parent,
-            } => {
-                of_inode.entry(dir).or_default();
-                let known = &mut of_directory.entry(dir).or_default().parent;
-                if known.is_none_or(|(newest, _)| newest < sequence) {
-                    *known = Some((sequence, parent));
-                }
-            }
-            other => of_inode.entry(other.ino()).or_default().push(other),
-        }
-    }
+    let reserved_blocks = generation.reserved_blocks;
+    let mut sorted = Sorted::new(generation.records);
+    let mut directories = sorted.take_directories();
 
     let mut batch = Batch {
-        reserved_blocks: generation.reserved_blocks,
+        reserved_blocks,
         ..Batch::default()
     };
     let mut freed = Vec::new();
-    for (ino, records) in of_inode {
+    let Sorted {
+        mut records, order, ..
+    } = sorted;
+    for of_inode in order.chunk_by(|one, next| one.0 == next.0) {
+        let ino = of_inode[0].0;
         let Some(core) = inodes.get(ino, guard).and_then(|inode| inode.loaded()) else {
             log::error!("inode {ino} has log records but is not in memory");
             continue;
         };
         let mut unmapped = Vec::new();
+        let records = of_inode
+            .iter()
+            .map(|(.., index)| take(&mut records, *index));
         let change = fold(core, records, &mut unmapped);
         let is_unused = change.fate == Fate::Freed && change.is_created;
         if !store_maps && !is_unused {
@@ -109,7 +116,7 @@ pub(crate) fn coalesce(
         }
         if change.fate == Fate::Freed {
             freed.push(ino);
-            of_directory.remove(&ino);
+            directories.remove(&ino);
             if change.is_created {
                 batch.unused_inodes.push((ino, change.attributes.kind));
                 batch
@@ -126,23 +133,97 @@ pub(crate) fn coalesce(
         }
         batch.inodes.push(change);
     }
-    for (dir, records) in of_directory {
-        let entries: Vec<_> = records
-            .names
-            .into_iter()
-            .filter(|(_, change)| change.oldest.1 || change.newest.1.is_some())
-            .map(|(name, change)| (name.into_boxed_slice(), change.newest.1))
-            .collect();
-        let parent = records.parent.map(|(_, parent)| parent);
-        if parent.is_some() || !entries.is_empty() {
-            batch.directories.push(DirectoryChange {
-                dir,
-                parent,
-                entries,
-            });
-        }
-    }
+    batch.directories = directories.into_values().collect();
     Coalesced { batch, freed }
+}
+
+/// Takes a record out; what stays in its place says nothing.
+fn take(records: &mut [Record], index: usize) -> Record {
+    let nothing = Record::Touched {
+        ino: records[index].ino(),
+    };
+    std::mem::replace(&mut records[index], nothing)
+}
+
+impl Sorted {
+    fn new(records: Vec<Record>) -> Sorted {
+        let mut sorted = Sorted {
+            order: Vec::with_capacity(records.len()),
+            parents: Vec::new(),
+            names: HashMap::default(),
+            records,
+        };
+        let mut last_dir = None;
+        for (index, record) in sorted.records.iter_mut().enumerate() {
+            match record {
+                Record::Entry {
+                    dir,
+                    version,
+                    hash,
+                    name,
+                    was_there,
+                    names,
+                } => {
+                    let (oldest, newest) = ((*version, *was_there), (*version, *names));
+                    let key = NameKey {
+                        dir: *dir,
+                        hash: *hash,
+                        name: std::mem::take(name),
+                    };
+                    let fresh = NameChange { oldest, newest };
+                    let change = sorted.names.entry(key).or_insert(fresh);
+                    if oldest.0 < change.oldest.0 {
+                        change.oldest = oldest;
+                    }
+                    if newest.0 > change.newest.0 {
+                        change.newest = newest;
+                    }
+                    // The directory is an inode with new times; to say so once in a row is enough.
+                    if last_dir.replace(*dir) == Some(*dir) {
+                        continue;
+                    }
+                }
+                Record::Parent {
+                    dir,
+                    sequence,
+                    parent,
+                } => sorted.parents.push((*dir, *sequence, *parent)),
+                _ => {}
+            }
+            let place = (record.ino(), record.sequence(), index);
+            sorted.order.push(place);
+        }
+        sorted.order.sort_unstable();
+        sorted.parents.sort_unstable();
+        sorted
+    }
+
+    /// The changes of all directories, those that come to nothing left out.
+    fn take_directories(&mut self) -> BTreeMap<Ino, DirectoryChange> {
+        let mut directories: BTreeMap<Ino, DirectoryChange> = BTreeMap::new();
+        for (key, change) in self.names.drain() {
+            if change.oldest.1 || change.newest.1.is_some() {
+                let entry = (key.name.into_boxed_slice(), change.newest.1);
+                of_directory(&mut directories, key.dir).entries.push(entry);
+            }
+        }
+        // In order: the newest comes last.
+        for (dir, _, parent) in &self.parents {
+            of_directory(&mut directories, *dir).parent = Some(*parent);
+        }
+        directories
+    }
+}
+
+fn of_directory(
+    directories: &mut BTreeMap<Ino, DirectoryChange>,
+    dir: Ino,
+) -> &mut DirectoryChange {
+    directories.entry(dir).or_insert_with(|| DirectoryChange {
+        dir,
+        parent: None,
+        entries: Vec::new(),
+    })
 }
 
 impl Record {
@@ -175,9 +256,12 @@ impl Record {
     }
 }
 
-/// One inode's records as one change; its committed attributes follow.
-fn fold(core: &Core, mut records: Vec<Record>, unmapped: &mut Vec<BlockRun>) -> InodeChange {
-    records.sort_by_key(Record::sequence);
+/// One inode's records, in order, as one change; its committed attributes follow.
+fn fold(
+    core: &Core,
+    records: impl Iterator<Item = Record>,
+    unmapped: &mut Vec<BlockRun>,
+) -> InodeChange {
     let mut committed = core.committed.lock();
     let mut change = InodeChange {
         ino: core.ino,

@@ -307,6 +307,7 @@ impl Namespace {
             let entry = Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
+                hash: name.hash,
                 name: NameBytes::from_slice(name.bytes),
                 was_there: false,
                 names: Some((attributes.ino, new.kind)),
@@ -513,6 +514,7 @@ impl Namespace {
                     Record::Entry {
                         dir: dir.ino,
                         version: held.next_version(),
+                        hash: name.hash,
                         name: NameBytes::from_slice(name.bytes),
                         was_there: false,
                         names: Some((ino, inode.kind)),
@@ -568,6 +570,7 @@ impl Namespace {
             let entry = Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
+                hash: name.hash,
                 name: NameBytes::from_slice(name.bytes),
                 was_there: true,
                 names: None,
@@ -669,6 +672,7 @@ impl Namespace {
                 Record::Entry {
                     dir: dir.ino,
                     version: held.get(0).next_version(),
+                    hash: name.hash,
                     name: NameBytes::from_slice(name.bytes),
                     was_there: true,
                     names: None,

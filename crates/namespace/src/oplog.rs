@@ -68,9 +68,11 @@ pub(crate) enum Record {
     /// Only times changed, or data at blocks that were mapped before.
     Touched { ino: Ino },
     /// A name came, went or names another inode. `was_there` says whether it was a name before.
+    /// `hash` is that of the directory's table.
     Entry {
         dir: Ino,
         version: u64,
+        hash: u64,
         name: NameBytes,
         was_there: bool,
         names: Option<(Ino, FileKind)>,
@@ -181,7 +183,14 @@ impl OperationLog {
                 shard.generation += 1;
             }
         }
-        ended.records = parts.into_iter().flatten().collect();
+        for mut part in parts {
+            // The first is taken as it is.
+            if ended.records.is_empty() {
+                ended.records = part;
+            } else {
+                ended.records.append(&mut part);
+            }
+        }
         ended
     }
 

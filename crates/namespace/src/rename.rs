@@ -183,6 +183,7 @@ impl Namespace {
         group.push(Record::Entry {
             dir: to.dir.ino,
             version: held.get(1).next_version(),
+            hash: to.name.hash,
             name: NameBytes::from_slice(to.name.bytes),
             was_there: to_node.is_some(),
             names: Some((moved.ino, moved.kind)),
@@ -194,6 +195,7 @@ impl Namespace {
         group.push(Record::Entry {
             dir: from.dir.ino,
             version: held.get(0).next_version(),
+            hash: from.name.hash,
             name: NameBytes::from_slice(from.name.bytes),
             was_there: true,
             names: back,

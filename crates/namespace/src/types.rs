@@ -13,7 +13,7 @@ impl fmt::Display for Ino {
 }
 
 /// The bytes of a name of a directory. Most names are short: those need no allocation of their own.
-pub(crate) type NameBytes = smallvec::SmallVec<[u8; 32]>;
+pub(crate) type NameBytes = smallvec::SmallVec<[u8; 24]>;
 
 /// A block of the store: a unit of `Geometry::block_size_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
