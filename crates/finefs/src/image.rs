@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
-use finefs_ext::{ExtOptions, ExtStore, MountError};
+use finefs_ext::{ExtOptions, ExtStore, MountError, OnError};
 use finefs_namespace::{Error, MemoryStore, Namespace, Options};
 
 /// How to open an image.
@@ -19,6 +19,8 @@ pub struct ImageOptions {
     pub lacks_barriers: bool,
     /// Where it will be mounted, which is noted in the image.
     pub mount_point: Option<PathBuf>,
+    /// What to do when it turns out to be damaged; what its superblock says where this is `None`.
+    pub on_error: Option<OnError>,
     /// How the namespace works. Its `is_read_only` follows the store.
     pub namespace: Options,
 }
@@ -29,6 +31,9 @@ pub struct Image {
     pub namespace: Arc<Namespace>,
     /// What the user should know, a line each: why it is read-only, what is damaged.
     pub notes: Vec<String>,
+    /// What its owner wants to be done about damage: a program to which [`Namespace::on_stop`] tells of it is
+    /// asked to end at once by [`OnError::Panic`]. The rest the namespace does by itself.
+    pub on_error: OnError,
 }
 
 /// Why an image cannot be opened: one line that says what, where, and what to do.
@@ -96,15 +101,21 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
             mount_point: options
                 .mount_point
                 .map(|path| path.into_os_string().into_vec()),
+            on_error: options.on_error,
         },
     )
     .map_err(OpenImageError::Content)?;
     let notes = store.notes().to_vec();
+    let on_error = store.on_error();
     let mut namespace_options = options.namespace;
     namespace_options.is_read_only |= options.is_read_only;
     let namespace = Namespace::new(Arc::new(store), namespace_options)
         .map_err(|error| OpenImageError::Namespace { image, error })?;
-    Ok(Image { namespace, notes })
+    Ok(Image {
+        namespace,
+        notes,
+        on_error,
+    })
 }
 
 /// The device at `path`, or the part of it from `offset_bytes` on.

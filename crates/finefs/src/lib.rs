@@ -21,6 +21,7 @@
 
 mod image;
 
+pub use finefs_ext::OnError;
 pub use finefs_namespace::types::*;
 pub use finefs_namespace::*;
 pub use image::{Image, ImageOptions, OpenImageError, open_device, open_image, open_memory};

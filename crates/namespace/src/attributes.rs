@@ -37,7 +37,8 @@ impl Namespace {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
-            self.store.load_symlink(ino).map(Vec::into_boxed_slice)
+            let target = self.note_load(self.store.load_symlink(ino));
+            target.map(Vec::into_boxed_slice)
         })?;
         Ok(target.to_vec())
     }

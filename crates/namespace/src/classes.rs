@@ -47,5 +47,7 @@ pub static LOG: LockClass = LockClass::new("ns.log", 55);
 pub static LOAD: LockClass = LockClass::new("ns.load", 32);
 /// The free lists of the memory store.
 pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
+/// Who waits for a thaw; a leaf that nobody takes inside an operation.
+pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
 /// The commit thread's bell.
 pub static BELL: LockClass = LockClass::new("ns.bell", 58);

@@ -327,7 +327,15 @@ impl Namespace {
         }
         let reservation = self.reserve_mapping((pending.extents.len() + converted.len()) as u64)?;
 
-        self.clear_end(file, range, offset_bytes, guard)?;
+        let written = self
+            .clear_end(file, range, offset_bytes, guard)
+            .and_then(|()| self.write_pieces(pieces, data));
+        self.note_write(file, written)?;
+        self.publish_write(file, pending, &converted, end, reservation, guard);
+        Ok(())
+    }
+
+    fn write_pieces(&self, pieces: SmallVec<[Piece; 4]>, data: &[u8]) -> Result<()> {
         for piece in pieces {
             let bytes = &data[piece.bytes];
             if piece.is_blank {
@@ -337,8 +345,17 @@ impl Namespace {
                     .write(piece.extent.physical, piece.within, bytes)?;
             }
         }
-        self.publish_write(file, pending, &converted, end, reservation, guard);
         Ok(())
+    }
+
+    /// Passes on how writing data ended. What failed is told by the next sync too: the writer may have
+    /// looked away, and what was in the file before may be there only in part.
+    fn note_write(&self, file: &File<'_>, written: Result<()>) -> Result<()> {
+        if matches!(written, Err(Error::Io(_))) {
+            file.body.write_errors.record();
+            self.write_errors.record();
+        }
+        written
     }
 
     /// Takes up to `wanted` blocks for the hole at `block`.

@@ -75,6 +75,9 @@ pub enum Error {
     /// ENXIO (lseek past the last data)
     #[error("no such offset")]
     NoSuchOffset,
+    /// EAGAIN: the file system is frozen; only where changes do not wait ([`crate::Options`]).
+    #[error("frozen")]
+    Frozen,
     /// EIO: the device failed.
     #[error("input/output error: {0}")]
     Io(Cow<'static, str>),
@@ -109,6 +112,7 @@ impl Error {
             Error::Busy => libc::EBUSY,
             Error::Stale => libc::ESTALE,
             Error::NoSuchOffset => libc::ENXIO,
+            Error::Frozen => libc::EAGAIN,
             Error::Io(_) => libc::EIO,
             Error::Corrupt(_) => libc::EUCLEAN,
         }

@@ -27,6 +27,7 @@ use crate::extent_map::ExtentMap;
 use crate::name_table::NameTable;
 use crate::store::InodeImage;
 use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
+use crate::write_errors::WriteErrors;
 
 /// Set in `life` when the inode is freed or evicted: it takes no reference any more.
 const GONE: u64 = 1 << 63;
@@ -220,6 +221,8 @@ pub(crate) struct FileBody {
     pub extents: OnceLatch<ExtentMap>,
     /// Content stored with the inode (read-only images).
     pub inline: Option<Vec<u8>>,
+    /// Data that could not be written.
+    pub write_errors: WriteErrors,
 }
 
 pub(crate) struct DirectoryBody {
@@ -253,6 +256,7 @@ impl Core {
                 ranges: RangeLock::new(&classes::RANGE),
                 extents: OnceLatch::new(&classes::LOAD),
                 inline: image.inline,
+                write_errors: WriteErrors::new(),
             }),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(0),

@@ -29,6 +29,8 @@ mod data;
 mod entries;
 pub mod error;
 mod extent_map;
+mod freeze;
+mod health;
 mod inode;
 mod inode_table;
 mod memory_store;
@@ -43,6 +45,7 @@ mod read_directory;
 mod rename;
 pub mod store;
 pub mod types;
+mod write_errors;
 mod xattrs;
 
 pub use data::AllocateMode;

@@ -71,6 +71,7 @@ impl MemoryStore {
                 has_unwritten: true,
                 batch_records: None,
                 is_read_only: false,
+                stops_on_damage: false,
             },
             root: Attributes {
                 ino: ROOT,

@@ -11,12 +11,15 @@ use crate::classes;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::freeze::Freeze;
+use crate::health::Health;
 use crate::inode::{Core, Inode};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{Group, OperationLog};
 use crate::store::{Geometry, Plan, Store};
 use crate::types::{Attributes, Ino, StatFs, Timestamp};
+use crate::write_errors::WriteErrors;
 
 /// When reading a file updates its access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,6 +44,9 @@ pub struct Options {
     pub is_read_only: bool,
     /// Inodes in memory above which clean ones that nobody refers to are evicted.
     pub inode_cache_max: u64,
+    /// Changes wait while the file system is frozen. Else they fail with [`Error::Frozen`] before
+    /// anything has happened, and the caller tries again after [`Namespace::wait_for_thaw`].
+    pub waits_for_thaw: bool,
 }
 
 impl Default for Options {
@@ -50,6 +56,7 @@ impl Default for Options {
             atime: AtimePolicy::Relatime,
             is_read_only: false,
             inode_cache_max: 200_000,
+            waits_for_thaw: true,
         }
     }
 }
@@ -64,6 +71,10 @@ pub struct Namespace {
     pub(crate) gate: BigReader,
     pub(crate) topology: Mutex<()>,
     pub(crate) committer: Committer,
+    pub(crate) health: Health,
+    pub(crate) freeze: Freeze,
+    /// Of all files.
+    pub(crate) write_errors: WriteErrors,
     pub(crate) open_files: ShardedList<Ino>,
 }
 
@@ -97,6 +108,9 @@ impl Namespace {
             gate: BigReader::new(&classes::GATE),
             topology: Mutex::new(&classes::TOPOLOGY, ()),
             committer: Committer::new(geometry.batch_records),
+            health: Health::default(),
+            freeze: Freeze::new(),
+            write_errors: WriteErrors::new(),
             open_files: ShardedList::new(&classes::FILES),
             geometry,
         };
@@ -151,8 +165,18 @@ impl Namespace {
         if self.options.is_read_only {
             return Err(Error::ReadOnly);
         }
-        self.committer.wait_for_room(self)?;
-        self.begin()
+        loop {
+            self.committer.wait_for_room(self)?;
+            let operation = self.begin()?;
+            if !self.freeze.is_frozen() {
+                return Ok(operation);
+            }
+            drop(operation);
+            if !self.options.waits_for_thaw {
+                return Err(Error::Frozen);
+            }
+            self.freeze.wait();
+        }
     }
 
     /// Runs an operation; when it fails for lack of space, commits, which frees what was removed,
@@ -180,7 +204,7 @@ impl Namespace {
             }
             .ok_or(Error::Stale)?;
             cell.load(|| {
-                let image = self.store.load_inode(ino)?;
+                let image = self.note_load(self.store.load_inode(ino))?;
                 self.committer.inodes_loaded.add(1);
                 Ok(if self.geometry.has_unwritten {
                     Core::from_image_with_extents(image)
@@ -206,7 +230,7 @@ impl Namespace {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
-            let image = self.store.load_directory(inode.ino)?;
+            let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
             Ok(NameTable::load(
                 image
@@ -226,7 +250,7 @@ impl Namespace {
                 return Err(error.clone());
             }
             let map = ExtentMap::new();
-            for extent in self.store.load_extents(inode.ino)? {
+            for extent in self.note_load(self.store.load_extents(inode.ino))? {
                 if !map.insert(extent, guard) {
                     return Err(Error::corrupt(format_args!(
                         "inode {}: blocks beyond the largest file",

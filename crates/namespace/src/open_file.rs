@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use finefs_locks::Ticket;
 
+use crate::commit::lost_data;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
 use crate::types::{Caller, FileKind, Ino};
+use crate::write_errors::Sample;
 
 /// For what a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +28,8 @@ pub struct OpenFile {
     ino: Ino,
     access: OpenAccess,
     ticket: Option<Ticket>,
+    /// What is known of errors of writing, for a regular file.
+    write_errors: Option<Sample>,
 }
 
 impl Namespace {
@@ -56,11 +60,13 @@ impl Namespace {
             return Err(Error::Stale);
         }
         let ticket = Some(self.open_files.add(ino));
+        let write_errors = inode.file().ok().map(|file| file.write_errors.sample());
         Ok(OpenFile {
             namespace: Arc::clone(self),
             ino,
             access,
             ticket,
+            write_errors,
         })
     }
 
@@ -74,6 +80,23 @@ impl OpenFile {
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
+    }
+
+    /// Makes the file's data and attributes durable (fsync(2)). EIO when data of the file could not be
+    /// written since it was opened: once for each open file, and then again for the next such failure.
+    pub fn sync(&self) -> Result<()> {
+        let namespace = &*self.namespace;
+        let (dirty, is_lossy) = {
+            let operation = namespace.begin()?;
+            let inode = namespace.inode(self.ino, &operation.guard)?;
+            let is_lossy = match (&self.write_errors, inode.file()) {
+                (Some(known), Ok(file)) => file.write_errors.is_news(known),
+                _ => false,
+            };
+            (inode.dirty_generation(), is_lossy)
+        };
+        namespace.sync_generation(dirty)?;
+        if is_lossy { Err(lost_data()) } else { Ok(()) }
     }
 
     /// What it was opened for.

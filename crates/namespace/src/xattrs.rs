@@ -34,7 +34,7 @@ const VALUE_MAX: usize = 65536;
 impl Namespace {
     fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
         inode.xattrs.get_or_try_init(|| {
-            let loaded = self.store.load_xattrs(inode.ino)?;
+            let loaded = self.note_load(self.store.load_xattrs(inode.ino))?;
             let values = loaded
                 .into_iter()
                 .map(|(name, value)| (name.into(), value.into()));
