@@ -17,6 +17,7 @@
 //! | `request` | a message, taken apart |
 //! | `device` | requests through /dev/fuse |
 //! | `ring` | requests through io_uring |
+//! | `waiting` | requests that wait for the disk or for a thaw |
 //! | `negotiate` | what is agreed on with the kernel at the start |
 //! | `adapter` | requests to calls, results to answers, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
@@ -62,9 +63,10 @@ mod negotiate;
 mod request;
 mod ring;
 mod session;
+mod waiting;
 
 pub use attach::{AttachError, Options, check_mount_point};
 pub use detach::{DetachError, detach};
-pub use guard::{failed_operations, is_in_operation};
+pub use guard::{failed_operations, is_in_operation, lost_writes};
 pub use mounts::{MountPoint, mount_at, mounts};
 pub use session::{Mount, SERVER_THREAD_PREFIX, Unmounter};

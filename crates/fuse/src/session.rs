@@ -19,10 +19,11 @@
 //! # Threads
 //! Where the kernel offers io_uring (the parameter `enable_uring` of its module fuse), a few threads
 //! for each CPU serve that CPU's queue (`ring`), and one reads what still comes through /dev/fuse.
-//! Elsewhere all threads read /dev/fuse (`device`), and one more serves what waits for the disk. With permission on /dev/fuse each then has its
+//! Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each then has its
 //! own clone of it, with a queue of its own for requests under way; without (an ordinary user where
 //! it has mode 0600), all read the one descriptor that the helper handed over, which costs one
-//! shared lock in the kernel for each request.
+//! shared lock in the kernel for each request. Two more threads serve what waits for the disk, and what waits
+//! for a thaw (`waiting`).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,10 +42,11 @@ use crate::adapter::{Adapter, FORGET_DELAY};
 use crate::alertness::Alertness;
 use crate::attach::{self, AttachError, Options};
 use crate::detach::{DetachError, detach};
-use crate::device::{Device, Received, request_buffer, serve_syncs};
+use crate::device::{Device, Received, request_buffer};
 use crate::mounts::mount_at;
 use crate::negotiate::{Agreement, InitAnswer, REQUEST_BYTES_MAX, Wishes, answer_init};
 use crate::ring::Seat;
+use crate::waiting::Later;
 
 /// What the names of the server threads start with.
 pub const SERVER_THREAD_PREFIX: &str = "fuse-";
@@ -63,9 +65,12 @@ pub struct Mount {
     unmounter: Unmounter,
 }
 
+/// What a thread serves, for whom, and who serves what has to wait.
+type Work = (Arc<Device>, Arc<Adapter>, Later);
+
 /// A thread that has its place at a queue and waits for the adapter.
 struct RingThread {
-    start: Sender<(Arc<Device>, Arc<Adapter>)>,
+    start: Sender<Work>,
     thread: JoinHandle<io::Result<()>>,
 }
 
@@ -132,18 +137,25 @@ impl Mount {
             ring_threads,
             ..
         } = self;
+        let (later, workers) = Later::new();
         let mut running = Vec::new();
         for RingThread { start, thread } in ring_threads {
             if has_ring {
                 // A thread that is gone has told why; it is joined below.
-                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter)));
+                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter), later.clone()));
                 running.push(thread);
             }
         }
+        let (serve_syncs, serve_changes) = workers.split(&adapter);
+        let waiting = [
+            spawn_worker("sync", serve_syncs)?,
+            spawn_worker("thaw", serve_changes)?,
+        ];
         if has_ring {
-            running.push(spawn("forget", move || serve_forgets(&device, &adapter))?);
+            let adapter = Arc::clone(&adapter);
+            let serve = move || serve_forgets(&device, &adapter, &later);
+            running.push(spawn("forget", serve)?);
         } else {
-            let (to_syncs, syncs) = channel();
             for number in 0..threads {
                 // Where it cannot be cloned (no permission, no descriptor left) it is shared.
                 let clone = || device.clone_to(attach::open_device()?.into());
@@ -151,21 +163,22 @@ impl Mount {
                     0 => Arc::clone(&device),
                     _ => clone().map_or_else(|_| Arc::clone(&device), Arc::new),
                 };
-                let (adapter, syncs) = (Arc::clone(&adapter), to_syncs.clone());
-                let serve = move || own.serve(&adapter, &syncs);
+                let (adapter, later) = (Arc::clone(&adapter), later.clone());
+                let serve = move || own.serve(&adapter, &later);
                 running.push(spawn(&number.to_string(), serve)?);
             }
-            // It ends with the last of the others.
-            drop(to_syncs);
-            running.push(spawn("sync", move || {
-                serve_syncs(&adapter, &syncs);
-                Ok(())
-            })?);
+            // Its receivers end with the last of the others.
+            drop(later);
         }
         let mut result = Ok(());
         for thread in running {
             // A panic was logged where it happened.
             result = result.and(thread.join().unwrap_or(Ok(())));
+        }
+        // What still waits for a thaw belongs to users who are gone.
+        adapter.thaw();
+        for thread in waiting {
+            let _ = thread.join();
         }
         result
     }
@@ -178,6 +191,16 @@ fn spawn(
     std::thread::Builder::new()
         .name(format!("{SERVER_THREAD_PREFIX}{name}"))
         .spawn(serve)
+}
+
+fn spawn_worker(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    spawn(name, move || {
+        work();
+        Ok(())
+    })
 }
 
 /// Agrees with the kernel on how to go on.
@@ -242,7 +265,7 @@ fn take_seats(threads: Option<usize>) -> io::Result<Vec<RingThread>> {
 fn ring_thread(
     queue: u16,
     to_mount: &Sender<io::Result<()>>,
-    started: &Receiver<(Arc<Device>, Arc<Adapter>)>,
+    started: &Receiver<Work>,
 ) -> io::Result<()> {
     let mut own = CpuSet::new();
     own.set(usize::from(queue));
@@ -257,12 +280,11 @@ fn ring_thread(
     };
     let _ = to_mount.send(Ok(()));
     match started.recv() {
-        Ok((device, adapter)) => seat.serve(&device, &adapter).or_else(|error| {
+        Ok((device, adapter, later)) => seat.serve(&device, &adapter, &later).or_else(|error| {
             // Where the kernel refuses the place it goes on without io_uring, and needs readers.
             log::error!("the queue of CPU {queue} lost a thread: {error}");
             let own = Arc::new(device.clone_to(attach::open_device()?.into())?);
-            let (no_syncs, _) = channel();
-            own.serve(&adapter, &no_syncs)
+            own.serve(&adapter, &later)
         }),
         // The kernel did not want it after all.
         Err(_) => Ok(()),
@@ -271,7 +293,7 @@ fn ring_thread(
 
 /// Serves what does not come through the ring: forgotten references, and whatever else before the
 /// ring is ready or after the kernel has refused it.
-fn serve_forgets(device: &Device, adapter: &Adapter) -> io::Result<()> {
+fn serve_forgets(device: &Arc<Device>, adapter: &Adapter, later: &Later) -> io::Result<()> {
     let mut buffer = request_buffer();
     let mut space = vec![0; REQUEST_BYTES_MAX as usize];
     loop {
@@ -283,7 +305,7 @@ fn serve_forgets(device: &Device, adapter: &Adapter) -> io::Result<()> {
                 Received::Request(message) => {
                     let is_forget =
                         matches!(message.header.opcode, opcode::FORGET | opcode::BATCH_FORGET);
-                    device.serve_one(adapter, &message, &mut space);
+                    device.serve_one(adapter, &message, &mut space, later);
                     if is_forget {
                         std::thread::sleep(FORGET_DELAY);
                     }
@@ -326,6 +348,11 @@ impl Unmounter {
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The mount's device number, if it was found.
+    pub fn device(&self) -> Option<(u32, u32)> {
+        self.number
     }
 
     /// Unmounts it; see [`detach`].
