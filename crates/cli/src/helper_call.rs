@@ -11,7 +11,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-const SUBCOMMANDS: [&str; 4] = ["mount", "umount", "info", "help"];
+const SUBCOMMANDS: [&str; 6] = ["mount", "umount", "freeze", "thaw", "info", "help"];
 
 /// The arguments as they would have been given by hand.
 pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {

@@ -9,11 +9,13 @@
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
+//! | `control` | freeze and thaw: asking the server of a mount |
 //! | `report` | the result of the final write-out, from the server to umount |
 //! | `progress` | a sign of life during long work |
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
+mod control;
 mod helper_call;
 mod info;
 mod logger;
@@ -29,6 +31,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use control::Request;
 
 #[derive(Parser)]
 #[command(
@@ -47,6 +50,14 @@ struct Arguments {
 enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
+    /// Put everything on the image and let changes wait, so that the image can be copied
+    ///
+    /// The image is then as after a clean unmount. Reading goes on; but a directory in which somebody waits to
+    /// make or remove a file cannot be listed until then. Files that were removed while somebody
+    /// had them open are still in it, as orphans that the next mount or e2fsck frees.
+    Freeze(control::Target),
+    /// Let changes go on after freeze
+    Thaw(control::Target),
     Info(info::Info),
 }
 
@@ -75,6 +86,8 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Freeze(target) => target.ask(Request::Freeze).map(|()| ExitCode::SUCCESS),
+        Command::Thaw(target) => target.ask(Request::Thaw).map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {

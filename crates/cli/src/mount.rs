@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, CommandFactory};
-use finefs::{ImageOptions, Namespace};
+use finefs::{ImageOptions, Namespace, OnError};
 
 use crate::background::{self, Readiness, Role};
 use crate::options::MountOptions;
@@ -23,6 +23,11 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   commit=SECONDS         write changes out at least that often (default 5)
   barrier=0, nobarrier   do not wait for the disk at commits: faster, and a power loss may damage
                          the image
+  errors=continue, errors=remount-ro, errors=panic
+                         when the image turns out to be damaged: only what is damaged fails; nothing
+                         can be changed any more; the server ends at once (default: as the image
+                         says, see tune2fs -e). When changes cannot be written, nothing can be
+                         changed any more in any case
   relatime, noatime, strictatime
                          when to note the time of reading (default relatime)
   allow_other            other users may use the mount too (ordinary users need
@@ -184,6 +189,8 @@ impl Plan {
             commit_interval: options.commit_interval,
             atime: options.atime,
             is_read_only: options.is_read_only,
+            // A server thread that waited would serve nobody.
+            waits_for_thaw: false,
             ..finefs::Options::default()
         };
         let Some(path) = &self.image else {
@@ -202,11 +209,19 @@ impl Plan {
             is_read_only: options.is_read_only,
             lacks_barriers: options.lacks_barriers,
             mount_point: Some(self.directory.clone()),
+            on_error: options.on_error,
             namespace: namespace_options,
         };
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));
+        }
+        if image.on_error == OnError::Panic {
+            // As fuse2fs does. The watcher takes the mount away.
+            image.namespace.on_stop(|_| {
+                log::error!("ending at once (errors=panic)");
+                std::process::abort();
+            });
         }
         Ok(image.namespace)
     }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use finefs::AtimePolicy;
+use finefs::{AtimePolicy, OnError};
 
 use crate::size::Size;
 use crate::{CliResult, Failure};
@@ -29,6 +29,7 @@ pub(crate) struct MountOptions {
     pub has_ring: bool,
     pub checks_root: bool,
     pub lacks_barriers: bool,
+    pub on_error: Option<OnError>,
     pub cpu_latency_us: Option<u32>,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
@@ -59,6 +60,7 @@ impl Default for MountOptions {
             has_ring: true,
             checks_root: false,
             lacks_barriers: false,
+            on_error: None,
             cpu_latency_us: None,
             is_debug: false,
             source: None,
@@ -184,8 +186,14 @@ impl MountOptions {
             "fsname" => self.source = Some(value.to_owned()),
             "subtype" if value == "finefs" => {}
             "subtype" => return Err(bad(name, value, "finefs, which it always is")),
-            "errors" if value == "continue" => {}
-            "errors" => return Err(bad(name, value, "continue, which is what happens")),
+            "errors" => {
+                self.on_error = Some(match value {
+                    "continue" => OnError::Continue,
+                    "remount-ro" => OnError::ReadOnly,
+                    "panic" => OnError::Panic,
+                    _ => return Err(bad(name, value, "continue, remount-ro or panic")),
+                });
+            }
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -258,7 +266,7 @@ mod tests {
     fn options_are_understood() {
         let options = parse(
             "ro,offset=1m,allow_other,noatime,nosuid,nodev,noexec,commit=30,size=50%,mode=1777,\
-             uid=7,gid=8,threads=3,writeback_cache,debug",
+             uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,debug",
         )
         .unwrap();
         assert!(options.is_read_only && options.allow_other && options.is_debug);
@@ -272,6 +280,7 @@ mod tests {
             (Some(0o1777), Some(7), Some(8), Some(3))
         );
         assert!(options.has_writeback_cache);
+        assert_eq!(options.on_error, Some(OnError::ReadOnly));
     }
 
     #[test]
@@ -315,6 +324,7 @@ mod tests {
             ("size=", "size="),
             ("allow_root", "allow_root"),
             ("noload", "noload"),
+            ("errors=ignore", "errors=ignore"),
             ("subtype=ext4", "subtype=ext4"),
         ] {
             let Failure(line) = parse(list).unwrap_err();

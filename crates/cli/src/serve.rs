@@ -5,6 +5,8 @@
 //! everything out, and the image's lock goes with the process, which is what `finefs umount`
 //! waits for. The exit status tells whether all of it is on the image.
 //!
+//! A frozen mount thaws first, so that the unmount does not wait for who waits for it.
+//!
 //! - Unmounted by anybody (`finefs umount`, fusermount3 -u, umount(8)): the session ends by itself.
 //! - SIGTERM, SIGINT, SIGHUP: unmounts. If it is busy: the kernel's dirty pages are fetched, the
 //!   mount is detached (no new user can come), those who still have files open may go on for
@@ -26,7 +28,7 @@ use signal_hook::iterator::Signals;
 
 use crate::background::Readiness;
 use crate::report::Address;
-use crate::{CliResult, Failure, progress};
+use crate::{CliResult, Failure, control, progress};
 
 /// How long the users of a busy mount may go on after a signal.
 const GRACE: Duration = Duration::from_secs(10);
@@ -63,6 +65,9 @@ pub(crate) fn serve(
     report: Option<Address>,
 ) -> CliResult<ExitCode> {
     let unmounter = mount.unmounter();
+    let control = unmounter
+        .device()
+        .and_then(|device| control::listen(device, namespace));
     let (sender, events) = channel();
     watch_for_panics(sender.clone());
     if let Some(readiness) = readiness {
@@ -73,12 +78,17 @@ pub(crate) fn serve(
     let mut is_sound = true;
     match events.recv() {
         Ok(Event::Ended(result)) => is_sound &= report_end(what, result),
-        Ok(Event::Signal) => end_by_force(what, &unmounter, &events, &mut is_sound),
+        Ok(Event::Signal) => {
+            thaw(namespace);
+            end_by_force(what, &unmounter, &events, &mut is_sound);
+        }
         Ok(Event::Crashed) | Err(_) => {
             is_sound = false;
+            thaw(namespace);
             end_by_force(what, &unmounter, &events, &mut is_sound);
         }
     }
+    drop(control);
     let result = finish(what, namespace);
     if let Err(line) = &result {
         log::error!("{line}");
@@ -94,11 +104,26 @@ pub(crate) fn serve(
     })
 }
 
+/// Lets those go on who wait for a thaw: an unmount waits for them.
+fn thaw(namespace: &Namespace) {
+    if namespace.is_frozen()
+        && let Err(error) = namespace.thaw()
+    {
+        log::error!("thawing: {error}");
+    }
+}
+
 /// The last step; the error is a line for the user.
 fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
     progress::during(&format!("writing out {what}"), || namespace.shut_down()).map_err(
-        |error| format!("{what}: the final write-out failed: {error}; check it with e2fsck -f"),
+        |error| format!("{what}: not everything is on the image: {error}; check it with e2fsck -f"),
     )?;
+    let lost = finefs_fuse::lost_writes();
+    if lost > 0 {
+        return Err(format!(
+            "{what}: {lost} delayed writes failed: what they held is not in their files"
+        ));
+    }
     match finefs_fuse::failed_operations() {
         0 => Ok(()),
         failed => Err(format!(
