@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
 //! | [`fsync`] | creating, writing and syncing small files |
+//! | [`latency`] | how long single operations take while commits run |
 //! | [`open_close`] | opening and closing one of ten files from four threads |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
@@ -15,6 +16,7 @@
 mod compare;
 mod file_list_locks;
 mod fsync;
+mod latency;
 mod lockmeter_overhead;
 mod open_close;
 mod postmark;
@@ -36,6 +38,8 @@ struct Cli {
 enum Command {
     /// PostMark and open/close on finefs, fuse2fs and the kernel's ext4, by turns
     Compare(compare::Options),
+    /// Percentiles of creating, writing and removing files while commits run
+    Latency(latency::Options),
     /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node by node
     FileListLocks(file_list_locks::Options),
     /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by turns
@@ -51,6 +55,9 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Compare(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| compare::run(&options))
+        }
+        Command::Latency(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| latency::run(&options))
         }
         Command::FileListLocks(options) => file_list_locks::run(&options),
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),

@@ -12,6 +12,7 @@
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
+//! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
@@ -43,6 +44,7 @@ pub mod server;
 pub mod sets;
 pub mod setup;
 pub mod snapshot;
+pub mod soak;
 pub mod style;
 pub mod suite;
 pub mod teeth;

@@ -9,7 +9,9 @@ use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
 use xtask::{bad_input, crash, fsx, images, kill, pjdfstest, tsan, unprivileged};
-use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
+use xtask::{
+    cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,
+};
 
 #[derive(Parser)]
 #[command(about = "Tasks and proofs of finefs")]
@@ -62,6 +64,11 @@ enum Worker {
     },
     Walk {
         dir: PathBuf,
+    },
+    Soak {
+        dir: PathBuf,
+        seed: u64,
+        seconds: u64,
     },
     Unprivileged {
         source: PathBuf,
@@ -138,6 +145,10 @@ enum What {
     Tsan,
     /// What crashes at any moment leave on an image, simulated
     Crash(crash::Options),
+    /// Devices that fail or lie, one request at a time, simulated
+    Faults(crash::FaultOptions),
+    /// Mixed load for long on an image that is nearly full
+    Soak(soak::Options),
     /// What is left when the server is killed at random moments
     Kill(kill::Options),
     /// One workload, by its name (see `list`)
@@ -183,6 +194,9 @@ fn run() -> Result<()> {
         }) => {
             return workload::many_worker(&dir, worker, each, &phase);
         }
+        Task::Worker(Worker::Soak { dir, seed, seconds }) => {
+            return soak::worker(&dir, seed, seconds);
+        }
         Task::Worker(Worker::Walk { dir }) => return images::walk_worker(&dir),
         Task::Worker(Worker::Unprivileged { source, mount }) => {
             return unprivileged::worker(&source, &mount);
@@ -221,7 +235,10 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(options.what, What::Images(_) | What::Tsan | What::Crash(_)) {
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::Crash(_) | What::Faults(_)
+    ) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -260,6 +277,8 @@ fn prove(options: Prove) -> Result<()> {
         }
         What::Tsan => tsan::run(&mut report),
         What::Crash(own) => crash::run(own, options.seed, &mut report)?,
+        What::Faults(own) => crash::run_faults(own, options.seed, &mut report)?,
+        What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::List => {}
     }
