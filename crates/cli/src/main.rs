@@ -3,19 +3,20 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info` | the subcommands |
+//! | `mount`, `umount`, `info`, `top`, `freeze` | the subcommands |
+//! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
-//! | `control` | freeze and thaw: asking the server of a mount |
 //! | `report` | the result of the final write-out, from the server to umount |
 //! | `progress` | a sign of life during long work |
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
-mod control;
+mod channel;
+mod freeze;
 mod helper_call;
 mod info;
 mod logger;
@@ -25,13 +26,14 @@ mod progress;
 mod report;
 mod serve;
 mod size;
+mod top;
 mod umount;
 
 use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use control::Request;
+use freeze::Change;
 
 #[derive(Parser)]
 #[command(
@@ -55,10 +57,11 @@ enum Command {
     /// The image is then as after a clean unmount. Reading goes on; but a directory in which somebody waits to
     /// make or remove a file cannot be listed until then. Files that were removed while somebody
     /// had them open are still in it, as orphans that the next mount or e2fsck frees.
-    Freeze(control::Target),
+    Freeze(freeze::Target),
     /// Let changes go on after freeze
-    Thaw(control::Target),
+    Thaw(freeze::Target),
     Info(info::Info),
+    Top(top::Top),
 }
 
 /// A failure as the user sees it: one line.
@@ -86,9 +89,10 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
-        Command::Freeze(target) => target.ask(Request::Freeze).map(|()| ExitCode::SUCCESS),
-        Command::Thaw(target) => target.ask(Request::Thaw).map(|()| ExitCode::SUCCESS),
+        Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
+        Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {
         say(line);

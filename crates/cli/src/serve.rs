@@ -28,7 +28,7 @@ use signal_hook::iterator::Signals;
 
 use crate::background::Readiness;
 use crate::report::Address;
-use crate::{CliResult, Failure, control, progress};
+use crate::{CliResult, Failure, progress};
 
 /// How long the users of a busy mount may go on after a signal.
 const GRACE: Duration = Duration::from_secs(10);
@@ -65,9 +65,6 @@ pub(crate) fn serve(
     report: Option<Address>,
 ) -> CliResult<ExitCode> {
     let unmounter = mount.unmounter();
-    let control = unmounter
-        .device()
-        .and_then(|device| control::listen(device, namespace));
     let (sender, events) = channel();
     watch_for_panics(sender.clone());
     if let Some(readiness) = readiness {
@@ -88,7 +85,6 @@ pub(crate) fn serve(
             end_by_force(what, &unmounter, &events, &mut is_sound);
         }
     }
-    drop(control);
     let result = finish(what, namespace);
     if let Err(line) = &result {
         log::error!("{line}");

@@ -350,11 +350,6 @@ impl Unmounter {
         &self.path
     }
 
-    /// The mount's device number, if it was found.
-    pub fn device(&self) -> Option<(u32, u32)> {
-        self.number
-    }
-
     /// Unmounts it; see [`detach`].
     pub fn unmount(&self, is_lazy: bool) -> Result<(), DetachError> {
         if !self.is_mounted() {

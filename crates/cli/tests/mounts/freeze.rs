@@ -1,14 +1,12 @@
 //! `finefs freeze` and `finefs thaw`. These tests need root and FUSE.
 
-mod support;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::*;
 use rustix::process::{Pid, Signal, kill_process};
-use support::*;
 
 /// As many as wait at once: more than there are server threads.
 const WRITERS: usize = 10;

@@ -1,8 +1,5 @@
 //! What the tests of mounts share: images, mounts that do not outlive a failed test, file work.
 
-// Each test program uses a part of it.
-#![allow(dead_code)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

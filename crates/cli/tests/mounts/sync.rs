@@ -1,15 +1,13 @@
 //! What is on the image when a write or sync has returned, seen by killing the server. These tests need root and
 //! FUSE.
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use support::*;
+use crate::support::*;
 
 /// Mounts without commits of its own accord, works, kills the server, and gives what the next mount shows of the file.
 fn survives(options: &str, work: impl FnOnce(&Path)) -> Option<Vec<u8>> {

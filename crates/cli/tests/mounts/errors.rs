@@ -1,7 +1,5 @@
 //! What users of a mount see when its device fails, is full, or is damaged. These tests need root and FUSE.
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
@@ -9,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::*;
 use rustix::fs::{MemfdFlags, SealFlags};
-use support::*;
 
 /// A file system of a few MiB that lies under an image, and goes when it is dropped.
 struct SmallDisk(PathBuf);
