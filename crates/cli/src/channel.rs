@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use finefs::Namespace;
+use finefs::namespace::Namespace;
 use finefs_fuse::MountPoint;
 use finefs_lockmeter::control::{Reply, Request, Server, answer, ask_on};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use finefs::{Error, Namespace};
+use finefs::namespace::{Error, Namespace};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Channel;

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, CommandFactory};
-use finefs::{ImageOptions, Namespace, OnError};
+use finefs::namespace::Namespace;
+use finefs::{ImageOptions, OnError};
 
 use crate::background::{self, Readiness, Role};
 use crate::options::MountOptions;
@@ -187,14 +188,6 @@ impl Plan {
 
     fn open(&self) -> CliResult<Arc<Namespace>> {
         let options = &self.options;
-        let namespace_options = finefs::Options {
-            commit_interval: options.commit_interval,
-            atime: options.atime,
-            is_read_only: options.is_read_only,
-            // A server thread that waited would serve nobody.
-            waits_for_thaw: false,
-            ..finefs::Options::default()
-        };
         let Some(path) = &self.image else {
             return finefs::open_memory(
                 options.size.unwrap_or(Size::PercentOfMemory(50)).bytes(),
@@ -202,18 +195,26 @@ impl Plan {
                 options.mode.unwrap_or(0o1777),
                 options.uid.unwrap_or(rustix::process::getuid().as_raw()),
                 options.gid.unwrap_or(rustix::process::getgid().as_raw()),
-                namespace_options,
+                finefs::Options {
+                    commit_interval: options.commit_interval,
+                    atime: options.atime,
+                    is_read_only: options.is_read_only,
+                    waits_for_thaw: false,
+                    ..finefs::Options::default()
+                },
             )
             .map_err(Failure::new);
         };
-        let image_options = ImageOptions {
-            offset_bytes: options.offset_bytes,
-            is_read_only: options.is_read_only,
-            lacks_barriers: options.lacks_barriers,
-            mount_point: Some(self.directory.clone()),
-            on_error: options.on_error,
-            namespace: namespace_options,
-        };
+        let image_options = ImageOptions::new()
+            .offset_bytes(options.offset_bytes)
+            .read_only(options.is_read_only)
+            .barriers(!options.lacks_barriers)
+            .mount_point(&self.directory)
+            .commit_interval(options.commit_interval)
+            .atime(options.atime)
+            .on_error(options.on_error)
+            // A server thread that waited would serve nobody.
+            .waits_for_thaw(false);
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));

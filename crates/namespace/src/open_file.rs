@@ -6,6 +6,7 @@ use finefs_locks::Ticket;
 
 use crate::commit::lost_data;
 use crate::error::{Error, Result};
+use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
 use crate::types::{Caller, FileKind, Ino};
@@ -22,14 +23,45 @@ pub enum OpenAccess {
     ReadWrite,
 }
 
+impl OpenAccess {
+    pub(crate) fn mask(self) -> u32 {
+        match self {
+            OpenAccess::Read => READ,
+            OpenAccess::Write => WRITE,
+            OpenAccess::ReadWrite => READ | WRITE,
+        }
+    }
+}
+
+/// What an open file holds: to be given back with [`Namespace::close`].
+#[derive(Debug)]
+#[must_use = "the file stays open until it is given back to `close`"]
+pub struct Opened {
+    ino: Ino,
+    kind: FileKind,
+    ticket: Ticket,
+    /// What is known of errors of writing, for a regular file.
+    write_errors: Option<Sample>,
+}
+
+impl Opened {
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// What the inode is.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+}
+
 /// An open file. It keeps its inode alive, and ends when dropped.
 pub struct OpenFile {
     namespace: Arc<Namespace>,
+    opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
-    ticket: Option<Ticket>,
-    /// What is known of errors of writing, for a regular file.
-    write_errors: Option<Sample>,
 }
 
 impl Namespace {
@@ -42,11 +74,26 @@ impl Namespace {
     ) -> Result<OpenFile> {
         let operation = self.begin()?;
         let inode = self.inode(ino, &operation.guard)?;
-        let mask = match access {
-            OpenAccess::Read => READ,
-            OpenAccess::Write => WRITE,
-            OpenAccess::ReadWrite => READ | WRITE,
-        };
+        self.check_open(caller, inode, access)?;
+        if !inode.refer(1) {
+            return Err(Error::Stale);
+        }
+        Ok(OpenFile {
+            namespace: Arc::clone(self),
+            opened: Some(self.opened(ino, inode.kind)),
+            ino,
+            access,
+        })
+    }
+
+    /// Whether the caller may open an inode so.
+    pub(crate) fn check_open(
+        &self,
+        caller: &Caller,
+        inode: &Core,
+        access: OpenAccess,
+    ) -> Result<()> {
+        let mask = access.mask();
         check_access(caller, inode, mask)?;
         if mask & WRITE != 0 {
             if inode.kind == FileKind::Directory {
@@ -56,18 +103,43 @@ impl Namespace {
                 return Err(Error::ReadOnly);
             }
         }
-        if !inode.refer(1) {
-            return Err(Error::Stale);
-        }
-        let ticket = Some(self.open_files.add(ino));
-        let write_errors = inode.file().ok().map(|file| file.write_errors.sample());
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
+        Ok(())
+    }
+
+    /// Makes an open file of a reference that was taken on an inode.
+    pub(crate) fn opened(&self, ino: Ino, kind: FileKind) -> Opened {
+        let guard = &crossbeam_epoch::pin();
+        let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
+        let file = core.and_then(|core| core.file().ok());
+        Opened {
+            write_errors: file.map(|file| file.write_errors.sample()),
             ino,
-            access,
-            ticket,
-            write_errors,
-        })
+            kind,
+            ticket: self.open_files.add(ino),
+        }
+    }
+
+    /// Makes the data and attributes of an open file durable (fsync(2)). EIO when data of the file could
+    /// not be written since it was opened: once for each open file, and then again for the next such
+    /// failure.
+    pub fn sync_opened(&self, opened: &Opened) -> Result<()> {
+        let (dirty, is_lossy) = {
+            let operation = self.begin()?;
+            let inode = self.inode(opened.ino, &operation.guard)?;
+            let is_lossy = match (&opened.write_errors, inode.file()) {
+                (Some(known), Ok(file)) => file.write_errors.is_news(known),
+                _ => false,
+            };
+            (inode.dirty_generation(), is_lossy)
+        };
+        self.sync_generation(dirty)?;
+        if is_lossy { Err(lost_data()) } else { Ok(()) }
+    }
+
+    /// Ends an open file. The last one of an inode without names frees it.
+    pub fn close(&self, opened: Opened) {
+        self.open_files.remove(opened.ticket);
+        self.forget(opened.ino, 1);
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -82,21 +154,12 @@ impl OpenFile {
         self.ino
     }
 
-    /// Makes the file's data and attributes durable (fsync(2)). EIO when data of the file could not be
-    /// written since it was opened: once for each open file, and then again for the next such failure.
+    /// [`Namespace::sync_opened`] of this one.
     pub fn sync(&self) -> Result<()> {
-        let namespace = &*self.namespace;
-        let (dirty, is_lossy) = {
-            let operation = namespace.begin()?;
-            let inode = namespace.inode(self.ino, &operation.guard)?;
-            let is_lossy = match (&self.write_errors, inode.file()) {
-                (Some(known), Ok(file)) => file.write_errors.is_news(known),
-                _ => false,
-            };
-            (inode.dirty_generation(), is_lossy)
-        };
-        namespace.sync_generation(dirty)?;
-        if is_lossy { Err(lost_data()) } else { Ok(()) }
+        match &self.opened {
+            Some(opened) => self.namespace.sync_opened(opened),
+            None => Ok(()),
+        }
     }
 
     /// What it was opened for.
@@ -107,9 +170,8 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.namespace.open_files.remove(ticket);
+        if let Some(opened) = self.opened.take() {
+            self.namespace.close(opened);
         }
-        self.namespace.forget(self.ino, 1);
     }
 }
