@@ -14,6 +14,7 @@ use crate::name_table::{Dead, NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::scheme::Call;
 use crate::store::{Fate, InodeImage, Plan, Store};
 use crate::types::{Attributes, Caller, FileKind, Ino, Times};
 
@@ -51,7 +52,7 @@ impl From<Dead> for Error {
 impl Namespace {
     /// Finds a name in a directory (`.` and `..` too) and takes a reference on its inode.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Lookup)?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         dir.directory()?;
@@ -221,7 +222,7 @@ impl Namespace {
     }
 
     fn make(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attributes> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::MakeName)?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         let table = self.table(dir)?;
@@ -300,7 +301,7 @@ impl Namespace {
         permissions: u32,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let dir = self.inode(parent, guard)?;
             dir.directory()?;
@@ -409,11 +410,12 @@ impl Namespace {
             },
             flags: 0,
         };
-        let core = Core::from_image(InodeImage {
+        let image = InodeImage {
             attributes,
             inline: None,
             unreadable: None,
-        });
+        };
+        let core = Core::from_image(image, self.scheme.kind());
         core.fill_empty(dir.ino, new.target);
         core
     }
@@ -427,7 +429,7 @@ impl Namespace {
         name: &[u8],
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let inode = self.inode(ino, guard)?;
             if inode.kind == FileKind::Directory {
@@ -492,7 +494,7 @@ impl Namespace {
 
     /// Removes a name that is not a directory's (unlink). An inode in use lives on without it.
     pub fn remove_file(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         let table = self.table(dir)?;
@@ -558,7 +560,7 @@ impl Namespace {
 
     /// Removes an empty directory (rmdir).
     pub fn remove_directory(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         let table = self.table(dir)?;

@@ -12,6 +12,7 @@
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
 //! | `memory_store`, `pages` | a store that persists nothing |
+//! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
@@ -26,6 +27,7 @@ mod classes;
 mod coalesce;
 mod commit;
 mod data;
+mod data_lock;
 mod entries;
 pub mod error;
 mod extent_map;
@@ -41,6 +43,7 @@ mod permission;
 mod radix;
 mod read_directory;
 mod rename;
+mod scheme;
 pub mod store;
 pub mod types;
 mod xattrs;
@@ -52,6 +55,7 @@ pub use namespace::{AtimePolicy, Namespace, Options};
 pub use open_file::{OpenAccess, OpenFile};
 pub use read_directory::DirectoryEntry;
 pub use rename::RenameMode;
+pub use scheme::{LockingScheme, UnknownScheme};
 pub use store::*;
 pub use types::*;
 pub use xattrs::XattrMode;

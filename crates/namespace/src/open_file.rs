@@ -7,6 +7,7 @@ use finefs_locks::Ticket;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
+use crate::scheme::Call;
 use crate::types::{Caller, FileKind, Ino};
 
 /// For what a file is opened.
@@ -36,7 +37,7 @@ impl Namespace {
         ino: Ino,
         access: OpenAccess,
     ) -> Result<OpenFile> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
         let mask = match access {
             OpenAccess::Read => READ,
@@ -84,9 +85,12 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        let namespace = &self.namespace;
+        let _gate = namespace.gate.read();
+        let _outer = namespace.scheme.enter(Call::OpenClose);
         if let Some(ticket) = self.ticket.take() {
-            self.namespace.open_files.remove(ticket);
+            namespace.open_files.remove(ticket);
         }
-        self.namespace.forget(self.ino, 1);
+        namespace.release(self.ino, 1);
     }
 }
