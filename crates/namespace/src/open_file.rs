@@ -1,5 +1,6 @@
 //! Open files: a reference on an inode, and a place on the per-CPU list of open files.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use finefs_locks::Ticket;
@@ -22,8 +23,12 @@ pub enum OpenAccess {
 }
 
 /// An open file. It keeps its inode alive, and ends when dropped.
-pub struct OpenFile {
-    namespace: Arc<Namespace>,
+///
+/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere ([`Namespace::open_shared`]); but the
+/// count in that is one word that every opening and closing writes, on all CPUs. A borrowed one
+/// ([`Namespace::open`]) writes only the inode and this CPU's list.
+pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
+    namespace: N,
     ino: Ino,
     access: OpenAccess,
     ticket: Option<Ticket>,
@@ -32,11 +37,27 @@ pub struct OpenFile {
 impl Namespace {
     /// Opens an inode.
     pub fn open(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        access: OpenAccess,
+    ) -> Result<OpenFile<&Namespace>> {
+        let ticket = self.open_ticket(caller, ino, access)?;
+        Ok(OpenFile::new(self, ino, access, ticket))
+    }
+
+    /// Opens an inode for as long as the caller likes.
+    pub fn open_shared(
         self: &Arc<Self>,
         caller: &Caller,
         ino: Ino,
         access: OpenAccess,
     ) -> Result<OpenFile> {
+        let ticket = self.open_ticket(caller, ino, access)?;
+        Ok(OpenFile::new(Arc::clone(self), ino, access, ticket))
+    }
+
+    fn open_ticket(&self, caller: &Caller, ino: Ino, access: OpenAccess) -> Result<Ticket> {
         let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
         let mask = match access {
@@ -56,13 +77,7 @@ impl Namespace {
         if !inode.refer(1) {
             return Err(Error::Stale);
         }
-        let ticket = Some(self.open_files.add(ino));
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
-            ino,
-            access,
-            ticket,
-        })
+        Ok(self.open_files.add(ino))
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -71,7 +86,16 @@ impl Namespace {
     }
 }
 
-impl OpenFile {
+impl<N: Deref<Target = Namespace>> OpenFile<N> {
+    fn new(namespace: N, ino: Ino, access: OpenAccess, ticket: Ticket) -> OpenFile<N> {
+        OpenFile {
+            namespace,
+            ino,
+            access,
+            ticket: Some(ticket),
+        }
+    }
+
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -83,7 +107,7 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl<N: Deref<Target = Namespace>> Drop for OpenFile<N> {
     fn drop(&mut self) {
         let namespace = &self.namespace;
         let _gate = namespace.gate.read();
