@@ -335,6 +335,11 @@ fn settle_journal(
             Ok((overlay, None))
         }
         Finding::Replay(journal, log) => {
+            // What it leaves must be a file system: else nothing is written, and the message is that of
+            // a read-only mount.
+            let overlay = recover::overlay(&journal, &log)
+                .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
+            read_superblock(&**device, &overlay)?;
             recover::replay(&**device, &found.geometry, &journal, &log)
                 .map_err(|error| MountErrorKind::Io(detail(&error)))?;
             if log.transactions > 0 {

@@ -16,6 +16,8 @@
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
 
+#[cfg(test)]
+mod tests;
 pub(crate) mod writer;
 
 use std::collections::HashMap;
