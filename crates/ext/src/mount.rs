@@ -169,6 +169,7 @@ fn find_backup(device: &dyn BlockDevice, primary: Option<&Superblock>) -> Option
                 return None;
             }
             let backup = Superblock::parse(&bytes).ok()?;
+            backup.verify_checksum().ok()?;
             let is_good =
                 backup.validate().is_ok() && backup.block_size() == Some(block_size_bytes);
             is_good.then_some(Backup {

@@ -492,7 +492,11 @@ fn fast_commits_allow_reading_only() {
 #[test]
 fn a_log_that_damages_the_superblock() {
     let directory = tempfile::tempdir().unwrap();
-    let path = make(directory.path(), "4M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+    let path = make(
+        directory.path(),
+        "4M",
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+    );
     let mut superblock = fs::read(&path).unwrap()[BLOCK..2 * BLOCK].to_vec();
     // The count of mounts, which nothing else depends on.
     superblock[0x34] ^= 1;

@@ -14,7 +14,11 @@ use image::{assert_clean, debugfs, make};
 
 /// An image with two orphans in the superblock's list: one to free, one to cut.
 fn with_orphans(directory: &Path, options: &[&str]) -> PathBuf {
-    let path = make(directory, "4M", &[&["-b", "1024", "-N", "64"], options].concat());
+    let path = make(
+        directory,
+        "4M",
+        &[&["-b", "1024", "-N", "64"], options].concat(),
+    );
     let data = directory.join("data");
     fs::write(&data, vec![7; 30 << 10]).unwrap();
     let data = data.display();
@@ -49,7 +53,10 @@ fn a_mount_whose_clean_up_fails_fails() {
             let counting = Arc::new(FaultDevice::new(good, on, u64::MAX, 0));
             let store = open(counting.clone()).unwrap();
             let notes = store.notes();
-            assert!(notes.contains(&"cleaned up 2 orphans".to_owned()), "{options:?}: {notes:?}");
+            assert!(
+                notes.contains(&"cleaned up 2 orphans".to_owned()),
+                "{options:?}: {notes:?}"
+            );
             let count = counting.seen();
             assert!(count >= 2, "{options:?}: {on:?}: only {count} in all");
             for first in 0..count {

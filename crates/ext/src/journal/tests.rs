@@ -22,8 +22,14 @@ fn image(commands: &str) -> Arc<dyn BlockDevice> {
         let output = output.expect("e2fsprogs is installed");
         assert!(output.status.success(), "{program}: {output:?}");
     };
-    fs::File::create(&path).and_then(|file| file.set_len(4 << 20)).expect("room");
-    run("mke2fs", &["-q", "-t", "ext4", "-b", "1024", "-J", "size=1"], &path);
+    fs::File::create(&path)
+        .and_then(|file| file.set_len(4 << 20))
+        .expect("room");
+    run(
+        "mke2fs",
+        &["-q", "-t", "ext4", "-b", "1024", "-J", "size=1"],
+        &path,
+    );
     if !commands.is_empty() {
         let block = directory.path().join("block");
         fs::write(&block, [0x55; 1024]).expect("room");
@@ -32,7 +38,9 @@ fn image(commands: &str) -> Arc<dyn BlockDevice> {
         fs::write(&script, commands).expect("room");
         run("debugfs", &["-w", "-f", &script.to_string_lossy()], &path);
     }
-    Arc::new(MemoryDevice::from_bytes(&fs::read(&path).expect("it is there")))
+    Arc::new(MemoryDevice::from_bytes(
+        &fs::read(&path).expect("it is there"),
+    ))
 }
 
 fn open(device: &Arc<dyn BlockDevice>) -> Journal {
@@ -54,7 +62,11 @@ fn renumber(device: &dyn BlockDevice, journal: &Journal, first: u32) -> u32 {
                 number = number.wrapping_add(1);
             }
             old = Some(header.sequence);
-            BlockHeader { sequence: number, ..header }.write(&mut bytes);
+            BlockHeader {
+                sequence: number,
+                ..header
+            }
+            .write(&mut bytes);
             let place = journal.offset_bytes(block).expect("it is there");
             device.write_at(place, &bytes).expect("it can be written");
         }
@@ -76,7 +88,9 @@ fn numbers_go_on_behind_a_log_that_is_skipped() {
     // Damage hides the two behind it from a replay, not from what counts numbers.
     let second = journal.superblock.first() + 2;
     let place = journal.offset_bytes(second).expect("it is there");
-    device.write_at(place, &[0xff; 1024]).expect("it can be written");
+    device
+        .write_at(place, &[0xff; 1024])
+        .expect("it can be written");
     let scanned = Log::scan(&journal).expect("it is sound");
     assert!(scanned.next_sequence != last.wrapping_add(1));
     let skipped = Log::skipped(&journal).expect("it can be read");
@@ -108,7 +122,10 @@ fn a_writer_that_failed_stops() {
         for first in 0.. {
             let inner = image("");
             let journal = open(&inner);
-            let wishes = Wishes { has_checksums: true, has_64bit: true };
+            let wishes = Wishes {
+                has_checksums: true,
+                has_64bit: true,
+            };
             let mut writer = JournalWriter::new(journal, wishes).expect("of the second version");
             let device = FaultDevice::new(inner.clone(), on, first, 1);
             let changes = |fill: u8| vec![(900_u64, Arc::from(vec![fill; 1024]))];
@@ -121,7 +138,10 @@ fn a_writer_that_failed_stops() {
             }
             // The device works again, and yet.
             let again = writer.commit(&device, &changes(2), &[]);
-            assert!(matches!(&again, Err(Error::Io(why)) if why.contains("stopped")), "{again:?}");
+            assert!(
+                matches!(&again, Err(Error::Io(why)) if why.contains("stopped")),
+                "{again:?}"
+            );
             // What is in the log is the first, or nothing.
             let log = Log::scan(&open(&inner)).expect("it can be read");
             assert_eq!(log.damage, None);
@@ -135,10 +155,18 @@ fn a_block_of_another_kind_ends_the_log() {
     let device = image(THREE);
     let journal = open(&device);
     let mut bytes = vec![0; 1024];
-    journal.read(journal.superblock.first(), &mut bytes).expect("it can be read");
+    journal
+        .read(journal.superblock.first(), &mut bytes)
+        .expect("it can be read");
     let header = BlockHeader::parse(&bytes).expect("a descriptor");
-    BlockHeader { block_type: BlockType::from_raw(77), ..header }.write(&mut bytes);
-    let place = journal.offset_bytes(journal.superblock.first()).expect("it is there");
+    BlockHeader {
+        block_type: BlockType::from_raw(77),
+        ..header
+    }
+    .write(&mut bytes);
+    let place = journal
+        .offset_bytes(journal.superblock.first())
+        .expect("it is there");
     device.write_at(place, &bytes).expect("it can be written");
     assert_eq!(Log::scan(&journal).expect("it can be read").transactions, 0);
 }
