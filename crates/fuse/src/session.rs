@@ -386,7 +386,9 @@ mod tests {
             eprintln!("skipped: no io_uring here: {error}");
             return;
         }
-        start.send((Arc::new(Device::new(ours)), adapter)).expect("it waits");
+        start
+            .send((Arc::new(Device::new(ours)), adapter))
+            .expect("it waits");
         // GETATTR of the root: the head, then 16 bytes.
         let mut request = [0_u8; 56];
         request[0] = 56;
@@ -394,8 +396,14 @@ mod tests {
         request[8] = 9;
         request[16] = 1;
         rustix::io::write(&kernel, &request).expect("it is sent");
-        let limit = rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 };
-        let mut wanted = [rustix::event::PollFd::new(&kernel, rustix::event::PollFlags::IN)];
+        let limit = rustix::time::Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        let mut wanted = [rustix::event::PollFd::new(
+            &kernel,
+            rustix::event::PollFlags::IN,
+        )];
         let count = rustix::event::poll(&mut wanted, Some(&limit)).expect("it polls");
         assert_eq!(count, 1, "nobody serves the request");
         let mut answer = [0; 256];
