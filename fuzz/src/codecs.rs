@@ -10,7 +10,7 @@ use finefs_ext_disk::extent::{Extent, ExtentNode, Index};
 use finefs_ext_disk::features::JournalIncompat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::group::{GroupChecksum, GroupDesc};
-use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace};
+use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, DxRootInfo};
 use finefs_ext_disk::inode::{Inode, InodeRules};
 use finefs_ext_disk::jbd2::commit::CommitBlock;
 use finefs_ext_disk::jbd2::descriptor::{DescriptorBlock, DescriptorWriter};
@@ -21,7 +21,18 @@ use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::xattr::{self, Xattr, XattrRegion, XattrValue};
 use finefs_ext_disk::{GroupNo, Ino, LogicalBlock, PhysBlock, acl, bitmap, indirect};
 
+use crate::seed;
+
 const SEED: InodeSeed = InodeSeed(1);
+
+/// An index's root like any other.
+const ROOT: DxRootInfo = DxRootInfo {
+    own: Ino(12),
+    parent: Ino(2),
+    has_filetype: true,
+    hash_version: 1,
+    levels: 0,
+};
 
 /// The bytes that choose, and the rest.
 fn split<const N: usize>(data: &[u8]) -> Option<([u8; N], Vec<u8>)> {
@@ -35,6 +46,14 @@ fn block(choice: u8, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// A good structure with the bytes of an input laid over it, each as a difference.
+fn over(mut good: Vec<u8>, differences: &[u8]) -> Vec<u8> {
+    for (byte, difference) in good.iter_mut().zip(differences) {
+        *byte ^= difference;
+    }
+    good
+}
+
 /// Superblocks, and the geometry that follows.
 pub fn superblock(data: &[u8]) {
     let Some((choices, mut bytes)) = split::<4>(data) else {
@@ -42,6 +61,11 @@ pub fn superblock(data: &[u8]) {
     };
     bytes.resize(1024, 0);
     let number = u32::from_le_bytes(choices);
+    if choices[3] & 1 != 0 {
+        let seeds = seed::all();
+        let good = &seeds[usize::from(choices[2]) % seeds.len()].bytes[1024..2048];
+        bytes = over(good.to_vec(), &bytes);
+    }
     let Ok(mut superblock) = Superblock::parse(&bytes) else {
         return;
     };
@@ -210,7 +234,16 @@ pub fn htree(data: &[u8]) {
         DxPlace::Root
     };
     let has_tail = kind & 2 != 0;
-    let Ok(mut index) = DxBlock::new(block(size, bytes), place, has_tail) else {
+    let mut bytes = block(size, bytes);
+    if kind & 4 != 0 {
+        let empty = vec![0; bytes.len()];
+        let good = match place {
+            DxPlace::Root => DxBlock::init_root(empty, has_tail, ROOT, LogicalBlock(1)),
+            DxPlace::Node => DxBlock::init_node(empty, has_tail, LogicalBlock(1)),
+        };
+        bytes = over(good.expect("a whole block").as_bytes().to_vec(), &bytes);
+    }
+    let Ok(mut index) = DxBlock::new(bytes, place, has_tail) else {
         return;
     };
     let hash = u32::from(hash) << 24;
