@@ -9,7 +9,7 @@ mod seeds;
 
 use crate::run;
 use crate::tools;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
@@ -130,6 +130,8 @@ struct Fuzzer {
 struct Figures<'t> {
     target: &'t str,
     seconds: u64,
+    /// Of the processor; less than `seconds` where others work too.
+    cpu_seconds: u64,
     executions: u64,
     /// Edges of the code that were reached.
     edges: u64,
@@ -194,12 +196,20 @@ impl Fuzzer {
             .arg(&found)
             .args(Some(kept(target)).filter(|kept| kept.is_dir()));
         let limit = Duration::from_secs(seconds + 600);
+        let before = cpu_of_children()?;
         let output = run::capture_with(&mut command, b"", limit)?;
         let text = output.both();
-        let figures = figures(target, seconds, &text);
+        let mut figures = figures(target, output.took.as_secs(), &text);
+        figures.cpu_seconds = cpu_of_children()?.saturating_sub(before).as_secs();
         println!(
-            "{target:<12} {seconds:>5} s {:>10} executions {:>6} edges {:>6} features {:>5} inputs {:>5} MiB",
-            figures.executions, figures.edges, figures.features, figures.inputs, figures.peak_mib
+            "{target:<12} {:>5} s ({:>4} of CPU) {:>9} executions {:>5} edges {:>6} features {:>4} inputs {:>4} MiB",
+            figures.seconds,
+            figures.cpu_seconds,
+            figures.executions,
+            figures.edges,
+            figures.features,
+            figures.inputs,
+            figures.peak_mib
         );
         if let Some(log) = log {
             let mut file = fs::File::options().create(true).append(true).open(log)?;
@@ -285,6 +295,21 @@ fn cargo_fuzz() -> Result<Command> {
     Ok(command)
 }
 
+/// The processor's time that ended children of this process took.
+fn cpu_of_children() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // Behind the name, which is in parentheses: state, parent, ... cutime and cstime (proc(5)).
+    let fields: Vec<&str> = match stat.rsplit_once(')') {
+        Some((_, fields)) => fields.split_whitespace().collect(),
+        None => Vec::new(),
+    };
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    let (user, system) = ticks(13).zip(ticks(14)).context("/proc/self/stat")?;
+    Ok(Duration::from_millis(
+        (user + system) * 1000 / rustix::param::clock_ticks_per_second(),
+    ))
+}
+
 /// Reads what libFuzzer prints.
 fn figures<'t>(target: &'t str, seconds: u64, text: &str) -> Figures<'t> {
     let stat = |name: &str| {
@@ -305,6 +330,7 @@ fn figures<'t>(target: &'t str, seconds: u64, text: &str) -> Figures<'t> {
     Figures {
         target,
         seconds,
+        cpu_seconds: 0,
         executions: stat("stat::number_of_executed_units:").unwrap_or(0),
         edges: field("cov:").unwrap_or(0),
         features: field("ft:").unwrap_or(0),

@@ -170,3 +170,20 @@ fn a_block_of_another_kind_ends_the_log() {
     device.write_at(place, &bytes).expect("it can be written");
     assert_eq!(Log::scan(&journal).expect("it can be read").transactions, 0);
 }
+
+/// A damaged map can lead to one revoke block from all blocks of a journal: what it revokes is kept once.
+#[test]
+fn revocations_take_no_more_memory_when_they_repeat() {
+    let device = image("jo\njw -r 900\njc\n");
+    let journal = open(&device);
+    let mut bytes = vec![0; 1024];
+    journal
+        .read(journal.superblock.first(), &mut bytes)
+        .expect("it can be read");
+    let mut transaction = Transaction::default();
+    for _ in 0..1000 {
+        transaction.revoke(&journal, &bytes);
+    }
+    assert!(transaction.damage.is_none());
+    assert_eq!(transaction.revoked.into_iter().collect::<Vec<_>>(), [900]);
+}
