@@ -69,11 +69,11 @@ pub fn run(options: &Options) -> Result<()> {
         {
             let left = total.map(|total| total.saturating_sub(started.elapsed()).as_secs());
             let seconds = left.map_or(options.seconds, |left| left.min(options.seconds));
-            if seconds > 0 {
-                if let Err(error) = fuzzer.fuzz(target, seconds, options.log.as_deref()) {
-                    println!("{error:#}");
-                    broken.insert(target.clone());
-                }
+            if seconds > 0
+                && let Err(error) = fuzzer.fuzz(target, seconds, options.log.as_deref())
+            {
+                println!("{error:#}");
+                broken.insert(target.clone());
             }
         }
         let is_over = total.is_none_or(|total| started.elapsed() >= total);
