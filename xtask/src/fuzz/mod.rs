@@ -244,8 +244,14 @@ impl Fuzzer {
             inputs.push((entry.metadata()?.len(), entry.path()));
         }
         inputs.sort();
-        fs::remove_dir_all(&kept)?;
-        fs::create_dir_all(&kept)?;
+        for entry in fs::read_dir(&kept)? {
+            let entry = entry?;
+            // libFuzzer names its inputs by digests; one with another name shows something that was
+            // mended, and stays.
+            if is_digest(&entry.file_name().to_string_lossy()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
         let (mut sum, mut count) = (0, 0);
         // The small ones first: they are the ones that can be understood.
         for (length, path) in inputs {
@@ -258,6 +264,10 @@ impl Fuzzer {
         println!("{target:<12} keeps {count} inputs, {sum} bytes");
         Ok(())
     }
+}
+
+fn is_digest(name: &str) -> bool {
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The inputs of a target that are part of the project.

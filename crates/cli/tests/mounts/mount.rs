@@ -1,0 +1,630 @@
+//! Mounts, as users make and end them. These tests need root and FUSE.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::*;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Uses most of what a file system can do, below `root`, and checks what it sees.
+fn exercise(root: &Path, shows_holes: bool) {
+    let file = root.join("file");
+    fs::write(&file, b"hello").unwrap();
+    let mut appended = OpenOptions::new().append(true).open(&file).unwrap();
+    appended.write_all(b" world").unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"hello world");
+    appended.set_len(5).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().len(), 5);
+    let exclusive = OpenOptions::new().write(true).create_new(true).open(&file);
+    assert_eq!(exclusive.unwrap_err().kind(), ErrorKind::AlreadyExists);
+
+    // What has no name any more lives on while it is open.
+    let mut open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&file)
+        .unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap_err().kind(), ErrorKind::NotFound);
+    open.write_at(b"J", 0).unwrap();
+    let mut content = String::new();
+    open.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "Jello");
+    assert_eq!(open.metadata().unwrap().nlink(), 0);
+
+    names(root);
+    attributes(root);
+    holes(root, shows_holes);
+    many_entries(root);
+}
+
+fn names(root: &Path) {
+    let (a, b, link) = (root.join("a"), root.join("b"), root.join("link"));
+    fs::write(&a, b"a").unwrap();
+    fs::write(&b, b"b").unwrap();
+    let refused = rustix::fs::renameat_with(CWD, &a, CWD, &b, RenameFlags::NOREPLACE);
+    assert_eq!(refused, Err(rustix::io::Errno::EXIST));
+    rustix::fs::renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read(&a).unwrap(), b"b");
+    fs::rename(&a, &b).unwrap();
+    assert_eq!(fs::read(&b).unwrap(), b"b");
+    assert!(!a.exists());
+    fs::hard_link(&b, &a).unwrap();
+    assert_eq!(fs::metadata(&b).unwrap().nlink(), 2);
+    assert_eq!(
+        fs::metadata(&a).unwrap().ino(),
+        fs::metadata(&b).unwrap().ino()
+    );
+    symlink("b", &link).unwrap();
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new("b"));
+    assert_eq!(fs::read(&link).unwrap(), b"b");
+
+    let deep = root.join("d/e/f");
+    fs::create_dir_all(&deep).unwrap();
+    let error = fs::remove_dir(root.join("d")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty);
+    fs::rename(root.join("d/e"), root.join("g")).unwrap();
+    assert!(root.join("g/f").is_dir());
+    assert_eq!(fs::metadata(root.join("d")).unwrap().nlink(), 2);
+    let device = rustix::fs::makedev(7, 300);
+    let node = root.join("node");
+    rustix::fs::mknodat(CWD, &node, FileType::BlockDevice, Mode::RUSR, device).unwrap();
+    assert_eq!(fs::metadata(&node).unwrap().rdev(), device);
+}
+
+fn attributes(root: &Path) {
+    let file = root.join("attributes");
+    File::create(&file).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6751)).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o6751);
+    std::os::unix::fs::chown(&file, Some(12), Some(34)).unwrap();
+    let metadata = fs::metadata(&file).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid()), (12, 34));
+    assert_eq!(
+        metadata.mode() & 0o6000,
+        0,
+        "a change of owner takes set-uid bits away"
+    );
+
+    // Before 1970, with nanoseconds: -1.75 s is (-2, 250_000_000).
+    for (seconds, nanoseconds) in [(-2, 250_000_000), (0, 1), (4_000_000_000, 999_999_999)] {
+        let time = Timespec {
+            tv_sec: seconds,
+            tv_nsec: nanoseconds,
+        };
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        rustix::fs::utimensat(CWD, &file, &times, AtFlags::empty()).unwrap();
+        let metadata = fs::metadata(&file).unwrap();
+        assert_eq!(
+            (metadata.mtime(), metadata.mtime_nsec()),
+            (seconds, nanoseconds)
+        );
+        assert_eq!(
+            (metadata.atime(), metadata.atime_nsec()),
+            (seconds, nanoseconds)
+        );
+    }
+
+    rustix::fs::setxattr(&file, "user.color", b"blue", XattrFlags::CREATE).unwrap();
+    let mut value = [0; 16];
+    let length = rustix::fs::getxattr(&file, "user.color", &mut value).unwrap();
+    assert_eq!(&value[..length], b"blue");
+    let mut names = [0; 64];
+    let length = rustix::fs::listxattr(&file, &mut names).unwrap();
+    assert_eq!(&names[..length], b"user.color\0");
+    rustix::fs::removexattr(&file, "user.color").unwrap();
+    let missing = rustix::fs::getxattr(&file, "user.color", &mut value);
+    assert_eq!(missing, Err(rustix::io::Errno::NODATA));
+}
+
+/// `shows_holes`: with the kernel's write-back cache SEEK_DATA takes everything for data.
+fn holes(root: &Path, shows_holes: bool) {
+    let place_of_data = |at: u64| if shows_holes { at } else { 0 };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(root.join("holes"))
+        .unwrap();
+    file.write_all_at(&[7; 65_536], 1 << 20).unwrap();
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
+    assert_eq!(data, place_of_data(1 << 20));
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, flags, 1 << 20, 32_768).unwrap();
+    let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();
+    assert_eq!(data, place_of_data((1 << 20) + 32_768));
+    let mut bytes = vec![1; 65_536];
+    file.seek(SeekFrom::Start(1 << 20)).unwrap();
+    file.read_exact(&mut bytes).unwrap();
+    assert!(bytes[..32_768].iter().all(|&byte| byte == 0));
+    assert!(bytes[32_768..].iter().all(|&byte| byte == 7));
+    file.sync_all().unwrap();
+}
+
+fn many_entries(root: &Path) {
+    let directory = root.join("many");
+    fs::create_dir(&directory).unwrap();
+    let count = 700;
+    for number in 0..count {
+        fs::write(directory.join(format!("entry-{number}")), b"x").unwrap();
+    }
+    let list = || {
+        let entries = fs::read_dir(&directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names.dedup();
+        names.len()
+    };
+    assert_eq!(list(), count);
+    // The second time it comes from the kernel's cache, until something changes.
+    assert_eq!(list(), count);
+    fs::remove_file(directory.join("entry-0")).unwrap();
+    assert_eq!(list(), count - 1);
+}
+
+#[test]
+fn a_memory_file_system_works() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mount_point = place.mount_point();
+    succeed(
+        finefs()
+            .args(["mount", "--memory", "-o", "size=100m"])
+            .arg(&mount_point),
+    );
+    exercise(&mount_point, true);
+    succeed(finefs().arg("umount").arg(&mount_point));
+    assert!(!place.is_mounted());
+}
+
+#[test]
+fn images_work_and_are_clean_afterwards() {
+    if !can_mount() {
+        return;
+    }
+    for kind in ["ext2", "ext3", "ext4"] {
+        let place = Place::new();
+        let (image, mount_point) = (place.image(kind), place.mount_point());
+        for options in ["rw", "writeback_cache,threads=1"] {
+            let sub = mount_point.join(format!("sub-{options}"));
+            let mut mount = finefs();
+            mount
+                .args(["mount", "-o", options])
+                .arg(&image)
+                .arg(&mount_point);
+            succeed(&mut mount);
+            assert_eq!(fs::metadata(&mount_point).unwrap().ino(), 2);
+            fs::create_dir(&sub).unwrap();
+            exercise(&sub, options == "rw");
+            succeed(finefs().arg("umount").arg(&mount_point));
+            check(&image);
+        }
+        // What was written is there, and a read-only mount changes nothing.
+        let before = fs::read(&image).unwrap();
+        succeed(finefs().args(["mount", "-r"]).arg(&image).arg(&mount_point));
+        let sub = mount_point.join("sub-rw");
+        assert_eq!(fs::read(sub.join("link")).unwrap(), b"b");
+        assert_eq!(fs::read_dir(sub.join("many")).unwrap().count(), 699);
+        let metadata = fs::metadata(sub.join("attributes")).unwrap();
+        assert_eq!(metadata.mode() & 0o7777, 0o751);
+        let error = fs::write(sub.join("new"), b"").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+        succeed(finefs().arg("umount").arg(&image));
+        assert!(
+            before == fs::read(&image).unwrap(),
+            "a read-only mount wrote to the image"
+        );
+    }
+}
+
+#[test]
+fn every_way_to_unmount_completes_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let commands: [&[&str]; 3] = [
+        &[env!("CARGO_BIN_EXE_finefs"), "umount"],
+        &["fusermount3", "-u"],
+        &["umount"],
+    ];
+    for way in commands {
+        let place = Place::new();
+        let (image, mount_point) = (place.image("ext4"), place.mount_point());
+        succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+        fs::write(mount_point.join("file"), b"content").unwrap();
+        succeed(Command::new(way[0]).args(&way[1..]).arg(&mount_point));
+        if way[0] != commands[0][0] {
+            wait_for_image(&image);
+        }
+        check(&image);
+        succeed(
+            finefs()
+                .args(["mount", "-o", "ro"])
+                .arg(&image)
+                .arg(&mount_point),
+        );
+        assert_eq!(fs::read(mount_point.join("file")).unwrap(), b"content");
+    }
+}
+
+#[test]
+fn signals_unmount_and_complete_the_image() {
+    if !can_mount() {
+        return;
+    }
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let place = Place::new();
+        let image = place.image("ext4");
+        let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
+        fs::write(place.mount_point().join("file"), b"content").unwrap();
+        kill_process(Pid::from_child(&server), signal).unwrap();
+        assert!(server.wait().unwrap().success());
+        assert!(!place.is_mounted());
+        check(&image);
+    }
+}
+
+#[test]
+fn a_signal_to_a_busy_mount_lets_its_users_finish() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
+    let mut file = File::create(place.mount_point().join("file")).unwrap();
+    file.write_all(b"before").unwrap();
+    let line = fail(finefs().arg("umount").arg(place.mount_point()));
+    assert!(line.contains("busy"), "{line}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    wait_until("detached", || !place.is_mounted());
+    file.write_all(b" and after").unwrap();
+    drop(file);
+    assert!(server.wait().unwrap().success());
+    check(&image);
+    succeed(
+        finefs()
+            .args(["mount", "-r"])
+            .arg(&image)
+            .arg(place.mount_point()),
+    );
+    let content = fs::read(place.mount_point().join("file")).unwrap();
+    assert_eq!(content, b"before and after");
+}
+
+#[test]
+fn a_server_that_is_killed_leaves_no_dead_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    succeed(
+        finefs()
+            .args(["mount", "--memory"])
+            .arg(place.mount_point()),
+    );
+    let server = server_of(&place);
+    kill_process(server, Signal::KILL).unwrap();
+    wait_until("unmounted by the watcher", || !place.is_mounted());
+}
+
+/// The process that serves a mount: the child of the watcher, whose parent is not finefs.
+fn server_of(place: &Place) -> Pid {
+    let mount_point = place.mount_point();
+    let needle = mount_point.to_str().unwrap();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(number) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).contains(needle) {
+            found.push(number);
+        }
+    }
+    let parent_of = |number: i32| -> i32 {
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        after_name.split(' ').nth(2).unwrap().parse().unwrap()
+    };
+    let server = found
+        .iter()
+        .find(|&&number| found.contains(&parent_of(number)));
+    Pid::from_raw(*server.unwrap()).unwrap()
+}
+
+#[test]
+fn mistakes_get_one_clear_line() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    let garbage = place.path().join("garbage");
+    fs::write(&garbage, [0x5a; 8192]).unwrap();
+    let empty = place.path().join("empty");
+    File::create(&empty).unwrap();
+    let missing = place.path().join("missing");
+
+    for bad in [&garbage, &empty, &missing, &mount_point] {
+        let line = fail(finefs().arg("mount").arg(bad).arg(&mount_point));
+        assert!(line.contains(bad.to_str().unwrap()), "{line}");
+        fail(finefs().arg("info").arg(bad));
+    }
+    fail(finefs().arg("mount").arg(&image).arg(&missing));
+    fail(finefs().arg("mount").arg(&image).arg(&garbage));
+    let line = fail(
+        finefs()
+            .args(["mount", "-o", "ro,nonsense"])
+            .arg(&image)
+            .arg(&mount_point),
+    );
+    assert!(line.contains("nonsense"), "{line}");
+    let line = fail(
+        finefs()
+            .args(["mount", "-o", "offset=1t"])
+            .arg(&image)
+            .arg(&mount_point),
+    );
+    assert!(line.contains("offset"), "{line}");
+    let line = fail(finefs().arg("umount").arg(&mount_point));
+    assert!(line.contains("not mounted"), "{line}");
+    assert_eq!(
+        run(finefs().arg("mount").arg(&image)).status.code(),
+        Some(2)
+    );
+    assert!(!place.is_mounted());
+    check(&image);
+
+    // A second use of a mounted image.
+    let other = place.path().join("other");
+    fs::create_dir(&other).unwrap();
+    succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+    let line = fail(finefs().arg("mount").arg(&image).arg(&other));
+    assert!(line.contains("in use"), "{line}");
+    let line = fail(finefs().arg("mount").arg("-r").arg(&image).arg(&other));
+    assert!(line.contains("in use"), "{line}");
+    // Looking at it is fine.
+    succeed(
+        finefs()
+            .arg("info")
+            .arg(&image)
+            .stdout(std::process::Stdio::null()),
+    );
+    succeed(finefs().arg("umount").arg(&mount_point));
+    check(&image);
+}
+
+#[test]
+fn a_partition_is_mounted_by_its_offset() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    let disk = place.path().join("disk");
+    let mut bytes = vec![0xee; 1 << 20];
+    bytes.extend(fs::read(&image).unwrap());
+    fs::write(&disk, bytes).unwrap();
+    succeed(
+        finefs()
+            .args(["mount", "-o", "offset=1m"])
+            .arg(&disk)
+            .arg(&mount_point),
+    );
+    fs::write(mount_point.join("file"), b"content").unwrap();
+    succeed(finefs().arg("umount").arg(&mount_point));
+    let bytes = fs::read(&disk).unwrap();
+    assert!(bytes[..1 << 20].iter().all(|&byte| byte == 0xee));
+    fs::write(&image, &bytes[1 << 20..]).unwrap();
+    check(&image);
+}
+
+#[test]
+fn info_tells_what_an_image_is() {
+    let place = Place::new();
+    let image = place.image("ext4");
+    let before = fs::read(&image).unwrap();
+    let text = run(finefs().arg("info").arg(&image));
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("has_journal") && text.contains("metadata_csum"),
+        "{text}"
+    );
+    let json = run(finefs().args(["info", "--json"]).arg(&image));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["is_clean"], true);
+    assert_eq!(json["size_bytes"], 64 << 20);
+    assert!(before == fs::read(&image).unwrap());
+}
+
+/// Runs as an ordinary user, in a mount namespace of its own where /dev/fuse has the mode that
+/// distributions give it.
+#[test]
+fn an_ordinary_user_can_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    for path in [place.path(), &image, &place.mount_point()] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    // An ext4 root belongs to root: let the user in.
+    let opened = run(Command::new("debugfs")
+        .args(["-w", "-R", "sif <2> mode 040777"])
+        .arg(&image));
+    assert!(opened.status.success());
+    // The test binary's directory may be closed to others.
+    let program = place.path().join("finefs");
+    fs::copy(env!("CARGO_BIN_EXE_finefs"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let script = r#"
+        set -e
+        cd "$PLACE"
+        ./finefs mount image mnt
+        test "$(stat -f -c %T mnt)" = fuseblk || grep -q " $PLACE/mnt .* fuse.finefs " /proc/self/mountinfo
+        echo content > mnt/file
+        # A new file may be written through the descriptor that made it, whatever its mode.
+        (umask 0222; echo read-only > mnt/read-only)
+        if (echo more >> mnt/read-only) 2> /dev/null; then echo "wrote a read-only file"; exit 1; fi
+        mkdir -m 0 mnt/closed
+        if ls mnt/closed 2> /dev/null; then echo "read a closed directory"; exit 1; fi
+        chmod 4755 mnt/file
+        # Truncation takes the set-uid bit of whoever may not set it for others.
+        : > mnt/file
+        test "$(stat -c %a mnt/file)" = 755 || { echo "kept the set-uid bit"; exit 1; }
+        test "$(stat -c %u mnt/file)" = 65534
+        ./finefs umount mnt
+        ./finefs mount -r image mnt
+        test "$(cat mnt/read-only)" = read-only
+        fusermount3 -u mnt
+    "#;
+    let prepare = r#"
+        set -e
+        mknod "$PLACE/fuse" c 10 229
+        chmod 666 "$PLACE/fuse"
+        mount --bind "$PLACE/fuse" /dev/fuse
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c "$SCRIPT"
+    "#;
+    let output = run(Command::new("unshare")
+        .args(["-m", "sh", "-c", prepare])
+        .env("PLACE", place.path())
+        .env("SCRIPT", script));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    wait_for_image(&image);
+    check(&image);
+}
+
+/// The storage of the image fills up before everything is written out: `finefs umount` must say
+/// so, and so must the server's exit status.
+#[test]
+fn a_failed_final_write_out_is_told() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let storage = place.path().join("storage");
+    fs::create_dir(&storage).unwrap();
+    let mut tmpfs = Command::new("mount");
+    succeed(
+        tmpfs
+            .args(["-t", "tmpfs", "-o", "size=4m", "none"])
+            .arg(&storage),
+    );
+    let _storage = Unmounted(&storage);
+    let made = place.image("ext4");
+    let image = storage.join("image");
+    succeed(
+        Command::new("cp")
+            .arg("--sparse=always")
+            .arg(&made)
+            .arg(&image),
+    );
+
+    let arguments = ["-o", "commit=60", image.to_str().unwrap()];
+    let mut server = mount_in_front(&place, &arguments);
+    fs::write(place.mount_point().join("large"), vec![1; 3 << 20]).unwrap();
+    for number in 0..5000 {
+        // A commit that comes early has failed already: then nothing more is taken.
+        if let Err(error) = File::create(place.mount_point().join(format!("file-{number}"))) {
+            assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+            break;
+        }
+    }
+    let line = fail(finefs().arg("umount").arg(place.mount_point()));
+    assert!(line.contains("write-out failed"), "{line}");
+    assert_eq!(server.wait().unwrap().code(), Some(1));
+    assert!(!place.is_mounted());
+}
+
+/// Unmounts at its end, also of a failed test.
+struct Unmounted<'a>(&'a Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).output();
+    }
+}
+
+/// Sets both times of a file.
+fn set_times(file: &Path, seconds: i64) -> rustix::io::Result<()> {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    rustix::fs::utimensat(CWD, file, &times, AtFlags::empty())
+}
+
+#[test]
+fn times_that_cannot_be_stored_are_clamped() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    succeed(
+        finefs()
+            .args(["mount", "--memory"])
+            .arg(place.mount_point()),
+    );
+    let file = place.mount_point().join("file");
+    File::create(&file).unwrap();
+    set_times(&file, i64::MAX).unwrap();
+    assert_eq!(
+        fs::metadata(&file).unwrap().mtime(),
+        (1 << 34) - (1 << 31) - 1
+    );
+    set_times(&file, i64::MIN).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().mtime(), -(1 << 31));
+    unmount(&place);
+}
+
+/// A sync is answered through the handle of the device that it came by; with several server threads
+/// there are several.
+#[test]
+fn many_threads_sync_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mut mount = finefs();
+    mount.arg("mount").arg(&image).arg(place.mount_point());
+    succeed(mount.args(["-o", "threads=3,noio_uring"]));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let directory = place.mount_point().to_owned();
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let path = directory.join(format!("{thread}-{number}"));
+                    let mut file = File::create(&path).unwrap();
+                    file.write_all(b"content").unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    unmount(&place);
+    check(&image);
+}
