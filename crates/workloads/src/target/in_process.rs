@@ -1,62 +1,42 @@
-//! [`InProcess`]: a file system of finefs in this process.
+//! [`InProcess`]: a file system of finefs in this process, through the API that programs embed.
 
 use super::{Entry, Errno, FileType, LockMode, OFlags, Result, Stat, Target};
-use finefs::{
-    Attributes, Caller, FileKind, Ino, Namespace, OpenAccess, OpenFile, RenameMode, SetAttributes,
-};
+use finefs::{Dir, FileKind, FileSystem, Metadata, OpenOptions};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
-/// A finefs file system as a [`Target`]: operations are calls in this process.
+/// A directory of a finefs file system as a [`Target`]: operations are calls in this process.
 pub struct InProcess {
-    space: Arc<Namespace>,
+    file_system: FileSystem,
+    dir: Dir,
     name: String,
-    caller: Caller,
+    block_bytes: u32,
 }
 
 impl InProcess {
-    /// The file system `space`, called `name` in reports. Paths begin at its root.
-    pub fn new(space: Arc<Namespace>, name: String) -> InProcess {
+    /// The directory `dir` of `file_system`, called `name` in reports.
+    pub fn new(file_system: FileSystem, dir: Dir, name: String) -> InProcess {
         InProcess {
-            space,
+            block_bytes: file_system.statfs().block_size_bytes,
+            file_system,
+            dir,
             name,
-            caller: Caller::root(),
         }
     }
 
-    /// Finds `path`, and runs `work` on it while it is referred to.
-    fn with<R>(&self, path: &str, work: impl FnOnce(&Attributes) -> Result<R>) -> Result<R> {
-        let mut at = self.space.reference(self.space.root()).map_err(errno)?;
-        for name in path.split('/').filter(|name| !name.is_empty()) {
-            let found = self.space.lookup(&self.caller, at.ino, name.as_bytes());
-            self.space.forget(at.ino, 1);
-            at = found.map_err(errno)?;
-        }
-        let result = work(&at);
-        self.space.forget(at.ino, 1);
-        result
+    /// A new file system in memory, of at most so many bytes.
+    pub fn memory(size_bytes: u64) -> finefs::Result<InProcess> {
+        let file_system = FileSystem::memory(size_bytes)?;
+        let root = file_system.open_dir(".")?;
+        Ok(InProcess::new(file_system, root, "memory".to_owned()))
     }
 
-    /// The same for the directory that `path` lies in, and its last name.
-    fn with_parent<R>(
-        &self,
-        path: &str,
-        work: impl FnOnce(Ino, &[u8]) -> finefs::Result<R>,
-    ) -> Result<R> {
-        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        self.with(parent, |at| work(at.ino, name.as_bytes()).map_err(errno))
+    /// The file system that it is in.
+    pub fn file_system(&self) -> &FileSystem {
+        &self.file_system
     }
 
-    fn created(&self, parent: Ino, name: &[u8], flags: OFlags) -> finefs::Result<Attributes> {
-        if !flags.contains(OFlags::CREATE) {
-            return self.space.lookup(&self.caller, parent, name);
-        }
-        match self.space.create_file(&self.caller, parent, name, 0o644) {
-            Err(finefs::Error::Exists) if !flags.contains(OFlags::EXCL) => {
-                self.space.lookup(&self.caller, parent, name)
-            }
-            result => result,
-        }
+    fn convert(&self, found: &Metadata) -> Stat {
+        convert(found, self.block_bytes)
     }
 }
 
@@ -68,81 +48,50 @@ impl Target for InProcess {
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<InProcessFile> {
-        let access = match flags & OFlags::ACCMODE {
-            OFlags::WRONLY => OpenAccess::Write,
-            OFlags::RDWR => OpenAccess::ReadWrite,
-            _ => OpenAccess::Read,
-        };
-        self.with_parent(path, |parent, name| {
-            let file = self.created(parent, name, flags)?;
-            let open = self.space.open(&self.caller, file.ino, access);
-            self.space.forget(file.ino, 1);
-            let file = InProcessFile {
-                space: Arc::clone(&self.space),
-                open: open?,
-            };
-            if flags.contains(OFlags::TRUNC) {
-                file.resize(0)?;
-            }
-            Ok(file)
-        })
+        let access = flags & OFlags::ACCMODE;
+        OpenOptions::new()
+            .read(access != OFlags::WRONLY)
+            .write(access != OFlags::RDONLY)
+            .append(flags.contains(OFlags::APPEND))
+            .truncate(flags.contains(OFlags::TRUNC))
+            .create(flags.contains(OFlags::CREATE))
+            .create_new(flags.contains(OFlags::CREATE | OFlags::EXCL))
+            .mode(0o644)
+            .open(&self.dir, path)
+            .map(|file| InProcessFile {
+                file,
+                block_bytes: self.block_bytes,
+            })
+            .map_err(errno)
     }
 
     fn create_dir(&self, path: &str) -> Result<()> {
-        self.with_parent(path, |parent, name| {
-            let dir = self
-                .space
-                .make_directory(&self.caller, parent, name, 0o755)?;
-            self.space.forget(dir.ino, 1);
-            Ok(())
-        })
+        self.dir.create_dir_with_mode(path, 0o755).map_err(errno)
     }
 
     fn remove_dir(&self, path: &str) -> Result<()> {
-        self.with_parent(path, |parent, name| {
-            self.space.remove_directory(&self.caller, parent, name)
-        })
+        self.dir.remove_dir(path).map_err(errno)
     }
 
     fn remove_file(&self, path: &str) -> Result<()> {
-        self.with_parent(path, |parent, name| {
-            self.space.remove_file(&self.caller, parent, name)
-        })
+        self.dir.remove_file(path).map_err(errno)
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let (to_parent, to_name) = to.rsplit_once('/').unwrap_or(("", to));
-        self.with(to_parent, |to_dir| {
-            self.with_parent(from, |parent, name| {
-                let to = (to_dir.ino, to_name.as_bytes());
-                self.space
-                    .rename(&self.caller, (parent, name), to, RenameMode::Replace)
-            })
-        })
+        self.dir.rename(from, to).map_err(errno)
     }
 
     fn hard_link(&self, original: &str, link: &str) -> Result<()> {
-        self.with(original, |file| {
-            self.with_parent(link, |parent, name| {
-                self.space.make_link(&self.caller, file.ino, parent, name)?;
-                self.space.forget(file.ino, 1);
-                Ok(())
-            })
-        })
+        self.dir.hard_link(original, link).map_err(errno)
     }
 
     fn symlink(&self, original: &str, link: &str) -> Result<()> {
-        self.with_parent(link, |parent, name| {
-            let made = self
-                .space
-                .make_symlink(&self.caller, parent, name, original.as_bytes())?;
-            self.space.forget(made.ino, 1);
-            Ok(())
-        })
+        self.dir.symlink(original, link).map_err(errno)
     }
 
     fn stat(&self, path: &str) -> Result<Stat> {
-        self.with(path, |found| Ok(convert(found)))
+        let found = self.dir.metadata(path).map_err(errno)?;
+        Ok(self.convert(&found))
     }
 
     fn read_dir(
@@ -150,82 +99,59 @@ impl Target for InProcess {
         path: &str,
         mut sink: impl FnMut(Entry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.with(path, |dir| {
-            let mut give = |entry: finefs::DirectoryEntry<'_>| {
-                matches!(entry.name, b"." | b"..")
-                    || sink(Entry {
-                        name: entry.name,
-                        ino: entry.ino.0,
-                        kind: file_type(entry.kind),
-                    })
-                    .is_continue()
+        for entry in self.dir.read_dir(path).map_err(errno)? {
+            let entry = entry.map_err(errno)?;
+            let given = Entry {
+                name: entry.file_name().as_encoded_bytes(),
+                ino: entry.ino(),
+                kind: file_type(entry.file_type()),
             };
-            self.space
-                .read_directory(dir.ino, 0, &mut give)
-                .map_err(errno)
-        })
+            if sink(given).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.space.sync().map_err(errno)
+        self.file_system.sync().map_err(errno)
     }
 }
 
 /// An open file of an [`InProcess`].
 pub struct InProcessFile {
-    space: Arc<Namespace>,
-    open: OpenFile,
-}
-
-impl InProcessFile {
-    fn resize(&self, size_bytes: u64) -> finefs::Result<()> {
-        let change = SetAttributes {
-            size_bytes: Some(size_bytes),
-            ..SetAttributes::default()
-        };
-        self.space
-            .set_attributes(&Caller::root(), self.open.ino(), &change)
-            .map(drop)
-    }
+    file: finefs::File,
+    block_bytes: u32,
 }
 
 impl super::File for InProcessFile {
     fn read_at(&self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        self.space
-            .read(self.open.ino(), offset_bytes, buffer)
-            .map_err(errno)
+        self.file.read_at(buffer, offset_bytes).map_err(errno)
     }
 
     fn write_at(&self, data: &[u8], offset_bytes: u64) -> Result<usize> {
-        self.space
-            .write(self.open.ino(), offset_bytes, data)
-            .map_err(errno)
+        self.file.write_at(data, offset_bytes).map_err(errno)
     }
 
     fn append(&self, data: &[u8]) -> Result<usize> {
-        self.space
-            .append(self.open.ino(), data)
-            .map(|_| data.len())
-            .map_err(errno)
+        self.file.append(data).map(|_| data.len()).map_err(errno)
     }
 
     fn set_len(&self, size_bytes: u64) -> Result<()> {
-        self.resize(size_bytes).map_err(errno)
+        self.file.set_len(size_bytes).map_err(errno)
     }
 
     fn stat(&self) -> Result<Stat> {
-        self.space
-            .attributes(self.open.ino())
-            .map(|found| convert(&found))
-            .map_err(errno)
+        let found = self.file.metadata().map_err(errno)?;
+        Ok(convert(&found, self.block_bytes))
     }
 
     fn sync_all(&self) -> Result<()> {
-        self.space.sync_file(self.open.ino(), false).map_err(errno)
+        self.file.sync_all().map_err(errno)
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.space.sync_file(self.open.ino(), true).map_err(errno)
+        self.file.sync_data().map_err(errno)
     }
 
     fn lock(&self, _: Range<u64>, _: LockMode, _: bool) -> Result<()> {
@@ -241,13 +167,13 @@ fn errno(error: finefs::Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }
 
-fn convert(found: &Attributes) -> Stat {
+fn convert(found: &Metadata, block_bytes: u32) -> Stat {
     Stat {
-        ino: found.ino.0,
-        kind: file_type(found.kind),
-        size_bytes: found.size_bytes,
-        link_count: u64::from(found.link_count),
-        block_bytes: 4096,
+        ino: found.ino(),
+        kind: file_type(found.file_type()),
+        size_bytes: found.len(),
+        link_count: u64::from(found.nlink()),
+        block_bytes,
     }
 }
 

@@ -5,8 +5,7 @@ use std::ops::ControlFlow;
 
 /// A file system in memory, in this process.
 pub fn memory() -> InProcess {
-    let space = finefs::open_memory(64 << 20, 0o755, 0, 0, finefs::Options::default());
-    InProcess::new(space.expect("memory"), "memory".to_owned())
+    InProcess::memory(64 << 20).expect("memory")
 }
 
 /// A plan of so many operations each.
