@@ -347,11 +347,6 @@ impl Core {
         self.lock.lock_nested(self.ino.0)
     }
 
-    /// The inode's lock, if nobody holds it.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, Guarded>> {
-        self.lock.try_lock()
-    }
-
     /// A number for the next record of this inode. See invariant 3.
     pub fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
