@@ -9,7 +9,7 @@
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`postmark`] | PostMark's transactions in process, on a memory file system |
-//! | [`real_tools`] | the workloads beside the programs that they follow |
+//! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
 //! | [`result`] | medians, ratios, markdown and JSON |
@@ -22,7 +22,7 @@ mod lockmeter_overhead;
 mod open_close;
 mod postmark;
 mod range_lock;
-mod real_tools;
+mod real_postmark;
 mod result;
 mod variant;
 
@@ -52,7 +52,7 @@ enum Command {
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
     /// The workloads' PostMark and Debian's postmark on the same directories, by turns
-    RealTools(real_tools::Options),
+    RealPostmark(real_postmark::Options),
     /// A worker process of a workload
     #[command(hide = true)]
     WorkloadWorker,
@@ -67,10 +67,10 @@ fn main() -> ExitCode {
         Command::InProcess(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| in_process::run(&options))
         }
-        Command::RealTools(options) => {
-            xtask::cleanup::install_signal_handler().and_then(|()| real_tools::run(&options))
+        Command::RealPostmark(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| real_postmark::run(&options))
         }
-        Command::WorkloadWorker => real_tools::work(),
+        Command::WorkloadWorker => real_postmark::work(),
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
         Command::RangeLock(options) => range_lock::run(&options),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
