@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `top` | the subcommands |
+//! | `mount`, `umount`, `info`, `top`, `bench` | the subcommands |
 //! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
@@ -15,6 +15,7 @@
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
+mod bench;
 mod channel;
 mod helper_call;
 mod info;
@@ -51,6 +52,7 @@ enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
     Info(info::Info),
+    Bench(bench::Bench),
     Top(top::Top),
 }
 
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Bench(command) => command.run(),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {
