@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `info`, `top`, `freeze`, `bench` | the subcommands |
 //! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
@@ -15,6 +15,7 @@
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
+mod bench;
 mod channel;
 mod freeze;
 mod helper_call;
@@ -61,6 +62,7 @@ enum Command {
     /// Let changes go on after freeze
     Thaw(freeze::Target),
     Info(info::Info),
+    Bench(bench::Bench),
     Top(top::Top),
 }
 
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Bench(command) => command.run(),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {

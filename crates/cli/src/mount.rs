@@ -50,6 +50,9 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   size=SIZE              of a memory file system (default 50%)
   mode=, uid=, gid=      permissions and owner of its root
   fsname=NAME            what is shown as mounted, for a memory file system
+  locking=NAME           to compare with: locks of other times around the same operations; fine
+                         (default), big-spin, big-sleep, big-optional, per-superblock, whole-file,
+                         whole-file-mutex
   debug                  log every request
 Accepted without effect: data=ordered, defaults, nofail, user, _netdev, x-*.
 SIZE is in bytes, or with k, m, g, t, or % of memory.";
@@ -200,6 +203,7 @@ impl Plan {
                     atime: options.atime,
                     is_read_only: options.is_read_only,
                     waits_for_thaw: false,
+                    locking: options.locking,
                     ..finefs::Options::default()
                 },
             )
@@ -213,6 +217,7 @@ impl Plan {
             .commit_interval(options.commit_interval)
             .atime(options.atime)
             .on_error(options.on_error)
+            .locking(options.locking)
             // A server thread that waited would serve nobody.
             .waits_for_thaw(false);
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;

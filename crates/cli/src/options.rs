@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use finefs::{AtimePolicy, OnError};
+use finefs::{AtimePolicy, LockingScheme, OnError};
 
 use crate::size::Size;
 use crate::{CliResult, Failure};
@@ -31,6 +31,7 @@ pub(crate) struct MountOptions {
     pub lacks_barriers: bool,
     pub on_error: Option<OnError>,
     pub cpu_latency_us: Option<u32>,
+    pub locking: LockingScheme,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
     pub source: Option<String>,
@@ -62,6 +63,7 @@ impl Default for MountOptions {
             lacks_barriers: false,
             on_error: None,
             cpu_latency_us: None,
+            locking: namespace.locking,
             is_debug: false,
             source: None,
             size: None,
@@ -183,6 +185,7 @@ impl MountOptions {
                 us @ 0..=CPU_LATENCY_US_MAX => self.cpu_latency_us = Some(us),
                 _ => return Err(bad(name, value, "microseconds, at most 1000000")),
             },
+            "locking" => self.locking = locking(name, value)?,
             "fsname" => self.source = Some(value.to_owned()),
             "subtype" if value == "finefs" => {}
             "subtype" => return Err(bad(name, value, "finefs, which it always is")),
@@ -240,6 +243,18 @@ fn split(list: &str) -> Vec<String> {
     words
 }
 
+/// A scheme under which files behave.
+fn locking(name: &str, value: &str) -> CliResult<LockingScheme> {
+    let found = value.parse().ok();
+    found
+        .filter(|scheme: &LockingScheme| scheme.keeps_semantics())
+        .ok_or_else(|| {
+            let names = LockingScheme::ALL.iter().filter(|s| s.keeps_semantics());
+            let names: Vec<&str> = names.map(|scheme| scheme.name()).collect();
+            bad(name, value, &format!("one of {}", names.join(", ")))
+        })
+}
+
 fn number<N: std::str::FromStr>(name: &str, value: &str) -> CliResult<N> {
     value.parse().map_err(|_| bad(name, value, "a number"))
 }
@@ -281,6 +296,13 @@ mod tests {
         );
         assert!(options.has_writeback_cache);
         assert_eq!(options.on_error, Some(OnError::ReadOnly));
+    }
+
+    #[test]
+    fn locking_schemes_have_names() {
+        assert_eq!(parse("").unwrap().locking, LockingScheme::Fine);
+        let options = parse("locking=fine,locking=per-superblock").unwrap();
+        assert_eq!(options.locking, LockingScheme::PerSuperblock);
     }
 
     #[test]
@@ -326,6 +348,8 @@ mod tests {
             ("noload", "noload"),
             ("errors=ignore", "errors=ignore"),
             ("subtype=ext4", "subtype=ext4"),
+            ("locking=big", "big-spin"),
+            ("locking=unlocked-data", "one of fine"),
         ] {
             let Failure(line) = parse(list).unwrap_err();
             assert!(line.contains(word), "{list}: {line}");

@@ -61,7 +61,8 @@ pub use file_system::FileSystem;
 pub use finefs_ext::OnError;
 pub use finefs_namespace as namespace;
 pub use finefs_namespace::{
-    AllocateMode, AtimePolicy, Caller, FileKind, LastLink, Options, RenameMode, StatFs, XattrMode,
+    AllocateMode, AtimePolicy, Caller, FileKind, LastLink, LockingScheme, Options, RenameMode,
+    StatFs, XattrMode,
 };
 pub use image::{Image, ImageOptions, OpenImageError, open_device, open_image, open_memory};
 pub use metadata::{FileTimes, Metadata};

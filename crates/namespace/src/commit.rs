@@ -25,6 +25,7 @@ use crate::coalesce::{Coalesced, coalesce};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
+use crate::scheme::Call;
 use crate::types::Ino;
 use crate::write_errors::WriteErrors;
 
@@ -307,7 +308,7 @@ impl Namespace {
     /// [`OpenFile::sync`]: crate::OpenFile::sync
     pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
         let (dirty, is_lossy) = {
-            let operation = self.begin()?;
+            let operation = self.begin(Call::SyncFile)?;
             let inode = self.inode(ino, &operation.guard)?;
             let errors = inode.file().ok().map(|file| &file.write_errors);
             (

@@ -1,5 +1,6 @@
 //! Open files: a reference on an inode, and a place on the per-CPU list of open files.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use finefs_locks::Ticket;
@@ -9,8 +10,9 @@ use crate::error::{Error, Result};
 use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
+use crate::scheme::Call;
 use crate::types::{Caller, FileKind, Ino};
-use crate::write_errors::Sample;
+use crate::write_errors::{Sample, WriteErrors};
 
 /// For what a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +59,12 @@ impl Opened {
 }
 
 /// An open file. It keeps its inode alive, and ends when dropped.
-pub struct OpenFile {
-    namespace: Arc<Namespace>,
+///
+/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere ([`Namespace::open_shared`]); but the
+/// count in that is one word that every opening and closing writes, on all CPUs. A borrowed one
+/// ([`Namespace::open`]) writes only the inode and this CPU's list.
+pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
+    namespace: N,
     opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
@@ -67,23 +73,34 @@ pub struct OpenFile {
 impl Namespace {
     /// Opens an inode.
     pub fn open(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        access: OpenAccess,
+    ) -> Result<OpenFile<&Namespace>> {
+        let opened = self.open_inode(caller, ino, access)?;
+        Ok(OpenFile::new(self, opened, access))
+    }
+
+    /// Opens an inode for as long as the caller likes.
+    pub fn open_shared(
         self: &Arc<Self>,
         caller: &Caller,
         ino: Ino,
         access: OpenAccess,
     ) -> Result<OpenFile> {
-        let operation = self.begin()?;
+        let opened = self.open_inode(caller, ino, access)?;
+        Ok(OpenFile::new(Arc::clone(self), opened, access))
+    }
+
+    fn open_inode(&self, caller: &Caller, ino: Ino, access: OpenAccess) -> Result<Opened> {
+        let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
         self.check_open(caller, inode, access)?;
         if !inode.refer(1) {
             return Err(Error::Stale);
         }
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
-            opened: Some(self.opened(ino, inode.kind)),
-            ino,
-            access,
-        })
+        Ok(self.opened(inode))
     }
 
     /// Whether the caller may open an inode so.
@@ -107,14 +124,22 @@ impl Namespace {
     }
 
     /// Makes an open file of a reference that was taken on an inode.
-    pub(crate) fn opened(&self, ino: Ino, kind: FileKind) -> Opened {
-        let guard = &crossbeam_epoch::pin();
-        let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
-        let file = core.and_then(|core| core.file().ok());
+    pub(crate) fn opened(&self, inode: &Core) -> Opened {
+        let file = inode.file().ok();
         Opened {
             write_errors: file.map(|file| file.write_errors.sample()),
+            ino: inode.ino,
+            kind: inode.kind,
+            ticket: self.open_files.add(inode.ino),
+        }
+    }
+
+    /// The same for a regular file that was just made.
+    pub(crate) fn opened_new(&self, ino: Ino) -> Opened {
+        Opened {
+            write_errors: Some(WriteErrors::new().sample()),
             ino,
-            kind,
+            kind: FileKind::Regular,
             ticket: self.open_files.add(ino),
         }
     }
@@ -124,7 +149,7 @@ impl Namespace {
     /// failure.
     pub fn sync_opened(&self, opened: &Opened) -> Result<()> {
         let (dirty, is_lossy) = {
-            let operation = self.begin()?;
+            let operation = self.begin(Call::SyncFile)?;
             let inode = self.inode(opened.ino, &operation.guard)?;
             let is_lossy = match (&opened.write_errors, inode.file()) {
                 (Some(known), Ok(file)) => file.write_errors.is_news(known),
@@ -138,8 +163,10 @@ impl Namespace {
 
     /// Ends an open file. The last one of an inode without names frees it.
     pub fn close(&self, opened: Opened) {
+        let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::OpenClose);
         self.open_files.remove(opened.ticket);
-        self.forget(opened.ino, 1);
+        self.release(opened.ino, 1);
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -148,7 +175,16 @@ impl Namespace {
     }
 }
 
-impl OpenFile {
+impl<N: Deref<Target = Namespace>> OpenFile<N> {
+    fn new(namespace: N, opened: Opened, access: OpenAccess) -> OpenFile<N> {
+        OpenFile {
+            namespace,
+            ino: opened.ino,
+            opened: Some(opened),
+            access,
+        }
+    }
+
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -168,7 +204,7 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl<N: Deref<Target = Namespace>> Drop for OpenFile<N> {
     fn drop(&mut self) {
         if let Some(opened) = self.opened.take() {
             self.namespace.close(opened);
