@@ -1,6 +1,7 @@
 //! What locks call: [`Holding`] in every guard, [`Waiting`] around every wait, [`LastCpu`] in every
 //! lock that counts bounces.
 
+use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,19 +14,32 @@ use crate::waiters::Wait;
 use crate::{ACTIVE, COUNTS_ALL, Kind};
 
 thread_local! {
-    static RECORD: Registration = Registration::new();
+    static LOCAL: Local = Local {
+        registration: Registration::new(),
+        spare: RefCell::new((0..SPARE_FIRST).map(|_| Box::default()).collect()),
+    };
 }
 
-/// Calls `f` with the thread's record; not at all when the thread is ending and has none left: its last
-/// locks go uncounted.
+/// Holdings for which a thread has memory from its beginning, and at most while it has no use for it.
+const SPARE_FIRST: usize = 8;
+const SPARE_MAX: usize = 64;
+
+struct Local {
+    registration: Registration,
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: RefCell<Vec<Box<Running>>>,
+}
+
+/// Calls `f` with what belongs to the thread; not at all when the thread is ending and has nothing left:
+/// its last locks go uncounted.
+#[inline]
+fn with_local<R>(f: impl FnOnce(&Local) -> R) -> Option<R> {
+    LOCAL.try_with(f).ok()
+}
+
 #[inline]
 fn with_record(f: impl FnOnce(&ThreadRecord)) {
-    let _ = RECORD.try_with(|registration| f(&registration.0));
-}
-
-#[inline]
-fn count(class: &'static LockClass, kind: Kind, f: impl FnOnce(&Counters)) {
-    with_record(|record| f(record.of(class, kind)));
+    with_local(|local| f(&local.registration.0));
 }
 
 /// The CPU that a lock was last taken on, as far as that is known: one byte beside the lock's word. It
@@ -78,28 +92,30 @@ impl Default for LastCpu {
 #[derive(Debug)]
 #[must_use = "the time ends when this is dropped"]
 pub struct Holding {
-    /// None: nobody wants to know.
-    running: Option<Running>,
+    /// None: nobody wants to know. A box, so that guards stay small and are not copied about.
+    running: Option<Box<Running>>,
 }
 
 #[derive(Debug)]
 struct Running {
     class: &'static LockClass,
+    kind: Kind,
     location: &'static Location<'static>,
-    /// When it began; after `stop` how long it took. The two top bits say `STOPPED` and `READER`.
+    /// When it began; after `stop` how long it took.
     ns: u64,
+    is_stopped: bool,
 }
 
-const STOPPED: u64 = 1 << 63;
-const READER: u64 = 1 << 62;
-const NS: u64 = READER - 1;
-
-impl Running {
-    fn kind(&self) -> Kind {
-        if self.ns & READER != 0 {
-            Kind::Reader
-        } else {
-            Kind::Writer
+impl Default for Running {
+    /// For memory that is kept.
+    fn default() -> Running {
+        static NONE: LockClass = LockClass::new("none", 0);
+        Running {
+            class: &NONE,
+            kind: Kind::Writer,
+            location: Location::caller(),
+            ns: 0,
+            is_stopped: true,
         }
     }
 }
@@ -116,33 +132,54 @@ impl Holding {
     }
 
     /// Of nothing: where a guard holds no lock.
+    ///
+    /// ```
+    /// assert!(!finefs_lockmeter::Holding::none().is_running());
+    /// ```
     pub const fn none() -> Holding {
         Holding { running: None }
+    }
+
+    /// True when somebody wants to know: a guard that has no room for a holding needs to find some only
+    /// then.
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     #[cold]
     #[track_caller]
     fn begin_counted(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
-        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
-            let has_bounced = last_cpu.has_bounced();
-            count(class, kind, |counters| counters.count_acquired(has_bounced));
+        let location = Location::caller();
+        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL == 0 {
+            return Holding::running(class, kind, location, |_| ());
         }
-        Holding::running(class, kind, Location::caller())
+        let has_bounced = last_cpu.has_bounced();
+        Holding::running(class, kind, location, |record| {
+            record.of(class, kind).count_acquired(has_bounced);
+        })
     }
 
     fn running(
         class: &'static LockClass,
         kind: Kind,
         location: &'static Location<'static>,
+        note: impl FnOnce(&ThreadRecord),
     ) -> Holding {
-        let kind = if kind == Kind::Reader { READER } else { 0 };
-        Holding {
-            running: Some(Running {
+        let running = with_local(|local| {
+            note(&local.registration.0);
+            let spare = local.spare.borrow_mut().pop();
+            let mut running = spare.unwrap_or_default();
+            *running = Running {
                 class,
+                kind,
                 location,
-                ns: now_ns() & NS | kind,
-            }),
-        }
+                ns: now_ns(),
+                is_stopped: false,
+            };
+            running
+        });
+        Holding { running }
     }
 
     /// The lock is about to be released: the time ends here. It is counted when this is dropped, which
@@ -150,15 +187,7 @@ impl Holding {
     #[inline]
     pub fn stop(&mut self) {
         if let Some(running) = &mut self.running {
-            Holding::stop_running(running);
-        }
-    }
-
-    #[cold]
-    fn stop_running(running: &mut Running) {
-        if running.ns & STOPPED == 0 {
-            let ns = now_ns().saturating_sub(running.ns & NS) & NS;
-            running.ns = ns | running.ns & READER | STOPPED;
+            running.stop();
         }
     }
 
@@ -169,31 +198,44 @@ impl Holding {
         let Some(running) = self.running.take() else {
             return while_released();
         };
-        let (class, kind, location) = (running.class, running.kind(), running.location);
-        drop(Holding {
-            running: Some(running),
-        });
+        let (class, kind, location) = (running.class, running.kind, running.location);
+        running.end();
         let result = while_released();
-        *self = Holding::running(class, kind, location);
+        *self = Holding::running(class, kind, location, |_| ());
         result
+    }
+}
+
+impl Running {
+    #[cold]
+    fn stop(&mut self) {
+        if !self.is_stopped {
+            self.ns = now_ns().saturating_sub(self.ns);
+            self.is_stopped = true;
+        }
     }
 
     #[cold]
-    fn end(running: &mut Running) {
-        Holding::stop_running(running);
-        let (ns, location) = (running.ns & NS, running.location);
-        count(running.class, running.kind(), |counters| {
+    fn end(mut self: Box<Running>) {
+        self.stop();
+        let (class, kind, ns, location) = (self.class, self.kind, self.ns, self.location);
+        with_local(|local| {
+            let counters = local.registration.0.of(class, kind);
             counters.count_hold(ns, location);
+            let mut spare = local.spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
         });
-        threshold::check_hold(running.class, running.kind(), ns, location);
+        threshold::check_hold(class, kind, ns, location);
     }
 }
 
 impl Drop for Holding {
     #[inline]
     fn drop(&mut self) {
-        if let Some(running) = &mut self.running {
-            Holding::end(running);
+        if let Some(running) = self.running.take() {
+            running.end();
         }
     }
 }
@@ -243,7 +285,8 @@ impl Waiting {
         let counts_all = ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0;
         let has_bounced = last_cpu.has_bounced();
         self.end(|counters| counters.count_granted(counts_all, has_bounced));
-        Holding::running(self.wait.class, self.wait.kind, self.wait.location)
+        let (class, kind, location) = (self.wait.class, self.wait.kind, self.wait.location);
+        Holding::running(class, kind, location, |_| ())
     }
 
     fn end(&mut self, how: impl FnOnce(&Counters)) {
@@ -266,28 +309,4 @@ impl Drop for Waiting {
             self.end(Counters::count_given_up);
         }
     }
-}
-
-/// Notes that a lock of `class` was taken, where all acquisitions are counted. For locks whose guards
-/// carry no [`Holding`].
-#[inline]
-pub fn acquired(class: &'static LockClass, kind: Kind) {
-    if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
-        count(class, kind, |counters| counters.count_acquired(false));
-    }
-}
-
-/// Notes that an acquisition of a lock of `class` had to wait `wait_ns` nanoseconds. For locks that
-/// cannot use [`Waiting`].
-#[cold]
-#[track_caller]
-pub fn contended(class: &'static LockClass, kind: Kind, wait_ns: u64) {
-    let location = Location::caller();
-    count(class, kind, |counters| {
-        counters.count_wait(wait_ns, location);
-        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
-            counters.count_contended_counted();
-        }
-    });
-    threshold::check_wait(class, kind, wait_ns, location);
 }

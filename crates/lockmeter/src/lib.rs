@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `class` | [`LockClass`] |
 //! | `holding` | what locks call: [`Holding`], [`Waiting`], [`LastCpu`] |
+//! | `fast_path` | for locks that ask the meter and their own word at once |
 //! | `counters` | one thread's counters of one class |
 //! | `registry` | the classes, every thread's counters, and their sum |
 //! | `clock` | nanoseconds, cheaply |
@@ -52,6 +53,7 @@ pub mod control;
 #[cfg(not(feature = "off"))]
 mod counters;
 mod events;
+mod fast_path;
 mod histogram;
 #[cfg(not(feature = "off"))]
 mod holding;
@@ -67,14 +69,16 @@ mod unmetered;
 mod waiters;
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 pub use class::LockClass;
 pub use events::{Queue, Report, Thresholds, Waiter, What};
+pub use fast_path::{ALWAYS, HINDRANCES, hindrances};
 pub use histogram::{Histogram, Times};
 #[cfg(not(feature = "off"))]
-pub use holding::{Holding, LastCpu, Waiting, acquired, contended};
+pub use holding::{Holding, LastCpu, Waiting};
 pub use report::{Rate, rates};
 pub use snapshot::{CallSite, ClassCounts, Contention, Counts, Snapshot};
 #[cfg(not(feature = "off"))]
@@ -127,11 +131,13 @@ const TIMES_ALL: u8 = 2;
 static ACTIVE: AtomicU8 = AtomicU8::new(0);
 
 fn set_active(flag: u8, is_on: bool) {
-    if is_on {
-        ACTIVE.fetch_or(flag, Ordering::Relaxed);
-    } else {
-        ACTIVE.fetch_and(!flag, Ordering::Relaxed);
-    }
+    // One at a time, so that both words say the same in the end.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = ACTIVE.load(Ordering::Relaxed);
+    let new = if is_on { old | flag } else { old & !flag };
+    ACTIVE.store(new, Ordering::Relaxed);
+    fast_path::hinder(new != 0);
 }
 
 #[cfg(not(feature = "off"))]

@@ -45,15 +45,43 @@ impl Metered<'_> {
         Holding::begin(self.class, self.kind, self.last_cpu)
     }
 
-    /// Takes the lock by `wait`, which waits.
+    /// The calling thread begins to wait.
     #[cold]
     #[track_caller]
-    pub(crate) fn wait<R>(self, wait: impl FnOnce() -> R) -> (R, Holding) {
+    pub(crate) fn waiting(self) -> Option<Waiting> {
         if cfg!(any(loom, feature = "shuttle")) {
-            return (wait(), Holding::none());
+            return None;
         }
-        let waiting = Waiting::begin(self.class, self.kind, self.address);
-        let result = wait();
-        (result, waiting.granted(self.last_cpu))
+        Some(Waiting::begin(self.class, self.kind, self.address))
+    }
+
+    /// Takes the lock by `slow`, which waits.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn wait<R>(self, slow: impl FnOnce() -> R) -> (R, Holding) {
+        Metered::wait_apart(self.class, self.kind, self.last_cpu, self.address, slow)
+    }
+
+    /// Gets the parts, so that who might have to wait need not have them together in memory.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn wait_apart<R>(
+        class: &'static LockClass,
+        kind: Kind,
+        last_cpu: &LastCpu,
+        address: usize,
+        slow: impl FnOnce() -> R,
+    ) -> (R, Holding) {
+        let metered = Metered {
+            class,
+            kind,
+            last_cpu,
+            address,
+        };
+        let waiting = metered.waiting();
+        let result = slow();
+        let holding = waiting.map_or_else(Holding::none, |waiting| waiting.granted(last_cpu));
+        (result, holding)
     }
 }
