@@ -44,6 +44,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const REQUEST_BYTES_MAX: u64 = 4096;
 
 /// What is asked.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// assert_eq!(ask(&path, &Request::SetFull(true))?, Reply::Done);
+/// # ask(&path, &Request::SetFull(false))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -69,6 +79,15 @@ pub enum Request {
 }
 
 /// The answer.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// assert!(matches!(ask(&path, &Request::Waiting)?, Reply::Waiting(_)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
@@ -117,6 +136,17 @@ fn answer(request: &Request) -> Reply {
 }
 
 /// Answers on a socket until it is dropped, which removes the socket's file.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// assert!(path.exists());
+/// drop(server);
+/// assert!(!path.exists());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -129,6 +159,16 @@ pub struct Server {
 impl Server {
     /// Makes the socket at `path` and answers there. A socket file that is there already and that
     /// nobody listens on any more is replaced.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("meter.sock");
+    /// let server = Server::start(&path)?;
+    /// assert!(Server::start(&path).is_err(), "somebody listens there");
+    /// # drop(server);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn start(path: &Path) -> io::Result<Server> {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
@@ -154,6 +194,14 @@ impl Server {
     }
 
     /// Where the socket is.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("meter.sock");
+    /// assert_eq!(Server::start(&path)?.path(), path);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -215,6 +263,17 @@ fn serve_one(mut stream: &UnixStream) -> io::Result<()> {
 }
 
 /// Asks the server at `path`.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// assert!(ask(&path, &Request::Snapshot).is_err(), "nobody listens there");
+/// let server = Server::start(&path)?;
+/// assert!(ask(&path, &Request::Snapshot).is_ok());
+/// # drop(server);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE * 5))?;

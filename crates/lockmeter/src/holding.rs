@@ -44,11 +44,29 @@ fn with_record(f: impl FnOnce(&ThreadRecord)) {
 
 /// The CPU that a lock was last taken on, as far as that is known: one byte beside the lock's word. It
 /// is written with the lock held, on a line that the holder owns anyway.
+///
+/// ```
+/// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass};
+/// static LOG: LockClass = LockClass::new("log", 10);
+/// struct Lock {
+///     word: std::sync::atomic::AtomicU32,
+///     last_cpu: LastCpu,
+/// }
+/// # let lock = Lock { word: 0.into(), last_cpu: LastCpu::new() };
+/// # lock.word.store(1, std::sync::atomic::Ordering::Relaxed);
+/// let _holding = Holding::begin(&LOG, Kind::Writer, &lock.last_cpu);
+/// ```
 #[derive(Debug)]
 pub struct LastCpu(AtomicU8);
 
 impl LastCpu {
     /// Of a lock that was not taken yet.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::LastCpu;
+    /// static LAST_CPU: LastCpu = LastCpu::new();
+    /// # let _ = &LAST_CPU;
+    /// ```
     pub const fn new() -> LastCpu {
         LastCpu(AtomicU8::new(0))
     }
@@ -122,6 +140,15 @@ impl Default for Running {
 
 impl Holding {
     /// A lock of `class` was taken without waiting.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+    /// // ... the lock is held ...
+    /// drop(holding);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
@@ -142,6 +169,16 @@ impl Holding {
 
     /// True when somebody wants to know: a guard that has no room for a holding needs to find some only
     /// then.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// assert!(!Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
+    /// set_mode(Mode::Full);
+    /// assert!(Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
+    /// # set_mode(Mode::ContendedOnly);
+    /// ```
     #[inline]
     pub fn is_running(&self) -> bool {
         self.running.is_some()
@@ -184,6 +221,16 @@ impl Holding {
 
     /// The lock is about to be released: the time ends here. It is counted when this is dropped, which
     /// is best done after the release.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let mut holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+    /// holding.stop();
+    /// // Here the lock is released; then:
+    /// drop(holding);
+    /// ```
     #[inline]
     pub fn stop(&mut self) {
         if let Some(running) = &mut self.running {
@@ -193,6 +240,14 @@ impl Holding {
 
     /// Runs `while_released`, during which the lock is not held (a wait on a condition variable, say).
     /// The times before and after it count as two.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let mut holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+    /// holding.interrupted(|| std::thread::yield_now());
+    /// ```
     #[inline]
     pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
         let Some(running) = self.running.take() else {
@@ -261,6 +316,16 @@ pub struct Waiting {
 
 impl Waiting {
     /// The calling thread begins to wait for the lock at address `lock`.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let waiting = Waiting::begin(&LOG, Kind::Writer, 0x1000);
+    /// // Gives up:
+    /// drop(waiting);
+    /// assert_eq!(snapshot().class("log").unwrap().writer.given_up, 1);
+    /// ```
     #[cold]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, lock: usize) -> Waiting {
@@ -280,6 +345,16 @@ impl Waiting {
     }
 
     /// The thread has the lock.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let waiting = Waiting::begin(&LOG, Kind::Writer, 0x1000);
+    /// // ... waits ...
+    /// let holding = waiting.granted(&last_cpu);
+    /// # drop(holding);
+    /// ```
     #[cold]
     pub fn granted(mut self, last_cpu: &LastCpu) -> Holding {
         let counts_all = ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0;

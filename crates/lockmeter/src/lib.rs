@@ -89,9 +89,20 @@ pub use unmetered::*;
 pub use waiters::waiting;
 
 /// True when this build counts at all: without the feature `off`.
+///
+/// ```
+/// if !finefs_lockmeter::IS_METERING {
+///     println!("built without the meter");
+/// }
+/// ```
 pub const IS_METERING: bool = cfg!(not(feature = "off"));
 
 /// How a lock is taken.
+///
+/// ```
+/// # use finefs_lockmeter::Kind;
+/// assert_eq!(Kind::Reader.name(), "reader");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -103,6 +114,11 @@ pub enum Kind {
 
 impl Kind {
     /// As reports name it.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::Kind;
+    /// assert_eq!(Kind::Writer.name(), "writer");
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Writer => "writer",
@@ -112,6 +128,11 @@ impl Kind {
 }
 
 /// What is counted.
+///
+/// ```
+/// # use finefs_lockmeter::{Mode, mode};
+/// assert_eq!(mode(), Mode::ContendedOnly);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Only acquisitions that had to wait: the wait, and for how long the lock was held after it. The
@@ -146,11 +167,23 @@ fn set_times_all(is_on: bool) {
 }
 
 /// Switches what is counted from now on.
+///
+/// ```
+/// # use finefs_lockmeter::{Mode, mode, set_mode};
+/// set_mode(Mode::Full);
+/// assert_eq!(mode(), Mode::Full);
+/// # set_mode(Mode::ContendedOnly);
+/// ```
 pub fn set_mode(mode: Mode) {
     set_active(COUNTS_ALL, mode == Mode::Full);
 }
 
 /// What is counted now.
+///
+/// ```
+/// # use finefs_lockmeter::{Mode, mode};
+/// assert_eq!(mode(), Mode::ContendedOnly);
+/// ```
 pub fn mode() -> Mode {
     if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
         Mode::Full
@@ -161,6 +194,13 @@ pub fn mode() -> Mode {
 
 /// Sums the counts of all threads, living and ended. Counts that other threads make meanwhile may
 /// or may not be in it.
+///
+/// ```
+/// # use finefs_lockmeter::snapshot;
+/// let before = snapshot();
+/// // ... work ...
+/// print!("{}", snapshot().since(&before));
+/// ```
 #[cfg(not(feature = "off"))]
 pub fn snapshot() -> Snapshot {
     registry::snapshot()

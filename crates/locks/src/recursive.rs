@@ -35,6 +35,19 @@ pub(crate) trait RawWait {
 }
 
 /// What [`crate::RelaxedMutex::relax`] and [`crate::BigLock::relax`] give.
+///
+/// ```
+/// # use finefs_locks::{LockClass, RelaxedMutex};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let lock = RelaxedMutex::new(&CLASS);
+/// let level = lock.lock();
+/// let relaxed = lock.relax(|| 7);
+/// if relaxed.others > 0 {
+///     // Somebody was here: look again at all that was known.
+/// }
+/// assert_eq!(relaxed.value, 7);
+/// # drop(level);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relaxed<R> {
     /// What the closure gave.
