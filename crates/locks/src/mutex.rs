@@ -10,7 +10,7 @@ use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 
 /// Mutual exclusion around a `T`.
 ///
@@ -100,7 +100,7 @@ impl<T> Mutex<T> {
     fn lock_with_key(&self, key: Option<OrderKey>) -> MutexGuard<'_, T> {
         let held = order::acquire(self.class, key, self.address());
         let (inner, holding) = self
-            .metered()
+            .metered(Kind::Writer)
             .take(|| self.inner.try_lock(), || self.inner.lock());
         MutexGuard {
             inner,
@@ -128,7 +128,7 @@ impl<T> Mutex<T> {
         Some(MutexGuard {
             inner,
             held,
-            holding: self.metered().taken(),
+            holding: self.metered(Kind::Writer).taken(),
         })
     }
 
@@ -180,18 +180,12 @@ impl<T> Mutex<T> {
     pub fn class(&self) -> &'static LockClass {
         self.class
     }
+}
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn metered(&self) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind: Kind::Writer,
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
+impl<T> MeteredLock for Mutex<T> {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::order::{self, Held};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{UnsafeCell, const_unless_loom};
 use crate::task;
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 
 /// A lock that can be taken once, and how to wait for it.
 pub(crate) trait RawWait {
@@ -134,7 +134,7 @@ impl<W: RawWait> Recursive<W> {
         self.taken(Owned {
             depth: 1,
             held,
-            holding: self.metered().taken(),
+            holding: self.metered(Kind::Writer).taken(),
         });
         true
     }
@@ -187,7 +187,7 @@ impl<W: RawWait> Recursive<W> {
     fn take_all(&self, depth: u32) {
         let held = order::acquire(self.class, None, self.address());
         let ((), holding) = self
-            .metered()
+            .metered(Kind::Writer)
             .take(|| self.raw.try_take().then_some(()), || self.raw.take());
         self.taken(Owned {
             depth,
@@ -221,18 +221,12 @@ impl<W: RawWait> Recursive<W> {
         // `holding` is counted here, after the release.
         owned.depth
     }
+}
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn metered(&self) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind: Kind::Writer,
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
+impl<W: RawWait> MeteredLock for Recursive<W> {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 

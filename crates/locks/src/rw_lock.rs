@@ -10,7 +10,7 @@ use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 
 /// A reader/writer lock around a `T`.
 ///
@@ -248,18 +248,12 @@ impl<T> RwLock<T> {
     pub fn class(&self) -> &'static LockClass {
         self.class
     }
+}
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn metered(&self, kind: Kind) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind,
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
+impl<T> MeteredLock for RwLock<T> {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 

@@ -16,6 +16,30 @@ pub(crate) struct Metered<'a> {
     pub(crate) address: usize,
 }
 
+/// A lock that knows its class.
+pub(crate) trait MeteredLock {
+    /// Its class, and where it was last taken.
+    fn parts(&self) -> (&'static LockClass, &LastCpu);
+
+    /// By which it is told from others of its class.
+    #[inline]
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+
+    /// How the meter knows it when it is taken as `kind`.
+    #[inline]
+    fn metered(&self, kind: Kind) -> Metered<'_> {
+        let (class, last_cpu) = self.parts();
+        Metered {
+            class,
+            kind,
+            last_cpu,
+            address: self.address(),
+        }
+    }
+}
+
 impl Metered<'_> {
     /// Takes a lock: at once if `fast` gives it, else by `slow`, which waits.
     #[inline]

@@ -10,6 +10,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
+use finefs_lockmeter::Kind;
+
 use super::node::{self, Access, Node};
 use super::request::Patience;
 use super::seat::Seat;
@@ -17,6 +19,7 @@ use super::slow::Slow;
 use super::wait::Wait;
 use super::{RangeGuard, RangeLock};
 use crate::order::{self, OrderKey};
+use crate::wait::MeteredLock;
 
 impl RangeLock {
     #[track_caller]
@@ -26,7 +29,7 @@ impl RangeLock {
         key: Option<OrderKey>,
     ) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        let mut wait = Wait::new(self.metered(Access::Write));
+        let mut wait = Wait::new(self.metered(Kind::Writer));
         if let Some(word) = self.home.take_unpublished() {
             // Should `end_of_file` panic, this publishes and releases.
             let mut unpublished = Unpublished {

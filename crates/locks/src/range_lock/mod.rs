@@ -44,12 +44,13 @@
 //! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one compare-and-swap to take, one addition to release; 13 instructions, which one test of the
-//! word decides for, the meter's question included. Spread: three loads of
-//! lines that nobody writes besides. No allocation on any path: entries of the queue are static memory, of
-//! which there is enough for 1024 contended ranges in the process at a time (then more is allocated, and
-//! kept). A lock is about 150 bytes; a session borrows one of 64 groups of 8 KiB, and where all are lent
-//! a lock goes on without, in the queue.
+//! Alone: one compare-and-swap to take, one addition to release; some 14 instructions, of which one test
+//! of the word finds out whether it is free and whether the meter wants to know (`docs/locks-bench.md` says
+//! where they go, and what was weighed to have fewer). Spread: three loads of lines that nobody writes
+//! besides. No allocation on any path: entries of the queue are static memory, of which there is enough for
+//! 1024 contended ranges in the process at a time (then more is allocated, and kept). A lock is about
+//! 150 bytes; a session borrows one of 64 groups of 8 KiB, and where all are lent a lock goes on without, in
+//! the queue. A holding that the meter watches has an entry of its own, which is in no queue.
 //!
 //! # Locking
 //! The mutex is a leaf but for the mutexes of the node pool and of the groups, which are taken under it
@@ -83,7 +84,7 @@ use finefs_lockmeter::{Kind, LockClass};
 use crate::order::{self, OrderKey};
 use crate::primitive::atomic::{AtomicU32, AtomicU64};
 use crate::primitive::{Mutex, const_unless_loom};
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 use cell::Cell;
 use node::Access;
 use queue::Wakes;
@@ -553,18 +554,12 @@ impl RangeLock {
         }
         drop(slow);
     }
+}
 
-    fn metered(&self, access: Access) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind: kind(access),
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
+impl MeteredLock for RangeLock {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 

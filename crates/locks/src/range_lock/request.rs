@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::RangeLock;
 use super::cell::{Cell, Taken};
 use super::node::{self, Access, Node};
 use super::queue::Wakes;
@@ -17,7 +16,9 @@ use super::seat::Seat;
 use super::slow::Slow;
 use super::spread::Placement;
 use super::wait::{self, Wait};
+use super::{RangeLock, kind};
 use crate::primitive::atomic::Ordering;
+use crate::wait::MeteredLock;
 
 /// How long a request may wait.
 #[derive(Clone, Copy)]
@@ -93,7 +94,7 @@ impl RangeLock {
         access: Access,
         patience: Patience,
     ) -> Option<&Cell> {
-        let mut wait = Wait::new(self.metered(access));
+        let mut wait = Wait::new(self.metered(kind(access)));
         let seat = match self.try_cells(range, access) {
             Some(seat) => seat,
             None => self.request_contended(range, access, patience, &mut wait)?,
