@@ -211,3 +211,8 @@ pub fn snapshot() -> Snapshot {
 fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
