@@ -116,7 +116,8 @@ pub struct Holding {
 
 #[derive(Debug)]
 struct Running {
-    class: &'static LockClass,
+    /// None: spare memory, in nobody's use.
+    class: Option<&'static LockClass>,
     kind: Kind,
     location: &'static Location<'static>,
     /// When it began; after `stop` how long it took.
@@ -125,11 +126,9 @@ struct Running {
 }
 
 impl Default for Running {
-    /// For memory that is kept.
     fn default() -> Running {
-        static NONE: LockClass = LockClass::new("none", 0);
         Running {
-            class: &NONE,
+            class: None,
             kind: Kind::Writer,
             location: Location::caller(),
             ns: 0,
@@ -208,7 +207,7 @@ impl Holding {
             let spare = local.spare.borrow_mut().pop();
             let mut running = spare.unwrap_or_default();
             *running = Running {
-                class,
+                class: Some(class),
                 kind,
                 location,
                 ns: now_ns(),
@@ -250,11 +249,15 @@ impl Holding {
     /// ```
     #[inline]
     pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
-        let Some(running) = self.running.take() else {
+        let running = self.running.take();
+        let known = running.and_then(|running| {
+            let known = (running.class?, running.kind, running.location);
+            running.end();
+            Some(known)
+        });
+        let Some((class, kind, location)) = known else {
             return while_released();
         };
-        let (class, kind, location) = (running.class, running.kind, running.location);
-        running.end();
         let result = while_released();
         *self = Holding::running(class, kind, location, |_| ());
         result
@@ -273,7 +276,8 @@ impl Running {
     #[cold]
     fn end(mut self: Box<Running>) {
         self.stop();
-        let (class, kind, ns, location) = (self.class, self.kind, self.ns, self.location);
+        let (kind, ns, location) = (self.kind, self.ns, self.location);
+        let Some(class) = self.class else { return };
         with_local(|local| {
             let counters = local.registration.0.of(class, kind);
             counters.count_hold(ns, location);
