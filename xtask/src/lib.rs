@@ -15,6 +15,7 @@
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
+//! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
@@ -34,6 +35,7 @@ pub mod fuse_device;
 pub mod fuse_ring;
 pub mod images;
 pub mod kill;
+pub mod lock_teeth;
 pub mod matrix;
 pub mod pjdfstest;
 pub mod report;

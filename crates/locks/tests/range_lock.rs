@@ -408,6 +408,44 @@ fn a_waiter_comes_when_its_last_blocker_leaves() {
     assert!(lock.settle());
 }
 
+#[test]
+fn a_downgrade_lets_waiting_readers_in() {
+    let lock = RangeLock::new(&CLASS);
+    let mut guard = lock.write(0..10);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| lock.read_timeout(5..15, Duration::from_secs(20)).is_some());
+        wait_until_queued(&lock);
+        guard.downgrade();
+        assert!(reader.join().unwrap());
+    });
+    assert!(lock.try_write(5..6).is_none());
+    drop(guard);
+    assert!(lock.settle());
+}
+
+#[test]
+fn a_shrink_lets_in_who_waits_for_the_rest() {
+    let lock = RangeLock::new(&CLASS);
+    let mut guard = lock.write(0..20);
+    let (has_low, limit) = (AtomicBool::new(false), Duration::from_secs(20));
+    std::thread::scope(|scope| {
+        let high = scope.spawn(|| lock.write_timeout(10..20, limit).is_some());
+        let low = scope.spawn(|| {
+            let guard = lock.write_timeout(0..5, limit);
+            has_low.store(true, Ordering::Release);
+            guard.is_some()
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        guard.shrink(0..10);
+        assert!(high.join().unwrap());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!has_low.load(Ordering::Acquire), "still held");
+        drop(guard);
+        assert!(low.join().unwrap());
+    });
+    assert!(lock.settle());
+}
+
 /// Two readers of one range share a word. When one gives back a part, the other still has it.
 #[test]
 fn a_reader_shrinks_for_itself_alone() {
