@@ -3,7 +3,8 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info` | the subcommands |
+//! | `mount`, `umount`, `info`, `top` | the subcommands |
+//! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
@@ -14,6 +15,7 @@
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
+mod channel;
 mod helper_call;
 mod info;
 mod logger;
@@ -23,6 +25,7 @@ mod progress;
 mod report;
 mod serve;
 mod size;
+mod top;
 mod umount;
 
 use std::fmt;
@@ -48,6 +51,7 @@ enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
     Info(info::Info),
+    Top(top::Top),
 }
 
 /// A failure as the user sees it: one line.
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {
         say(line);

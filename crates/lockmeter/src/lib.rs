@@ -79,7 +79,7 @@ pub use fast_path::{ALWAYS, HINDRANCES, hindrances};
 pub use histogram::{Histogram, Times};
 #[cfg(not(feature = "off"))]
 pub use holding::{Holding, LastCpu, Waiting};
-pub use report::{Rate, rates};
+pub use report::{Rate, duration, rates};
 pub use snapshot::{CallSite, ClassCounts, Contention, Counts, Snapshot};
 #[cfg(not(feature = "off"))]
 pub use threshold::{set_thresholds, take_reports, thresholds};
