@@ -8,10 +8,12 @@
 //! | [`store`] | the contract with what is below |
 //! | `namespace` | the parts; how an operation begins; how objects come into memory |
 //! | `entries`, `rename` | operations on names |
+//! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
 //! | `memory_store`, `pages` | a store that persists nothing |
+//! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
@@ -26,6 +28,7 @@ mod classes;
 mod coalesce;
 mod commit;
 mod data;
+mod data_lock;
 mod entries;
 pub mod error;
 mod extent_map;
@@ -37,21 +40,27 @@ mod namespace;
 mod open_file;
 mod oplog;
 mod pages;
+mod paths;
 mod permission;
 mod radix;
 mod read_directory;
 mod rename;
+mod scheme;
 pub mod store;
 pub mod types;
+mod walk;
 mod xattrs;
 
 pub use data::AllocateMode;
 pub use error::{Error, Result};
 pub use memory_store::MemoryStore;
 pub use namespace::{AtimePolicy, Namespace, Options};
-pub use open_file::{OpenAccess, OpenFile};
+pub use open_file::{OpenAccess, OpenFile, Opened};
+pub use paths::{Create, OpenHow};
 pub use read_directory::DirectoryEntry;
 pub use rename::RenameMode;
+pub use scheme::{LockingScheme, UnknownScheme};
 pub use store::*;
 pub use types::*;
+pub use walk::{At, LastLink};
 pub use xattrs::XattrMode;

@@ -1,12 +1,15 @@
 //! Open files: a reference on an inode, and a place on the per-CPU list of open files.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use finefs_locks::Ticket;
 
 use crate::error::{Error, Result};
+use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
+use crate::scheme::Call;
 use crate::types::{Caller, FileKind, Ino};
 
 /// For what a file is opened.
@@ -20,29 +23,90 @@ pub enum OpenAccess {
     ReadWrite,
 }
 
+impl OpenAccess {
+    pub(crate) fn mask(self) -> u32 {
+        match self {
+            OpenAccess::Read => READ,
+            OpenAccess::Write => WRITE,
+            OpenAccess::ReadWrite => READ | WRITE,
+        }
+    }
+}
+
+/// What an open file holds: to be given back with [`Namespace::close`].
+#[derive(Debug)]
+#[must_use = "the file stays open until it is given back to `close`"]
+pub struct Opened {
+    ino: Ino,
+    kind: FileKind,
+    ticket: Ticket,
+}
+
+impl Opened {
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// What the inode is.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+}
+
 /// An open file. It keeps its inode alive, and ends when dropped.
-pub struct OpenFile {
-    namespace: Arc<Namespace>,
+///
+/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere ([`Namespace::open_shared`]); but the
+/// count in that is one word that every opening and closing writes, on all CPUs. A borrowed one
+/// ([`Namespace::open`]) writes only the inode and this CPU's list.
+pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
+    namespace: N,
+    opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
-    ticket: Option<Ticket>,
 }
 
 impl Namespace {
     /// Opens an inode.
     pub fn open(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        access: OpenAccess,
+    ) -> Result<OpenFile<&Namespace>> {
+        let opened = self.open_inode(caller, ino, access)?;
+        Ok(OpenFile::new(self, opened, access))
+    }
+
+    /// Opens an inode for as long as the caller likes.
+    pub fn open_shared(
         self: &Arc<Self>,
         caller: &Caller,
         ino: Ino,
         access: OpenAccess,
     ) -> Result<OpenFile> {
-        let operation = self.begin()?;
+        let opened = self.open_inode(caller, ino, access)?;
+        Ok(OpenFile::new(Arc::clone(self), opened, access))
+    }
+
+    fn open_inode(&self, caller: &Caller, ino: Ino, access: OpenAccess) -> Result<Opened> {
+        let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
-        let mask = match access {
-            OpenAccess::Read => READ,
-            OpenAccess::Write => WRITE,
-            OpenAccess::ReadWrite => READ | WRITE,
-        };
+        self.check_open(caller, inode, access)?;
+        if !inode.refer(1) {
+            return Err(Error::Stale);
+        }
+        Ok(self.opened(ino, inode.kind))
+    }
+
+    /// Whether the caller may open an inode so.
+    pub(crate) fn check_open(
+        &self,
+        caller: &Caller,
+        inode: &Core,
+        access: OpenAccess,
+    ) -> Result<()> {
+        let mask = access.mask();
         check_access(caller, inode, mask)?;
         if mask & WRITE != 0 {
             if inode.kind == FileKind::Directory {
@@ -52,16 +116,24 @@ impl Namespace {
                 return Err(Error::ReadOnly);
             }
         }
-        if !inode.refer(1) {
-            return Err(Error::Stale);
-        }
-        let ticket = Some(self.open_files.add(ino));
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
+        Ok(())
+    }
+
+    /// Makes an open file of a reference that was taken on an inode.
+    pub(crate) fn opened(&self, ino: Ino, kind: FileKind) -> Opened {
+        Opened {
             ino,
-            access,
-            ticket,
-        })
+            kind,
+            ticket: self.open_files.add(ino),
+        }
+    }
+
+    /// Ends an open file. The last one of an inode without names frees it.
+    pub fn close(&self, opened: Opened) {
+        let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::OpenClose);
+        self.open_files.remove(opened.ticket);
+        self.release(opened.ino, 1);
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -70,7 +142,16 @@ impl Namespace {
     }
 }
 
-impl OpenFile {
+impl<N: Deref<Target = Namespace>> OpenFile<N> {
+    fn new(namespace: N, opened: Opened, access: OpenAccess) -> OpenFile<N> {
+        OpenFile {
+            namespace,
+            ino: opened.ino,
+            opened: Some(opened),
+            access,
+        }
+    }
+
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -82,11 +163,10 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl<N: Deref<Target = Namespace>> Drop for OpenFile<N> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.namespace.open_files.remove(ticket);
+        if let Some(opened) = self.opened.take() {
+            self.namespace.close(opened);
         }
-        self.namespace.forget(self.ino, 1);
     }
 }

@@ -21,8 +21,10 @@ use crate::name_table::{NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::scheme::Call;
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
+use crate::walk::{Located, Place};
 
 /// How a rename treats a name that is there already (renameat2(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +57,18 @@ impl Namespace {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
+        let (from, to) = (Place::Name(from.0, from.1), Place::Name(to.0, to.1));
+        self.rename_places(caller, from, to, mode)
+    }
+
+    /// As [`Namespace::rename`], wherever the places are.
+    pub(crate) fn rename_places(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
         self.with_space(|| {
             loop {
                 if self.try_rename(caller, from, to, mode)? {
@@ -69,20 +83,31 @@ impl Namespace {
     fn try_rename(
         &self,
         caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
+        from: Place<'_>,
+        to: Place<'_>,
         mode: RenameMode,
     ) -> Result<bool> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::Rename)?;
         let guard = &operation.guard;
-        let from = self.side(caller, from, guard)?;
-        let to = self.side(caller, to, guard)?;
+        let from = self.locate(caller, from, guard)?;
+        let to = self.locate(caller, to, guard)?;
+        let slashes = (from.has_slash, to.has_slash);
+        let from = self.side(&from, Error::Busy)?;
+        if matches!(&*to.name, b"." | b"..") {
+            return Err(match mode {
+                RenameMode::NoReplace => Error::Exists,
+                _ => Error::Busy,
+            });
+        }
         let moved = self.child(from.dir, from.name, guard)?;
+        let to = self.side(&to, Error::Busy)?;
         let victim = match self.child(to.dir, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
+        check_there(slashes, moved, victim, mode)?;
+        self.check_above(&from, &to, moved, victim, mode, guard)?;
         self.check_rename(caller, &from, &to, moved, victim, mode)?;
         if victim.is_some_and(|victim| victim.ino == moved.ino) {
             // Two names of one inode: POSIX rename() does nothing then.
@@ -100,7 +125,10 @@ impl Namespace {
                 }
             }
         }
-        let topology = (changes_parent && moves_directory).then(|| self.topology.lock());
+        let topology = (changes_parent && moves_directory).then(|| {
+            let topology = &self.topology;
+            self.scheme.wait(|| topology.try_lock(), || topology.lock())
+        });
         if topology.is_some() {
             self.check_no_loop(moved, to.dir, guard)?;
             if let (RenameMode::Exchange, Some(victim)) = (mode, victim) {
@@ -282,20 +310,38 @@ impl Namespace {
         Ok(true)
     }
 
-    fn side<'a, 'g>(
-        &self,
-        caller: &Caller,
-        (dir, name): (Ino, &'a [u8]),
-        guard: &'g Guard,
-    ) -> Result<Side<'a, 'g>> {
-        let dir = self.inode(dir, guard)?;
+    fn side<'a, 'g>(&self, located: &'a Located<'g>, dots: Error) -> Result<Side<'a, 'g>> {
+        let Located { dir, name, .. } = located;
         let table = self.table(dir)?;
-        check_access(caller, dir, EXECUTE)?;
-        check_old_name(self, name, Error::Busy)?;
+        check_old_name(self, name, dots)?;
         if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
             return Err(Error::Invalid);
         }
         Ok(Side { dir, table, name })
+    }
+
+    /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that before
+    /// all that follows. What decides it is looked at again under the topology lock.
+    fn check_above(
+        &self,
+        from: &Side<'_, '_>,
+        to: &Side<'_, '_>,
+        moved: &Inode,
+        victim: Target<'_>,
+        mode: RenameMode,
+        guard: &Guard,
+    ) -> Result<()> {
+        if from.dir.ino == to.dir.ino {
+            return Ok(());
+        }
+        self.check_no_loop(moved, to.dir, guard)?;
+        let Some(victim) = victim else {
+            return Ok(());
+        };
+        match self.check_no_loop(victim, from.dir, guard) {
+            Err(Error::Invalid) if mode == RenameMode::Replace => Err(Error::NotEmpty),
+            result => result,
+        }
     }
 
     fn check_rename(
@@ -307,17 +353,12 @@ impl Namespace {
         victim: Target<'_>,
         mode: RenameMode,
     ) -> Result<()> {
-        match (mode, victim) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
-            (RenameMode::Exchange, None) => return Err(Error::NotFound),
-            _ => {}
-        }
+        let changes_parent = from.dir.ino != to.dir.ino;
         check_remove(caller, from.dir, moved)?;
         match victim {
             Some(victim) => check_remove(caller, to.dir, victim)?,
             None => check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
-        let changes_parent = from.dir.ino != to.dir.ino;
         let moved_is_directory = moved.kind == FileKind::Directory;
         let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
         for inode in [Some(moved), exchanged].into_iter().flatten() {
@@ -337,16 +378,6 @@ impl Namespace {
             }
         } else if moved_is_directory && changes_parent {
             self.check_directory_links(to.dir)?;
-        }
-        if moved_is_directory && moved.ino == to.dir.ino {
-            return Err(Error::Invalid);
-        }
-        if victim.is_some_and(|victim| victim.ino == from.dir.ino) {
-            // It holds `from`; an exchange would put it inside itself.
-            return Err(match mode {
-                RenameMode::Exchange => Error::Invalid,
-                _ => Error::NotEmpty,
-            });
         }
         Ok(())
     }
@@ -374,6 +405,27 @@ impl Namespace {
             };
         }
     }
+}
+
+/// Whether what `mode` asks for is there, and ENOTDIR where a slash follows the name of what is no
+/// directory.
+fn check_there(
+    (slash_after_from, slash_after_to): (bool, bool),
+    moved: &Inode,
+    victim: Target<'_>,
+    mode: RenameMode,
+) -> Result<()> {
+    let named_by_to = match (mode, victim) {
+        (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+        (RenameMode::Exchange, None) => return Err(Error::NotFound),
+        (RenameMode::Exchange, Some(victim)) => victim,
+        _ => moved,
+    };
+    let is_other = |inode: &Inode| inode.kind != FileKind::Directory;
+    if slash_after_from && is_other(moved) || slash_after_to && is_other(named_by_to) {
+        return Err(Error::NotADirectory);
+    }
+    Ok(())
 }
 
 impl<'a, 'g> Side<'a, 'g> {
