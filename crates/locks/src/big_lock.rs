@@ -170,6 +170,15 @@ impl BigLock {
     /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever holds
     /// this lock must wait only inside a `sleep` for what others hold over one; else the two wait for
     /// each other. The order checker cannot see that.
+    ///
+    /// ```
+    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
+    /// let level = lock.lock();
+    /// assert_eq!(lock.sleep(|| "block 7").value, "block 7");
+    /// # drop(level);
+    /// ```
     #[track_caller]
     pub fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         either!(&self.0, lock => lock.sleep(f))

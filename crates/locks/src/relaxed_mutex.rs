@@ -154,6 +154,15 @@ impl RelaxedMutex {
     /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever holds
     /// this mutex must wait only inside a `sleep` for what others hold over one; else the two wait for
     /// each other. The order checker cannot see that.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RelaxedMutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let lock = RelaxedMutex::new(&CLASS);
+    /// let level = lock.lock();
+    /// assert_eq!(lock.sleep(|| "block 7").value, "block 7");
+    /// # drop(level);
+    /// ```
     #[track_caller]
     pub fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         self.0.sleep(f)
