@@ -17,6 +17,7 @@
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
 //! | [`fuzz`] | the targets in `fuzz/` under libFuzzer and the address sanitizer |
+//! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
@@ -37,6 +38,7 @@ pub mod fuse_ring;
 pub mod fuzz;
 pub mod images;
 pub mod kill;
+pub mod lock_teeth;
 pub mod matrix;
 pub mod pjdfstest;
 pub mod report;

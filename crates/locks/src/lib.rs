@@ -76,3 +76,8 @@ pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seq_lock::{ExclusiveGuard, SeqLock};
 pub use sharded_list::{ShardedList, Ticket};
 pub use sharded_max::ShardedMax;
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

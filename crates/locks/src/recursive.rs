@@ -25,7 +25,7 @@ use crate::order::{self, Held};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{UnsafeCell, const_unless_loom};
 use crate::task;
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 
 /// A lock that can be taken once, and how to wait for it.
 pub(crate) trait RawWait {
@@ -38,6 +38,19 @@ pub(crate) trait RawWait {
 }
 
 /// What [`crate::RelaxedMutex::relax`] and [`crate::BigLock::relax`] give.
+///
+/// ```
+/// # use finefs_locks::{LockClass, RelaxedMutex};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let lock = RelaxedMutex::new(&CLASS);
+/// let level = lock.lock();
+/// let relaxed = lock.relax(|| 7);
+/// if relaxed.others > 0 {
+///     // Somebody was here: look again at all that was known.
+/// }
+/// assert_eq!(relaxed.value, 7);
+/// # drop(level);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relaxed<R> {
     /// What the closure gave.
@@ -132,7 +145,7 @@ impl<W: RawWait> Recursive<W> {
         self.taken(Owned {
             depth: 1,
             held,
-            holding: self.metered().taken(),
+            holding: self.metered(Kind::Writer).taken(),
         });
         true
     }
@@ -202,7 +215,7 @@ impl<W: RawWait> Recursive<W> {
             Order::Exempt => order::acquired_by_try(self.class, None, self.address()),
         };
         let ((), holding) = self
-            .metered()
+            .metered(Kind::Writer)
             .take(|| self.raw.try_take().then_some(()), || self.raw.take());
         self.taken(Owned {
             depth,
@@ -236,18 +249,12 @@ impl<W: RawWait> Recursive<W> {
         // `holding` is counted here, after the release.
         owned.depth
     }
+}
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn metered(&self) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind: Kind::Writer,
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
+impl<W: RawWait> MeteredLock for Recursive<W> {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 

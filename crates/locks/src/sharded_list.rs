@@ -39,6 +39,14 @@ pub struct ShardedList<T> {
 }
 
 /// Names an item of a [`ShardedList`]. Not to be shown to another list.
+///
+/// ```
+/// # use finefs_locks::{LockClass, ShardedList};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let open = ShardedList::new(&CLASS);
+/// let ticket = open.add("a");
+/// assert_eq!(open.remove(ticket), "a");
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the item stays on the list until the ticket is given back"]
 pub struct Ticket {
@@ -48,6 +56,15 @@ pub struct Ticket {
 
 impl Ticket {
     /// The shard that the item was added to.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert!(ticket.shard() < finefs_locks::cpu::count());
+    /// # open.remove(ticket);
+    /// ```
     pub fn shard(&self) -> usize {
         self.shard as usize
     }
@@ -119,6 +136,13 @@ impl<T> Slab<T> {
 
 impl<T> ShardedList<T> {
     /// An empty list.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// static CLASS: LockClass = LockClass::new("example", 10);
+    /// let open = ShardedList::<u32>::new(&CLASS);
+    /// assert!(open.is_empty());
+    /// ```
     pub fn new(class: &'static LockClass) -> ShardedList<T> {
         ShardedList {
             shards: LocalGlobal::new(class, |_| Slab::new()),
@@ -126,6 +150,15 @@ impl<T> ShardedList<T> {
     }
 
     /// Adds an item to the list of this CPU.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert_eq!(open.len(), 1);
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn add(&self, item: T) -> Ticket {
         let mut shard = self.shards.local();
@@ -137,6 +170,17 @@ impl<T> ShardedList<T> {
     }
 
     /// Removes an item from the list that it is on.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// std::thread::scope(|scope| {
+    ///     // On whatever CPU.
+    ///     scope.spawn(|| assert_eq!(open.remove(ticket), "a"));
+    /// });
+    /// ```
     #[track_caller]
     pub fn remove(&self, ticket: Ticket) -> T {
         let is_local = cpu::current() == ticket.shard();
@@ -147,6 +191,15 @@ impl<T> ShardedList<T> {
     }
 
     /// Calls `f` with every item, in no particular order, while nothing is added or removed.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// open.for_each(|name| assert_eq!(*name, "a"));
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
         for shard in self.shards.global().iter() {
@@ -155,6 +208,15 @@ impl<T> ShardedList<T> {
     }
 
     /// True when `f` holds for some item. Looks at a state in which nothing is being added or removed.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert!(open.any(|name| *name == "a"));
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn any(&self, mut f: impl FnMut(&T) -> bool) -> bool {
         self.shards
@@ -164,6 +226,15 @@ impl<T> ShardedList<T> {
     }
 
     /// The number of items.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert_eq!(open.len(), 1);
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn len(&self) -> usize {
         self.shards
@@ -174,12 +245,29 @@ impl<T> ShardedList<T> {
     }
 
     /// True when there is no item.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert!(!open.is_empty());
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// How many items have been removed.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// open.remove(open.add("a"));
+    /// assert_eq!(open.removals_total(), 1);
+    /// ```
     #[track_caller]
     pub fn removals_total(&self) -> u64 {
         self.shards
@@ -190,6 +278,14 @@ impl<T> ShardedList<T> {
     }
 
     /// How many items have been removed by a thread on the CPU whose thread had added them.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// open.remove(open.add("a"));
+    /// assert!(open.removals_local() <= open.removals_total());
+    /// ```
     #[track_caller]
     pub fn removals_local(&self) -> u64 {
         self.shards
