@@ -2,4 +2,5 @@
 //! directory, by threads or processes.
 
 pub mod model;
+pub mod page;
 pub mod seeds;
