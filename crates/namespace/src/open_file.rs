@@ -5,6 +5,7 @@ use std::sync::Arc;
 use finefs_locks::Ticket;
 
 use crate::error::{Error, Result};
+use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
 use crate::types::{Caller, FileKind, Ino};
@@ -20,12 +21,43 @@ pub enum OpenAccess {
     ReadWrite,
 }
 
+impl OpenAccess {
+    pub(crate) fn mask(self) -> u32 {
+        match self {
+            OpenAccess::Read => READ,
+            OpenAccess::Write => WRITE,
+            OpenAccess::ReadWrite => READ | WRITE,
+        }
+    }
+}
+
+/// What an open file holds: to be given back with [`Namespace::close`].
+#[derive(Debug)]
+#[must_use = "the file stays open until it is given back to `close`"]
+pub struct Opened {
+    ino: Ino,
+    kind: FileKind,
+    ticket: Ticket,
+}
+
+impl Opened {
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// What the inode is.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+}
+
 /// An open file. It keeps its inode alive, and ends when dropped.
 pub struct OpenFile {
     namespace: Arc<Namespace>,
+    opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
-    ticket: Option<Ticket>,
 }
 
 impl Namespace {
@@ -38,11 +70,26 @@ impl Namespace {
     ) -> Result<OpenFile> {
         let operation = self.begin()?;
         let inode = self.inode(ino, &operation.guard)?;
-        let mask = match access {
-            OpenAccess::Read => READ,
-            OpenAccess::Write => WRITE,
-            OpenAccess::ReadWrite => READ | WRITE,
-        };
+        self.check_open(caller, inode, access)?;
+        if !inode.refer(1) {
+            return Err(Error::Stale);
+        }
+        Ok(OpenFile {
+            namespace: Arc::clone(self),
+            opened: Some(self.opened(ino, inode.kind)),
+            ino,
+            access,
+        })
+    }
+
+    /// Whether the caller may open an inode so.
+    pub(crate) fn check_open(
+        &self,
+        caller: &Caller,
+        inode: &Core,
+        access: OpenAccess,
+    ) -> Result<()> {
+        let mask = access.mask();
         check_access(caller, inode, mask)?;
         if mask & WRITE != 0 {
             if inode.kind == FileKind::Directory {
@@ -52,16 +99,22 @@ impl Namespace {
                 return Err(Error::ReadOnly);
             }
         }
-        if !inode.refer(1) {
-            return Err(Error::Stale);
-        }
-        let ticket = Some(self.open_files.add(ino));
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
+        Ok(())
+    }
+
+    /// Makes an open file of a reference that was taken on an inode.
+    pub(crate) fn opened(&self, ino: Ino, kind: FileKind) -> Opened {
+        Opened {
             ino,
-            access,
-            ticket,
-        })
+            kind,
+            ticket: self.open_files.add(ino),
+        }
+    }
+
+    /// Ends an open file. The last one of an inode without names frees it.
+    pub fn close(&self, opened: Opened) {
+        self.open_files.remove(opened.ticket);
+        self.forget(opened.ino, 1);
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -84,9 +137,8 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.namespace.open_files.remove(ticket);
+        if let Some(opened) = self.opened.take() {
+            self.namespace.close(opened);
         }
-        self.namespace.forget(self.ino, 1);
     }
 }
