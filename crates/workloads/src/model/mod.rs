@@ -31,6 +31,7 @@
 //! | `convolution` | the same network with hand-over costs, where MVA loses its digits |
 //! | `measured` | the network of a run, from the meter's counts |
 //! | `costs` | what handing over costs on this machine |
+//! | `calibrate` | one lock, from the waiting that it causes |
 //!
 //! # References
 //! Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", J. ACM 27(2), 1980.
@@ -48,6 +49,7 @@
 //! ```
 
 mod convolution;
+pub mod calibrate;
 pub mod costs;
 pub mod measured;
 mod mva;

@@ -1,0 +1,244 @@
+//! One run: a load under a locking scheme on some CPUs, its samples and their medians.
+
+use std::collections::HashMap;
+
+use finefs::{FileSystem, LockingScheme, Options};
+use finefs_lockmeter::{Mode, Snapshot, set_mode};
+
+use super::affinity::{self, Limit};
+use crate::error::{During, Result, WorkloadError};
+use crate::model::costs::Costs;
+use crate::plan::{Crew, Length, Plan, Watch};
+use crate::report::Report;
+use crate::target::InProcess;
+use crate::workload::Workload;
+
+/// What runs: two runs of the same key are samples of one thing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key {
+    /// The load, with what makes it differ from others of its workload.
+    pub load: &'static str,
+    /// The locks around it.
+    pub scheme: LockingScheme,
+    /// CPUs.
+    pub cpus: usize,
+    /// Threads.
+    pub threads: usize,
+    /// All acquisitions are counted, which takes time: throughput is from other runs.
+    pub is_counted: bool,
+}
+
+impl Key {
+    pub fn new(load: &'static str, scheme: LockingScheme, cpus: usize, threads: usize) -> Key {
+        Key {
+            load,
+            scheme,
+            cpus: cpus.min(affinity::cpus()),
+            threads,
+            is_counted: false,
+        }
+    }
+
+    /// The run of the same thing in which all acquisitions are counted.
+    pub fn counted(&self) -> Key {
+        Key {
+            is_counted: true,
+            ..self.clone()
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (scheme, counted) = (
+            self.scheme.name(),
+            if self.is_counted { ", counted" } else { "" },
+        );
+        write!(
+            f,
+            "{}, {scheme}, {} CPUs, {} threads{counted}",
+            self.load, self.cpus, self.threads
+        )
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    /// Operations.
+    pub operations: u64,
+    /// Operations a second.
+    pub per_second: f64,
+    /// Operations of each thread a second.
+    pub of_each_per_second: Vec<f64>,
+    /// Waits for locks, in the time of all threads, 0 to 1.
+    pub waiting_share: f64,
+    /// What the meter counted while the load ran.
+    pub locks: Snapshot,
+    /// CPU time by time and CPU, 0 to 1.
+    pub cpu_share: f64,
+    /// What a load counts besides, in the order that its section knows.
+    pub more: Vec<f64>,
+}
+
+type Load = Box<dyn Fn(&Key, f64, Watch<'_>) -> Result<Option<Sample>>>;
+
+/// A key, and how it is run.
+pub(super) struct Experiment {
+    pub key: Key,
+    load: Load,
+}
+
+impl Experiment {
+    /// `workload` on a new file system in memory. `more` picks what else the section wants to know.
+    pub fn new<W: Workload + 'static>(
+        key: Key,
+        workload: W,
+        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
+    ) -> Experiment {
+        let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
+            let target = memory(key.scheme)?;
+            let report = crate::run(&workload, &target, &plan(key, seconds), watch)?;
+            Ok(Some(Sample::of(&report, key, more(&report))))
+        };
+        Experiment {
+            key,
+            load: Box::new(load),
+        }
+    }
+
+    /// One sample; none if the run was ended before its time.
+    pub fn run(&self, seconds: f64, watch: Watch<'_>) -> Result<Option<Sample>> {
+        let _limit = Limit::to(self.key.cpus);
+        if self.key.is_counted {
+            set_mode(Mode::Full);
+        }
+        let outcome = (self.load)(&self.key, seconds, watch);
+        set_mode(Mode::ContendedOnly);
+        match outcome {
+            Err(WorkloadError::Interrupted) => Ok(None),
+            outcome => outcome,
+        }
+    }
+}
+
+/// What the files of a load may take, bytes. Pages are taken as they are written.
+const MEMORY_BYTES: u64 = 8 << 30;
+
+fn memory(scheme: LockingScheme) -> Result<InProcess> {
+    let options = Options {
+        locking: scheme,
+        ..Options::default()
+    };
+    let open = || -> finefs::Result<InProcess> {
+        let file_system = FileSystem::memory_with(MEMORY_BYTES, options)?;
+        let root = file_system.open_dir(".")?;
+        Ok(InProcess::new(file_system, root, scheme.name().to_owned()))
+    };
+    open()
+        .map_err(|error| rustix::io::Errno::from_raw_os_error(error.errno()))
+        .during("open", "a file system in memory")
+}
+
+fn plan(key: &Key, seconds: f64) -> Plan {
+    Plan {
+        warm_up_seconds: (seconds / 10.0).min(0.2),
+        is_verified: false,
+        has_lock_counts: true,
+        ..Plan::new(Crew::Threads(key.threads), Length::Seconds(seconds))
+    }
+}
+
+impl Sample {
+    fn of<W: Workload>(report: &Report<W>, key: &Key, more: Vec<f64>) -> Sample {
+        let locks = report.locks.clone().unwrap_or_default();
+        let waited_ns: u64 = locks
+            .classes
+            .iter()
+            .flat_map(|class| [&class.writer, &class.reader])
+            .map(|counts| counts.wait.total_ns)
+            .sum();
+        let seconds = report.seconds.max(1e-9);
+        let share = |part: f64, whole: f64| (part / whole.max(1e-9)).clamp(0.0, 1.0);
+        Sample {
+            operations: report.operations,
+            per_second: report.operations_per_second,
+            of_each_per_second: report
+                .operations_of_each
+                .iter()
+                .map(|operations| *operations as f64 / seconds)
+                .collect(),
+            waiting_share: share(waited_ns as f64 / 1e9, seconds * key.threads as f64),
+            locks,
+            cpu_share: share(report.cpu_seconds, seconds * key.cpus as f64),
+            more,
+        }
+    }
+}
+
+/// All samples.
+pub(super) struct Results {
+    samples: HashMap<Key, Vec<Sample>>,
+    costs: Costs,
+}
+
+impl Results {
+    pub fn new(costs: Costs) -> Results {
+        Results {
+            samples: HashMap::new(),
+            costs,
+        }
+    }
+
+    pub fn add(&mut self, key: Key, sample: Sample) {
+        self.samples.entry(key).or_default().push(sample);
+    }
+
+    /// What handing over costs here.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Runs that came to their end.
+    pub fn count(&self) -> usize {
+        self.samples.values().map(Vec::len).sum()
+    }
+
+    /// The median of something over the samples of `key`; none without samples.
+    pub fn median(&self, key: &Key, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+        let values: Vec<f64> = self.samples.get(key)?.iter().map(of).collect();
+        median(values)
+    }
+
+    /// Operations a second.
+    pub fn per_second(&self, key: &Key) -> Option<f64> {
+        self.median(key, |sample| sample.per_second)
+    }
+
+    /// The last sample of `key`.
+    pub fn last(&self, key: &Key) -> Option<&Sample> {
+        self.samples.get(key)?.last()
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+    }
+}
