@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use finefs_locks::Ticket;
+use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
@@ -26,6 +27,8 @@ pub struct OpenFile {
     ino: Ino,
     access: OpenAccess,
     ticket: Option<Ticket>,
+    /// It may own locks.
+    has_locked: AtomicBool,
 }
 
 impl Namespace {
@@ -61,6 +64,7 @@ impl Namespace {
             ino,
             access,
             ticket,
+            has_locked: AtomicBool::new(false),
         })
     }
 
@@ -80,10 +84,29 @@ impl OpenFile {
     pub fn access(&self) -> OpenAccess {
         self.access
     }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// A number that no other open file of the namespace has while this one is open.
+    pub(crate) fn key(&self) -> u64 {
+        self.ticket.as_ref().map_or(u64::MAX, Ticket::key)
+    }
+
+    /// True when the open file may own locks.
+    pub(crate) fn has_locked(&self) -> bool {
+        self.has_locked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_locked(&self) {
+        self.has_locked.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        self.release_own_locks();
         if let Some(ticket) = self.ticket.take() {
             self.namespace.open_files.remove(ticket);
         }
