@@ -5,7 +5,8 @@
 //! begin with 500 to 10,000 bytes; what is read is checked for its length.
 
 use anyhow::{Result, anyhow, ensure};
-use finefs::{Attributes, Caller, Ino, Namespace, OpenAccess, Options, open_memory};
+use finefs::namespace::{Attributes, Ino, Namespace, OpenAccess};
+use finefs::{Caller, Options, open_memory};
 use finefs_locks::ShardedList;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, CommandFactory};
-use finefs::{ImageOptions, Namespace};
+use finefs::ImageOptions;
+use finefs::namespace::Namespace;
 
 use crate::background::{self, Readiness, Role};
 use crate::options::MountOptions;
@@ -180,12 +181,6 @@ impl Plan {
 
     fn open(&self) -> CliResult<Arc<Namespace>> {
         let options = &self.options;
-        let namespace_options = finefs::Options {
-            commit_interval: options.commit_interval,
-            atime: options.atime,
-            is_read_only: options.is_read_only,
-            ..finefs::Options::default()
-        };
         let Some(path) = &self.image else {
             return finefs::open_memory(
                 options.size.unwrap_or(Size::PercentOfMemory(50)).bytes(),
@@ -193,17 +188,22 @@ impl Plan {
                 options.mode.unwrap_or(0o1777),
                 options.uid.unwrap_or(rustix::process::getuid().as_raw()),
                 options.gid.unwrap_or(rustix::process::getgid().as_raw()),
-                namespace_options,
+                finefs::Options {
+                    commit_interval: options.commit_interval,
+                    atime: options.atime,
+                    is_read_only: options.is_read_only,
+                    ..finefs::Options::default()
+                },
             )
             .map_err(Failure::new);
         };
-        let image_options = ImageOptions {
-            offset_bytes: options.offset_bytes,
-            is_read_only: options.is_read_only,
-            lacks_barriers: options.lacks_barriers,
-            mount_point: Some(self.directory.clone()),
-            namespace: namespace_options,
-        };
+        let image_options = ImageOptions::new()
+            .offset_bytes(options.offset_bytes)
+            .read_only(options.is_read_only)
+            .barriers(!options.lacks_barriers)
+            .mount_point(&self.directory)
+            .commit_interval(options.commit_interval)
+            .atime(options.atime);
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));

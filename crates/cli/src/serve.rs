@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use finefs::Namespace;
+use finefs::namespace::Namespace;
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

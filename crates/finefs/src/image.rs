@@ -3,24 +3,86 @@
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError};
-use finefs_namespace::{Error, MemoryStore, Namespace, Options};
+use finefs_namespace::{AtimePolicy, Error, MemoryStore, Namespace, Options};
+
+use crate::file_system::FileSystem;
 
 /// How to open an image.
+///
+/// ```no_run
+/// use finefs::ImageOptions;
+///
+/// // The second partition of a disk image, left as it is.
+/// let fs = ImageOptions::new().read_only(true).offset_bytes(257 << 20).open("disk.img")?;
+/// # Ok::<(), finefs::OpenImageError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
-    /// Where in the image the file system starts.
-    pub offset_bytes: u64,
+    offset_bytes: u64,
+    is_read_only: bool,
+    lacks_barriers: bool,
+    mount_point: Option<PathBuf>,
+    namespace: Options,
+}
+
+impl ImageOptions {
+    /// To read and write, the whole file, a commit every 5 s, relatime.
+    pub fn new() -> ImageOptions {
+        ImageOptions::default()
+    }
+
     /// Nothing is written; a dirty journal is replayed in memory.
-    pub is_read_only: bool,
-    /// Nobody waits for the disk: faster, and a power loss may damage the image.
-    pub lacks_barriers: bool,
+    pub fn read_only(mut self, is_read_only: bool) -> ImageOptions {
+        self.is_read_only = is_read_only;
+        self
+    }
+
+    /// Where in the image the file system starts.
+    pub fn offset_bytes(mut self, offset_bytes: u64) -> ImageOptions {
+        self.offset_bytes = offset_bytes;
+        self
+    }
+
+    /// Without barriers nobody waits for the disk: faster, and a power loss may damage the image.
+    pub fn barriers(mut self, has_barriers: bool) -> ImageOptions {
+        self.lacks_barriers = !has_barriers;
+        self
+    }
+
+    /// Longest time between a change and its commit.
+    pub fn commit_interval(mut self, interval: Duration) -> ImageOptions {
+        self.namespace.commit_interval = interval;
+        self
+    }
+
+    /// When reads update the access time.
+    pub fn atime(mut self, policy: AtimePolicy) -> ImageOptions {
+        self.namespace.atime = policy;
+        self
+    }
+
+    /// Inodes in memory above which clean ones that nobody uses are put out of it.
+    pub fn inode_cache_max(mut self, inodes: u64) -> ImageOptions {
+        self.namespace.inode_cache_max = inodes;
+        self
+    }
+
     /// Where it will be mounted, which is noted in the image.
-    pub mount_point: Option<PathBuf>,
-    /// How the namespace works. Its `is_read_only` follows the store.
-    pub namespace: Options,
+    pub fn mount_point(mut self, path: impl Into<PathBuf>) -> ImageOptions {
+        self.mount_point = Some(path.into());
+        self
+    }
+
+    /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
+    /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem, OpenImageError> {
+        let Image { namespace, notes } = open_image(path.as_ref(), self)?;
+        Ok(FileSystem::of(namespace, notes))
+    }
 }
 
 /// An open image.
@@ -79,8 +141,8 @@ impl std::fmt::Display for OpenImageError {
 
 impl std::error::Error for OpenImageError {}
 
-/// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
-/// Nobody else may write it meanwhile, and with `is_read_only` off nobody else may use it.
+/// Opens the image at `path` for a front end that works with inode numbers; else see
+/// [`ImageOptions::open`].
 pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImageError> {
     let access = if options.is_read_only {
         Access::ReadOnly

@@ -1,26 +1,70 @@
 //! finefs: ext2, ext3 and ext4 images and memory file systems, in user space, with no big lock.
 //!
-//! # Purpose
-//! The library that programs embed. It re-exports the namespace (every operation on files, as
-//! methods of [`Namespace`]) and opens what lies below it: [`open_image`] for images,
-//! [`open_memory`] for memory. The command `finefs` is built on the same two calls.
+//! This is the library that programs embed. It needs neither FUSE nor root. [`FileSystem`] is an open
+//! image or a file system in memory; what `std::fs` does with the files of the host, its methods do
+//! with the files in it, under the same names, from any number of threads at once.
 //!
 //! # Example
 //! ```
-//! use finefs::{Caller, Options, open_memory};
+//! use std::io::{Read, Seek, SeekFrom, Write};
+//! use finefs::FileSystem;
 //!
-//! let space = open_memory(1 << 20, 0o755, 0, 0, Options::default())?;
-//! let caller = Caller::root();
-//! let file = space.create_file(&caller, space.root(), b"hello", 0o644)?;
-//! space.write(file.ino, 0, b"world")?;
-//! let mut buffer = [0; 16];
-//! assert_eq!(space.read(file.ino, 0, &mut buffer)?, 5);
-//! space.shut_down()?;
-//! # Ok::<(), finefs::Error>(())
+//! let fs = FileSystem::memory(64 << 20)?;
+//! fs.create_dir_all("var/log")?;
+//! let mut log = fs.create("var/log/boot")?;
+//! writeln!(log, "up")?;
+//! fs.symlink("var/log", "log")?;
+//! assert_eq!(fs.read_to_string("log/boot")?, "up\n");
+//! for entry in fs.read_dir("log")? {
+//!     println!("{}", entry?.path().display());
+//! }
+//! fs.close()?;
+//! # Ok::<(), std::io::Error>(())
 //! ```
+//!
+//! An image is opened by [`FileSystem::open_image`], or through [`ImageOptions`]:
+//! ```no_run
+//! let fs = finefs::FileSystem::open_image("disk.img")?;
+//! fs.write("etc/hostname", "box\n")?;
+//! fs.close()?; // everything is on the image, or this says what is not
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Modules
+//! | module | about |
+//! |---|---|
+//! | `file_system` | from opening to close; `view`: what handles share; `caller`: in whose name |
+//! | `dir`, `whole` | operations on paths: single ones, and those made of several |
+//! | `file`, `open_options` | open files; `file_lock`: their locks |
+//! | `read_dir`, `metadata`, `error` | what operations give |
+//! | `image` | opening images and memory, for this API and for front ends |
+//! | [`namespace`] | the level below: inodes by number, which FUSE is served from |
 
+mod caller;
+mod classes;
+mod dir;
+mod error;
+mod file;
+mod file_lock;
+mod file_system;
 mod image;
+mod metadata;
+mod open_options;
+mod read_dir;
+mod view;
+mod whole;
 
-pub use finefs_namespace::types::*;
-pub use finefs_namespace::*;
+pub use caller::process_caller;
+pub use dir::Dir;
+pub use error::{Error, Result, errno};
+pub use file::File;
+pub use file_system::FileSystem;
+pub use finefs_namespace as namespace;
+pub use finefs_namespace::{
+    AllocateMode, AtimePolicy, BlockingLock, Caller, FileKind, FileLocker, Interrupt, LastLink,
+    LockKind, LockWait, Options, RangeOwner, RenameMode, StatFs, XattrMode,
+};
 pub use image::{Image, ImageOptions, OpenImageError, open_device, open_image, open_memory};
+pub use metadata::{FileTimes, Metadata};
+pub use open_options::OpenOptions;
+pub use read_dir::{DirEntry, ReadDir};

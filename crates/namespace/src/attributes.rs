@@ -1,7 +1,7 @@
 //! Attributes: stat, chmod, chown, utimens, access, readlink.
 
 use crate::error::{Error, Result};
-use crate::inode::{Body, Inode, Ownership, Time};
+use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{WRITE, check_access, check_owner};
@@ -30,16 +30,7 @@ impl Namespace {
     pub fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let operation = self.begin()?;
         let inode = self.inode(ino, &operation.guard)?;
-        let Body::Symlink(text) = &inode.body else {
-            return Err(Error::Invalid);
-        };
-        let target = text.get_or_try_init(|| {
-            if let Some(error) = &inode.unreadable {
-                return Err(error.clone());
-            }
-            self.store.load_symlink(ino).map(Vec::into_boxed_slice)
-        })?;
-        Ok(target.to_vec())
+        self.symlink_text(inode).map(<[u8]>::to_vec)
     }
 
     /// Sets attributes (chmod, chown, truncate, utimensat), all or, where one is not permitted,

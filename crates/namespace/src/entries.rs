@@ -11,18 +11,78 @@ use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
 use crate::name_table::{Dead, NameTable, Request, lock_all};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Operation};
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::{Fate, InodeImage, Plan, Store};
 use crate::types::{Attributes, Caller, FileKind, Ino, Times};
+use crate::walk::{Located, Place};
 
 /// What a create makes.
-struct New<'a> {
-    kind: FileKind,
-    permissions: u32,
-    device: u64,
-    target: Option<&'a [u8]>,
+pub(crate) struct New<'a> {
+    pub kind: FileKind,
+    pub permissions: u32,
+    pub device: u64,
+    pub target: Option<&'a [u8]>,
+    /// References that its maker holds from the start.
+    pub references: u64,
+}
+
+impl<'a> New<'a> {
+    /// A regular file, referenced once.
+    pub fn file(permissions: u32) -> New<'a> {
+        New {
+            kind: FileKind::Regular,
+            permissions,
+            device: 0,
+            target: None,
+            references: 1,
+        }
+    }
+
+    /// A directory.
+    pub fn directory(permissions: u32, references: u64) -> New<'a> {
+        New {
+            kind: FileKind::Directory,
+            references,
+            ..New::file(permissions)
+        }
+    }
+
+    /// Any kind but regular file, directory and symbolic link. Linux has 12 bits for the major and
+    /// 20 for the minor number of a device; what no store can hold must not get into the log.
+    pub fn node(kind: FileKind, permissions: u32, device: u64, references: u64) -> Result<New<'a>> {
+        let device = match kind {
+            FileKind::BlockDevice | FileKind::CharDevice if device > u64::from(u32::MAX) => {
+                return Err(Error::Invalid);
+            }
+            FileKind::BlockDevice | FileKind::CharDevice => device,
+            FileKind::Directory | FileKind::Symlink => return Err(Error::Invalid),
+            _ => 0,
+        };
+        Ok(New {
+            kind,
+            device,
+            references,
+            ..New::file(permissions)
+        })
+    }
+
+    /// A symbolic link. ENOENT for an empty target, ENAMETOOLONG for one over `length_max` bytes.
+    pub fn symlink(target: &'a [u8], length_max: u32, references: u64) -> Result<New<'a>> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() > length_max as usize {
+            return Err(Error::NameTooLong);
+        }
+        Ok(New {
+            kind: FileKind::Symlink,
+            target: Some(target),
+            references,
+            ..New::file(0o777)
+        })
+    }
 }
 
 /// An inode number from the store's allocator, given back on drop unless it was logged.
@@ -142,13 +202,7 @@ impl Namespace {
         name: &[u8],
         permissions: u32,
     ) -> Result<Attributes> {
-        let new = New {
-            kind: FileKind::Regular,
-            permissions,
-            device: 0,
-            target: None,
-        };
-        self.with_space(|| self.make(caller, parent, name, &new))
+        self.make(caller, Place::Name(parent, name), &New::file(permissions))
     }
 
     /// Creates a file of any kind but directory and symbolic link (mknod).
@@ -161,23 +215,8 @@ impl Namespace {
         permissions: u32,
         device: u64,
     ) -> Result<Attributes> {
-        let device = match kind {
-            // Linux has 12 bits for the major and 20 for the minor number. What no store can hold
-            // must not get into the log.
-            FileKind::BlockDevice | FileKind::CharDevice if device > u64::from(u32::MAX) => {
-                return Err(Error::Invalid);
-            }
-            FileKind::BlockDevice | FileKind::CharDevice => device,
-            FileKind::Directory | FileKind::Symlink => return Err(Error::Invalid),
-            _ => 0,
-        };
-        let new = New {
-            kind,
-            permissions,
-            device,
-            target: None,
-        };
-        self.with_space(|| self.make(caller, parent, name, &new))
+        let new = New::node(kind, permissions, device, 1)?;
+        self.make(caller, Place::Name(parent, name), &new)
     }
 
     /// Creates a directory.
@@ -188,13 +227,8 @@ impl Namespace {
         name: &[u8],
         permissions: u32,
     ) -> Result<Attributes> {
-        let new = New {
-            kind: FileKind::Directory,
-            permissions,
-            device: 0,
-            target: None,
-        };
-        self.with_space(|| self.make(caller, parent, name, &new))
+        let new = New::directory(permissions, 1);
+        self.make(caller, Place::Name(parent, name), &new)
     }
 
     /// Creates a symbolic link. ENAMETOOLONG for a target that the store cannot hold.
@@ -205,28 +239,36 @@ impl Namespace {
         name: &[u8],
         target: &[u8],
     ) -> Result<Attributes> {
-        if target.is_empty() {
-            return Err(Error::NotFound);
-        }
-        if target.len() > self.geometry.symlink_max as usize {
-            return Err(Error::NameTooLong);
-        }
-        let new = New {
-            kind: FileKind::Symlink,
-            permissions: 0o777,
-            device: 0,
-            target: Some(target),
-        };
-        self.with_space(|| self.make(caller, parent, name, &new))
+        let new = New::symlink(target, self.geometry.symlink_max, 1)?;
+        self.make(caller, Place::Name(parent, name), &new)
     }
 
-    fn make(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attributes> {
-        let operation = self.begin_change()?;
+    /// Makes something where `place` is.
+    pub(crate) fn make(
+        &self,
+        caller: &Caller,
+        place: Place<'_>,
+        new: &New<'_>,
+    ) -> Result<Attributes> {
+        self.with_space(|| {
+            let operation = self.begin_change()?;
+            let located = self.locate(caller, place, &operation.guard)?;
+            self.make_located(&operation, caller, &located, new)
+        })
+    }
+
+    /// Makes something at a name that was located within `operation`.
+    pub(crate) fn make_located(
+        &self,
+        operation: &Operation<'_>,
+        caller: &Caller,
+        located: &Located<'_>,
+        new: &New<'_>,
+    ) -> Result<Attributes> {
         let guard = &operation.guard;
-        let dir = self.inode(parent, guard)?;
+        let (dir, name) = (located.dir, &*located.name);
         let table = self.table(dir)?;
-        check_access(caller, dir, EXECUTE)?;
-        check_new_name(self, table, name, guard)?;
+        check_new_name(self, table, located, new.kind, guard)?;
         check_access(caller, dir, WRITE)?;
         if new.kind == FileKind::Directory {
             self.check_directory_links(dir)?;
@@ -242,8 +284,8 @@ impl Namespace {
             }
             _ => self.reserve(&[add])?,
         };
-        let mut allotted = self.allot(parent, new.kind)?;
-        let inode = Inode::created(self.new_core(caller, dir, &allotted, new), 1);
+        let mut allotted = self.allot(dir.ino, new.kind)?;
+        let inode = Inode::created(self.new_core(caller, dir, &allotted, new), new.references);
         let attributes = inode.attributes();
 
         let mut wants_room = false;
@@ -306,12 +348,7 @@ impl Namespace {
             dir.directory()?;
             check_access(caller, dir, WRITE | EXECUTE)?;
             let mut allotted = self.allot(parent, FileKind::Regular)?;
-            let new = New {
-                kind: FileKind::Regular,
-                permissions,
-                device: 0,
-                target: None,
-            };
+            let new = New::file(permissions);
             let inode = Inode::created(self.new_core(caller, dir, &allotted, &new), 1);
             let mut attributes = inode.attributes();
             attributes.link_count = 0;
@@ -426,18 +463,29 @@ impl Namespace {
         parent: Ino,
         name: &[u8],
     ) -> Result<Attributes> {
+        self.link(caller, ino, Place::Name(parent, name), 1)
+    }
+
+    /// Gives an inode another name and takes so many references on it.
+    pub(crate) fn link(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        place: Place<'_>,
+        references: u64,
+    ) -> Result<Attributes> {
         self.with_space(|| {
             let operation = self.begin_change()?;
             let guard = &operation.guard;
             let inode = self.inode(ino, guard)?;
+            let located = self.locate(caller, place, guard)?;
+            let (dir, name) = (located.dir, &*located.name);
+            let table = self.table(dir)?;
+            check_new_name(self, table, &located, inode.kind, guard)?;
+            check_access(caller, dir, WRITE)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
             }
-            let dir = self.inode(parent, guard)?;
-            let table = self.table(dir)?;
-            check_access(caller, dir, EXECUTE)?;
-            check_new_name(self, table, name, guard)?;
-            check_access(caller, dir, WRITE)?;
             let add = Plan::AddEntry {
                 entries_about: table.length_about(guard),
             };
@@ -456,7 +504,7 @@ impl Namespace {
                 if links >= self.geometry.link_max {
                     return Err(Error::TooManyLinks);
                 }
-                if !inode.refer(1) {
+                if !inode.refer(references) {
                     return Err(Error::Stale);
                 }
                 let now = self.now();
@@ -492,14 +540,22 @@ impl Namespace {
 
     /// Removes a name that is not a directory's (unlink). An inode in use lives on without it.
     pub fn remove_file(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.unlink(caller, Place::Name(parent, name))
+    }
+
+    /// As [`Namespace::remove_file`], wherever `place` is.
+    pub(crate) fn unlink(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
         let operation = self.begin_change()?;
         let guard = &operation.guard;
-        let dir = self.inode(parent, guard)?;
+        let located = self.locate(caller, place, guard)?;
+        let (dir, name) = (located.dir, &*located.name);
         let table = self.table(dir)?;
-        check_access(caller, dir, EXECUTE)?;
         check_old_name(self, name, Error::IsADirectory)?;
         loop {
             let child = self.child(dir, name, guard)?;
+            if located.has_slash && child.kind != FileKind::Directory {
+                return Err(Error::NotADirectory);
+            }
             check_remove(caller, dir, child)?;
             if child.kind == FileKind::Directory {
                 return Err(Error::IsADirectory);
@@ -558,12 +614,18 @@ impl Namespace {
 
     /// Removes an empty directory (rmdir).
     pub fn remove_directory(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.rmdir(caller, Place::Name(parent, name))
+    }
+
+    /// As [`Namespace::remove_directory`], wherever `place` is.
+    pub(crate) fn rmdir(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
         let operation = self.begin_change()?;
         let guard = &operation.guard;
-        let dir = self.inode(parent, guard)?;
+        let located = self.locate(caller, place, guard)?;
+        let (dir, name) = (located.dir, &*located.name);
         let table = self.table(dir)?;
-        check_access(caller, dir, EXECUTE)?;
         match name {
+            _ if located.is_root => return Err(Error::Busy),
             b"." => return Err(Error::Invalid),
             b".." => return Err(Error::NotEmpty),
             _ => {}
@@ -660,16 +722,22 @@ pub(crate) fn check_length(namespace: &Namespace, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a name may be made: EEXIST when it is there, EINVAL for one with `/` or NUL.
+/// Whether a name may be made: EEXIST when it is there, ENOENT when a slash follows what shall not
+/// be a directory, EINVAL for a name with `/` or NUL.
 fn check_new_name(
     namespace: &Namespace,
     table: &NameTable,
-    name: &[u8],
+    located: &Located<'_>,
+    kind: FileKind,
     guard: &Guard,
 ) -> Result<()> {
+    let name = &*located.name;
     check_length(namespace, name)?;
     if matches!(name, b"." | b"..") || table.find(name, guard).is_some() {
         return Err(Error::Exists);
+    }
+    if located.has_slash && kind != FileKind::Directory {
+        return Err(Error::NotFound);
     }
     if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
         return Err(Error::Invalid);

@@ -72,6 +72,9 @@ pub enum Error {
     /// ESTALE
     #[error("stale file handle")]
     Stale,
+    /// EXDEV
+    #[error("not on the same file system")]
+    CrossesFileSystems,
     /// ENXIO (lseek past the last data)
     #[error("no such offset")]
     NoSuchOffset,
@@ -123,6 +126,7 @@ impl Error {
             Error::BadHandle => libc::EBADF,
             Error::Busy => libc::EBUSY,
             Error::Stale => libc::ESTALE,
+            Error::CrossesFileSystems => libc::EXDEV,
             Error::NoSuchOffset => libc::ENXIO,
             Error::WouldBlock => libc::EAGAIN,
             Error::Deadlock => libc::EDEADLK,

@@ -3,9 +3,9 @@
 //! # Rules
 //! | | owner | range | deadlock | dropped |
 //! |---|---|---|---|---|
-//! | [`RangeOwner::Process`] | a number that stands for a process | bytes | EDEADLK | [`OpenFile::release_owner`], which is to be called when the owner closes any open file of the inode |
-//! | [`RangeOwner::OpenFile`] | the open file | bytes | waits for ever | when the open file is dropped |
-//! | [`OpenFile::flock`] | the open file | all | waits for ever | when the open file is dropped |
+//! | [`RangeOwner::Process`] | a number that stands for a process | bytes | EDEADLK | [`FileLocker::release_owner`], which is to be called when the owner closes any open file of the inode |
+//! | [`RangeOwner::OpenFile`] | the open file | bytes | waits for ever | when the open file is closed |
+//! | [`FileLocker::flock`] | the open file | all | waits for ever | when the open file is closed |
 //!
 //! Locks on byte ranges exclude each other whichever their owners; flock locks are a family of their own,
 //! as on local file systems of Linux. All are advisory. A range ends before its end; `u64::MAX` is
@@ -59,7 +59,7 @@ pub(crate) use self::waits_for::WaitsFor;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::open_file::{OpenAccess, OpenFile};
+use crate::open_file::{OpenAccess, Opened};
 
 /// What a lock excludes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,7 +159,15 @@ struct Held {
     range: Range<u64>,
 }
 
-impl OpenFile {
+/// The locks of an open file: see [`Namespace::locker`].
+#[derive(Clone, Copy)]
+pub struct FileLocker<'a> {
+    namespace: &'a Namespace,
+    opened: &'a Opened,
+    access: OpenAccess,
+}
+
+impl FileLocker<'_> {
     /// Locks a range of bytes, replacing what the owner has there (F_SETLK, F_OFD_SETLK and their
     /// waiting forms).
     ///
@@ -175,8 +183,8 @@ impl OpenFile {
     ) -> Result<()> {
         checked(&range)?;
         let is_open_for_it = match kind {
-            LockKind::Shared => self.access() != OpenAccess::Write,
-            LockKind::Exclusive => self.access() != OpenAccess::Read,
+            LockKind::Shared => self.access != OpenAccess::Write,
+            LockKind::Exclusive => self.access != OpenAccess::Read,
         };
         if !is_open_for_it {
             return Err(Error::BadHandle);
@@ -232,30 +240,22 @@ impl OpenFile {
     /// Locks the whole file for this open file (flock).
     ///
     /// Another kind of lock that it has is dropped first: others may get in between, and when the request
-    /// then fails, the old lock is gone (flock(2)). Errors as of [`OpenFile::lock_range`].
+    /// then fails, the old lock is gone (flock(2)). Errors as of [`FileLocker::lock_range`].
     pub fn flock(&self, kind: LockKind, wait: LockWait<'_>) -> Result<()> {
-        let owner = Owner::OpenFile(self.key());
+        let owner = Owner::OpenFile(self.opened.key());
         self.acquire(Family::Whole, owner, kind, &WHOLE, wait)
     }
 
     /// Drops this open file's lock on the whole file, if it has one (flock, LOCK_UN).
     pub fn unlock_flock(&self) {
-        let owner = Owner::OpenFile(self.key());
+        let owner = Owner::OpenFile(self.opened.key());
         self.with_locks(|_, locks, credits| locks.unlock(Family::Whole, owner, &WHOLE, credits));
-    }
-
-    /// Drops what the open file itself owns, as it is closed.
-    pub(crate) fn release_own_locks(&self) {
-        if self.has_locked() {
-            let owner = Owner::OpenFile(self.key());
-            self.with_locks(|_, locks, credits| locks.clear(owner, credits));
-        }
     }
 
     fn owner(&self, owner: RangeOwner) -> Owner {
         match owner {
             RangeOwner::Process(number) => Owner::Process(number),
-            RangeOwner::OpenFile => Owner::OpenFile(self.key()),
+            RangeOwner::OpenFile => Owner::OpenFile(self.opened.key()),
         }
     }
 
@@ -268,12 +268,12 @@ impl OpenFile {
         wait: LockWait<'_>,
     ) -> Result<()> {
         if let Owner::OpenFile(_) = owner {
-            self.note_locked();
+            self.opened.note_locked();
         }
-        let namespace = self.namespace();
+        let namespace = self.namespace;
         let asked = {
             let operation = namespace.begin()?;
-            let inode = namespace.inode(self.ino(), &operation.guard)?;
+            let inode = namespace.inode(self.opened.ino(), &operation.guard)?;
             if !namespace.file_lock_credit.try_take(CREDIT) {
                 return Err(Error::NoLocks);
             }
@@ -324,19 +324,37 @@ impl OpenFile {
         &self,
         f: impl FnOnce(&Namespace, &mut FileLocks, &mut i64) -> R,
     ) -> Option<R> {
-        let namespace = self.namespace();
+        let namespace = self.namespace;
         let _gate = namespace.gate.read();
         if namespace.committer.is_closed() {
             return None;
         }
         let guard = &crossbeam_epoch::pin();
-        let inode = namespace.inodes.get(self.ino(), guard)?;
+        let inode = namespace.inodes.get(self.opened.ino(), guard)?;
         inode.loaded()?.file_locks().as_ref()?;
         Some(namespace.change_locks(inode, |locks, credits| f(namespace, locks, credits)))
     }
 }
 
 impl Namespace {
+    /// The locks of an open file, which was opened for `access`.
+    pub fn locker<'a>(&'a self, opened: &'a Opened, access: OpenAccess) -> FileLocker<'a> {
+        FileLocker {
+            namespace: self,
+            opened,
+            access,
+        }
+    }
+
+    /// Drops what an open file itself owns, as it is closed.
+    pub(crate) fn release_own_locks(&self, opened: &Opened) {
+        if opened.has_locked() {
+            let owner = Owner::OpenFile(opened.key());
+            self.locker(opened, OpenAccess::Read)
+                .with_locks(|_, locks, credits| locks.clear(owner, credits));
+        }
+    }
+
     /// The locks on files that are held, and the requests that wait for one (these count as two).
     pub fn file_lock_count(&self) -> u64 {
         self.options.file_locks_max - self.file_lock_credit.available()

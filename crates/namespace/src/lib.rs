@@ -8,6 +8,7 @@
 //! | [`store`] | the contract with what is below |
 //! | `namespace` | the parts; how an operation begins; how objects come into memory |
 //! | `entries`, `rename` | operations on names |
+//! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
@@ -39,22 +40,26 @@ mod namespace;
 mod open_file;
 mod oplog;
 mod pages;
+mod paths;
 mod permission;
 mod radix;
 mod read_directory;
 mod rename;
 pub mod store;
 pub mod types;
+mod walk;
 mod xattrs;
 
 pub use data::AllocateMode;
 pub use error::{Error, Result};
-pub use file_lock::{BlockingLock, Interrupt, LockKind, LockWait, RangeOwner};
+pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, RangeOwner};
 pub use memory_store::MemoryStore;
 pub use namespace::{AtimePolicy, Namespace, Options};
-pub use open_file::{OpenAccess, OpenFile};
+pub use open_file::{OpenAccess, OpenFile, Opened};
+pub use paths::{Create, OpenHow};
 pub use read_directory::DirectoryEntry;
 pub use rename::RenameMode;
 pub use store::*;
 pub use types::*;
+pub use walk::{At, LastLink};
 pub use xattrs::XattrMode;

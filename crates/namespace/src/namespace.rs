@@ -119,6 +119,11 @@ impl Namespace {
         &self.geometry
     }
 
+    /// True when every change is refused.
+    pub fn is_read_only(&self) -> bool {
+        self.options.is_read_only
+    }
+
     /// The root directory's number.
     pub fn root(&self) -> Ino {
         self.geometry.root
@@ -267,8 +272,8 @@ impl Namespace {
     pub fn forget(&self, ino: Ino, count: u64) {
         let guard = &crossbeam_epoch::pin();
         let _gate = self.gate.read();
+        // The end of the namespace has dropped all references; see `shut_down`.
         if self.committer.is_closed() {
-            // The shut-down has dropped all references.
             return;
         }
         let Some(inode) = self.inodes.get(ino, guard) else {

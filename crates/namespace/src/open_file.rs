@@ -6,6 +6,8 @@ use finefs_locks::Ticket;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
+use crate::file_lock::FileLocker;
+use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
 use crate::types::{Caller, FileKind, Ino};
@@ -21,14 +23,59 @@ pub enum OpenAccess {
     ReadWrite,
 }
 
+impl OpenAccess {
+    pub(crate) fn mask(self) -> u32 {
+        match self {
+            OpenAccess::Read => READ,
+            OpenAccess::Write => WRITE,
+            OpenAccess::ReadWrite => READ | WRITE,
+        }
+    }
+}
+
+/// What an open file holds: to be given back with [`Namespace::close`].
+#[derive(Debug)]
+#[must_use = "the file stays open until it is given back to `close`"]
+pub struct Opened {
+    ino: Ino,
+    kind: FileKind,
+    ticket: Ticket,
+    /// It may own locks.
+    has_locked: AtomicBool,
+}
+
+impl Opened {
+    /// The inode.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// What the inode is.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// A number that no other open file of the namespace has while this one is open.
+    pub(crate) fn key(&self) -> u64 {
+        self.ticket.key()
+    }
+
+    /// True when the open file may own locks.
+    pub(crate) fn has_locked(&self) -> bool {
+        self.has_locked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_locked(&self) {
+        self.has_locked.store(true, Ordering::Relaxed);
+    }
+}
+
 /// An open file. It keeps its inode alive, and ends when dropped.
 pub struct OpenFile {
     namespace: Arc<Namespace>,
+    opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
-    ticket: Option<Ticket>,
-    /// It may own locks.
-    has_locked: AtomicBool,
 }
 
 impl Namespace {
@@ -41,11 +88,26 @@ impl Namespace {
     ) -> Result<OpenFile> {
         let operation = self.begin()?;
         let inode = self.inode(ino, &operation.guard)?;
-        let mask = match access {
-            OpenAccess::Read => READ,
-            OpenAccess::Write => WRITE,
-            OpenAccess::ReadWrite => READ | WRITE,
-        };
+        self.check_open(caller, inode, access)?;
+        if !inode.refer(1) {
+            return Err(Error::Stale);
+        }
+        Ok(OpenFile {
+            namespace: Arc::clone(self),
+            opened: Some(self.opened(ino, inode.kind)),
+            ino,
+            access,
+        })
+    }
+
+    /// Whether the caller may open an inode so.
+    pub(crate) fn check_open(
+        &self,
+        caller: &Caller,
+        inode: &Core,
+        access: OpenAccess,
+    ) -> Result<()> {
+        let mask = access.mask();
         check_access(caller, inode, mask)?;
         if mask & WRITE != 0 {
             if inode.kind == FileKind::Directory {
@@ -55,17 +117,24 @@ impl Namespace {
                 return Err(Error::ReadOnly);
             }
         }
-        if !inode.refer(1) {
-            return Err(Error::Stale);
-        }
-        let ticket = Some(self.open_files.add(ino));
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
+        Ok(())
+    }
+
+    /// Makes an open file of a reference that was taken on an inode.
+    pub(crate) fn opened(&self, ino: Ino, kind: FileKind) -> Opened {
+        Opened {
             ino,
-            access,
-            ticket,
+            kind,
+            ticket: self.open_files.add(ino),
             has_locked: AtomicBool::new(false),
-        })
+        }
+    }
+
+    /// Ends an open file. The last one of an inode without names frees it.
+    pub fn close(&self, opened: Opened) {
+        self.release_own_locks(&opened);
+        self.open_files.remove(opened.ticket);
+        self.forget(opened.ino, 1);
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -85,31 +154,17 @@ impl OpenFile {
         self.access
     }
 
-    pub(crate) fn namespace(&self) -> &Namespace {
-        &self.namespace
-    }
-
-    /// A number that no other open file of the namespace has while this one is open.
-    pub(crate) fn key(&self) -> u64 {
-        self.ticket.as_ref().map_or(u64::MAX, Ticket::key)
-    }
-
-    /// True when the open file may own locks.
-    pub(crate) fn has_locked(&self) -> bool {
-        self.has_locked.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn note_locked(&self) {
-        self.has_locked.store(true, Ordering::Relaxed);
+    /// Its locks.
+    pub fn locks(&self) -> FileLocker<'_> {
+        let opened = self.opened.as_ref().expect("open until it is dropped");
+        self.namespace.locker(opened, self.access)
     }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.release_own_locks();
-        if let Some(ticket) = self.ticket.take() {
-            self.namespace.open_files.remove(ticket);
+        if let Some(opened) = self.opened.take() {
+            self.namespace.close(opened);
         }
-        self.namespace.forget(self.ino, 1);
     }
 }

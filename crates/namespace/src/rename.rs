@@ -23,6 +23,7 @@ use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
+use crate::walk::{Located, Place};
 
 /// How a rename treats a name that is there already (renameat2(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +56,18 @@ impl Namespace {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
+        let (from, to) = (Place::Name(from.0, from.1), Place::Name(to.0, to.1));
+        self.rename_places(caller, from, to, mode)
+    }
+
+    /// As [`Namespace::rename`], wherever the places are.
+    pub(crate) fn rename_places(
+        &self,
+        caller: &Caller,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> Result<()> {
         self.with_space(|| {
             loop {
                 if self.try_rename(caller, from, to, mode)? {
@@ -69,20 +82,28 @@ impl Namespace {
     fn try_rename(
         &self,
         caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
+        from: Place<'_>,
+        to: Place<'_>,
         mode: RenameMode,
     ) -> Result<bool> {
         let operation = self.begin_change()?;
         let guard = &operation.guard;
-        let from = self.side(caller, from, guard)?;
-        let to = self.side(caller, to, guard)?;
+        let from = self.locate(caller, from, guard)?;
+        let to = self.locate(caller, to, guard)?;
+        let slashes = (from.has_slash, to.has_slash);
+        let from = self.side(&from, Error::Busy)?;
+        let to_dots = match mode {
+            RenameMode::NoReplace => Error::Exists,
+            _ => Error::Busy,
+        };
+        let to = self.side(&to, to_dots)?;
         let moved = self.child(from.dir, from.name, guard)?;
         let victim = match self.child(to.dir, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
+        check_slashes(slashes, moved, victim, mode)?;
         self.check_rename(caller, &from, &to, moved, victim, mode)?;
         if victim.is_some_and(|victim| victim.ino == moved.ino) {
             // Two names of one inode: POSIX rename() does nothing then.
@@ -282,16 +303,10 @@ impl Namespace {
         Ok(true)
     }
 
-    fn side<'a, 'g>(
-        &self,
-        caller: &Caller,
-        (dir, name): (Ino, &'a [u8]),
-        guard: &'g Guard,
-    ) -> Result<Side<'a, 'g>> {
-        let dir = self.inode(dir, guard)?;
+    fn side<'a, 'g>(&self, located: &'a Located<'g>, dots: Error) -> Result<Side<'a, 'g>> {
+        let Located { dir, name, .. } = located;
         let table = self.table(dir)?;
-        check_access(caller, dir, EXECUTE)?;
-        check_old_name(self, name, Error::Busy)?;
+        check_old_name(self, name, dots)?;
         if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
             return Err(Error::Invalid);
         }
@@ -374,6 +389,27 @@ impl Namespace {
             };
         }
     }
+}
+
+/// ENOTDIR where a slash follows the name of what is no directory.
+fn check_slashes(
+    (after_from, after_to): (bool, bool),
+    moved: &Inode,
+    victim: Target<'_>,
+    mode: RenameMode,
+) -> Result<()> {
+    let named_by_to = match mode {
+        RenameMode::Exchange => victim,
+        _ => Some(moved),
+    };
+    let is_other = |inode: &Inode| inode.kind != FileKind::Directory;
+    let is_refused = after_from && is_other(moved) || after_to && named_by_to.is_some_and(is_other);
+    // What refuses the rename for another reason comes first.
+    let is_there = victim.is_some() && mode == RenameMode::NoReplace;
+    if is_refused && !is_there {
+        return Err(Error::NotADirectory);
+    }
+    Ok(())
 }
 
 impl<'a, 'g> Side<'a, 'g> {

@@ -108,7 +108,8 @@ fn ranges_exclude_each_other_and_every_wait_ends() {
             task(move |world: &World| {
                 let open = world.open(0);
                 let owner = RangeOwner::Process(process);
-                open.lock_range(owner, kind, range.clone(), LockWait::forever())
+                open.locks()
+                    .lock_range(owner, kind, range.clone(), LockWait::forever())
                     .unwrap();
                 // A writer counts 100.
                 let weight = if kind == Exclusive { 100 } else { 1 };
@@ -120,7 +121,7 @@ fn ranges_exclude_each_other_and_every_wait_ends() {
                 for at in range.clone() {
                     inside[at as usize].fetch_sub(weight, Ordering::SeqCst);
                 }
-                open.release_owner(process);
+                open.locks().release_owner(process);
             })
         };
         race(
@@ -149,9 +150,9 @@ fn conversions_of_flock_do_not_wait_for_each_other() {
             let is_inside = Arc::clone(&is_inside);
             task(move |world: &World| {
                 let open = world.open(0);
-                open.flock(Shared, LockWait::forever()).unwrap();
+                open.locks().flock(Shared, LockWait::forever()).unwrap();
                 assert!(!is_inside.load(Ordering::SeqCst));
-                open.flock(Exclusive, LockWait::forever()).unwrap();
+                open.locks().flock(Exclusive, LockWait::forever()).unwrap();
                 assert!(!is_inside.swap(true, Ordering::SeqCst));
                 thread::yield_now();
                 is_inside.store(false, Ordering::SeqCst);
@@ -173,16 +174,16 @@ fn a_wait_that_ends_as_the_lock_is_released_says_what_it_has() {
         let world = World::new(1);
         let interrupt = Interrupt::new();
         let held = world.open(0);
-        held.flock(Exclusive, LockWait::never()).unwrap();
+        held.locks().flock(Exclusive, LockWait::never()).unwrap();
         let raise = interrupt.clone();
         let waits = |wait: fn(&Interrupt) -> LockWait<'_>, expected: Error| {
             let interrupt = interrupt.clone();
             task(move |world: &World| {
                 let open = world.open(0);
-                let result = open.flock(Exclusive, wait(&interrupt));
+                let result = open.locks().flock(Exclusive, wait(&interrupt));
                 assert!(result.is_ok() || result == Err(expected));
                 if result.is_ok() {
-                    open.unlock_flock();
+                    open.locks().unlock_flock();
                 }
                 Some(open)
             })
@@ -205,7 +206,7 @@ fn a_wait_that_ends_as_the_lock_is_released_says_what_it_has() {
         // Still open, and they have said that they have nothing.
         let opens = race(&world, tasks);
         let open = world.open(0);
-        open.flock(Exclusive, LockWait::never()).unwrap();
+        open.locks().flock(Exclusive, LockWait::never()).unwrap();
         drop((open, opens));
         world.finish();
     });
@@ -222,11 +223,14 @@ fn a_deadlock_is_refused_once() {
             task(move |world: &World| {
                 let (one, two) = (world.open(first), world.open(second));
                 let owner = RangeOwner::Process(process);
-                one.lock_range(owner, Exclusive, 0..1, LockWait::forever())
+                one.locks()
+                    .lock_range(owner, Exclusive, 0..1, LockWait::forever())
                     .unwrap();
-                let result = two.lock_range(owner, Exclusive, 0..1, LockWait::forever());
-                one.release_owner(process);
-                two.release_owner(process);
+                let result = two
+                    .locks()
+                    .lock_range(owner, Exclusive, 0..1, LockWait::forever());
+                one.locks().release_owner(process);
+                two.locks().release_owner(process);
                 result
             })
         };
@@ -252,10 +256,13 @@ fn what_is_no_deadlock_is_not_refused() {
                 // Again, so that it waits for whom it kept waiting a moment ago.
                 for _ in 0..2 {
                     for open in &opens {
-                        open.lock_range(owner, Exclusive, 0..1, LockWait::forever())
+                        open.locks()
+                            .lock_range(owner, Exclusive, 0..1, LockWait::forever())
                             .unwrap();
                     }
-                    opens.iter().for_each(|open| open.release_owner(process));
+                    opens
+                        .iter()
+                        .for_each(|open| open.locks().release_owner(process));
                 }
             })
         };
@@ -274,6 +281,7 @@ fn who_is_granted_a_lock_is_waited_for_from_that_moment() {
         let holder = world.open(0);
         let owner = RangeOwner::Process(9);
         holder
+            .locks()
             .lock_range(owner, Exclusive, 0..1, LockWait::never())
             .unwrap();
         let take = |process: u64, files: [usize; 2]| {
@@ -281,9 +289,11 @@ fn who_is_granted_a_lock_is_waited_for_from_that_moment() {
                 let owner = RangeOwner::Process(process);
                 let opens = files.map(|file| world.open(file));
                 let wait = LockWait::forever();
-                let lock = |open: &OpenFile| open.lock_range(owner, Exclusive, 0..1, wait);
+                let lock = |open: &OpenFile| open.locks().lock_range(owner, Exclusive, 0..1, wait);
                 let result = opens.iter().try_for_each(lock);
-                opens.iter().for_each(|open| open.release_owner(process));
+                opens
+                    .iter()
+                    .for_each(|open| open.locks().release_owner(process));
                 result
             })
         };
@@ -293,7 +303,7 @@ fn who_is_granted_a_lock_is_waited_for_from_that_moment() {
                 take(1, [0, 1]),
                 take(2, [1, 0]),
                 task(move |_: &World| {
-                    holder.release_owner(9);
+                    holder.locks().release_owner(9);
                     Ok(())
                 }),
             ],

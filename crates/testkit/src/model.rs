@@ -423,12 +423,20 @@ impl Model {
         mode: RenameMode,
     ) -> Result<()> {
         let mut checks = Checks::default();
-        for (dir, name) in [(from_dir, from_name), (to_dir, to_name)] {
+        // Linux finds that `.` and `..` are there before it finds that they cannot be replaced.
+        let to_dots = match mode {
+            RenameMode::NoReplace => Error::Exists,
+            _ => Error::Busy,
+        };
+        for (dir, name, dots) in [
+            (from_dir, from_name, Error::Busy),
+            (to_dir, to_name, to_dots),
+        ] {
             match self.directory(dir) {
                 Ok(node) => checks.refuse_if(!may(caller, node, EXECUTE), Error::AccessDenied),
                 Err(mut errors) => checks.0.append(&mut errors),
             }
-            checks.refuse_if(matches!(name, b"." | b".."), Error::Busy);
+            checks.refuse_if(matches!(name, b"." | b".."), dots);
             checks.refuse_if(name.contains(&b'/') || name.contains(&0), Error::Invalid);
             checks.refuse_if(name.is_empty(), Error::NotFound);
             checks.refuse_if(

@@ -1,2 +1,47 @@
 //! Workloads that file systems are measured with, each on a finefs file system in process or on any
 //! directory, by threads or processes.
+//!
+//! # Example
+//! ```
+//! use finefs_workloads::{Crew, HostDirectory, Length, OpenSpeed, Plan, Watch, run};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let plan = Plan::new(Crew::Threads(2), Length::Operations(1000));
+//! let report = run(&OpenSpeed::default(), &HostDirectory::open(dir.path())?, &plan, Watch::nobody())?;
+//! assert_eq!(report.operations, 2000);
+//! println!("{}", report.text());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what it is about |
+//! |---|---|
+//! | [`target`] | the file system under test |
+//! | `workload` | what a workload is |
+//! | `plan` | by whom and how long it is run |
+//! | `worker` | one of those who work, and how they start and end together |
+//! | `threads`, `processes` | crews |
+//! | `run` | the way in |
+//! | `report` | what a run found |
+//! | [`openspeed`] | opening and closing files that all use |
+
+mod clock;
+mod error;
+pub mod openspeed;
+mod plan;
+mod processes;
+mod report;
+mod run;
+pub mod target;
+mod threads;
+mod worker;
+mod workload;
+
+pub use clock::Span;
+pub use error::{During, Result, WorkloadError};
+pub use openspeed::OpenSpeed;
+pub use plan::{Crew, Length, Plan, Watch};
+pub use report::{Latencies, Report, rate};
+pub use run::{run, run_on_host, serve};
+pub use target::{HostDirectory, InProcess, Nothing, Target};
+pub use worker::Worker;
+pub use workload::{Detail, Workload};

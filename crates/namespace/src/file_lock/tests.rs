@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::*;
+use crate::open_file::OpenFile;
 use crate::types::{Caller, Ino};
 use crate::{MemoryStore, Options};
 
@@ -72,8 +73,8 @@ fn a_range_is_split_merged_upgraded_and_downgraded() {
     let namespace = namespace(100);
     let ino = file(&namespace, "f");
     let open = open(&namespace, ino);
-    let lock = |kind, range| open.lock_range(P1, kind, range, LockWait::never());
-    let seen = |kind, at: u64| open.blocking_lock(P2, kind, at..at + 1).unwrap();
+    let lock = |kind, range| open.locks().lock_range(P1, kind, range, LockWait::never());
+    let seen = |kind, at: u64| open.locks().blocking_lock(P2, kind, at..at + 1).unwrap();
     lock(Exclusive, 0..100).unwrap();
     assert_eq!(namespace.file_lock_count(), 1);
     lock(Shared, 40..60).unwrap();
@@ -81,13 +82,13 @@ fn a_range_is_split_merged_upgraded_and_downgraded() {
     assert_eq!(seen(Shared, 50), None);
     let found = seen(Exclusive, 50).unwrap();
     assert_eq!((found.range, found.process), (40..60, Some(1)));
-    open.unlock_range(P1, 45..50).unwrap();
+    open.locks().unlock_range(P1, 45..50).unwrap();
     assert_eq!(namespace.file_lock_count(), 4);
     assert_eq!(seen(Exclusive, 47), None);
     lock(Exclusive, 30..70).unwrap();
     assert_eq!(namespace.file_lock_count(), 1);
     assert_eq!(seen(Shared, 47).unwrap().range, 0..100);
-    open.unlock_range(P1, 0..u64::MAX).unwrap();
+    open.locks().unlock_range(P1, 0..u64::MAX).unwrap();
     assert_eq!(namespace.file_lock_count(), 0);
     drop(open);
     assert_gone(&namespace, ino);
@@ -98,28 +99,38 @@ fn ranges_of_processes_and_open_files_exclude_each_other_and_flock_neither() {
     let namespace = namespace(100);
     let ino = file(&namespace, "f");
     let (a, b) = (open(&namespace, ino), open(&namespace, ino));
-    a.lock_range(P1, Exclusive, 0..10, LockWait::never())
+    a.locks()
+        .lock_range(P1, Exclusive, 0..10, LockWait::never())
         .unwrap();
     // The same process, through another open file.
-    b.lock_range(P1, Exclusive, 5..15, LockWait::never())
+    b.locks()
+        .lock_range(P1, Exclusive, 5..15, LockWait::never())
         .unwrap();
-    let by_file = b.lock_range(RangeOwner::OpenFile, Shared, 0..1, LockWait::never());
+    let by_file = b
+        .locks()
+        .lock_range(RangeOwner::OpenFile, Shared, 0..1, LockWait::never());
     assert_eq!(by_file, Err(Error::WouldBlock));
-    b.flock(Exclusive, LockWait::never()).unwrap();
-    assert_eq!(a.flock(Shared, LockWait::never()), Err(Error::WouldBlock));
-    a.release_owner(1);
-    b.lock_range(RangeOwner::OpenFile, Exclusive, 0..1, LockWait::never())
+    b.locks().flock(Exclusive, LockWait::never()).unwrap();
+    assert_eq!(
+        a.locks().flock(Shared, LockWait::never()),
+        Err(Error::WouldBlock)
+    );
+    a.locks().release_owner(1);
+    b.locks()
+        .lock_range(RangeOwner::OpenFile, Exclusive, 0..1, LockWait::never())
         .unwrap();
     let found = a
+        .locks()
         .blocking_lock(RangeOwner::OpenFile, Shared, 0..9)
         .unwrap()
         .unwrap();
     assert_eq!((found.kind, found.process), (Exclusive, None));
     drop(b);
-    a.flock(Exclusive, LockWait::never()).unwrap();
-    a.lock_range(P1, Exclusive, 0..1, LockWait::never())
+    a.locks().flock(Exclusive, LockWait::never()).unwrap();
+    a.locks()
+        .lock_range(P1, Exclusive, 0..1, LockWait::never())
         .unwrap();
-    a.release_owner(1);
+    a.locks().release_owner(1);
     drop(a);
     assert_gone(&namespace, ino);
 }
@@ -130,16 +141,18 @@ fn the_mode_of_the_open_file_is_checked() {
     let ino = file(&namespace, "f");
     let open = |access| namespace.open(&Caller::root(), ino, access).unwrap();
     let (reader, writer) = (open(OpenAccess::Read), open(OpenAccess::Write));
-    let lock = |file: &OpenFile, kind| file.lock_range(P1, kind, 0..1, LockWait::never());
+    let lock = |file: &OpenFile, kind| file.locks().lock_range(P1, kind, 0..1, LockWait::never());
     assert_eq!(lock(&reader, Exclusive), Err(Error::BadHandle));
     assert_eq!(lock(&writer, Shared), Err(Error::BadHandle));
     let empty = Range { start: 3, end: 3 };
     assert_eq!(
-        reader.lock_range(P1, Shared, empty, LockWait::never()),
+        reader
+            .locks()
+            .lock_range(P1, Shared, empty, LockWait::never()),
         Err(Error::Invalid)
     );
     // flock(2) does not ask.
-    reader.flock(Exclusive, LockWait::never()).unwrap();
+    reader.locks().flock(Exclusive, LockWait::never()).unwrap();
 }
 
 /// flock(2): the conversion drops the old lock first.
@@ -148,17 +161,17 @@ fn flock_loses_its_lock_when_a_conversion_fails() {
     let namespace = namespace(100);
     let ino = file(&namespace, "f");
     let (a, b) = (open(&namespace, ino), open(&namespace, ino));
-    a.flock(Shared, LockWait::never()).unwrap();
-    b.flock(Shared, LockWait::never()).unwrap();
+    a.locks().flock(Shared, LockWait::never()).unwrap();
+    b.locks().flock(Shared, LockWait::never()).unwrap();
     assert_eq!(
-        a.flock(Exclusive, LockWait::never()),
+        a.locks().flock(Exclusive, LockWait::never()),
         Err(Error::WouldBlock)
     );
-    b.flock(Exclusive, LockWait::never()).unwrap();
-    b.flock(Shared, LockWait::never()).unwrap();
-    a.flock(Shared, LockWait::never()).unwrap();
-    b.unlock_flock();
-    a.flock(Exclusive, LockWait::never()).unwrap();
+    b.locks().flock(Exclusive, LockWait::never()).unwrap();
+    b.locks().flock(Shared, LockWait::never()).unwrap();
+    a.locks().flock(Shared, LockWait::never()).unwrap();
+    b.locks().unlock_flock();
+    a.locks().flock(Exclusive, LockWait::never()).unwrap();
     drop((a, b));
     assert_gone(&namespace, ino);
 }
@@ -168,21 +181,25 @@ fn the_number_of_locks_is_limited() {
     let namespace = namespace(4);
     let ino = file(&namespace, "f");
     let open = open(&namespace, ino);
-    let lock = |at| open.lock_range(P1, Shared, at..at + 1, LockWait::never());
+    let lock = |at| {
+        open.locks()
+            .lock_range(P1, Shared, at..at + 1, LockWait::never())
+    };
     (0..3).for_each(|at| lock(at * 2).unwrap());
     // A request takes two before it knows what it needs.
     assert_eq!(lock(100), Err(Error::NoLocks));
-    open.unlock_range(P1, 0..u64::MAX).unwrap();
-    open.lock_range(P1, Shared, 0..100, LockWait::never())
+    open.locks().unlock_range(P1, 0..u64::MAX).unwrap();
+    open.locks()
+        .lock_range(P1, Shared, 0..100, LockWait::never())
         .unwrap();
     for at in [10, 30, 50] {
-        open.unlock_range(P1, at..at + 1).unwrap();
+        open.locks().unlock_range(P1, at..at + 1).unwrap();
     }
     assert_eq!(namespace.file_lock_count(), 4);
-    assert_eq!(open.unlock_range(P1, 70..71), Err(Error::NoLocks));
-    open.unlock_range(P1, 0..11).unwrap();
-    open.unlock_range(P1, 70..71).unwrap();
-    open.release_owner(1);
+    assert_eq!(open.locks().unlock_range(P1, 70..71), Err(Error::NoLocks));
+    open.locks().unlock_range(P1, 0..11).unwrap();
+    open.locks().unlock_range(P1, 70..71).unwrap();
+    open.locks().release_owner(1);
     drop(open);
     assert_gone(&namespace, ino);
 }
@@ -195,27 +212,32 @@ fn a_cycle_over_three_files_is_refused() {
     let opens: Vec<OpenFile> = inos.iter().map(|ino| open(&namespace, *ino)).collect();
     let process = |n: usize| RangeOwner::Process(n as u64);
     for (n, open) in opens.iter().enumerate() {
-        open.lock_range(process(n), Exclusive, 0..9, LockWait::never())
+        open.locks()
+            .lock_range(process(n), Exclusive, 0..9, LockWait::never())
             .unwrap();
     }
     thread::scope(|scope| {
         for n in 0..2 {
             let (opens, namespace) = (&opens, &namespace);
             scope.spawn(move || {
-                let result =
-                    opens[n + 1].lock_range(process(n), Exclusive, 3..4, LockWait::forever());
+                let result = opens[n + 1].locks().lock_range(
+                    process(n),
+                    Exclusive,
+                    3..4,
+                    LockWait::forever(),
+                );
                 assert_eq!(result, Ok(()));
-                opens[n].release_owner(n as u64);
-                opens[n + 1].release_owner(n as u64);
+                opens[n].locks().release_owner(n as u64);
+                opens[n + 1].locks().release_owner(n as u64);
             });
             until_waiting(namespace, inos[n + 1], Family::Range, 1);
         }
         let wait = LockWait::at_most(LONG);
         assert_eq!(
-            opens[0].lock_range(process(2), Shared, 8..9, wait),
+            opens[0].locks().lock_range(process(2), Shared, 8..9, wait),
             Err(Error::Deadlock)
         );
-        opens[2].release_owner(2);
+        opens[2].locks().release_owner(2);
     });
     drop(opens);
     inos.iter().for_each(|ino| assert_gone(&namespace, *ino));
@@ -227,32 +249,39 @@ fn a_cycle_through_any_of_several_holders_is_refused() {
     let namespace = namespace(100);
     let (f, g) = (file(&namespace, "f"), file(&namespace, "g"));
     let (on_f, on_g) = (open(&namespace, f), open(&namespace, g));
-    on_f.lock_range(P2, Shared, 0..5, LockWait::never())
+    on_f.locks()
+        .lock_range(P2, Shared, 0..5, LockWait::never())
         .unwrap();
-    on_f.lock_range(P3, Shared, 0..5, LockWait::never())
+    on_f.locks()
+        .lock_range(P3, Shared, 0..5, LockWait::never())
         .unwrap();
-    on_g.lock_range(P1, Exclusive, 0..5, LockWait::never())
+    on_g.locks()
+        .lock_range(P1, Exclusive, 0..5, LockWait::never())
         .unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            on_f.lock_range(P1, Exclusive, 0..5, LockWait::forever())
+            on_f.locks()
+                .lock_range(P1, Exclusive, 0..5, LockWait::forever())
                 .unwrap()
         });
         until_waiting(&namespace, f, Family::Range, 1);
         let wait = LockWait::at_most(LONG);
         assert_eq!(
-            on_g.lock_range(P3, Shared, 0..1, wait),
+            on_g.locks().lock_range(P3, Shared, 0..1, wait),
             Err(Error::Deadlock)
         );
         // Whoever comes later to be in the way is in the graph too.
-        on_f.lock_range(RangeOwner::Process(4), Shared, 4..5, LockWait::never())
+        on_f.locks()
+            .lock_range(RangeOwner::Process(4), Shared, 4..5, LockWait::never())
             .unwrap();
-        let late = on_g.lock_range(RangeOwner::Process(4), Shared, 0..1, wait);
+        let late = on_g
+            .locks()
+            .lock_range(RangeOwner::Process(4), Shared, 0..1, wait);
         assert_eq!(late, Err(Error::Deadlock));
-        (2..5).for_each(|process| on_f.release_owner(process));
+        (2..5).for_each(|process| on_f.locks().release_owner(process));
     });
-    on_f.release_owner(1);
-    on_g.release_owner(1);
+    on_f.locks().release_owner(1);
+    on_g.locks().release_owner(1);
     drop((on_f, on_g));
     assert_gone(&namespace, f);
     assert_gone(&namespace, g);
@@ -264,19 +293,24 @@ fn deadlocks_of_open_files_are_not_looked_for() {
     let ino = file(&namespace, "f");
     let (a, b) = (open(&namespace, ino), open(&namespace, ino));
     let by_file = RangeOwner::OpenFile;
-    a.lock_range(by_file, Exclusive, 0..1, LockWait::never())
+    a.locks()
+        .lock_range(by_file, Exclusive, 0..1, LockWait::never())
         .unwrap();
-    b.lock_range(by_file, Exclusive, 1..2, LockWait::never())
+    b.locks()
+        .lock_range(by_file, Exclusive, 1..2, LockWait::never())
         .unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            a.lock_range(by_file, Exclusive, 1..2, LockWait::forever())
+            a.locks()
+                .lock_range(by_file, Exclusive, 1..2, LockWait::forever())
                 .unwrap()
         });
         until_waiting(&namespace, ino, Family::Range, 1);
-        let result = b.lock_range(by_file, Exclusive, 0..1, LockWait::at_most(SHORT));
+        let result = b
+            .locks()
+            .lock_range(by_file, Exclusive, 0..1, LockWait::at_most(SHORT));
         assert_eq!(result, Err(Error::TimedOut));
-        b.unlock_range(by_file, 1..2).unwrap();
+        b.locks().unlock_range(by_file, 1..2).unwrap();
     });
 }
 
@@ -285,32 +319,35 @@ fn waits_end_by_time_by_an_interrupt_and_by_the_shut_down() {
     let namespace = namespace(100);
     let ino = file(&namespace, "f");
     let (a, b) = (open(&namespace, ino), open(&namespace, ino));
-    a.flock(Exclusive, LockWait::never()).unwrap();
+    a.locks().flock(Exclusive, LockWait::never()).unwrap();
     assert_eq!(
-        b.flock(Shared, LockWait::at_most(SHORT)),
+        b.locks().flock(Shared, LockWait::at_most(SHORT)),
         Err(Error::TimedOut)
     );
     until_waiting(&namespace, ino, Family::Whole, 0);
     let interrupt = Interrupt::new();
     thread::scope(|scope| {
-        let waits = scope.spawn(|| b.flock(Shared, LockWait::forever().or_until(&interrupt)));
+        let waits = scope.spawn(|| {
+            b.locks()
+                .flock(Shared, LockWait::forever().or_until(&interrupt))
+        });
         until_waiting(&namespace, ino, Family::Whole, 1);
         interrupt.raise();
         assert_eq!(waits.join().unwrap(), Err(Error::Interrupted));
     });
     assert!(interrupt.is_raised());
     let raised = LockWait::forever().or_until(&interrupt);
-    assert_eq!(b.flock(Shared, raised), Err(Error::Interrupted));
+    assert_eq!(b.locks().flock(Shared, raised), Err(Error::Interrupted));
     thread::scope(|scope| {
-        let waits = scope.spawn(|| b.flock(Shared, LockWait::forever()));
+        let waits = scope.spawn(|| b.locks().flock(Shared, LockWait::forever()));
         until_waiting(&namespace, ino, Family::Whole, 1);
         namespace.shut_down().unwrap();
         assert_eq!(waits.join().unwrap(), Err(Namespace::shut_down_error()));
     });
     assert_eq!(namespace.file_lock_count(), 0);
-    a.unlock_flock();
+    a.locks().unlock_flock();
     assert_eq!(
-        a.flock(Shared, LockWait::never()),
+        a.locks().flock(Shared, LockWait::never()),
         Err(Namespace::shut_down_error())
     );
 }
@@ -322,6 +359,7 @@ fn first_come_first_served() {
     let ino = file(&namespace, "f");
     let holder = open(&namespace, ino);
     holder
+        .locks()
         .lock_range(P1, Exclusive, 0..100, LockWait::never())
         .unwrap();
     let order = std::sync::Mutex::new(Vec::new());
@@ -333,22 +371,23 @@ fn first_come_first_served() {
                 // 0 and 2 want one half, 1 and 3 the other.
                 let range = n % 2 * 50..n % 2 * 50 + 50;
                 let owner = RangeOwner::Process(10 + n);
-                open.lock_range(owner, Exclusive, range, LockWait::forever())
+                open.locks()
+                    .lock_range(owner, Exclusive, range, LockWait::forever())
                     .unwrap();
                 order.lock().unwrap().push(n);
-                open.release_owner(10 + n);
+                open.locks().release_owner(10 + n);
             });
             until_waiting(namespace, ino, Family::Range, n as usize + 1);
         }
-        holder.unlock_range(P1, 0..10).unwrap();
+        holder.locks().unlock_range(P1, 0..10).unwrap();
         thread::sleep(SHORT);
         until_waiting(&namespace, ino, Family::Range, 4);
-        holder.unlock_range(P1, 10..50).unwrap();
+        holder.locks().unlock_range(P1, 10..50).unwrap();
         until_waiting(&namespace, ino, Family::Range, 2);
         while order.lock().unwrap().len() < 2 {
             thread::yield_now();
         }
-        holder.unlock_range(P1, 50..100).unwrap();
+        holder.locks().unlock_range(P1, 50..100).unwrap();
     });
     assert_eq!(order.into_inner().unwrap(), [0, 2, 1, 3]);
     drop(holder);

@@ -1,0 +1,6 @@
+//! The lock classes of the handles.
+
+use finefs_lockmeter::LockClass;
+
+/// The position of an open file, held over a read or write at it: below everything that those take.
+pub(crate) static POSITION: LockClass = LockClass::new("file.position", 3);

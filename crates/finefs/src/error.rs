@@ -1,0 +1,126 @@
+//! What failed, where, and why.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use finefs_namespace::{Error as Cause, Ino};
+
+/// A result of this crate's operations.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed: its name, the paths it was given, and the cause.
+///
+/// It converts into [`io::Error`] of the kind that `std::fs` would give, so `?` works in functions
+/// that return that. The conversion keeps the message with the path, and therefore
+/// [`io::Error::raw_os_error`] is `None` there: [`errno`] tells the number of either.
+///
+/// ```
+/// # let fs = finefs::FileSystem::memory(1 << 20)?;
+/// let error = fs.read("etc/motd").unwrap_err();
+/// assert_eq!(error.to_string(), "open \"etc/motd\": no such file or directory");
+/// assert_eq!(error.errno(), 2);
+/// let error = std::io::Error::from(error);
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert_eq!(finefs::errno(&error), Some(2));
+/// # Ok::<(), finefs::Error>(())
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    operation: &'static str,
+    path: Option<PathBuf>,
+    to: Option<PathBuf>,
+    ino: Option<u64>,
+    cause: Cause,
+}
+
+impl Error {
+    pub(crate) fn new(operation: &'static str, cause: Cause) -> Error {
+        Error(Box::new(Inner {
+            operation,
+            path: None,
+            to: None,
+            ino: None,
+            cause,
+        }))
+    }
+
+    /// With what the operation was applied to.
+    pub(crate) fn at(operation: &'static str, path: &Path, cause: Cause) -> Error {
+        let mut error = Error::new(operation, cause);
+        error.0.path = Some(path.to_owned());
+        error
+    }
+
+    /// With the inode that an open file is.
+    pub(crate) fn of_inode(operation: &'static str, ino: Ino, cause: Cause) -> Error {
+        let mut error = Error::new(operation, cause);
+        error.0.ino = Some(ino.0);
+        error
+    }
+
+    /// With where something was to go.
+    pub(crate) fn to(mut self, to: &Path) -> Error {
+        self.0.to = Some(to.to_owned());
+        self
+    }
+
+    /// The number that Linux has for this (positive).
+    pub fn errno(&self) -> i32 {
+        self.0.cause.errno()
+    }
+
+    /// The kind that `std::fs` gives for this.
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from_raw_os_error(self.errno()).kind()
+    }
+
+    /// What the operation was applied to, as it was given.
+    pub fn path(&self) -> Option<&Path> {
+        self.0.path.as_deref()
+    }
+
+    /// The cause, apart from the place.
+    pub fn cause(&self) -> &Cause {
+        &self.0.cause
+    }
+}
+
+/// The errno of an error that came from this crate or from the operating system.
+pub fn errno(error: &io::Error) -> Option<i32> {
+    let ours = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>());
+    ours.map(Error::errno).or_else(|| error.raw_os_error())
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.operation)?;
+        if let Some(path) = &self.0.path {
+            write!(f, " {path:?}")?;
+        }
+        if let Some(to) = &self.0.to {
+            write!(f, " to {to:?}")?;
+        }
+        if let Some(ino) = self.0.ino {
+            write!(f, " of open inode {ino}")?;
+        }
+        write!(f, ": {}", self.0.cause)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self}, errno {})", self.errno())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}

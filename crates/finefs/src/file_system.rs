@@ -1,0 +1,138 @@
+//! A file system, from its opening to its close.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use finefs_namespace::{Caller, Ino, Namespace, Options, StatFs};
+
+use crate::caller::superuser;
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use crate::image::{ImageOptions, OpenImageError, open_memory};
+use crate::view::{Mounted, View};
+
+/// An open image or memory file system, as one caller sees it. Clones are cheap and share it.
+///
+/// It is used as its root directory: every operation on paths is a method of [`Dir`].
+///
+/// # The caller
+/// Whoever opens a file system acts as its superuser: no permission is checked, what is made
+/// belongs to user 0 and group 0, and the umask is 022. [`FileSystem::as_caller`] gives a view with
+/// the rights of somebody else, [`crate::process_caller`] those of this process.
+///
+/// # The end
+/// What was done is on the image after [`sync`](FileSystem::sync), after the commit that follows it
+/// (5 s later, if nothing else is set), and after [`close`](FileSystem::close), which says whether
+/// all of it is. When the last handle goes without that (clones, files and directories count), the
+/// file system is closed too, but an error can only be logged.
+#[derive(Clone)]
+pub struct FileSystem {
+    root: Arc<Dir>,
+}
+
+impl FileSystem {
+    /// Opens an image, to read and write: a file or a block device with an ext2, ext3 or ext4 file
+    /// system. [`ImageOptions`] has every other way.
+    pub fn open_image(path: impl AsRef<Path>) -> std::result::Result<FileSystem, OpenImageError> {
+        ImageOptions::new().open(path)
+    }
+
+    /// A file system in memory of at most `size_bytes`, gone when it is closed. EINVAL for a size
+    /// that holds nothing.
+    pub fn memory(size_bytes: u64) -> Result<FileSystem> {
+        FileSystem::memory_with(size_bytes, Options::default())
+    }
+
+    /// The same, with options for the namespace.
+    pub fn memory_with(size_bytes: u64, options: Options) -> Result<FileSystem> {
+        let namespace = open_memory(size_bytes, 0o755, 0, 0, options)
+            .map_err(|cause| Error::new("open memory file system", cause))?;
+        Ok(FileSystem::of(namespace, Vec::new()))
+    }
+
+    /// A file system over a namespace, which it shuts down at its end.
+    pub fn of(namespace: Arc<Namespace>, notes: Vec<String>) -> FileSystem {
+        let mounted = Arc::new(Mounted { namespace, notes });
+        FileSystem {
+            root: Arc::new(Dir::root(View::new(mounted, superuser()))),
+        }
+    }
+
+    /// The same file system with the rights of `caller`. The view is worth keeping: making one for
+    /// each operation costs more than the operation.
+    pub fn as_caller(&self, caller: Caller) -> FileSystem {
+        let view = View::new(Arc::clone(&self.root.view().mounted), caller);
+        FileSystem {
+            root: Arc::new(Dir::root(view)),
+        }
+    }
+
+    /// In whose name this view acts.
+    pub fn caller(&self) -> &Caller {
+        self.root.caller()
+    }
+
+    /// Returns when everything that was done before is on the image.
+    pub fn sync(&self) -> Result<()> {
+        self.namespace()
+            .sync()
+            .map_err(|cause| Error::new("sync", cause))
+    }
+
+    /// Ends the file system: everything is written out, the image is marked clean. All handles that
+    /// are still open fail from now on (EIO). An error says that something is not on the image.
+    pub fn close(self) -> Result<()> {
+        self.namespace()
+            .shut_down()
+            .map_err(|cause| Error::new("close", cause))
+    }
+
+    /// Space and inodes, all and free.
+    pub fn statfs(&self) -> StatFs {
+        self.namespace().statfs()
+    }
+
+    /// What the user should know, a line each: why it is read-only, what is damaged.
+    pub fn notes(&self) -> &[String] {
+        &self.root.view().mounted.notes
+    }
+
+    /// True when it refuses every change.
+    pub fn is_read_only(&self) -> bool {
+        self.namespace().is_read_only()
+    }
+
+    /// Number of open files and directories, of all views.
+    pub fn open_file_count(&self) -> u64 {
+        self.namespace().open_file_count()
+    }
+
+    /// The level below, which a front end works on that has inode numbers, as FUSE does.
+    pub fn namespace(&self) -> &Arc<Namespace> {
+        &self.root.view().mounted.namespace
+    }
+
+    /// The number of the root's inode.
+    pub fn root_ino(&self) -> u64 {
+        let Ino(number) = self.namespace().root();
+        number
+    }
+}
+
+impl Deref for FileSystem {
+    type Target = Dir;
+
+    fn deref(&self) -> &Dir {
+        &self.root
+    }
+}
+
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSystem")
+            .field("caller", self.caller())
+            .field("is_read_only", &self.is_read_only())
+            .finish()
+    }
+}

@@ -1,0 +1,183 @@
+//! How files are opened.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use finefs_namespace::{At, Create, Error as Cause, LastLink, OpenAccess, OpenHow};
+
+use crate::dir::Dir;
+use crate::error::{Error, Result};
+use crate::file::File;
+
+/// How a file is opened, as [`std::fs::OpenOptions`] has it.
+///
+/// ```
+/// use finefs::{FileSystem, OpenOptions};
+/// use std::io::Write;
+///
+/// let fs = FileSystem::memory(1 << 20)?;
+/// let mut log = OpenOptions::new().append(true).create(true).mode(0o640).open(&fs, "log")?;
+/// writeln!(log, "started")?;
+/// assert_eq!(fs.metadata("log")?.permissions(), 0o640);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    reads: bool,
+    writes: bool,
+    appends: bool,
+    truncates: bool,
+    creates: bool,
+    creates_new: bool,
+    follows_last_link: bool,
+    is_directory_wanted: bool,
+    mode: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Nothing is asked for yet; opening so is refused (EINVAL).
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            reads: false,
+            writes: false,
+            appends: false,
+            truncates: false,
+            creates: false,
+            creates_new: false,
+            follows_last_link: true,
+            is_directory_wanted: false,
+            mode: 0o666,
+        }
+    }
+
+    /// For reading.
+    pub fn read(&mut self, read: bool) -> &mut OpenOptions {
+        self.reads = read;
+        self
+    }
+
+    /// For writing.
+    pub fn write(&mut self, write: bool) -> &mut OpenOptions {
+        self.writes = write;
+        self
+    }
+
+    /// For writing at the end: each write goes to the end of the file as it is then, whole.
+    pub fn append(&mut self, append: bool) -> &mut OpenOptions {
+        self.appends = append;
+        self
+    }
+
+    /// The file is emptied. Needs `write`.
+    pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
+        self.truncates = truncate;
+        self
+    }
+
+    /// The file is made if it is not there. Needs `write` or `append`.
+    pub fn create(&mut self, create: bool) -> &mut OpenOptions {
+        self.creates = create;
+        self
+    }
+
+    /// The file is made, EEXIST if the name is there. Needs `write` or `append`.
+    pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
+        self.creates_new = create_new;
+        self
+    }
+
+    /// Permission bits of a new file, before the caller's umask. 0666 if nothing is said.
+    pub fn mode(&mut self, permissions: u32) -> &mut OpenOptions {
+        self.mode = permissions;
+        self
+    }
+
+    /// Whether a symbolic link at the end of the path is followed, as it is if nothing is said; else
+    /// it fails with ELOOP (O_NOFOLLOW).
+    pub fn follow_last_link(&mut self, follow: bool) -> &mut OpenOptions {
+        self.follows_last_link = follow;
+        self
+    }
+
+    /// ENOTDIR for anything but a directory (O_DIRECTORY).
+    pub fn directory(&mut self, directory: bool) -> &mut OpenOptions {
+        self.is_directory_wanted = directory;
+        self
+    }
+
+    /// Opens `path` in `dir`, or in a file system's root. Errors as of open(2).
+    pub fn open(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let failed = |cause| Error::at("open", path, cause);
+        let (how, access) = self.how().map_err(failed)?;
+        let anchor = dir.view().anchor();
+        let at = At {
+            start: dir.start(),
+            path: path.as_os_str().as_bytes(),
+        };
+        let opened = anchor
+            .namespace()
+            .open_at(&anchor.caller, at, &how)
+            .map_err(failed)?;
+        Ok(File::new(anchor, opened, access, self.appends))
+    }
+
+    /// Opens a new file that has no name, in the directory at `path` (O_TMPFILE). It vanishes when
+    /// it is closed, unless [`Dir::link`] gives it a name. It must be opened for writing.
+    pub fn open_unnamed(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let failed = |cause| Error::at("open unnamed in", path, cause);
+        let (_, access) = self.how().map_err(failed)?;
+        if access == OpenAccess::Read {
+            return Err(failed(Cause::Invalid));
+        }
+        let anchor = dir.view().anchor();
+        let at = At {
+            start: dir.start(),
+            path: path.as_os_str().as_bytes(),
+        };
+        let opened = anchor
+            .namespace()
+            .open_unnamed_at(&anchor.caller, at, self.mode & 0o7777)
+            .map_err(failed)?;
+        Ok(File::new(anchor, opened, access, self.appends))
+    }
+
+    /// EINVAL for what contradicts itself, by the rules of [`std::fs::OpenOptions`].
+    fn how(&self) -> std::result::Result<(OpenHow, OpenAccess), Cause> {
+        let access = match (self.reads, self.writes || self.appends) {
+            (true, false) => OpenAccess::Read,
+            (false, true) => OpenAccess::Write,
+            (true, true) => OpenAccess::ReadWrite,
+            (false, false) => return Err(Cause::Invalid),
+        };
+        let needs_write = self.truncates || self.creates || self.creates_new;
+        let truncates_appended = self.appends && self.truncates && !self.creates_new;
+        if needs_write && access == OpenAccess::Read || truncates_appended {
+            return Err(Cause::Invalid);
+        }
+        let permissions = self.mode & 0o7777;
+        let how = OpenHow {
+            access: Some(access),
+            is_truncated: self.truncates && !self.creates_new,
+            create: match (self.creates_new, self.creates) {
+                (true, _) => Create::New { permissions },
+                (_, true) => Create::IfMissing { permissions },
+                _ => Create::Never,
+            },
+            last_link: if self.follows_last_link {
+                LastLink::Follow
+            } else {
+                LastLink::Keep
+            },
+            is_directory_wanted: self.is_directory_wanted,
+        };
+        Ok((how, access))
+    }
+}

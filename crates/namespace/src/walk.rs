@@ -1,0 +1,282 @@
+//! Path walks: from a directory along a path to an inode, or to the directory and name at its end.
+//!
+//! # Protocol
+//! A walk runs inside one operation, under its epoch guard: the directories that it passes through
+//! cannot be reclaimed meanwhile, and nothing is evicted while an operation runs. So it takes no
+//! lock and no reference, and writes no line that another CPU reads. Only what it ends at is
+//! referenced, and only if its caller asks for that.
+//!
+//! # Invariants
+//! 1. From a directory to a name: the name is found, then its inode, then the same name again. An
+//!    inode number that was given away in between is not mistaken for the inode that was named.
+//! 2. The root's parent is the root: no path and no symbolic link leads out of the tree.
+//!
+//! References: POSIX.1-2024, XBD 4.16 Pathname Resolution; path_resolution(7).
+
+use std::borrow::Cow;
+
+use crossbeam_epoch::Guard;
+use finefs_locks::primitive::thread;
+
+use crate::error::{Error, Result};
+use crate::inode::{Body, Inode};
+use crate::namespace::Namespace;
+use crate::permission::{EXECUTE, check_access};
+use crate::types::{Caller, FileKind, Ino};
+
+/// Symbolic links that one walk follows before it gives up (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+
+/// A path and where it starts.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'p> {
+    /// The directory in which a relative path starts. Whoever calls holds a reference on it.
+    pub start: Ino,
+    /// The components, separated by slashes. With a slash in front it starts at the root.
+    pub path: &'p [u8],
+}
+
+/// What becomes of a symbolic link at the end of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LastLink {
+    /// It is followed.
+    #[default]
+    Follow,
+    /// The path names the link itself, unless a slash follows it.
+    Keep,
+}
+
+/// Where an operation finds its name.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    /// In a directory that the caller holds a reference on.
+    Name(Ino, &'p [u8]),
+    /// At the end of a path.
+    Path(At<'p>),
+}
+
+/// A directory and a name in it, there or not.
+pub(crate) struct Located<'g> {
+    pub dir: &'g Inode,
+    /// `.` where the path is only slashes.
+    pub name: Cow<'g, [u8]>,
+    /// A slash follows the name: only a directory will do.
+    pub has_slash: bool,
+    /// The path has no name at all: it is the root.
+    pub is_root: bool,
+}
+
+/// A walk under way.
+pub(crate) struct Walk<'g> {
+    namespace: &'g Namespace,
+    caller: &'g Caller,
+    guard: &'g Guard,
+    /// Where `rest[position..]` starts.
+    at: &'g Inode,
+    rest: Cow<'g, [u8]>,
+    position: usize,
+    links: u32,
+}
+
+impl Namespace {
+    /// The directory and name of a place.
+    pub(crate) fn locate<'g>(
+        &'g self,
+        caller: &'g Caller,
+        place: Place<'g>,
+        guard: &'g Guard,
+    ) -> Result<Located<'g>> {
+        match place {
+            Place::Name(dir, name) => {
+                let dir = self.inode(dir, guard)?;
+                dir.directory()?;
+                check_access(caller, dir, EXECUTE)?;
+                Ok(Located {
+                    dir,
+                    name: Cow::Borrowed(name),
+                    has_slash: false,
+                    is_root: false,
+                })
+            }
+            Place::Path(at) => Walk::new(self, caller, at, guard)?.to_last(),
+        }
+    }
+
+    /// The text of a symbolic link; loaded if need be.
+    pub(crate) fn symlink_text<'g>(&self, inode: &'g Inode) -> Result<&'g [u8]> {
+        let Body::Symlink(text) = &inode.body else {
+            return Err(Error::Invalid);
+        };
+        let text = text.get_or_try_init(|| {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.clone());
+            }
+            self.store
+                .load_symlink(inode.ino)
+                .map(Vec::into_boxed_slice)
+        })?;
+        Ok(text)
+    }
+
+    /// The inode that a name of a directory names; see invariant 1.
+    fn named<'g>(&self, dir: &'g Inode, name: &[u8], guard: &'g Guard) -> Result<&'g Inode> {
+        if matches!(name, b"." | b"..") {
+            return self.child(dir, name, guard).map_err(|error| match error {
+                // The parent of a directory that was removed, removed too.
+                Error::Stale => Error::NotFound,
+                error => error,
+            });
+        }
+        let table = self.table(dir)?;
+        loop {
+            let inode = self.child(dir, name, guard)?;
+            if table
+                .find(name, guard)
+                .is_some_and(|node| node.ino == inode.ino)
+            {
+                return Ok(inode);
+            }
+        }
+    }
+
+    /// Takes a reference on what `name` was just found to name; false when it is that no longer.
+    fn refer_named(&self, last: &Located<'_>, inode: &Inode, guard: &Guard) -> Result<bool> {
+        if !inode.refer(1) {
+            return Ok(false);
+        }
+        let is_named = matches!(&*last.name, b"." | b"..")
+            || self
+                .table(last.dir)?
+                .find(&last.name, guard)
+                .is_some_and(|node| node.ino == inode.ino);
+        if !is_named && inode.release(1) {
+            self.free_unlinked(inode);
+        }
+        Ok(is_named)
+    }
+}
+
+impl<'g> Walk<'g> {
+    pub fn new(
+        namespace: &'g Namespace,
+        caller: &'g Caller,
+        at: At<'g>,
+        guard: &'g Guard,
+    ) -> Result<Walk<'g>> {
+        let start = match at.path.first() {
+            None => return Err(Error::NotFound),
+            Some(b'/') => namespace.root(),
+            Some(_) => at.start,
+        };
+        Ok(Walk {
+            namespace,
+            caller,
+            guard,
+            at: namespace.inode(start, guard)?,
+            rest: Cow::Borrowed(at.path),
+            position: 0,
+            links: 0,
+        })
+    }
+
+    /// Walks to the last component. What it names is not looked at.
+    pub fn to_last(&mut self) -> Result<Located<'g>> {
+        loop {
+            let start = self.skip_slashes(self.position);
+            if start == self.rest.len() {
+                return Ok(Located {
+                    dir: self.at,
+                    name: Cow::Borrowed(b"."),
+                    has_slash: true,
+                    is_root: true,
+                });
+            }
+            self.at.directory()?;
+            check_access(self.caller, self.at, EXECUTE)?;
+            let name = &self.rest[start..];
+            let length = name.iter().position(|byte| *byte == b'/');
+            let end = length.map_or(self.rest.len(), |length| start + length);
+            self.position = self.skip_slashes(end);
+            if self.position == self.rest.len() {
+                return Ok(Located {
+                    dir: self.at,
+                    name: match &self.rest {
+                        Cow::Borrowed(rest) => Cow::Borrowed(&rest[start..end]),
+                        Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
+                    },
+                    has_slash: end < self.rest.len(),
+                    is_root: false,
+                });
+            }
+            let child = self
+                .namespace
+                .named(self.at, &self.rest[start..end], self.guard)?;
+            if child.kind == FileKind::Symlink {
+                self.follow(child)?;
+            } else {
+                self.at = child;
+            }
+        }
+    }
+
+    /// Goes on along a symbolic link of the directory where the walk is.
+    pub fn follow(&mut self, link: &'g Inode) -> Result<()> {
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Error::SymlinkLoop);
+        }
+        let text = self.namespace.symlink_text(link)?;
+        if text.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if text[0] == b'/' {
+            self.at = self.namespace.inode(self.namespace.root(), self.guard)?;
+        }
+        let left = &self.rest[self.position..];
+        let ends_in_slash = self.rest.ends_with(b"/");
+        self.rest = if left.is_empty() && !ends_in_slash {
+            Cow::Borrowed(text)
+        } else {
+            Cow::Owned([text, b"/", left].concat())
+        };
+        self.position = 0;
+        Ok(())
+    }
+
+    /// The inode at the end. With `is_held` a reference is taken on it.
+    pub fn to_end(&mut self, link: LastLink, is_held: bool) -> Result<&'g Inode> {
+        loop {
+            let last = self.to_last()?;
+            loop {
+                let inode = self.look(&last)?;
+                if inode.kind == FileKind::Symlink && (link == LastLink::Follow || last.has_slash) {
+                    self.follow(inode)?;
+                    break;
+                }
+                if last.has_slash && inode.kind != FileKind::Directory {
+                    return Err(Error::NotADirectory);
+                }
+                if !is_held || self.refer(&last, inode)? {
+                    return Ok(inode);
+                }
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// What the last component names.
+    pub fn look(&self, last: &Located<'g>) -> Result<&'g Inode> {
+        self.namespace.named(last.dir, &last.name, self.guard)
+    }
+
+    /// Takes a reference on what the last component was just found to name; false when it is that
+    /// no longer, and to be looked up again.
+    pub fn refer(&self, last: &Located<'g>, inode: &'g Inode) -> Result<bool> {
+        self.namespace.refer_named(last, inode, self.guard)
+    }
+
+    fn skip_slashes(&self, from: usize) -> usize {
+        let rest = &self.rest[from..];
+        from + rest.iter().take_while(|byte| **byte == b'/').count()
+    }
+}
