@@ -11,7 +11,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-const SUBCOMMANDS: [&str; 4] = ["mount", "umount", "info", "help"];
+const SUBCOMMANDS: [&str; 5] = ["mount", "umount", "info", "bench", "help"];
 
 /// The arguments as they would have been given by hand.
 pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {

@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info` | the subcommands |
+//! | `mount`, `umount`, `info`, `bench` | the subcommands |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
@@ -14,6 +14,7 @@
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
+mod bench;
 mod helper_call;
 mod info;
 mod logger;
@@ -48,6 +49,7 @@ enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
     Info(info::Info),
+    Bench(bench::Bench),
 }
 
 /// A failure as the user sees it: one line.
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Bench(command) => command.run(),
     };
     result.unwrap_or_else(|Failure(line)| {
         say(line);

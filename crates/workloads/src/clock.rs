@@ -20,9 +20,28 @@ fn read(clock: ClockId) -> u64 {
 
 /// From the first beginning to the last end of what several workers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Shown")]
 pub struct Span {
     began_ns: u64,
     ended_ns: u64,
+}
+
+/// As reports show it.
+#[derive(Serialize)]
+struct Shown {
+    began_ns: u64,
+    ended_ns: u64,
+    seconds: f64,
+}
+
+impl From<Span> for Shown {
+    fn from(span: Span) -> Shown {
+        Shown {
+            began_ns: span.began_ns,
+            ended_ns: span.ended_ns,
+            seconds: span.seconds(),
+        }
+    }
 }
 
 impl Default for Span {

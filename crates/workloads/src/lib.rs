@@ -22,12 +22,16 @@
 //! | `threads`, `processes` | crews |
 //! | `run` | the way in |
 //! | `report` | what a run found |
+//! | [`postmark`] | a mail server's many small files |
+//! | [`dirops`] | one operation again and again, in private or shared places |
 //! | [`openspeed`] | opening and closing files that all use |
 
 mod clock;
+pub mod dirops;
 mod error;
 pub mod openspeed;
 mod plan;
+pub mod postmark;
 mod processes;
 mod report;
 mod run;
@@ -37,9 +41,11 @@ mod worker;
 mod workload;
 
 pub use clock::Span;
+pub use dirops::DirOps;
 pub use error::{During, Result, WorkloadError};
 pub use openspeed::OpenSpeed;
 pub use plan::{Crew, Length, Plan, Watch};
+pub use postmark::PostMark;
 pub use report::{Latencies, Report, rate};
 pub use run::{run, run_on_host, serve};
 pub use target::{HostDirectory, InProcess, Nothing, Target};

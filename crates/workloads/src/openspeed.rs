@@ -38,6 +38,8 @@ impl OpenSpeed {
 impl Workload for OpenSpeed {
     const NAME: &'static str = "openspeed";
 
+    const THREADS: usize = 4;
+
     type Detail = ();
 
     fn operations(&self) -> &'static str {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -211,17 +212,18 @@ pub(crate) fn serve<W: Workload>(
     task: Task,
     input: impl BufRead + Send + 'static,
     output: &mut (dyn Write + Send),
-    stop: &'static AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<()> {
     let workload: W = serde_json::from_value(task.parameters).map_err(broken)?;
     let (gone, go) = channel();
+    let parent_is_gone = Arc::clone(stop);
     std::thread::spawn(move || {
         for line in input.lines().map_while(std::result::Result::ok) {
             if line == GO {
                 let _ = gone.send(());
             }
         }
-        stop.store(true, Ordering::Relaxed);
+        parent_is_gone.store(true, Ordering::Relaxed);
     });
     let (lines, to_write) = channel::<Line<W::Detail>>();
     std::thread::scope(|scope| {

@@ -1,8 +1,10 @@
 //! The way into a run, and the list of workloads.
 
+use crate::dirops::DirOps;
 use crate::error::{Result, WorkloadError};
 use crate::openspeed::OpenSpeed;
 use crate::plan::{Crew, Length, Plan, Watch};
+use crate::postmark::PostMark;
 use crate::processes;
 use crate::report::Report;
 use crate::target::{HostDirectory, Target};
@@ -10,6 +12,7 @@ use crate::threads::{self, Tally};
 use crate::workload::Workload;
 use std::io::{BufRead, Write};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Runs `workload` by threads of this process.
@@ -51,10 +54,12 @@ pub fn run_on_host<W: Workload>(
 pub fn serve(
     mut input: impl BufRead + Send + 'static,
     output: &mut (dyn Write + Send),
-    stop: &'static AtomicBool,
+    stop: &Arc<AtomicBool>,
 ) -> Result<()> {
     let task = processes::read_task(&mut input)?;
     match task.workload.as_str() {
+        PostMark::NAME => processes::serve::<PostMark>(task, input, output, stop),
+        DirOps::NAME => processes::serve::<DirOps>(task, input, output, stop),
         OpenSpeed::NAME => processes::serve::<OpenSpeed>(task, input, output, stop),
         other => Err(WorkloadError::Parameters(format!("no workload {other}"))),
     }

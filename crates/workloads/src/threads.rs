@@ -4,7 +4,7 @@ use crate::clock::Span;
 use crate::error::{Result, WorkloadError};
 use crate::plan::{Length, Plan, Watch};
 use crate::target::Target;
-use crate::worker::{MEASURE, Message, STOP, Shared, WARM_UP, Worker};
+use crate::worker::{ABORT, MEASURE, Message, STOP, Shared, WARM_UP, Worker};
 use crate::workload::{Detail, Workload};
 use finefs_lockmeter::Histogram;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ pub(crate) fn run<W: Workload, T: Target>(
         let directed = director.direct(gate);
         // Whatever happened, nobody may go on waiting.
         if directed.is_err() {
-            director.move_to(STOP);
+            director.move_to(ABORT);
         }
         let results: Vec<_> = threads
             .into_iter()
@@ -141,7 +141,7 @@ impl Director<'_> {
                 Ok(Message::Ready) => ready += 1,
                 Err(RecvTimeoutError::Timeout) if !self.is_stopped() => {}
                 _ => {
-                    self.move_to(STOP);
+                    self.move_to(ABORT);
                     return Ok(self.is_stopped());
                 }
             }
@@ -177,7 +177,7 @@ impl Director<'_> {
     /// Waits until `time` is over, or nobody works any more, or the run is stopped.
     fn wait(&self, running: &mut usize, time: Option<Duration>, is_told: bool) {
         let started = Instant::now();
-        while *running > 0 && !self.is_stopped() && self.shared.phase() != STOP {
+        while *running > 0 && !self.is_stopped() && self.shared.phase() < STOP {
             let left = time.map(|time| time.saturating_sub(started.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
                 return;

@@ -2,8 +2,9 @@
 //!
 //! # Protocol
 //! All share one word, the phase. It only grows: everybody waits; they warm up; they are measured; they
-//! stop. Only the one who runs the crew moves it, but for stopping, which everybody may. A worker looks at
-//! it before each operation, which costs a load of a line that nobody writes meanwhile.
+//! stop; or somebody failed, so that those who still wait must not start. Only the one who runs the crew
+//! moves it, but for the last two, to which everybody may. A worker looks at it before each operation,
+//! which costs a load of a line that nobody writes meanwhile.
 
 use crate::clock::{Span, cpu_ns, now_ns};
 use crate::error::{Result, WorkloadError};
@@ -17,6 +18,7 @@ pub(crate) const WAIT: u8 = 0;
 pub(crate) const WARM_UP: u8 = 1;
 pub(crate) const MEASURE: u8 = 2;
 pub(crate) const STOP: u8 = 3;
+pub(crate) const ABORT: u8 = 4;
 
 /// What a worker tells the one who runs the crew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,7 +144,7 @@ impl<'a> Worker<'a> {
 
     /// True when the run shall end: for what takes long outside of [`Worker::goes_on`].
     pub fn is_stopping(&self) -> bool {
-        self.shared.phase() == STOP
+        self.shared.phase() >= STOP
     }
 
     /// An error when the run shall end.
@@ -159,8 +161,12 @@ impl<'a> Worker<'a> {
         while self.shared.phase() == WAIT {
             std::thread::park();
         }
-        self.check_stop()?;
-        self.phase = self.shared.phase();
+        let phase = self.shared.phase();
+        if phase == ABORT {
+            return Err(WorkloadError::Interrupted);
+        }
+        // Another may have ended everybody's work before this thread woke up.
+        self.phase = phase.min(MEASURE);
         self.begin();
         Ok(())
     }
@@ -186,7 +192,7 @@ impl<'a> Worker<'a> {
 
     #[cold]
     fn changes_to(&mut self, phase: u8) -> bool {
-        if phase == STOP || self.operations >= self.operations_max {
+        if phase >= STOP || self.operations >= self.operations_max {
             self.end();
             return false;
         }
@@ -256,7 +262,7 @@ impl Drop for Worker<'_> {
     fn drop(&mut self) {
         let has_failed = !self.is_through;
         if has_failed {
-            self.shared.move_to(STOP);
+            self.shared.move_to(ABORT);
         }
         let _ = self.sender.send(Message::Ended { has_failed });
     }

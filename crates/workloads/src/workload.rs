@@ -1,7 +1,7 @@
 //! What a workload is: [`Workload`], and what it counts.
 
 use crate::error::Result;
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Length, Plan};
 use crate::report::Report;
 use crate::target::Target;
 use crate::worker::Worker;
@@ -17,11 +17,19 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// Its name on the command line.
     const NAME: &'static str;
 
+    /// How many workers there are if nothing else is said.
+    const THREADS: usize = 1;
+
     /// What workers count besides operations.
     type Detail: Detail;
 
     /// What an operation is, in the plural.
     fn operations(&self) -> &'static str;
+
+    /// How long it runs if nothing else is said.
+    fn usual_length(&self) -> Length {
+        Length::Seconds(10.0)
+    }
 
     /// Whether the parameters make sense for this plan.
     fn check(&self, plan: &Plan) -> Result<()> {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 /// A file system in memory, in this process.
 pub fn memory() -> InProcess {
-    InProcess::memory(64 << 20).expect("memory")
+    InProcess::memory(512 << 20).expect("memory")
 }
 
 /// A plan of so many operations each.
