@@ -51,6 +51,11 @@ impl Ticket {
     pub fn shard(&self) -> usize {
         self.shard as usize
     }
+
+    /// A number that no other ticket of the list has at the same time.
+    pub fn key(&self) -> u64 {
+        u64::from(self.shard) << 32 | u64::from(self.slot)
+    }
 }
 
 #[derive(Debug)]

@@ -284,6 +284,7 @@ impl Namespace {
                     .map_or(Ok(()), |e| Err(e.clone()));
             }
         }
+        self.end_file_locks(&Namespace::shut_down_error());
         if self.options.is_read_only {
             return self.store.close();
         }

@@ -24,6 +24,7 @@ use finefs_locks::{Mutex, MutexGuard, OnceLatch, RangeLock, RwLock, SeqLock};
 use crate::classes;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::file_lock::FileLocks;
 use crate::name_table::NameTable;
 use crate::store::InodeImage;
 use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
@@ -183,6 +184,8 @@ pub(crate) struct Core {
     /// The log generation of the newest record of this inode, 0 when it never had one.
     dirty: AtomicU64,
     lock: Mutex<Guarded>,
+    /// Locks on the file, while there are any.
+    file_locks: Mutex<Option<Box<FileLocks>>>,
     unnamed: AtomicBool,
     is_block_mapped: bool,
     words: Words,
@@ -271,6 +274,7 @@ impl Core {
             sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
+            file_locks: Mutex::new(&classes::FILE_LOCKS, None),
             unnamed: AtomicBool::new(false),
             is_block_mapped: false,
             words: Words {
@@ -350,6 +354,11 @@ impl Core {
     /// The inode's lock, if nobody holds it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, Guarded>> {
         self.lock.try_lock()
+    }
+
+    /// The locks on the file.
+    pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
+        self.file_locks.lock()
     }
 
     /// A number for the next record of this inode. See invariant 3.

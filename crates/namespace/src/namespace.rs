@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::Ordering;
-use finefs_locks::{BigReadGuard, BigReader, Mutex, ShardedList};
+use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList};
 
 use crate::classes;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::file_lock::WaitsFor;
 use crate::inode::{Core, Inode};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
@@ -41,6 +42,8 @@ pub struct Options {
     pub is_read_only: bool,
     /// Inodes in memory above which clean ones that nobody refers to are evicted.
     pub inode_cache_max: u64,
+    /// Locks on files, and requests for them, beyond which there is an error (ENOLCK).
+    pub file_locks_max: u64,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             atime: AtimePolicy::Relatime,
             is_read_only: false,
             inode_cache_max: 200_000,
+            file_locks_max: 1 << 20,
         }
     }
 }
@@ -65,6 +69,9 @@ pub struct Namespace {
     pub(crate) topology: Mutex<()>,
     pub(crate) committer: Committer,
     pub(crate) open_files: ShardedList<Ino>,
+    pub(crate) waits_for: WaitsFor,
+    /// Locks on files that there may still be.
+    pub(crate) file_lock_credit: LimitedCounter,
 }
 
 /// An operation under way: its epoch, and its place in the gate.
@@ -90,6 +97,8 @@ impl Namespace {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
         let namespace = Namespace {
+            waits_for: WaitsFor::new(),
+            file_lock_credit: LimitedCounter::new(options.file_locks_max),
             store,
             options,
             inodes: InodeTable::new(),
@@ -143,12 +152,17 @@ impl Namespace {
     pub(crate) fn begin(&self) -> Result<Operation<'_>> {
         let gate = self.gate.read();
         if self.committer.is_closed() {
-            return Err(Error::Io("the file system was shut down".into()));
+            return Err(Namespace::shut_down_error());
         }
         Ok(Operation {
             guard: crossbeam_epoch::pin(),
             _gate: gate,
         })
+    }
+
+    /// What everybody is told who comes after the shut-down.
+    pub(crate) fn shut_down_error() -> Error {
+        Error::Io("the file system was shut down".into())
     }
 
     /// Begins an operation that may change something.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use finefs_locks::Ticket;
+use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
+use crate::file_lock::FileLocker;
 use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
@@ -38,6 +40,8 @@ pub struct Opened {
     ino: Ino,
     kind: FileKind,
     ticket: Ticket,
+    /// It may own locks.
+    has_locked: AtomicBool,
 }
 
 impl Opened {
@@ -49,6 +53,20 @@ impl Opened {
     /// What the inode is.
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// A number that no other open file of the namespace has while this one is open.
+    pub(crate) fn key(&self) -> u64 {
+        self.ticket.key()
+    }
+
+    /// True when the open file may own locks.
+    pub(crate) fn has_locked(&self) -> bool {
+        self.has_locked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_locked(&self) {
+        self.has_locked.store(true, Ordering::Relaxed);
     }
 }
 
@@ -108,11 +126,13 @@ impl Namespace {
             ino,
             kind,
             ticket: self.open_files.add(ino),
+            has_locked: AtomicBool::new(false),
         }
     }
 
     /// Ends an open file. The last one of an inode without names frees it.
     pub fn close(&self, opened: Opened) {
+        self.release_own_locks(&opened);
         self.open_files.remove(opened.ticket);
         self.forget(opened.ino, 1);
     }
@@ -132,6 +152,12 @@ impl OpenFile {
     /// What it was opened for.
     pub fn access(&self) -> OpenAccess {
         self.access
+    }
+
+    /// Its locks.
+    pub fn locks(&self) -> FileLocker<'_> {
+        let opened = self.opened.as_ref().expect("open until it is dropped");
+        self.namespace.locker(opened, self.access)
     }
 }
 

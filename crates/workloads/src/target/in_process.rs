@@ -1,7 +1,7 @@
 //! [`InProcess`]: a file system of finefs in this process, through the API that programs embed.
 
 use super::{Entry, Errno, FileType, LockMode, OFlags, Result, Stat, Target};
-use finefs::{Dir, FileKind, FileSystem, Metadata, OpenOptions};
+use finefs::{Dir, FileKind, FileSystem, LockKind, LockWait, Metadata, OpenOptions};
 use std::ops::{ControlFlow, Range};
 
 /// A directory of a finefs file system as a [`Target`]: operations are calls in this process.
@@ -154,12 +154,20 @@ impl super::File for InProcessFile {
         self.file.sync_data().map_err(errno)
     }
 
-    fn lock(&self, _: Range<u64>, _: LockMode, _: bool) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
+    fn lock(&self, range: Range<u64>, mode: LockMode, waits: bool) -> Result<()> {
+        let kind = match mode {
+            LockMode::Shared => LockKind::Shared,
+            LockMode::Exclusive => LockKind::Exclusive,
+        };
+        let wait = match waits {
+            true => LockWait::forever(),
+            false => LockWait::never(),
+        };
+        self.file.lock_range(range, kind, wait).map_err(errno)
     }
 
-    fn unlock(&self, _: Range<u64>) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
+    fn unlock(&self, range: Range<u64>) -> Result<()> {
+        self.file.unlock_range(range).map_err(errno)
     }
 }
 
