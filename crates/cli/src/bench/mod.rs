@@ -2,10 +2,14 @@
 //!
 //! | module | about |
 //! |---|---|
+//! | `locks` | what the lock meter says of a run |
 //! | `place` | what a workload runs on, and leaving it as it was |
+//! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
 
+mod locks;
 mod place;
+mod seeds;
 mod signals;
 
 use std::io::{self, BufReader, IsTerminal, Write};
@@ -20,6 +24,7 @@ use finefs_workloads::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::locks::LockOptions;
 use self::place::{Place, PlaceOptions};
 use crate::{CliResult, Failure};
 
@@ -43,6 +48,9 @@ enum Which {
     Openspeed(Run<OpenSpeed>),
     /// One operation on directories or data, in private or shared ones (FxMark, USENIX ATC 2016)
     Dirops(Run<DirOps>),
+    /// The tables of five published threads on the locks of file systems, measured again; takes about five
+    /// minutes
+    Seeds(seeds::Seeds),
     /// A worker process of another run
     #[command(hide = true)]
     Worker,
@@ -57,6 +65,8 @@ struct Run<W: Args> {
     place: PlaceOptions,
     #[command(flatten)]
     how: How,
+    #[command(flatten)]
+    locks: LockOptions,
 }
 
 #[derive(Args)]
@@ -109,6 +119,7 @@ impl How {
             seed: self.seed,
             is_verified: self.verify,
             has_latencies: self.latencies,
+            has_lock_counts: false,
         }
     }
 }
@@ -119,6 +130,7 @@ impl Bench {
             Which::Postmark(run) => run.run(),
             Which::Openspeed(run) => run.run(),
             Which::Dirops(run) => run.run(),
+            Which::Seeds(seeds) => seeds.run(),
             Which::Worker => work(),
         }
     }
@@ -127,10 +139,16 @@ impl Bench {
 impl<W: Workload + Args> Run<W> {
     fn run(self) -> CliResult<ExitCode> {
         let workload = self.parameters;
-        let plan = self.how.plan(&workload);
+        let plan = Plan {
+            has_lock_counts: self.locks.has_counts(),
+            ..self.how.plan(&workload)
+        };
         let stop = signals::catch()?;
         let place = Place::open(&self.place)?;
+        let meter = self.locks.begin();
         let outcome = measure(&workload, &place, &plan, &stop);
+        let over_threshold = meter.report(&self.locks);
+        drop(meter);
         // What is said of the end matters even when the run failed, and comes after its error.
         let closed = place.close();
         let report = match outcome {
@@ -142,6 +160,9 @@ impl<W: Workload + Args> Run<W> {
         };
         closed?;
         print(&report, self.how.json)?;
+        if let Some(text) = over_threshold {
+            eprint!("{text}");
+        }
         Ok(match report.is_interrupted {
             true => signals::exit_code(),
             false => ExitCode::SUCCESS,

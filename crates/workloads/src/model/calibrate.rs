@@ -50,7 +50,11 @@ mod tests {
                 assert!((found - share).abs() < 1e-6, "{cores} {share} {found}");
             }
         }
-        assert_eq!(share_for_waiting(4, 0.76), None, "three of four wait at most");
+        assert_eq!(
+            share_for_waiting(4, 0.76),
+            None,
+            "three of four wait at most"
+        );
         assert!(share_for_waiting(4, 0.0).unwrap() < 1e-6);
     }
 }

@@ -48,8 +48,8 @@
 //! assert!(network.solve(64).per_second() < 1_000_001.0);
 //! ```
 
-mod convolution;
 pub mod calibrate;
+mod convolution;
 pub mod costs;
 pub mod measured;
 mod mva;

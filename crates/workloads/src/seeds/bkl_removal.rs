@@ -56,7 +56,10 @@ pub(super) fn section(options: &Options, results: &Results) -> Section {
         id: "bkl-removal",
         title: "2002: BKL removal from VFS".to_owned(),
         paragraphs: vec![
-            format!("Published: {BIG_LOCK_SOURCE}; and {}.", FINE_LOCKS_SOURCE.setup),
+            format!(
+                "Published: {BIG_LOCK_SOURCE}; and {}.",
+                FINE_LOCKS_SOURCE.setup
+            ),
             format!(
                 "Here: {} threads, a PostMark each in a directory of its own, 1,000 files of 500 to 10,000 \
                  bytes. `big-spin` stands for 2.4.17, `fine` for the patched kernel; `big-sleep` is the big \
@@ -84,7 +87,10 @@ fn table(options: &Options, results: &Results) -> Table {
             "time spent waiting, %",
         ],
     );
-    for (name, rows) in [("2.4.17, BKL", &BIG_LOCK[..]), ("2.5.1, BKL removed", &FINE_LOCKS)] {
+    for (name, rows) in [
+        ("2.4.17, BKL", &BIG_LOCK[..]),
+        ("2.5.1, BKL removed", &FINE_LOCKS),
+    ] {
         for row in rows {
             table.push(Origin::Published, published(name, row, &rows[0]));
         }

@@ -212,8 +212,14 @@ fn notes(options: &Options, results: &Results) -> Vec<String> {
         BEFORE_THE_REVERT.opens_per_s_total() / AFTER_THE_REVERT.opens_per_s_total(),
     )];
     let ours = (
-        ratio(rate(LockingScheme::BigSleep, all), rate(LockingScheme::BigSleep, 1)),
-        ratio(rate(LockingScheme::BigSleep, all), rate(LockingScheme::BigSpin, all)),
+        ratio(
+            rate(LockingScheme::BigSleep, all),
+            rate(LockingScheme::BigSleep, 1),
+        ),
+        ratio(
+            rate(LockingScheme::BigSleep, all),
+            rate(LockingScheme::BigSpin, all),
+        ),
     );
     if let (Some(cpus), Some(kinds)) = ours {
         notes.push(format!(

@@ -155,7 +155,10 @@ fn facts(options: &Options, at: SystemTime, took: Duration, results: &Results) -
     );
     let fact = |name, value| Fact { name, value };
     vec![
-        fact("Measured", humantime::format_rfc3339_seconds(at).to_string()),
+        fact(
+            "Measured",
+            humantime::format_rfc3339_seconds(at).to_string(),
+        ),
         fact(
             "Machine",
             format!(

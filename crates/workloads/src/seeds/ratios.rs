@@ -27,7 +27,9 @@ pub(super) fn contention(results: &Results, key: &Key) -> Cell {
     results
         .last(&key.counted())
         .and_then(|sample| sample.locks.contention())
-        .map_or_else(Cell::missing, |contention| Cell::text(contention.to_string()))
+        .map_or_else(Cell::missing, |contention| {
+            Cell::text(contention.to_string())
+        })
 }
 
 /// 1, 2, 4 .. as far as there are CPUs, and all of them.
@@ -46,9 +48,9 @@ pub(super) fn tone(scheme: LockingScheme) -> Tone {
     match scheme {
         LockingScheme::BigSpin | LockingScheme::BigOptional => Tone::Spin,
         LockingScheme::BigSleep => Tone::Sleep,
-        LockingScheme::PerSuperblock
-        | LockingScheme::WholeFile
-        | LockingScheme::WholeFileMutex => Tone::Coarse,
+        LockingScheme::PerSuperblock | LockingScheme::WholeFile | LockingScheme::WholeFileMutex => {
+            Tone::Coarse
+        }
         LockingScheme::Fine => Tone::Fine,
         LockingScheme::UnlockedData => Tone::None,
     }

@@ -109,7 +109,10 @@ fn network(results: &Results, load: Load, scheme: LockingScheme) -> Option<Netwo
         },
         _ => spinning,
     };
-    let has_big = counted.locks.class(BIG).is_some_and(|class| !class.writer.is_empty());
+    let has_big = counted
+        .locks
+        .class(BIG)
+        .is_some_and(|class| !class.writer.is_empty());
     Some(observed.network(|class| match class {
         _ if has_big && class != BIG => None,
         _ => Some((load.sharing(class), hand_over)),
@@ -166,9 +169,8 @@ fn against_2002() -> Exhibit {
         let waiting = |row: &Row| row.big_lock_percent.or(row.contention_percent);
         let one = f64::from(rows[0].transactions_per_s);
         let given = rows.iter().find(|row| row.cpus == known).and_then(waiting);
-        let Some(share) = given.and_then(|given| {
-            share_for_waiting(known as usize, given / 100.0)
-        }) else {
+        let Some(share) = given.and_then(|given| share_for_waiting(known as usize, given / 100.0))
+        else {
             continue;
         };
         notes.push(format!(
@@ -201,9 +203,9 @@ fn against_2002() -> Exhibit {
                 ],
             );
         }
-        computed.extend([1, 2, 3, 4, 6, 8].map(|cpus| {
-            (cpus as f64, network.solve(cpus).throughput_per_ns)
-        }));
+        computed.extend(
+            [1, 2, 3, 4, 6, 8].map(|cpus| (cpus as f64, network.solve(cpus).throughput_per_ns)),
+        );
         let line = |name: &str, origin, points| Line {
             name: name.to_owned(),
             origin,
@@ -240,7 +242,10 @@ fn beyond(results: &Results, load: Load) -> Exhibit {
     }));
     let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(
-        format!("{}: operations a second that the model predicts", load.name()),
+        format!(
+            "{}: operations a second that the model predicts",
+            load.name()
+        ),
         &columns,
     );
     let (mut lines, mut notes) = (Vec::new(), Vec::new());
@@ -255,7 +260,11 @@ fn beyond(results: &Results, load: Load) -> Exhibit {
         ] {
             let solutions = CORES.map(|cores| network.solve(cores));
             let mut cells = vec![Cell::text(scheme.name()), Cell::text(hand_over)];
-            cells.extend(solutions.iter().map(|solution| Cell::count(solution.per_second())));
+            cells.extend(
+                solutions
+                    .iter()
+                    .map(|solution| Cell::count(solution.per_second())),
+            );
             table.push(Origin::Predicted, cells);
             if hand_over == "as measured" {
                 let points = solutions
