@@ -1,7 +1,5 @@
 //! One run: a load under a locking scheme on some CPUs, its samples and their medians.
 
-use std::collections::HashMap;
-
 use finefs::{FileSystem, LockingScheme, Options};
 use finefs_lockmeter::{Mode, Snapshot, set_mode};
 
@@ -14,7 +12,7 @@ use crate::target::InProcess;
 use crate::workload::Workload;
 
 /// What runs: two runs of the same key are samples of one thing.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Key {
     /// The load, with what makes it differ from others of its workload.
     pub load: &'static str,
@@ -178,20 +176,29 @@ impl Sample {
 
 /// All samples.
 pub(super) struct Results {
-    samples: HashMap<Key, Vec<Sample>>,
+    /// Some dozens of keys, in the order of their first sample.
+    samples: Vec<(Key, Vec<Sample>)>,
     costs: Costs,
 }
 
 impl Results {
     pub fn new(costs: Costs) -> Results {
         Results {
-            samples: HashMap::new(),
+            samples: Vec::new(),
             costs,
         }
     }
 
     pub fn add(&mut self, key: Key, sample: Sample) {
-        self.samples.entry(key).or_default().push(sample);
+        match self.samples.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, samples)) => samples.push(sample),
+            None => self.samples.push((key, vec![sample])),
+        }
+    }
+
+    fn of(&self, key: &Key) -> Option<&[Sample]> {
+        let (_, samples) = self.samples.iter().find(|(known, _)| known == key)?;
+        Some(samples)
     }
 
     /// What handing over costs here.
@@ -201,12 +208,12 @@ impl Results {
 
     /// Runs that came to their end.
     pub fn count(&self) -> usize {
-        self.samples.values().map(Vec::len).sum()
+        self.samples.iter().map(|(_, samples)| samples.len()).sum()
     }
 
     /// The median of something over the samples of `key`; none without samples.
     pub fn median(&self, key: &Key, of: impl Fn(&Sample) -> f64) -> Option<f64> {
-        let values: Vec<f64> = self.samples.get(key)?.iter().map(of).collect();
+        let values: Vec<f64> = self.of(key)?.iter().map(of).collect();
         median(values)
     }
 
@@ -217,7 +224,7 @@ impl Results {
 
     /// The last sample of `key`.
     pub fn last(&self, key: &Key) -> Option<&Sample> {
-        self.samples.get(key)?.last()
+        self.of(key)?.last()
     }
 }
 
