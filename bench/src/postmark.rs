@@ -6,7 +6,7 @@
 
 use anyhow::{Result, anyhow, ensure};
 use finefs::namespace::{Attributes, Ino, Namespace, OpenAccess};
-use finefs::{Caller, Options, open_memory};
+use finefs::{Caller, LockingScheme, Options, open_memory};
 use finefs_locks::ShardedList;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,8 +37,16 @@ pub struct Took {
 }
 
 /// Runs it on a new file system. Every open file is on `open_files` besides.
-pub fn run(shape: &Shape, open_files: Option<&ShardedList<u64>>) -> Result<Took> {
-    let space = open_memory(2 << 30, 0o755, 0, 0, Options::default())?;
+pub fn run(
+    shape: &Shape,
+    locking: LockingScheme,
+    open_files: Option<&ShardedList<u64>>,
+) -> Result<Took> {
+    let options = Options {
+        locking,
+        ..Options::default()
+    };
+    let space = open_memory(2 << 30, 0o755, 0, 0, options)?;
     let users = (0..shape.threads)
         .map(|number| User::new(&space, number, shape.files, open_files))
         .collect::<Result<Vec<_>>>()?;
@@ -244,7 +252,7 @@ mod tests {
             files: 20,
             transactions: 200,
         };
-        run(&shape, Some(&list)).unwrap();
+        run(&shape, LockingScheme::Fine, Some(&list)).unwrap();
         assert!(list.is_empty() && list.removals_total() >= 400);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError};
-use finefs_namespace::{AtimePolicy, Error, MemoryStore, Namespace, Options};
+use finefs_namespace::{AtimePolicy, Error, LockingScheme, MemoryStore, Namespace, Options};
 
 use crate::file_system::FileSystem;
 
@@ -62,6 +62,12 @@ impl ImageOptions {
     /// When reads update the access time.
     pub fn atime(mut self, policy: AtimePolicy) -> ImageOptions {
         self.namespace.atime = policy;
+        self
+    }
+
+    /// Locks beside the fine ones, to compare with.
+    pub fn locking(mut self, scheme: LockingScheme) -> ImageOptions {
+        self.namespace.locking = scheme;
         self
     }
 

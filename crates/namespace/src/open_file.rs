@@ -10,6 +10,7 @@ use crate::file_lock::FileLocker;
 use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
+use crate::scheme::Call;
 use crate::types::{Caller, FileKind, Ino};
 
 /// For what a file is opened.
@@ -86,7 +87,7 @@ impl Namespace {
         ino: Ino,
         access: OpenAccess,
     ) -> Result<OpenFile> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
         self.check_open(caller, inode, access)?;
         if !inode.refer(1) {
@@ -133,8 +134,10 @@ impl Namespace {
     /// Ends an open file. The last one of an inode without names frees it.
     pub fn close(&self, opened: Opened) {
         self.release_own_locks(&opened);
+        let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::OpenClose);
         self.open_files.remove(opened.ticket);
-        self.forget(opened.ino, 1);
+        self.release(opened.ino, 1);
     }
 
     /// The number of open files, counted under the global side of the list's lock.

@@ -107,7 +107,7 @@ impl Namespace {
         let Body::Symlink(text) = &inode.body else {
             return Err(Error::Invalid);
         };
-        let text = text.get_or_try_init(|| {
+        let text = self.scheme.load(text, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
