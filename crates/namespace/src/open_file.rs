@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use finefs_locks::Ticket;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
+use finefs_locks::{Removals, Ticket};
 
 use crate::error::{Error, Result};
 use crate::file_lock::FileLocker;
@@ -135,6 +135,11 @@ impl Namespace {
         self.release_own_locks(&opened);
         self.open_files.remove(opened.ticket);
         self.forget(opened.ino, 1);
+    }
+
+    /// How often open files were closed, and on which CPU: see [`Removals`].
+    pub fn open_file_removals(&self) -> Removals {
+        self.open_files.removals()
     }
 
     /// The number of open files, counted under the global side of the list's lock.

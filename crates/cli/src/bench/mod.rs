@@ -2,9 +2,11 @@
 //!
 //! | module | about |
 //! |---|---|
+//! | `dual` | dbench on two file systems at once |
 //! | `place` | what a workload runs on, and leaving it as it was |
 //! | `signals` | the end by a signal |
 
+mod dual;
 mod place;
 mod signals;
 
@@ -15,11 +17,12 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use finefs_workloads::{
-    Crew, DirOps, Length, OpenSpeed, Plan, PostMark, Report, Watch, Workload, WorkloadError, run,
-    run_on_host, serve,
+    Append, Crew, DirOps, FileList, Length, OpenSpeed, Plan, PosixLock, PostMark, RandRw, Report,
+    Watch, Workload, WorkloadError, run, run_on_host, serve,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::dual::DbenchRun;
 use self::place::{Place, PlaceOptions};
 use crate::{CliResult, Failure};
 
@@ -43,6 +46,16 @@ enum Which {
     Openspeed(Run<OpenSpeed>),
     /// One operation on directories or data, in private or shared ones (FxMark, USENIX ATC 2016)
     Dirops(Run<DirOps>),
+    /// What clients of a file server did to its disk, replayed (Tridgell's dbench 4)
+    Dbench(DbenchRun),
+    /// Random reads and writes of one large file, direct (Zheng Liu's job for fio, 2012)
+    Randrw(Run<RandRw>),
+    /// Records are appended to one file
+    Append(Run<Append>),
+    /// Byte ranges are locked and unlocked (Red Hat's bug 519126; will-it-scale's lock1 and lock2)
+    PosixLock(Run<PosixLock>),
+    /// Files are opened and closed: how local the list of open files is (Piggin, 2010)
+    FileList(Run<FileList>),
     /// A worker process of another run
     #[command(hide = true)]
     Worker,
@@ -119,6 +132,11 @@ impl Bench {
             Which::Postmark(run) => run.run(),
             Which::Openspeed(run) => run.run(),
             Which::Dirops(run) => run.run(),
+            Which::Dbench(run) => run.run(),
+            Which::Randrw(run) => run.run(),
+            Which::Append(run) => run.run(),
+            Which::PosixLock(run) => run.run(),
+            Which::FileList(run) => run.run(),
             Which::Worker => work(),
         }
     }
