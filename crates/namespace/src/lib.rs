@@ -56,6 +56,7 @@ mod xattrs;
 pub use data::AllocateMode;
 pub use error::{Error, Result};
 pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, RangeOwner};
+pub use finefs_locks::Removals;
 pub use memory_store::MemoryStore;
 pub use namespace::{AtimePolicy, Namespace, Options};
 pub use open_file::{OpenAccess, OpenFile, Opened};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use finefs_locks::Ticket;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
+use finefs_locks::{Removals, Ticket};
 
 use crate::error::{Error, Result};
 use crate::file_lock::FileLocker;
@@ -138,6 +138,11 @@ impl Namespace {
         let _outer = self.scheme.enter(Call::OpenClose);
         self.open_files.remove(opened.ticket);
         self.release(opened.ino, 1);
+    }
+
+    /// How often open files were closed, and on which CPU: see [`Removals`].
+    pub fn open_file_removals(&self) -> Removals {
+        self.open_files.removals()
     }
 
     /// The number of open files, counted under the global side of the list's lock.

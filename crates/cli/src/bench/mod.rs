@@ -2,11 +2,13 @@
 //!
 //! | module | about |
 //! |---|---|
+//! | `dual` | dbench on two file systems at once |
 //! | `locks` | what the lock meter says of a run |
 //! | `place` | what a workload runs on, and leaving it as it was |
 //! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
 
+mod dual;
 mod locks;
 mod place;
 mod seeds;
@@ -19,11 +21,12 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use finefs_workloads::{
-    Crew, DirOps, Length, OpenSpeed, Plan, PostMark, Report, Watch, Workload, WorkloadError, run,
-    run_on_host, serve,
+    Append, Crew, DirOps, FileList, Length, OpenSpeed, Plan, PosixLock, PostMark, RandRw, Report,
+    Watch, Workload, WorkloadError, run, run_on_host, serve,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::dual::DbenchRun;
 use self::locks::LockOptions;
 use self::place::{Place, PlaceOptions};
 use crate::{CliResult, Failure};
@@ -48,6 +51,16 @@ enum Which {
     Openspeed(Run<OpenSpeed>),
     /// One operation on directories or data, in private or shared ones (FxMark, USENIX ATC 2016)
     Dirops(Run<DirOps>),
+    /// What clients of a file server did to its disk, replayed (Tridgell's dbench 4)
+    Dbench(DbenchRun),
+    /// Random reads and writes of one large file, direct (Zheng Liu's job for fio, 2012)
+    Randrw(Run<RandRw>),
+    /// Records are appended to one file
+    Append(Run<Append>),
+    /// Byte ranges are locked and unlocked (Red Hat's bug 519126; will-it-scale's lock1 and lock2)
+    PosixLock(Run<PosixLock>),
+    /// Files are opened and closed: how local the list of open files is (Piggin, 2010)
+    FileList(Run<FileList>),
     /// The tables of five published threads on the locks of file systems, measured again; takes about five
     /// minutes
     Seeds(seeds::Seeds),
@@ -131,6 +144,11 @@ impl Bench {
             Which::Openspeed(run) => run.run(),
             Which::Dirops(run) => run.run(),
             Which::Seeds(seeds) => seeds.run(),
+            Which::Dbench(run) => run.run(),
+            Which::Randrw(run) => run.run(),
+            Which::Append(run) => run.run(),
+            Which::PosixLock(run) => run.run(),
+            Which::FileList(run) => run.run(),
             Which::Worker => work(),
         }
     }

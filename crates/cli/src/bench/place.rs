@@ -25,13 +25,13 @@ pub(crate) struct PlaceOptions {
         default_missing_value = MEMORY,
         conflicts_with_all = ["image", "dir"]
     )]
-    memory: Option<String>,
+    pub(super) memory: Option<String>,
     /// An ext2, ext3 or ext4 image, in this process; the image is modified
     #[arg(long, value_name = "IMAGE", conflicts_with = "dir")]
-    image: Option<PathBuf>,
+    pub(super) image: Option<PathBuf>,
     /// A directory, through system calls
     #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    pub(super) dir: Option<PathBuf>,
 }
 
 /// As tmpfs has by default.

@@ -11,10 +11,11 @@ use super::published::bkl_semaphore::{
     SEMAPHORE_ON_8_CPUS, SOURCE, THREADS,
 };
 use super::ratios::{contention, percent, ratio, tone};
-use crate::OpenSpeed;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
+use crate::{OpenSpeed, PosixLock};
 
 const LOAD: &str = "openspeed";
+const POSIX_LOCKS: &str = "POSIX locks";
 
 const SCHEMES: [LockingScheme; 3] = [
     LockingScheme::BigSleep,
@@ -50,7 +51,17 @@ pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
             experiments.push(experiment(key));
         }
     }
+    for scheme in SCHEMES {
+        let key = posix_key(options, scheme);
+        let experiment = |key| Experiment::new(key, PosixLock::default(), |_| Vec::new());
+        experiments.push(experiment(key.counted()));
+        experiments.push(experiment(key));
+    }
     experiments
+}
+
+fn posix_key(options: &Options, scheme: LockingScheme) -> Key {
+    Key::new(POSIX_LOCKS, scheme, affinity::cpus(), threads(options))
 }
 
 pub(super) fn section(options: &Options, results: &Results) -> Section {
@@ -72,11 +83,14 @@ pub(super) fn section(options: &Options, results: &Results) -> Section {
                 POSIX_LOCKS_SOURCE.date, POSIX_LOCKS_SOURCE.setup
             ),
         ],
-        exhibits: vec![Exhibit {
-            table: table(options, results),
-            chart: Some(chart(options, results)),
-            notes: notes(options, results),
-        }],
+        exhibits: vec![
+            Exhibit {
+                table: table(options, results),
+                chart: Some(chart(options, results)),
+                notes: notes(options, results),
+            },
+            posix_locks(options, results),
+        ],
     }
 }
 
@@ -124,6 +138,35 @@ fn table(options: &Options, results: &Results) -> Table {
         }
     }
     table
+}
+
+fn posix_locks(options: &Options, results: &Results) -> Exhibit {
+    let mut table = Table::new(
+        "POSIX locks: byte ranges of one file locked and unlocked, a second",
+        &["locks<", "locks and unlocks/s", "contention<", "waiting, %"],
+    );
+    for scheme in SCHEMES {
+        let key = posix_key(options, scheme);
+        table.push(
+            Origin::Measured,
+            vec![
+                Cell::text(scheme.name()),
+                Cell::maybe(results.per_second(&key), 0),
+                contention(results, &key),
+                percent(results.median(&key, |sample| sample.waiting_share)),
+            ],
+        );
+    }
+    Exhibit {
+        table,
+        chart: None,
+        notes: vec![
+            "Nothing was published to put beside it. Each thread locks a random one of 64 records and \
+             waits for whoever has it; that wait is not in the columns, only the one for the locks of the \
+             file system itself."
+                .to_owned(),
+        ],
+    }
 }
 
 fn published(run: &Run) -> Vec<Cell> {

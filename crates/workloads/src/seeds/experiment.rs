@@ -2,13 +2,17 @@
 
 use finefs::{FileSystem, LockingScheme, Options};
 use finefs_lockmeter::{Mode, Snapshot, set_mode};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 
 use super::affinity::{self, Limit};
+use crate::Dbench;
+use crate::dbench::run_dual;
 use crate::error::{During, Result, WorkloadError};
 use crate::model::costs::Costs;
 use crate::plan::{Crew, Length, Plan, Watch};
 use crate::report::Report;
-use crate::target::InProcess;
+use crate::target::{InProcess, OpenFileStatistics, Target};
 use crate::workload::Workload;
 
 /// What runs: two runs of the same key are samples of one thing.
@@ -73,8 +77,12 @@ pub(super) struct Sample {
     pub waiting_share: f64,
     /// What the meter counted while the load ran.
     pub locks: Snapshot,
-    /// CPU time by time and CPU, 0 to 1.
-    pub cpu_share: f64,
+    /// Time in user space by time and CPU, 0 to 1.
+    pub user_share: f64,
+    /// The same in the kernel.
+    pub system_share: f64,
+    /// Removals of open files from their list, from the file system's beginning to its end.
+    pub removals: Option<OpenFileStatistics>,
     /// What a load counts besides, in the order that its section knows.
     pub more: Vec<f64>,
 }
@@ -96,8 +104,41 @@ impl Experiment {
     ) -> Experiment {
         let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
             let target = memory(key.scheme)?;
+            let before = CpuTime::now();
             let report = crate::run(&workload, &target, &plan(key, seconds), watch)?;
-            Ok(Some(Sample::of(&report, key, more(&report))))
+            let cpu = CpuTime::now().since(&before);
+            Ok((!report.is_interrupted).then(|| Sample {
+                removals: target.open_file_statistics(),
+                ..Sample::of(&report, key, &cpu, more(&report))
+            }))
+        };
+        Experiment {
+            key,
+            load: Box::new(load),
+        }
+    }
+
+    /// dbench on two new file systems at once, with half of the threads on each. `of` is what the section wants
+    /// to know of each.
+    pub fn on_two(
+        key: Key,
+        workload: Dbench,
+        of: impl Fn(&Report<Dbench>) -> f64 + 'static,
+    ) -> Experiment {
+        let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
+            let targets = (memory(key.scheme)?, memory(key.scheme)?);
+            let each = Key {
+                threads: (key.threads / 2).max(1),
+                ..key.clone()
+            };
+            let before = CpuTime::now();
+            let targets = (&targets.0, &targets.1);
+            let reports = run_dual(&workload, targets, &plan(&each, seconds), watch)?;
+            let cpu = CpuTime::now().since(&before);
+            let is_whole = !reports.0.is_interrupted && !reports.1.is_interrupted;
+            let more = vec![of(&reports.0), of(&reports.1)];
+            // The meter is one for both.
+            Ok(is_whole.then(|| Sample::of(&reports.0, key, &cpu, more)))
         };
         Experiment {
             key,
@@ -148,7 +189,7 @@ fn plan(key: &Key, seconds: f64) -> Plan {
 }
 
 impl Sample {
-    fn of<W: Workload>(report: &Report<W>, key: &Key, more: Vec<f64>) -> Sample {
+    fn of<W: Workload>(report: &Report<W>, key: &Key, cpu: &CpuTime, more: Vec<f64>) -> Sample {
         let locks = report.locks.clone().unwrap_or_default();
         let waited_ns: u64 = locks
             .classes
@@ -158,6 +199,9 @@ impl Sample {
             .sum();
         let seconds = report.seconds.max(1e-9);
         let share = |part: f64, whole: f64| (part / whole.max(1e-9)).clamp(0.0, 1.0);
+        let cpu_share = share(report.cpu_seconds, seconds * key.cpus as f64);
+        // User and system apart are known of the whole run only, its making and removing of files included.
+        let user_part = share(cpu.user_s, cpu.user_s + cpu.system_s);
         Sample {
             operations: report.operations,
             per_second: report.operations_per_second,
@@ -168,8 +212,39 @@ impl Sample {
                 .collect(),
             waiting_share: share(waited_ns as f64 / 1e9, seconds * key.threads as f64),
             locks,
-            cpu_share: share(report.cpu_seconds, seconds * key.cpus as f64),
+            user_share: cpu_share * user_part,
+            system_share: cpu_share * (1.0 - user_part),
+            removals: None,
             more,
+        }
+    }
+}
+
+/// CPU time of this process.
+struct CpuTime {
+    user_s: f64,
+    system_s: f64,
+}
+
+impl CpuTime {
+    /// So far; 0 where the system does not tell.
+    fn now() -> CpuTime {
+        getrusage(UsageWho::RUSAGE_SELF).map_or(
+            CpuTime {
+                user_s: 0.0,
+                system_s: 0.0,
+            },
+            |usage| CpuTime {
+                user_s: usage.user_time().num_microseconds() as f64 / 1e6,
+                system_s: usage.system_time().num_microseconds() as f64 / 1e6,
+            },
+        )
+    }
+
+    fn since(&self, earlier: &CpuTime) -> CpuTime {
+        CpuTime {
+            user_s: self.user_s - earlier.user_s,
+            system_s: self.system_s - earlier.system_s,
         }
     }
 }
@@ -196,7 +271,8 @@ impl Results {
         }
     }
 
-    fn of(&self, key: &Key) -> Option<&[Sample]> {
+    /// The samples of `key`, in the order of the rounds.
+    pub fn of(&self, key: &Key) -> Option<&[Sample]> {
         let (_, samples) = self.samples.iter().find(|(known, _)| known == key)?;
         Some(samples)
     }

@@ -91,15 +91,18 @@ pub(super) fn section(options: &Options, results: &Results) -> Section {
             ),
         ],
         exhibits: vec![
-            exhibit(
-                options,
-                results,
-                "I/O operations a second",
-                0,
-                |row| row.iops,
-                |sample| round(sample, &Field::Rate),
-            )
-            .with(Some(chart(options, results)), notes(options, results)),
+            Exhibit {
+                chart: Some(chart(options, results)),
+                notes: notes(options, results),
+                ..exhibit(
+                    options,
+                    results,
+                    "I/O operations a second",
+                    0,
+                    |row| row.iops,
+                    |sample| round(sample, &Field::Rate),
+                )
+            },
             exhibit(
                 options,
                 results,
@@ -215,7 +218,10 @@ fn notes(options: &Options, results: &Results) -> Vec<String> {
     let rate = |scheme| results.per_second(&key(options, scheme));
     let mut notes = Vec::new();
     let gains = (
-        ratio(rate(LockingScheme::Fine), rate(LockingScheme::WholeFileMutex)),
+        ratio(
+            rate(LockingScheme::Fine),
+            rate(LockingScheme::WholeFileMutex),
+        ),
         ratio(rate(LockingScheme::Fine), rate(LockingScheme::UnlockedData)),
     );
     if let (Some(gain), Some(cost)) = gains {

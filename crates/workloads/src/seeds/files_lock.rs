@@ -148,7 +148,9 @@ fn times(results: &Results) -> Exhibit {
                 Cell::number(rate, 1),
                 percent(share(|sample| sample.user_share)),
                 percent(share(|sample| sample.system_share)),
-                percent(share(|sample| 1.0 - sample.user_share - sample.system_share)),
+                percent(share(|sample| {
+                    1.0 - sample.user_share - sample.system_share
+                })),
                 Cell::missing(),
             ],
         );

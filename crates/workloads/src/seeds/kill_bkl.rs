@@ -199,7 +199,13 @@ fn chart(results: &Results) -> Chart {
 fn two(results: &Results) -> Exhibit {
     let mut table = Table::new(
         "dbench on two file systems at once, a client each, MB/s",
-        &["locks<", "client #1", "client #2", "both", "against the BKL"],
+        &[
+            "locks<",
+            "client #1",
+            "client #2",
+            "both",
+            "against the BKL",
+        ],
     );
     let total = |pair: [f64; 2]| pair[0] + pair[1];
     let published = TWO_FILE_SYSTEMS;
@@ -213,8 +219,14 @@ fn two(results: &Results) -> Exhibit {
         ]
     };
     let big = Some(total(published.big_lock_mb_per_s));
-    table.push(Origin::Published, row("BKL", published.big_lock_mb_per_s, big));
-    table.push(Origin::Published, row("mutex", published.mutex_mb_per_s, big));
+    table.push(
+        Origin::Published,
+        row("BKL", published.big_lock_mb_per_s, big),
+    );
+    table.push(
+        Origin::Published,
+        row("mutex", published.mutex_mb_per_s, big),
+    );
     let pair = |scheme| {
         let of = |index: usize| {
             results.median(&dual_key(scheme), |sample| {

@@ -21,6 +21,9 @@ mod affinity;
 mod bkl_removal;
 mod bkl_semaphore;
 mod experiment;
+mod extent_locks;
+mod files_lock;
+mod kill_bkl;
 pub mod published;
 mod ratios;
 mod what_if;
@@ -52,20 +55,36 @@ pub struct Options {
 pub enum Seed {
     /// BKL removal from VFS, 2002: PostMark
     BklRemoval,
-    /// BKL as a semaphore, 2009: openspeed
+    /// Scaling files_lock, 2010: who removes open files from their list
+    FilesLock,
+    /// BKL as a semaphore, 2009: openspeed and POSIX locks
     BklSemaphore,
+    /// Reiserfs without the BKL, 2009: dbench
+    KillBkl,
+    /// Range locks instead of i_mutex, 2012: random reads and writes
+    ExtentLocks,
     /// More cores than there are, by mean value analysis
     WhatIf,
 }
 
 impl Seed {
     /// All of them, in the order of the page.
-    pub const ALL: [Seed; 3] = [Seed::BklRemoval, Seed::BklSemaphore, Seed::WhatIf];
+    pub const ALL: [Seed; 6] = [
+        Seed::BklRemoval,
+        Seed::BklSemaphore,
+        Seed::KillBkl,
+        Seed::FilesLock,
+        Seed::ExtentLocks,
+        Seed::WhatIf,
+    ];
 
     fn experiments(self, options: &Options) -> Vec<Experiment> {
         match self {
             Seed::BklRemoval => bkl_removal::experiments(options),
+            Seed::FilesLock => files_lock::experiments(options),
             Seed::BklSemaphore => bkl_semaphore::experiments(options),
+            Seed::KillBkl => kill_bkl::experiments(),
+            Seed::ExtentLocks => extent_locks::experiments(options),
             Seed::WhatIf => what_if::experiments(),
         }
     }
@@ -73,7 +92,10 @@ impl Seed {
     fn section(self, options: &Options, results: &Results) -> Section {
         match self {
             Seed::BklRemoval => bkl_removal::section(options, results),
+            Seed::FilesLock => files_lock::section(options, results),
             Seed::BklSemaphore => bkl_semaphore::section(options, results),
+            Seed::KillBkl => kill_bkl::section(results),
+            Seed::ExtentLocks => extent_locks::section(options, results),
             Seed::WhatIf => what_if::section(results),
         }
     }
