@@ -1,8 +1,8 @@
 //! What handing a lock over costs on this machine, and what its meter adds to a hold time.
 //!
 //! Two threads play ping-pong: by spinning on one word each, whose line then travels; and by waking each
-//! other from sleep. Half of a round is one hand-over. Medians of short batches, so that a batch in which
-//! somebody else ran does not count.
+//! other from sleep. Half of a round is one hand-over. Of many short batches the fastest counts for the line:
+//! what disturbs it only adds. For waking up it is the median, because how deep the CPU sleeps varies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,8 +26,9 @@ pub struct Costs {
     pub empty_hold_ns: f64,
 }
 
-const BATCHES: usize = 15;
-const SPINNING_ROUNDS: u32 = 500;
+const SPINNING_BATCHES: usize = 60;
+const SPINNING_ROUNDS: u32 = 100;
+const SLEEPING_BATCHES: usize = 15;
 const SLEEPING_ROUNDS: u32 = 100;
 const HOLDS: u64 = 20_000;
 
@@ -35,8 +36,8 @@ const HOLDS: u64 = 20_000;
 pub fn measure() -> Costs {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     Costs {
-        line_transfer_ns: (cpus > 1).then(|| ping_pong(SPINNING_ROUNDS, Wait::Spinning)),
-        wake_up_ns: ping_pong(SLEEPING_ROUNDS, Wait::Sleeping),
+        line_transfer_ns: (cpus > 1).then(|| ping_pong(Wait::Spinning)[0]),
+        wake_up_ns: ping_pong(Wait::Sleeping)[SLEEPING_BATCHES / 2],
         empty_hold_ns: empty_hold_ns(),
     }
 }
@@ -47,11 +48,15 @@ enum Wait {
     Sleeping,
 }
 
-/// Nanoseconds of one hand-over.
-fn ping_pong(rounds: u32, wait: Wait) -> f64 {
-    let mut batches: Vec<f64> = (0..BATCHES).map(|_| batch(rounds, wait)).collect();
+/// Nanoseconds of one hand-over in each batch, fastest first.
+fn ping_pong(wait: Wait) -> Vec<f64> {
+    let (batches, rounds) = match wait {
+        Wait::Spinning => (SPINNING_BATCHES, SPINNING_ROUNDS),
+        Wait::Sleeping => (SLEEPING_BATCHES, SLEEPING_ROUNDS),
+    };
+    let mut batches: Vec<f64> = (0..batches).map(|_| batch(rounds, wait)).collect();
     batches.sort_by(f64::total_cmp);
-    batches[BATCHES / 2]
+    batches
 }
 
 /// Whose turn it is: even numbers are the caller's, odd ones the partner's.

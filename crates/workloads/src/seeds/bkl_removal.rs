@@ -82,9 +82,9 @@ fn table(options: &Options, results: &Results) -> Table {
             "locks<",
             "CPUs",
             "transactions/s",
-            "speed-up over 1 CPU",
-            "spinlock contention<",
-            "time spent waiting, %",
+            "speed-up",
+            "contention<",
+            "waiting, %",
         ],
     );
     for (name, rows) in [

@@ -101,11 +101,11 @@ fn table(options: &Options, results: &Results) -> Table {
             "locks<",
             "CPUs",
             "opens/s",
-            "slowest thread",
-            "fastest thread",
-            "against 1 CPU",
+            "slowest",
+            "fastest",
+            "/ 1 CPU",
             "contention<",
-            "time spent waiting, %",
+            "waiting, %",
         ],
     );
     for run in &RUNS {

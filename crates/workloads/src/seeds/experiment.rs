@@ -1,5 +1,8 @@
 //! One run: a load under a locking scheme on some CPUs, its samples and their medians.
 
+use std::sync::Arc;
+
+use finefs::namespace::{Error, MemoryStore, Namespace};
 use finefs::{FileSystem, LockingScheme, Options};
 use finefs_lockmeter::{Mode, Snapshot, set_mode};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -12,7 +15,7 @@ use crate::error::{During, Result, WorkloadError};
 use crate::model::costs::Costs;
 use crate::plan::{Crew, Length, Plan, Watch};
 use crate::report::Report;
-use crate::target::{InProcess, OpenFileStatistics, Target};
+use crate::target::{Errno, InProcess, OpenFileStatistics, Target};
 use crate::workload::Workload;
 
 /// What runs: two runs of the same key are samples of one thing.
@@ -102,8 +105,27 @@ impl Experiment {
         workload: W,
         more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
     ) -> Experiment {
+        Experiment::on(Memory::Usual, key, workload, more)
+    }
+
+    /// The same on memory that lets reads and writes of the same bytes mix, which `unlocked-data` needs. All
+    /// schemes that are compared with it run on such memory, too: it copies in another way.
+    pub fn with_races<W: Workload + 'static>(
+        key: Key,
+        workload: W,
+        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
+    ) -> Experiment {
+        Experiment::on(Memory::WithRaces, key, workload, more)
+    }
+
+    fn on<W: Workload + 'static>(
+        memory: Memory,
+        key: Key,
+        workload: W,
+        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
+    ) -> Experiment {
         let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
-            let target = memory(key.scheme)?;
+            let target = memory.open(key.scheme)?;
             let before = CpuTime::now();
             let report = crate::run(&workload, &target, &plan(key, seconds), watch)?;
             let cpu = CpuTime::now().since(&before);
@@ -126,7 +148,8 @@ impl Experiment {
         of: impl Fn(&Report<Dbench>) -> f64 + 'static,
     ) -> Experiment {
         let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
-            let targets = (memory(key.scheme)?, memory(key.scheme)?);
+            let open = || Memory::Usual.open(key.scheme);
+            let targets = (open()?, open()?);
             let each = Key {
                 threads: (key.threads / 2).max(1),
                 ..key.clone()
@@ -164,19 +187,37 @@ impl Experiment {
 /// What the files of a load may take, bytes. Pages are taken as they are written.
 const MEMORY_BYTES: u64 = 8 << 30;
 
-fn memory(scheme: LockingScheme) -> Result<InProcess> {
-    let options = Options {
-        locking: scheme,
-        ..Options::default()
-    };
-    let open = || -> finefs::Result<InProcess> {
-        let file_system = FileSystem::memory_with(MEMORY_BYTES, options)?;
-        let root = file_system.open_dir(".")?;
+/// What holds the files.
+#[derive(Clone, Copy, PartialEq)]
+enum Memory {
+    Usual,
+    WithRaces,
+}
+
+impl Memory {
+    fn open(self, scheme: LockingScheme) -> Result<InProcess> {
+        self.try_open(scheme)
+            .during("open", "a file system in memory")
+    }
+
+    fn try_open(self, scheme: LockingScheme) -> std::result::Result<InProcess, Errno> {
+        let errno = |error: Error| Errno::from_raw_os_error(error.errno());
+        let store = MemoryStore::new(MEMORY_BYTES, 0o755, 0, 0).map_err(errno)?;
+        let store = match self {
+            Memory::Usual => store,
+            Memory::WithRaces => store.tolerating_races(),
+        };
+        let options = Options {
+            locking: scheme,
+            ..Options::default()
+        };
+        let namespace = Namespace::new(Arc::new(store), options).map_err(errno)?;
+        let file_system = FileSystem::of(namespace, Vec::new());
+        let root = file_system
+            .open_dir(".")
+            .map_err(|error| Errno::from_raw_os_error(error.errno()))?;
         Ok(InProcess::new(file_system, root, scheme.name().to_owned()))
-    };
-    open()
-        .map_err(|error| rustix::io::Errno::from_raw_os_error(error.errno()))
-        .during("open", "a file system in memory")
+    }
 }
 
 fn plan(key: &Key, seconds: f64) -> Plan {

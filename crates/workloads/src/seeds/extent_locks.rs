@@ -42,7 +42,7 @@ pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
         ..RandRw::default()
     };
     let experiment = |key| {
-        Experiment::new(key, workload.clone(), |report| {
+        Experiment::with_races(key, workload.clone(), |report| {
             let (reads, writes) = (&report.detail.reads, &report.detail.writes);
             let rate = |count: u64| count as f64 / report.seconds.max(1e-9);
             let us = |ns: Option<u64>| ns.map_or(f64::NAN, |ns| ns as f64 / 1e3);

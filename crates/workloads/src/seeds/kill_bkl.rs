@@ -101,8 +101,8 @@ fn one(results: &Results) -> Exhibit {
             "locks<",
             "clients",
             "MB/s",
-            "against the BKL",
-            "against 1 client",
+            "/ BKL",
+            "/ 1 client",
             "contention<",
             "waiting, %",
         ],
@@ -199,13 +199,7 @@ fn chart(results: &Results) -> Chart {
 fn two(results: &Results) -> Exhibit {
     let mut table = Table::new(
         "dbench on two file systems at once, a client each, MB/s",
-        &[
-            "locks<",
-            "client #1",
-            "client #2",
-            "both",
-            "against the BKL",
-        ],
+        &["locks<", "client #1", "client #2", "both", "/ BKL"],
     );
     let total = |pair: [f64; 2]| pair[0] + pair[1];
     let published = TWO_FILE_SYSTEMS;
