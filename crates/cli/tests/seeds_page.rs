@@ -1,29 +1,28 @@
 //! The page of `finefs bench seeds` in a browser: nothing is missing, nothing is complained of, and nothing
 //! is wider than the window, in light and dark, on a desk and on a telephone.
 
+mod chromium;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use headless_chrome::protocol::cdp::{Emulation, Log, Runtime, types::Event};
-use headless_chrome::{Browser, LaunchOptions, Tab};
-use serde_json::Value;
-use std::sync::{Arc, Mutex};
-
-/// As Debian and others call it.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
-
-fn browser_path() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .flat_map(|dir| BROWSERS.map(|name| dir.join(name)))
-        .find(|file| file.is_file())
-}
+use chromium::Chromium;
+use serde_json::{Value, json};
 
 fn make_page(dir: &Path) -> PathBuf {
     let page = dir.join("page.html");
     let json = dir.join("page.json");
     let output = Command::new(env!("CARGO_BIN_EXE_finefs"))
-        .args(["bench", "seeds", "--seconds", "0.01", "--rounds", "1"])
+        .args([
+            "bench",
+            "seeds",
+            "--seconds",
+            "0.01",
+            "--rounds",
+            "1",
+            "--threads",
+            "2",
+        ])
         .args(["--only", "bkl-removal,bkl-semaphore,what-if"])
         .arg("--html")
         .arg(&page)
@@ -40,98 +39,72 @@ fn make_page(dir: &Path) -> PathBuf {
     page
 }
 
-fn set(tab: &Tab, width: u32, scheme: &str) {
-    tab.call_method(Emulation::SetDeviceMetricsOverride {
-        width,
-        height: 900,
-        device_scale_factor: 1.0,
-        mobile: false,
-        scale: None,
-        screen_width: None,
-        screen_height: None,
-        position_x: None,
-        position_y: None,
-        dont_set_visible_size: None,
-        screen_orientation: None,
-        viewport: None,
-        display_feature: None,
-        device_posture: None,
-    })
-    .unwrap();
-    tab.call_method(Emulation::SetEmulatedMedia {
-        media: None,
-        features: Some(vec![Emulation::MediaFeature {
-            name: "prefers-color-scheme".to_owned(),
-            value: scheme.to_owned(),
-        }]),
-    })
-    .unwrap();
+fn set(browser: &mut Chromium, width: u32, scheme: &str) {
+    let metrics = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+    browser.call("Emulation.setDeviceMetricsOverride", metrics);
+    let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
+    browser.call(
+        "Emulation.setEmulatedMedia",
+        json!({ "features": [feature] }),
+    );
 }
 
-fn ask(tab: &Tab, expression: &str) -> Value {
-    let found = tab.evaluate(expression, false).unwrap();
-    found.value.unwrap_or(Value::Null)
-}
+/// The drawings of the width that is shown.
+const SEEN: &str =
+    "[...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().width > 200)";
 
 #[test]
 fn the_page_is_whole_at_any_width_and_in_any_light() {
-    let Some(path) = browser_path() else {
+    let Some(mut browser) = Chromium::start() else {
         eprintln!("skipped: no Chromium here; `cargo run -p xtask -- setup` installs it");
         return;
     };
     let dir = tempfile::tempdir().unwrap();
     let page = make_page(dir.path());
-    let options = LaunchOptions::default_builder()
-        .path(Some(path))
-        // Chromium's own sandbox wants privileges that neither root nor a container has.
-        .sandbox(false)
-        .build()
-        .unwrap();
-    let browser = Browser::new(options).unwrap();
-    let tab = browser.new_tab().unwrap();
-    let complaints = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&complaints);
-    let listener = move |event: &Event| match event {
-        Event::LogEntryAdded(entry) => heard.lock().unwrap().push(format!("{:?}", entry.params)),
-        Event::RuntimeExceptionThrown(thrown) => {
-            heard.lock().unwrap().push(format!("{:?}", thrown.params));
-        }
-        Event::RuntimeConsoleAPICalled(call) => {
-            heard.lock().unwrap().push(format!("{:?}", call.params));
-        }
-        _ => {}
-    };
-    tab.add_event_listener(Arc::new(listener)).unwrap();
-    tab.call_method(Log::Enable(None)).unwrap();
-    tab.call_method(Runtime::Enable(None)).unwrap();
-    tab.navigate_to(&format!("file://{}", page.display())).unwrap();
-    tab.wait_until_navigated().unwrap();
+    browser.open(&page);
     let mut papers = Vec::new();
     for scheme in ["light", "dark"] {
         for width in [1200, 400] {
-            set(&tab, width, scheme);
+            set(&mut browser, width, scheme);
             let at = format!("{scheme}, {width} px");
-            let wide = ask(&tab, "document.documentElement.scrollWidth");
-            assert_eq!(wide, Value::from(width), "{at}: scrolls sideways");
-            let tables = ask(&tab, "document.querySelectorAll('table tbody tr').length");
-            assert!(tables.as_u64().unwrap() > 40, "{at}: {tables} rows");
-            let seen = "[...document.querySelectorAll('svg')].filter(s => s.getBoundingClientRect().width > 200)";
-            let charts = ask(&tab, &format!("{seen}.length"));
+            let mut ask = |expression: &str| browser.ask(expression);
+            let root = "document.documentElement";
+            let fits = ask(&format!("{root}.scrollWidth <= {root}.clientWidth"));
+            assert_eq!(fits, true, "{at}: scrolls sideways");
+            let rows = ask("document.querySelectorAll('table tbody tr').length");
+            assert!(rows.as_u64().unwrap() > 40, "{at}: {rows} rows");
+            let charts = ask(&format!("{SEEN}.length"));
             assert_eq!(charts, 5, "{at}: one drawing of each chart");
-            let named = format!("{seen}.every(s => s.querySelector('title').textContent.length > 5 && s.getAttribute('aria-labelledby') === s.querySelector('title').id)");
-            assert_eq!(ask(&tab, &named), true, "{at}: a chart without a title");
-            // Labels at the lines' ends must not be cut off.
-            let inside = format!(
-                "{seen}.every(s => [...s.querySelectorAll('text')].every(t => t.getBoundingClientRect().right <= {width}))"
-            );
-            assert_eq!(ask(&tab, &inside), true, "{at}: a label leaves the window");
-            let ids = "new Set([...document.querySelectorAll('[id]')].map(e => e.id)).size === document.querySelectorAll('[id]').length";
-            assert_eq!(ask(&tab, ids), true, "{at}: an id twice");
-            papers.push(ask(&tab, "getComputedStyle(document.body).backgroundColor"));
+            let named = "s.querySelector('title').textContent.length > 5 \
+                         && s.getAttribute('aria-labelledby') === s.querySelector('title').id";
+            let named = ask(&format!("{SEEN}.every(s => {named})"));
+            assert_eq!(named, true, "{at}: a chart without a title");
+            let inside = format!("t => t.getBoundingClientRect().right <= {width}");
+            let inside =
+                format!("{SEEN}.every(s => [...s.querySelectorAll('text')].every({inside}))");
+            assert_eq!(ask(&inside), true, "{at}: a label leaves the window");
+            let ids = "[...document.querySelectorAll('[id]')].map(e => e.id)";
+            let ids = ask(&format!("new Set({ids}).size === {ids}.length"));
+            assert_eq!(ids, true, "{at}: an id twice");
+            papers.push(ask("getComputedStyle(document.body).backgroundColor"));
         }
     }
     assert_eq!(papers[0], papers[1]);
     assert_ne!(papers[0], papers[2], "light and dark look alike");
-    let complaints = complaints.lock().unwrap();
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// Without this the test above would find no complaints whatever a page does.
+#[test]
+fn complaints_of_a_page_are_heard() {
+    let Some(mut browser) = Chromium::start() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("bad.html");
+    std::fs::write(&page, "<img src='missing.png'><script>nothing()</script>").unwrap();
+    browser.open(&page);
+    let complaints = browser.complaints().join(" ");
+    assert!(complaints.contains("ReferenceError"), "{complaints}");
+    assert!(complaints.contains("missing.png"), "{complaints}");
 }
