@@ -24,7 +24,7 @@ pub(super) struct DbenchRun {
         value_name = "PATH",
         num_args = 0..=1,
         default_missing_value = "",
-        conflicts_with = "processes"
+        conflicts_with_all = ["processes", "contention", "threshold_us"]
     )]
     dual: Option<PathBuf>,
 }
@@ -90,5 +90,6 @@ fn other(first: &PlaceOptions, path: PathBuf) -> CliResult<PlaceOptions> {
         memory: first.memory.clone(),
         image: path.clone().filter(|_| first.image.is_some()),
         dir: path.filter(|_| first.dir.is_some()),
+        locking: first.locking,
     })
 }
