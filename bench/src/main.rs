@@ -10,6 +10,7 @@
 //! | [`postmark`] | PostMark's transactions in process, on a memory file system |
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
+//! | [`scaling`] | two threads beside one, and beside two processes |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
@@ -20,6 +21,7 @@ mod open_close;
 mod postmark;
 mod range_lock;
 mod result;
+mod scaling;
 mod variant;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +47,11 @@ enum Command {
     LockmeterWorker(lockmeter_overhead::Worker),
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
+    /// Two threads beside one in process, under any locking scheme, and the machine's ceiling
+    Scaling(scaling::Options),
+    /// One measurement for `scaling`, in a process of its own
+    #[command(hide = true)]
+    ScalingWorker(scaling::Worker),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +62,8 @@ fn main() -> ExitCode {
         Command::FileListLocks(options) => file_list_locks::run(&options),
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
         Command::RangeLock(options) => range_lock::run(&options),
+        Command::Scaling(options) => scaling::run(&options),
+        Command::ScalingWorker(worker) => scaling::work(&worker),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {

@@ -74,7 +74,7 @@ pub fn run(
 }
 
 /// A thread's files.
-struct User<'a> {
+pub struct User<'a> {
     space: Arc<Namespace>,
     caller: Caller,
     dir: Ino,
@@ -87,7 +87,8 @@ struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    fn new(
+    /// Makes `files` files in a directory of the user's own.
+    pub fn new(
         space: &Arc<Namespace>,
         number: u64,
         files: u64,
@@ -114,18 +115,23 @@ impl<'a> User<'a> {
 
     fn transact(mut self, transactions: u64) -> Result<User<'a>> {
         for _ in 0..transactions {
-            if self.rng.percent(50) {
-                self.read()?;
-            } else {
-                self.append()?;
-            }
-            if self.rng.percent(50) {
-                self.create()?;
-            } else {
-                self.delete()?;
-            }
+            self.transaction()?;
         }
         Ok(self)
+    }
+
+    /// One transaction.
+    pub fn transaction(&mut self) -> Result<()> {
+        if self.rng.percent(50) {
+            self.read()?;
+        } else {
+            self.append()?;
+        }
+        if self.rng.percent(50) {
+            self.create()
+        } else {
+            self.delete()
+        }
     }
 
     fn delete_all(mut self) -> Result<()> {

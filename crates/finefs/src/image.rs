@@ -65,7 +65,7 @@ impl ImageOptions {
         self
     }
 
-    /// Locks beside the fine ones, to compare with.
+    /// What locks the file system: a big lock or a coarse one, for comparison with the fine ones.
     pub fn locking(mut self, scheme: LockingScheme) -> ImageOptions {
         self.namespace.locking = scheme;
         self
@@ -218,6 +218,9 @@ pub fn open_memory(
     gid: u32,
     options: Options,
 ) -> Result<Arc<Namespace>, Error> {
-    let store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    let mut store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    if options.locking == LockingScheme::UnlockedData {
+        store = store.tolerating_races();
+    }
     Namespace::new(Arc::new(store), options)
 }

@@ -52,21 +52,21 @@ impl Namespace {
     pub fn walk(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
         let operation = self.begin(Call::Lookup)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
-        Ok(walk.to_end(link, true)?.attributes())
+        Ok(walk.resolve(link, true)?.attributes())
     }
 
     /// The attributes of what a path leads to (stat, lstat). Writes nothing.
     pub fn attributes_at(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
         let operation = self.begin(Call::GetAttributes)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
-        Ok(walk.to_end(link, false)?.attributes())
+        Ok(walk.resolve(link, false)?.attributes())
     }
 
     /// The target of the symbolic link at the end of a path (readlink).
     pub fn read_symlink_at(&self, caller: &Caller, at: At<'_>) -> Result<Vec<u8>> {
         let operation = self.begin(Call::ReadLink)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
-        let inode = walk.to_end(LastLink::Keep, false)?;
+        let inode = walk.resolve(LastLink::Keep, false)?;
         self.symlink_text(inode).map(<[u8]>::to_vec)
     }
 
@@ -156,7 +156,7 @@ impl Namespace {
     ) -> Result<(Opened, bool)> {
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
         loop {
-            let last = walk.to_last()?;
+            let last = walk.find_last()?;
             if last.has_slash && how.create != Create::Never {
                 return Err(Error::IsADirectory);
             }

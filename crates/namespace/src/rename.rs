@@ -93,18 +93,21 @@ impl Namespace {
         let to = self.locate(caller, to, guard)?;
         let slashes = (from.has_slash, to.has_slash);
         let from = self.side(&from, Error::Busy)?;
-        let to_dots = match mode {
-            RenameMode::NoReplace => Error::Exists,
-            _ => Error::Busy,
-        };
-        let to = self.side(&to, to_dots)?;
+        if matches!(&*to.name, b"." | b"..") {
+            return Err(match mode {
+                RenameMode::NoReplace => Error::Exists,
+                _ => Error::Busy,
+            });
+        }
         let moved = self.child(from.dir, from.name, guard)?;
+        let to = self.side(&to, Error::Busy)?;
         let victim = match self.child(to.dir, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
-        check_slashes(slashes, moved, victim, mode)?;
+        check_there(slashes, moved, victim, mode)?;
+        self.check_above(&from, &to, moved, victim, mode, guard)?;
         self.check_rename(caller, &from, &to, moved, victim, mode)?;
         if victim.is_some_and(|victim| victim.ino == moved.ino) {
             // Two names of one inode: POSIX rename() does nothing then.
@@ -317,6 +320,30 @@ impl Namespace {
         Ok(Side { dir, table, name })
     }
 
+    /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that before
+    /// all that follows. What decides it is looked at again under the topology lock.
+    fn check_above(
+        &self,
+        from: &Side<'_, '_>,
+        to: &Side<'_, '_>,
+        moved: &Inode,
+        victim: Target<'_>,
+        mode: RenameMode,
+        guard: &Guard,
+    ) -> Result<()> {
+        if from.dir.ino == to.dir.ino {
+            return Ok(());
+        }
+        self.check_no_loop(moved, to.dir, guard)?;
+        let Some(victim) = victim else {
+            return Ok(());
+        };
+        match self.check_no_loop(victim, from.dir, guard) {
+            Err(Error::Invalid) if mode == RenameMode::Replace => Err(Error::NotEmpty),
+            result => result,
+        }
+    }
+
     fn check_rename(
         &self,
         caller: &Caller,
@@ -326,17 +353,12 @@ impl Namespace {
         victim: Target<'_>,
         mode: RenameMode,
     ) -> Result<()> {
-        match (mode, victim) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
-            (RenameMode::Exchange, None) => return Err(Error::NotFound),
-            _ => {}
-        }
+        let changes_parent = from.dir.ino != to.dir.ino;
         check_remove(caller, from.dir, moved)?;
         match victim {
             Some(victim) => check_remove(caller, to.dir, victim)?,
             None => check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
-        let changes_parent = from.dir.ino != to.dir.ino;
         let moved_is_directory = moved.kind == FileKind::Directory;
         let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
         for inode in [Some(moved), exchanged].into_iter().flatten() {
@@ -356,16 +378,6 @@ impl Namespace {
             }
         } else if moved_is_directory && changes_parent {
             self.check_directory_links(to.dir)?;
-        }
-        if moved_is_directory && moved.ino == to.dir.ino {
-            return Err(Error::Invalid);
-        }
-        if victim.is_some_and(|victim| victim.ino == from.dir.ino) {
-            // It holds `from`; an exchange would put it inside itself.
-            return Err(match mode {
-                RenameMode::Exchange => Error::Invalid,
-                _ => Error::NotEmpty,
-            });
         }
         Ok(())
     }
@@ -395,22 +407,22 @@ impl Namespace {
     }
 }
 
-/// ENOTDIR where a slash follows the name of what is no directory.
-fn check_slashes(
-    (after_from, after_to): (bool, bool),
+/// Whether what `mode` asks for is there, and ENOTDIR where a slash follows the name of what is no
+/// directory.
+fn check_there(
+    (slash_after_from, slash_after_to): (bool, bool),
     moved: &Inode,
     victim: Target<'_>,
     mode: RenameMode,
 ) -> Result<()> {
-    let named_by_to = match mode {
-        RenameMode::Exchange => victim,
-        _ => Some(moved),
+    let named_by_to = match (mode, victim) {
+        (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+        (RenameMode::Exchange, None) => return Err(Error::NotFound),
+        (RenameMode::Exchange, Some(victim)) => victim,
+        _ => moved,
     };
     let is_other = |inode: &Inode| inode.kind != FileKind::Directory;
-    let is_refused = after_from && is_other(moved) || after_to && named_by_to.is_some_and(is_other);
-    // What refuses the rename for another reason comes first.
-    let is_there = victim.is_some() && mode == RenameMode::NoReplace;
-    if is_refused && !is_there {
+    if slash_after_from && is_other(moved) || slash_after_to && is_other(named_by_to) {
         return Err(Error::NotADirectory);
     }
     Ok(())
