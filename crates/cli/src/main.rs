@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `bench`, `top` | the subcommands |
+//! | `mount`, `umount`, `info`, `top`, `bench` | the subcommands |
 //! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
