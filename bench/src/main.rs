@@ -10,6 +10,7 @@
 //! | [`postmark`] | PostMark's transactions in process, on a memory file system |
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
+//! | [`real_tools`] | the workloads of `finefs bench` beside the programs they are made after |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
@@ -19,6 +20,7 @@ mod lockmeter_overhead;
 mod open_close;
 mod postmark;
 mod range_lock;
+mod real_tools;
 mod result;
 mod variant;
 
@@ -45,6 +47,8 @@ enum Command {
     LockmeterWorker(lockmeter_overhead::Worker),
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
+    /// `finefs bench` beside Debian's dbench and fio, on a directory
+    RealTools(real_tools::Options),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::FileListLocks(options) => file_list_locks::run(&options),
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
         Command::RangeLock(options) => range_lock::run(&options),
+        Command::RealTools(options) => real_tools::run(&options),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {
