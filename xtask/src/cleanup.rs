@@ -12,12 +12,15 @@
 //! Locking: one mutex guards the list; it is never held while a program runs.
 
 use anyhow::Result;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a process may take to end when it is asked to.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 enum Thing {
@@ -96,6 +99,21 @@ pub fn remove_acl(file: &Path) {
     let _ = Command::new("setfacl").arg("-b").arg(file).status();
 }
 
+/// Asks the process group that `pid` leads to end, and kills what is left of it after a while: a
+/// proof that runs proofs must not keep them from cleaning up themselves.
+fn end_group(pid: u32) {
+    let Some(leader) = Pid::from_raw(pid as i32) else {
+        return;
+    };
+    let deadline = Instant::now() + END_LIMIT;
+    if kill_process_group(leader, Signal::TERM).is_ok() {
+        while test_kill_process_group(leader).is_ok() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    kill_group(pid);
+}
+
 /// Kills the process group that `pid` leads.
 pub fn kill_group(pid: u32) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
@@ -130,7 +148,7 @@ fn undo_all() {
         .collect();
     for thing in things.into_iter().rev() {
         match thing {
-            Thing::Process(pid) => kill_group(pid),
+            Thing::Process(pid) => end_group(pid),
             Thing::Mount(dir) => force_unmount(&dir),
             Thing::Directory(dir) => remove_tree(&dir),
             Thing::Acl(file) => remove_acl(&file),

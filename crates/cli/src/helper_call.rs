@@ -8,10 +8,24 @@
 //! # References
 //! mount(8), "External helpers"; mount.fuse3(8).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-const SUBCOMMANDS: [&str; 5] = ["mount", "umount", "info", "bench", "help"];
+use clap::CommandFactory;
+
+use crate::Arguments;
+
+/// True for what is asked for by hand: a subcommand, or an alias of one.
+fn is_subcommand(word: &OsStr) -> bool {
+    let arguments = Arguments::command();
+    word == "help"
+        || arguments
+            .get_subcommands()
+            .flat_map(|command| {
+                std::iter::once(command.get_name()).chain(command.get_all_aliases())
+            })
+            .any(|name| word == name)
+}
 
 /// The arguments as they would have been given by hand.
 pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
@@ -21,7 +35,7 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
         .is_some_and(|name| name.to_string_lossy().starts_with("mount."));
     let is_bare = arguments.len() >= 3
         && arguments.get(1).is_some_and(|first| {
-            !first.to_string_lossy().starts_with('-') && !SUBCOMMANDS.iter().any(|s| first == s)
+            !first.to_string_lossy().starts_with('-') && !is_subcommand(first)
         });
     if !is_helper && !is_bare {
         return arguments;
@@ -69,6 +83,9 @@ mod tests {
         for line in [
             "finefs mount a b -n",
             "finefs info a.img --json",
+            "finefs top /mnt -n 1",
+            "finefs unmount /mnt --lazy",
+            "finefs help mount",
             "finefs",
             "finefs a.img",
         ] {

@@ -3,7 +3,8 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `bench` | the subcommands |
+//! | `mount`, `umount`, `info`, `top`, `bench` | the subcommands |
+//! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
@@ -15,6 +16,7 @@
 
 mod background;
 mod bench;
+mod channel;
 mod helper_call;
 mod info;
 mod logger;
@@ -24,6 +26,7 @@ mod progress;
 mod report;
 mod serve;
 mod size;
+mod top;
 mod umount;
 
 use std::fmt;
@@ -50,6 +53,7 @@ enum Command {
     Umount(umount::Umount),
     Info(info::Info),
     Bench(bench::Bench),
+    Top(top::Top),
 }
 
 /// A failure as the user sees it: one line.
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Bench(command) => command.run(),
+        Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {
         say(line);

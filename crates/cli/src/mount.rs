@@ -14,7 +14,7 @@ use crate::options::MountOptions;
 use crate::report::Address;
 use crate::serve::{self, EndSignals};
 use crate::size::Size;
-use crate::{Arguments, CliResult, Failure, logger, progress, say};
+use crate::{Arguments, CliResult, Failure, channel, logger, progress, say};
 
 const OPTIONS_HELP: &str = "\
 Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
@@ -164,6 +164,8 @@ impl Plan {
         );
         match mount {
             Ok(mount) => {
+                let _channel = channel::open(&self.directory)
+                    .inspect_err(|error| log::warn!("{}: no finefs top: {error}", self.source));
                 let report = self
                     .image
                     .and_then(|path| Address::of(&path.metadata().ok()?).ok());

@@ -62,7 +62,7 @@ impl Umount {
 }
 
 /// The mount that the user means.
-fn find(target: &Path) -> CliResult<MountPoint> {
+pub(crate) fn find(target: &Path) -> CliResult<MountPoint> {
     let fail = |reason: String| Failure::new(format!("{}: {reason}", target.display()));
     let mounts = finefs_fuse::mounts().map_err(|e| fail(format!("cannot read mounts: {e}")))?;
     let path = resolve(target).map_err(|error| fail(error.to_string()))?;

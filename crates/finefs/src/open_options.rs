@@ -105,7 +105,7 @@ impl OpenOptions {
         self
     }
 
-    /// ENOTDIR for anything but a directory (O_DIRECTORY).
+    /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.
     pub fn directory(&mut self, directory: bool) -> &mut OpenOptions {
         self.is_directory_wanted = directory;
         self
@@ -159,7 +159,8 @@ impl OpenOptions {
         };
         let needs_write = self.truncates || self.creates || self.creates_new;
         let truncates_appended = self.appends && self.truncates && !self.creates_new;
-        if needs_write && access == OpenAccess::Read || truncates_appended {
+        let creates_directory = self.is_directory_wanted && (self.creates || self.creates_new);
+        if needs_write && access == OpenAccess::Read || truncates_appended || creates_directory {
             return Err(Cause::Invalid);
         }
         let permissions = self.mode & 0o7777;

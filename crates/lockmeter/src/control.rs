@@ -6,7 +6,8 @@
 //!
 //! # Protocol
 //! A connection is one question: the client sends a [`Request`] as one line of JSON, the server answers
-//! with one line, a [`Reply`], and closes.
+//! with one line, a [`Reply`], and closes. A program that wants to be asked more than the meter's
+//! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`].
 //!
 //! # Locking
 //! None. The server is one thread, which answers one question after the other and gives a client two
@@ -34,6 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{Mode, Queue, Report, Snapshot, Thresholds};
@@ -55,6 +57,8 @@ pub enum Request {
     Waiting,
     /// The reports of crossed thresholds since they were last taken.
     Reports,
+    /// What is counted and reported.
+    Settings,
     /// Count all acquisitions (true) or contended ones only.
     SetFull(bool),
     /// Report what crosses these.
@@ -80,24 +84,53 @@ pub enum Reply {
     Waiting(Vec<Queue>),
     /// To [`Request::Reports`].
     Reports(Vec<Report>),
+    /// To [`Request::Settings`].
+    Settings {
+        /// All acquisitions are counted.
+        is_full: bool,
+        /// Waits that are reported, in microseconds.
+        wait_us: Option<u64>,
+        /// Holdings that are reported, in microseconds.
+        hold_us: Option<u64>,
+        /// Queues of more waiters are reported.
+        waiters: Option<usize>,
+    },
     /// Done.
     Done,
     /// The question was not understood, or the user may not ask.
     Refused(String),
 }
 
-fn answer(request: &Request) -> Reply {
+/// Answers a question about this program's meter.
+///
+/// ```
+/// use finefs_lockmeter::control::{Reply, Request, answer};
+/// assert!(matches!(answer(&Request::Waiting), Reply::Waiting(_)));
+/// ```
+pub fn answer(request: &Request) -> Reply {
     match request {
         Request::Snapshot => Reply::Snapshot(crate::snapshot()),
         Request::OpenMetrics => Reply::Text(crate::snapshot().to_openmetrics()),
         Request::Waiting => Reply::Waiting(crate::waiting()),
         Request::Reports => Reply::Reports(crate::take_reports()),
-        Request::SetFull(true) => {
-            crate::set_mode(Mode::Full);
-            Reply::Done
+        Request::Settings => {
+            let thresholds = crate::thresholds();
+            let us = |of: Option<Duration>| {
+                of.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+            };
+            Reply::Settings {
+                is_full: crate::mode() == Mode::Full,
+                wait_us: us(thresholds.wait),
+                hold_us: us(thresholds.hold),
+                waiters: thresholds.waiters,
+            }
         }
-        Request::SetFull(false) => {
-            crate::set_mode(Mode::ContendedOnly);
+        Request::SetFull(is_full) => {
+            crate::set_mode(if *is_full {
+                Mode::Full
+            } else {
+                Mode::ContendedOnly
+            });
             Reply::Done
         }
         Request::SetThresholds {
@@ -119,16 +152,23 @@ fn answer(request: &Request) -> Reply {
 /// Answers on a socket until it is dropped, which removes the socket's file.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
-    /// Device and inode of the socket's file, so that no other's is removed.
-    file: (u64, u64),
+    /// Another handle of the listening socket, to end the thread with.
+    listener: UnixListener,
+    file: Option<SocketFile>,
     is_ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// A socket's file, known by device and inode so that no other's is removed.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    id: (u64, u64),
+}
+
 impl Server {
-    /// Makes the socket at `path` and answers there. A socket file that is there already and that
-    /// nobody listens on any more is replaced.
+    /// Makes the socket at `path` and answers questions about the meter there. A socket file that is
+    /// there already and that nobody listens on any more is replaced.
     pub fn start(path: &Path) -> io::Result<Server> {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
@@ -140,36 +180,64 @@ impl Server {
         // Whoever connects before this is asked for his user all the same.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         let meta = path.symlink_metadata()?;
+        let mut server = Server::answering(listener, |question| match question {
+            Ok(request) => answer(&request),
+            Err(reason) => Reply::Refused(reason),
+        })?;
+        server.file = Some(SocketFile {
+            path: path.to_owned(),
+            id: (meta.dev(), meta.ino()),
+        });
+        Ok(server)
+    }
+
+    /// Answers on `listener`, one question after the other, with what `answer` makes of each: of a
+    /// question, or of the reason why there is none (it was not understood, the user may not ask).
+    ///
+    /// ```
+    /// use finefs_lockmeter::control::{Server, ask_on};
+    /// use std::os::unix::net::{UnixListener, UnixStream};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("double.sock");
+    /// let server = Server::answering(UnixListener::bind(&path)?, |question: Result<u32, _>| {
+    ///     question.map(|number| 2 * number)
+    /// })?;
+    /// let reply: Result<u32, String> = ask_on(UnixStream::connect(&path)?, &21)?;
+    /// assert_eq!(reply, Ok(42));
+    /// # drop(server);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn answering<Q: DeserializeOwned, A: Serialize>(
+        listener: UnixListener,
+        answer: impl Fn(Result<Q, String>) -> A + Send + 'static,
+    ) -> io::Result<Server> {
         let is_ending = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_ending);
+        let handle = listener.try_clone()?;
         let thread = std::thread::Builder::new()
-            .name("lockmeter".to_owned())
-            .spawn(move || serve(&listener, &flag))?;
+            .name("control".to_owned())
+            .spawn(move || serve(&listener, &flag, answer))?;
         Ok(Server {
-            path: path.to_owned(),
-            file: (meta.dev(), meta.ino()),
+            listener: handle,
+            file: None,
             is_ending,
             thread: Some(thread),
         })
-    }
-
-    /// Where the socket is.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Release);
-        // Wakes the thread. Where the file is gone or another's, nobody can: then it is left alone.
-        let meta = self.path.symlink_metadata();
-        if !meta.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.file) {
-            return;
+        if let Some(SocketFile { path, id }) = &self.file {
+            let meta = path.symlink_metadata();
+            if meta.is_ok_and(|meta| (meta.dev(), meta.ino()) == *id) {
+                let _ = std::fs::remove_file(path);
+            }
         }
-        let woken = UnixStream::connect(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-        if let (Ok(_), Some(thread)) = (woken, self.thread.take()) {
+        // The thread's accept ends at once, and so does every client that still waits for its turn.
+        let woken = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             let _ = thread.join();
         }
     }
@@ -183,43 +251,58 @@ fn is_stale(path: &Path) -> bool {
     is_socket && connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-fn serve(listener: &UnixListener, is_ending: &AtomicBool) {
+fn serve<Q: DeserializeOwned, A: Serialize>(
+    listener: &UnixListener,
+    is_ending: &AtomicBool,
+    answer: impl Fn(Result<Q, String>) -> A,
+) {
     for connection in listener.incoming() {
         if is_ending.load(Ordering::Acquire) {
             return;
         }
         match connection {
             // A client that does not keep to the protocol is its own problem.
-            Ok(stream) => drop(serve_one(&stream)),
+            Ok(stream) => drop(serve_one(&stream, &answer)),
             // Out of descriptors, say: not to be asked again at once.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-fn serve_one(mut stream: &UnixStream) -> io::Result<()> {
+fn serve_one<Q: DeserializeOwned, A: Serialize>(
+    mut stream: &UnixStream,
+    answer: impl Fn(Result<Q, String>) -> A,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     let may_ask = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
-    let reply = match serde_json::from_str(&line) {
-        _ if !may_ask => Reply::Refused("only the user who runs the program may ask".to_owned()),
-        Ok(request) => answer(&request),
-        Err(error) => Reply::Refused(error.to_string()),
+    let question = if may_ask {
+        serde_json::from_str(&line).map_err(|error| error.to_string())
+    } else {
+        Err("only the user who runs the program may ask".to_owned())
     };
-    let mut text = serde_json::to_string(&reply)?;
+    let mut text = serde_json::to_string(&answer(question))?;
     text.push('\n');
     stream.write_all(text.as_bytes())
 }
 
-/// Asks the server at `path`.
+/// Asks the meter of the server at `path`.
 pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
-    let mut stream = UnixStream::connect(path)?;
+    let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE * 5))?;
+    ask_on(stream, request)
+}
+
+/// Asks a [`Server`] on a connection to it. How long an answer may take is the stream's read timeout.
+pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
+    mut stream: UnixStream,
+    question: &Q,
+) -> io::Result<A> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut text = serde_json::to_string(request)?;
+    let mut text = serde_json::to_string(question)?;
     text.push('\n');
     stream.write_all(text.as_bytes())?;
     let mut line = String::new();

@@ -75,7 +75,7 @@ pub use events::{Queue, Report, Thresholds, Waiter, What};
 pub use histogram::{Histogram, Times};
 #[cfg(not(feature = "off"))]
 pub use holding::{Holding, LastCpu, Waiting, acquired, contended};
-pub use report::{Rate, rates};
+pub use report::{Rate, duration, rates};
 pub use snapshot::{CallSite, ClassCounts, Contention, Counts, Snapshot};
 #[cfg(not(feature = "off"))]
 pub use threshold::{set_thresholds, take_reports, thresholds};

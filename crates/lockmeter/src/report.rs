@@ -8,7 +8,11 @@ use crate::snapshot::{ClassCounts, Counts, Snapshot};
 use crate::{Kind, Times};
 
 /// A duration in three digits and a unit.
-pub(crate) fn duration(ns: u64) -> String {
+///
+/// ```
+/// assert_eq!(finefs_lockmeter::duration(12_345), "12.3 us");
+/// ```
+pub fn duration(ns: u64) -> String {
     let ns = ns as f64;
     let (value, unit) = match ns {
         _ if ns < 1e3 => return format!("{ns:.0} ns"),

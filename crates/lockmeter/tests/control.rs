@@ -22,6 +22,13 @@ fn questions_are_answered() {
     assert_eq!(mode(), Mode::Full);
     assert_eq!(ask(&path, &Request::SetFull(false)).unwrap(), Reply::Done);
     assert_eq!(mode(), Mode::ContendedOnly);
+    let settings = |waiters: Option<usize>| Reply::Settings {
+        is_full: false,
+        wait_us: waiters.map(|_| 0),
+        hold_us: None,
+        waiters,
+    };
+    assert_eq!(ask(&path, &Request::Settings).unwrap(), settings(None));
     let wanted = Request::SetThresholds {
         wait_us: Some(0),
         hold_us: None,
@@ -29,6 +36,7 @@ fn questions_are_answered() {
     };
     assert_eq!(ask(&path, &wanted).unwrap(), Reply::Done);
     assert_eq!(thresholds().waiters, Some(5));
+    assert_eq!(ask(&path, &Request::Settings).unwrap(), settings(Some(5)));
 
     let waiting = Waiting::begin(&CLASS, Kind::Writer, 0x77);
     let Reply::Waiting(queues) = ask(&path, &Request::Waiting).unwrap() else {

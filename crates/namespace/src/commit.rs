@@ -22,6 +22,7 @@ use finefs_locks::{Condvar, Mutex, PerCpuCounter};
 use crate::classes;
 use crate::coalesce::{Coalesced, coalesce};
 use crate::error::{Error, Result};
+use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::types::Ino;
 
@@ -29,6 +30,9 @@ use crate::types::Ino;
 const RECORDS_SOFT: usize = 1 << 18;
 /// Writers wait for a commit when the log holds so many times what a commit is asked for at.
 const HARD_FACTOR: usize = 2;
+
+/// Inodes that are evicted while the gate is closed once: some ten microseconds.
+const EVICTED_AT_ONCE: usize = 256;
 
 /// The state of committing.
 pub(crate) struct Committer {
@@ -212,39 +216,55 @@ impl Namespace {
     }
 
     /// Puts clean inodes that nobody refers to out of memory while there are too many.
+    ///
+    /// Nothing is evicted while an operation runs: those hold no references on the directories that
+    /// they pass through. Candidates are sought beside the operations, and a few at a time are
+    /// looked at again, and evicted, while the gate is closed.
     fn evict(&self, eviction: &mut Eviction) {
         let surplus = self.committer.inodes_loaded.exact()
             - self.options.inode_cache_max.min(i64::MAX as u64) as i64;
         if surplus <= 0 || !self.store.can_reload() {
             return;
         }
-        let guard = &crossbeam_epoch::pin();
-        let mut wanted = surplus;
-        let mut last = None;
-        self.inodes.for_each_from(eviction.next, guard, |inode| {
-            last = Some(inode.ino);
-            let Some(core) = inode.loaded() else {
-                return true;
+        let mut wanted = surplus as usize;
+        while wanted > 0 {
+            let guard = &crossbeam_epoch::pin();
+            let most = wanted.min(EVICTED_AT_ONCE);
+            let mut candidates: Vec<&Inode> = Vec::new();
+            self.inodes.for_each_from(eviction.next, guard, |inode| {
+                if self.is_evictable(inode) {
+                    candidates.push(inode);
+                }
+                candidates.len() < most
+            });
+            let is_end = candidates.len() < most;
+            eviction.next = match candidates.last() {
+                Some(last) if !is_end => Ino(last.ino.0 + 1),
+                _ => Ino(0),
             };
-            if inode.is_referenced() || self.log.is_dirty(core) {
-                return true;
+            wanted -= candidates.len();
+            self.evict_these(&candidates, guard);
+            if is_end {
+                return;
             }
-            let Some(lock) = core.try_lock() else {
-                return true;
-            };
-            // Under the lock, and without references, nobody can make it dirty any more.
-            if !self.log.is_dirty(core) && inode.evict(&lock) {
+        }
+    }
+
+    fn is_evictable(&self, inode: &Inode) -> bool {
+        inode
+            .loaded()
+            .is_some_and(|core| !inode.is_referenced() && !self.log.is_dirty(core))
+    }
+
+    fn evict_these(&self, candidates: &[&Inode], guard: &crossbeam_epoch::Guard) {
+        let _gate = self.gate.write();
+        for inode in candidates.iter().filter(|inode| self.is_evictable(inode)) {
+            let lock = inode.lock();
+            if inode.evict(&lock) {
                 self.inodes.remove(inode, guard);
                 self.committer.inodes_loaded.add(-1);
-                wanted -= 1;
             }
-            wanted > 0
-        });
-        eviction.next = if wanted > 0 {
-            Ino(0)
-        } else {
-            last.map_or(Ino(0), |ino| Ino(ino.0 + 1))
-        };
+        }
     }
 
     /// Makes everything that was done before durable.

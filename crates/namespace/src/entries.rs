@@ -268,9 +268,10 @@ impl Namespace {
         let guard = &operation.guard;
         let (dir, name) = (located.dir, &*located.name);
         let table = self.table(dir)?;
-        check_new_name(self, table, located, new.kind, guard)?;
+        let is_directory = new.kind == FileKind::Directory;
+        check_new_name(self, table, located, is_directory, guard)?;
         check_access(caller, dir, WRITE)?;
-        if new.kind == FileKind::Directory {
+        if is_directory {
             self.check_directory_links(dir)?;
         }
         let add = Plan::AddEntry {
@@ -481,7 +482,7 @@ impl Namespace {
             let located = self.locate(caller, place, guard)?;
             let (dir, name) = (located.dir, &*located.name);
             let table = self.table(dir)?;
-            check_new_name(self, table, &located, inode.kind, guard)?;
+            check_new_name(self, table, &located, false, guard)?;
             check_access(caller, dir, WRITE)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
@@ -728,7 +729,7 @@ fn check_new_name(
     namespace: &Namespace,
     table: &NameTable,
     located: &Located<'_>,
-    kind: FileKind,
+    may_have_slash: bool,
     guard: &Guard,
 ) -> Result<()> {
     let name = &*located.name;
@@ -736,7 +737,7 @@ fn check_new_name(
     if matches!(name, b"." | b"..") || table.find(name, guard).is_some() {
         return Err(Error::Exists);
     }
-    if located.has_slash && kind != FileKind::Directory {
+    if located.has_slash && !may_have_slash {
         return Err(Error::NotFound);
     }
     if name.iter().any(|byte| matches!(byte, b'/' | 0)) {

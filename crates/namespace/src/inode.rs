@@ -351,11 +351,6 @@ impl Core {
         self.lock.lock_nested(self.ino.0)
     }
 
-    /// The inode's lock, if nobody holds it.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, Guarded>> {
-        self.lock.try_lock()
-    }
-
     /// The locks on the file.
     pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
         self.file_locks.lock()

@@ -330,6 +330,12 @@ impl NameTable {
         loop {
             let index = table.index(hash);
             let bucket = &table.buckets[index];
+            // Whoever holds the lower half of a bucket that moved must not take the lock of the
+            // whole, only to find that out: it has the same place in the order.
+            if bucket.head.load(Ordering::Acquire, guard).tag() & MOVED != 0 {
+                table = next_of(table, guard);
+                continue;
+            }
             let lock = bucket
                 .lock
                 .lock(&classes::BUCKET, (dir.0, Table::position(index)));

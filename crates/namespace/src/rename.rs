@@ -104,7 +104,7 @@ impl Namespace {
             Err(error) => return Err(error),
         };
         check_slashes(slashes, moved, victim, mode)?;
-        self.check_rename(caller, &from, &to, moved, victim, mode)?;
+        self.check_rename(caller, &from, &to, moved, victim, mode, guard)?;
         if victim.is_some_and(|victim| victim.ino == moved.ino) {
             // Two names of one inode: POSIX rename() does nothing then.
             return Ok(true);
@@ -321,18 +321,31 @@ impl Namespace {
         moved: &Inode,
         victim: Target<'_>,
         mode: RenameMode,
+        guard: &Guard,
     ) -> Result<()> {
         match (mode, victim) {
             (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
             (RenameMode::Exchange, None) => return Err(Error::NotFound),
             _ => {}
         }
+        // First of all, as in Linux, neither may lie above the other's place. What decides it is
+        // looked at again under the topology lock.
+        let changes_parent = from.dir.ino != to.dir.ino;
+        if changes_parent {
+            self.check_no_loop(moved, to.dir, guard)?;
+            if let Some(victim) = victim {
+                self.check_no_loop(victim, from.dir, guard)
+                    .map_err(|error| match (error, mode) {
+                        (Error::Invalid, RenameMode::Replace) => Error::NotEmpty,
+                        (error, _) => error,
+                    })?;
+            }
+        }
         check_remove(caller, from.dir, moved)?;
         match victim {
             Some(victim) => check_remove(caller, to.dir, victim)?,
             None => check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
-        let changes_parent = from.dir.ino != to.dir.ino;
         let moved_is_directory = moved.kind == FileKind::Directory;
         let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
         for inode in [Some(moved), exchanged].into_iter().flatten() {
@@ -352,16 +365,6 @@ impl Namespace {
             }
         } else if moved_is_directory && changes_parent {
             self.check_directory_links(to.dir)?;
-        }
-        if moved_is_directory && moved.ino == to.dir.ino {
-            return Err(Error::Invalid);
-        }
-        if victim.is_some_and(|victim| victim.ino == from.dir.ino) {
-            // It holds `from`; an exchange would put it inside itself.
-            return Err(match mode {
-                RenameMode::Exchange => Error::Invalid,
-                _ => Error::NotEmpty,
-            });
         }
         Ok(())
     }
@@ -404,9 +407,13 @@ fn check_slashes(
     };
     let is_other = |inode: &Inode| inode.kind != FileKind::Directory;
     let is_refused = after_from && is_other(moved) || after_to && named_by_to.is_some_and(is_other);
-    // What refuses the rename for another reason comes first.
-    let is_there = victim.is_some() && mode == RenameMode::NoReplace;
-    if is_refused && !is_there {
+    // That a name is there, or is not, is told first.
+    let is_told_first = match mode {
+        RenameMode::Replace => false,
+        RenameMode::NoReplace => victim.is_some(),
+        RenameMode::Exchange => victim.is_none(),
+    };
+    if is_refused && !is_told_first {
         return Err(Error::NotADirectory);
     }
     Ok(())

@@ -67,7 +67,7 @@ pub(crate) fn run<W: Workload>(
             index,
             plan: *plan,
         };
-        children.start::<W>(command(), &task, sender.clone())?;
+        children.start(command(), &task, sender.clone())?;
     }
     drop(sender);
     let tallies = children.direct::<W>(&receiver, watch)?;
@@ -90,12 +90,7 @@ struct Children {
 }
 
 impl Children {
-    fn start<W: Workload>(
-        &mut self,
-        mut command: Command,
-        task: &Task,
-        sender: Sender<Heard>,
-    ) -> Result<()> {
+    fn start(&mut self, mut command: Command, task: &Task, sender: Sender<Heard>) -> Result<()> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -84,7 +84,13 @@ fn reached(sources: &[Source]) -> BTreeSet<PathBuf> {
 fn is_root(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
+    let grandparent = path
+        .ancestors()
+        .nth(2)
+        .and_then(Path::file_name)
+        .unwrap_or_default();
     name == "build.rs"
+        || (grandparent == "tests" && name == "main.rs")
         || (parent == "src" && (name == "lib.rs" || name == "main.rs"))
         || ["bin", "tests", "benches", "examples", "fuzz_targets"]
             .iter()

@@ -2,7 +2,6 @@
 //! run may have left in it; nothing else is touched.
 
 use std::fmt::Display;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -88,14 +87,12 @@ impl Place {
 }
 
 fn open_host(dir: &Path) -> CliResult<Place> {
+    HostDirectory::open(dir).map_err(at(dir))?;
+    // Its error names the path.
     let own = tempfile::Builder::new()
         .prefix("finefs-bench.")
         .tempdir_in(dir)
-        .map_err(|error| match error.raw_os_error() {
-            Some(_) => Failure::new(error),
-            // What the library says besides repeats the path.
-            None => at(dir)(io::Error::from(error.kind())),
-        })?;
+        .map_err(Failure::new)?;
     let target = HostDirectory::open(own.path()).map_err(at(dir))?;
     Ok(Place::Host { target, own })
 }

@@ -1,18 +1,16 @@
 //! Mounts, as users make and end them. These tests need root and FUSE.
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::*;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags,
 };
 use rustix::process::{Pid, Signal, kill_process};
-use support::*;
 
 /// Uses most of what a file system can do, below `root`, and checks what it sees.
 fn exercise(root: &Path, shows_holes: bool) {

@@ -1,0 +1,103 @@
+//! The channel on which a mounted file system's server is asked and told things.
+//!
+//! A socket in the abstract namespace, named after the file system's device number, which anybody
+//! reads in mountinfo: nothing is left behind when a server dies, and finding it does not touch the
+//! mount. Each end asks the kernel who is at the other: the server answers its own user and root,
+//! and a client believes only root and the user it runs as, since names there are free for all to
+//! take. Where client and server do not share a network namespace there is no channel.
+//!
+//! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way.
+//!
+//! # References
+//! unix(7), "Address format", "SO_PEERCRED".
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use finefs_fuse::MountPoint;
+use finefs_lockmeter::control::{Reply, Request, Server, answer, ask_on};
+use serde::{Deserialize, Serialize};
+
+/// Longest time that an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Question {
+    /// The lock meter's questions.
+    Meter(Request),
+}
+
+/// What is answered.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// The lock meter's answers.
+    Meter(Reply),
+    /// Why there is none.
+    Refused(String),
+}
+
+/// Answers for the file system mounted at `directory`, until the server is dropped.
+pub(crate) fn open(directory: &Path) -> io::Result<Server> {
+    let mount = finefs_fuse::mount_at(directory)?.ok_or(io::ErrorKind::NotFound)?;
+    Server::answering(
+        UnixListener::bind_addr(&address(&mount)?)?,
+        |question| match question {
+            Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
+            Err(reason) => Answer::Refused(reason),
+        },
+    )
+}
+
+/// A mount, as its server's client sees it.
+pub(crate) struct Channel {
+    address: SocketAddr,
+}
+
+impl Channel {
+    /// Of this mount.
+    pub(crate) fn of(mount: &MountPoint) -> io::Result<Channel> {
+        address(mount).map(|address| Channel { address })
+    }
+
+    /// Asks the lock meter. The error is the reason, for the user.
+    pub(crate) fn meter(&self, request: Request) -> Result<Reply, String> {
+        match self.ask(&Question::Meter(request)) {
+            Ok(Answer::Meter(reply)) => Ok(reply),
+            Ok(Answer::Refused(reason)) => Err(reason),
+            Err(error) => Err(describe(&error)),
+        }
+    }
+
+    fn ask(&self, question: &Question) -> io::Result<Answer> {
+        let stream = UnixStream::connect_addr(&self.address)?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        ask_on(stream, question)
+    }
+}
+
+fn address(mount: &MountPoint) -> io::Result<SocketAddr> {
+    let (major, minor) = mount.device;
+    SocketAddr::from_abstract_name(format!("finefs/control/{major}:{minor}"))
+}
+
+fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "its server does not answer; it has ended, or runs in another network namespace".into()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "its server is another user's; ask as that user or as root".into()
+        }
+        _ => error.to_string(),
+    }
+}

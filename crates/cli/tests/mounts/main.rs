@@ -1,0 +1,5 @@
+//! The command `finefs` with real mounts.
+
+mod mount;
+mod support;
+mod top;

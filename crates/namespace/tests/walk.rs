@@ -1,0 +1,233 @@
+//! Path walks: what they lead to, what they refuse, and that they hold nothing on the way.
+
+use std::sync::Arc;
+
+use finefs_namespace::{
+    At, Caller, Create, Error, FileKind, LastLink, MemoryStore, Namespace, OpenAccess, OpenHow,
+    Options, Result,
+};
+
+fn space() -> Arc<Namespace> {
+    let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+    Namespace::new(Arc::new(store), Options::default()).unwrap()
+}
+
+fn at<'p>(space: &Namespace, path: &'p str) -> At<'p> {
+    At {
+        start: space.root(),
+        path: path.as_bytes(),
+    }
+}
+
+/// What is at a path: its number.
+fn number(space: &Namespace, path: &str, link: LastLink) -> Result<u64> {
+    let found = space.attributes_at(&Caller::root(), at(space, path), link)?;
+    Ok(found.ino.0)
+}
+
+fn follow(space: &Namespace, path: &str) -> Result<u64> {
+    number(space, path, LastLink::Follow)
+}
+
+fn open_how(access: Option<OpenAccess>, create: Create) -> OpenHow {
+    OpenHow {
+        access,
+        is_truncated: false,
+        create,
+        last_link: LastLink::Follow,
+        is_directory_wanted: false,
+    }
+}
+
+fn tree() -> Arc<Namespace> {
+    let space = space();
+    let root = Caller::root();
+    for path in ["a", "a/b", "a/b/c"] {
+        space
+            .make_directory_at(&root, at(&space, path), 0o755)
+            .unwrap();
+    }
+    let how = open_how(Some(OpenAccess::Write), Create::New { permissions: 0o644 });
+    let opened = space.open_at(&root, at(&space, "a/b/f"), &how).unwrap();
+    space.close(opened);
+    for (target, link) in [
+        ("b", "a/rel"),
+        ("/a/b", "abs"),
+        ("b/f", "a/file"),
+        ("../../../../a", "a/b/out"),
+        ("loop", "loop"),
+        ("b/", "a/slash"),
+        ("nowhere", "dangling"),
+    ] {
+        space
+            .make_symlink_at(&root, at(&space, link), target.as_bytes())
+            .unwrap();
+    }
+    space
+}
+
+#[test]
+fn paths_lead_where_posix_says() {
+    let space = tree();
+    let (a, b) = (follow(&space, "a").unwrap(), follow(&space, "a/b").unwrap());
+    let f = follow(&space, "a/b/f").unwrap();
+    for path in [
+        "/a",
+        "//a",
+        "a/",
+        "a//",
+        "./a",
+        "a/.",
+        "a/b/..",
+        "../a",
+        "a/b/out",
+        "abs/out/.",
+    ] {
+        assert_eq!(follow(&space, path), Ok(a), "{path}");
+    }
+    for path in [
+        "a/rel",
+        "a/rel/",
+        "abs",
+        "a/slash",
+        "abs/c/..",
+        "a/./b//",
+        "/../../a/b",
+    ] {
+        assert_eq!(follow(&space, path), Ok(b), "{path}");
+    }
+    for path in ["a/file", "abs/f", "a/slash/f", "a/b/out/rel/f"] {
+        assert_eq!(follow(&space, path), Ok(f), "{path}");
+    }
+    let root = space.root().0;
+    for path in ["/", "//", "/..", "..", "a/..", "/.", "a/b/out/.."] {
+        assert_eq!(follow(&space, path), Ok(root), "{path}");
+    }
+    // A link is kept, unless a slash asks for what it leads to.
+    assert_ne!(number(&space, "abs", LastLink::Keep), Ok(b));
+    assert_eq!(number(&space, "abs/", LastLink::Keep), Ok(b));
+}
+
+#[test]
+fn paths_that_lead_nowhere_say_why() {
+    let space = tree();
+    let long = "x".repeat(256);
+    for (path, error) in [
+        ("", Error::NotFound),
+        ("nothing", Error::NotFound),
+        ("nothing/..", Error::NotFound),
+        ("dangling", Error::NotFound),
+        ("a/b/f/", Error::NotADirectory),
+        ("a/b/f/.", Error::NotADirectory),
+        ("a/file/", Error::NotADirectory),
+        ("a/b/f/..", Error::NotADirectory),
+        ("loop", Error::SymlinkLoop),
+        ("loop/x", Error::SymlinkLoop),
+        (&long, Error::NameTooLong),
+    ] {
+        assert_eq!(follow(&space, path), Err(error), "{path:?}");
+    }
+    assert!(number(&space, "loop", LastLink::Keep).is_ok());
+}
+
+#[test]
+fn forty_links_are_followed_and_no_more() {
+    let space = space();
+    let root = Caller::root();
+    space
+        .make_directory_at(&root, at(&space, "l0"), 0o755)
+        .unwrap();
+    for number in 1..=41 {
+        let (target, link) = (format!("l{}", number - 1), format!("l{number}"));
+        space
+            .make_symlink_at(&root, at(&space, &link), target.as_bytes())
+            .unwrap();
+    }
+    assert!(follow(&space, "l40").is_ok());
+    assert_eq!(follow(&space, "l41"), Err(Error::SymlinkLoop));
+    // All links of a walk count, not those of one component.
+    assert_eq!(follow(&space, "l20/../l21"), Err(Error::SymlinkLoop));
+    assert!(follow(&space, "l20/../l20").is_ok());
+}
+
+#[test]
+fn search_permission_is_asked_on_the_way() {
+    let space = tree();
+    let someone = Caller {
+        uid: 1000,
+        gid: 1000,
+        groups: Vec::new(),
+        umask: 0o022,
+        is_checked: false,
+    };
+    let look = |path| {
+        let found = space.attributes_at(&someone, at(&space, path), LastLink::Follow);
+        found.map(|found| found.kind)
+    };
+    assert_eq!(look("a/b/f"), Ok(FileKind::Regular));
+    let change = finefs_namespace::SetAttributes {
+        permissions: Some(0o600),
+        ..Default::default()
+    };
+    let a = finefs_namespace::Ino(follow(&space, "a").unwrap());
+    space.set_attributes(&Caller::root(), a, &change).unwrap();
+    assert_eq!(look("a"), Ok(FileKind::Directory));
+    assert_eq!(look("a/b"), Err(Error::AccessDenied));
+    assert_eq!(look("abs"), Err(Error::AccessDenied));
+    let made = space.make_directory_at(&someone, at(&space, "new"), 0o755);
+    assert_eq!(made, Err(Error::AccessDenied));
+}
+
+/// What was walked through can be removed at once and is freed: no reference is left behind.
+#[test]
+fn a_walk_leaves_nothing_behind() {
+    let space = tree();
+    let root = Caller::root();
+    space.sync().unwrap();
+    for path in ["a/b/c", "a/b/f", "a/rel/out/file"] {
+        follow(&space, path).unwrap();
+        let held = space
+            .walk(&root, at(&space, path), LastLink::Follow)
+            .unwrap();
+        space.forget(held.ino, 1);
+        let opened = space
+            .open_at(&root, at(&space, path), &open_how(None, Create::Never))
+            .unwrap();
+        assert_eq!(space.open_file_count(), 1);
+        space.close(opened);
+    }
+    let made = space.make_directory_at(&root, at(&space, "a/b/f/new"), 0o755);
+    assert_eq!(made, Err(Error::NotADirectory));
+    for path in [
+        "a/rel", "a/file", "a/slash", "a/b/out", "a/b/f", "abs", "loop", "dangling",
+    ] {
+        space.remove_file_at(&root, at(&space, path)).unwrap();
+    }
+    for path in ["a/b/c/", "a/b", "a"] {
+        space.remove_directory_at(&root, at(&space, path)).unwrap();
+    }
+    space.sync().unwrap();
+    let statfs = space.statfs();
+    let fresh = self::space();
+    fresh.sync().unwrap();
+    assert_eq!(statfs.inodes_free, fresh.statfs().inodes_free);
+    assert_eq!(statfs.blocks_free, fresh.statfs().blocks_free);
+}
+
+#[test]
+fn opening_makes_what_a_dangling_link_names() {
+    let space = tree();
+    let root = Caller::root();
+    let make = |create| {
+        let how = open_how(Some(OpenAccess::Write), create);
+        let opened = space.open_at(&root, at(&space, "dangling"), &how)?;
+        let ino = opened.ino();
+        space.close(opened);
+        Ok::<u64, Error>(ino.0)
+    };
+    let permissions = 0o644;
+    assert_eq!(make(Create::New { permissions }), Err(Error::Exists));
+    let made = make(Create::IfMissing { permissions }).unwrap();
+    assert_eq!(follow(&space, "nowhere"), Ok(made));
+    assert_eq!(make(Create::IfMissing { permissions }), Ok(made));
+}
