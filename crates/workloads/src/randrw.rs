@@ -118,6 +118,10 @@ impl RandRw {
 /// What randrw counts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct RandRwDetail {
+    /// How many reads there were.
+    pub read_count: u64,
+    /// How many writes.
+    pub write_count: u64,
     /// How long reads took.
     pub reads: Times,
     /// How long writes took.
@@ -128,6 +132,8 @@ pub struct RandRwDetail {
 
 impl Detail for RandRwDetail {
     fn add(&mut self, other: RandRwDetail) {
+        self.read_count += other.read_count;
+        self.write_count += other.write_count;
         self.reads.merge(&other.reads);
         self.writes.merge(&other.writes);
         self.is_direct |= other.is_direct;
@@ -205,6 +211,8 @@ impl Workload for RandRw {
             let line = format!("the file has {size_bytes} bytes at the end");
             return Err(WorkloadError::Wrong(line));
         }
+        detail.read_count = detail.reads.count();
+        detail.write_count = detail.writes.count();
         detail.is_direct = is_direct;
         Ok(detail)
     }

@@ -23,10 +23,9 @@ pub(super) struct DbenchRun {
         long,
         value_name = "PATH",
         num_args = 0..=1,
-        default_missing_value = "",
         conflicts_with_all = ["processes", "contention", "threshold_us"]
     )]
-    dual: Option<PathBuf>,
+    dual: Option<Option<PathBuf>>,
 }
 
 impl DbenchRun {
@@ -76,16 +75,15 @@ impl DbenchRun {
 }
 
 /// The place of the second file system, at `path`.
-fn other(first: &PlaceOptions, path: PathBuf) -> CliResult<PlaceOptions> {
+fn other(first: &PlaceOptions, path: Option<PathBuf>) -> CliResult<PlaceOptions> {
     let is_in_memory = first.dir.is_none() && first.image.is_none();
-    if is_in_memory != path.as_os_str().is_empty() {
+    if is_in_memory != path.is_none() {
         return Err(Failure::new(if is_in_memory {
             "--dual has no path where the first file system is in memory"
         } else {
             "--dual needs the path of the second file system"
         }));
     }
-    let path = Some(path);
     Ok(PlaceOptions {
         memory: first.memory.clone(),
         image: path.clone().filter(|_| first.image.is_some()),

@@ -71,6 +71,6 @@ mod tests {
         let nodes = read(dir.to_str().unwrap());
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(*nodes, [0, 1, 0, 1, 1]);
-        assert_eq!(*read("/nowhere"), []);
+        assert!(read("/nowhere").is_empty());
     }
 }

@@ -104,7 +104,9 @@ impl OperationKind {
             Kind::NTCreateX => (1, 3),
             Kind::Find => (1, 3),
             Kind::Qpathinfo => (1, 1),
-            Kind::Unlink | Kind::Deltree | Kind::Mkdir | Kind::Rmdir => (1, 0),
+            // Which attributes the file may have.
+            Kind::Unlink => (1, 1),
+            Kind::Deltree | Kind::Mkdir | Kind::Rmdir => (1, 0),
             Kind::ReadX | Kind::WriteX => (0, 4),
             Kind::LockX | Kind::UnlockX => (0, 3),
             Kind::Sfileinfo | Kind::Qfileinfo => (0, 2),
@@ -304,7 +306,7 @@ mod tests {
             ("Close 1 fine", "line 1: \"fine\" is not a status"),
             ("Unlink \"\\a NT_STATUS_OK", "line 1: a quote is not closed"),
             (
-                "Unlink \"\\a\\..\\b\" NT_STATUS_OK",
+                "Unlink \"\\a\\..\\b\" 1 NT_STATUS_OK",
                 "line 1: \"\\\\a\\\\..\\\\b\" leads out of the directory",
             ),
         ] {

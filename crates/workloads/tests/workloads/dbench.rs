@@ -32,11 +32,11 @@ FIND_FIRST "\clients\client1\no*" 260 1 0 NT_STATUS_NO_SUCH_FILE
 Rename "\clients\client1\a file" "\clients\client1\b" NT_STATUS_OK
 Rename "\clients\client1\a file" "\clients\client1\c" NT_STATUS_OBJECT_NAME_NOT_FOUND
 Close 3 NT_STATUS_OK
-Unlink "\clients\client1\a file" NT_STATUS_OBJECT_NAME_NOT_FOUND
+Unlink "\clients\client1\a file" 0x16 NT_STATUS_OBJECT_NAME_NOT_FOUND
 NTCreateX "\clients\client1\b" 0x40 0x5 4 NT_STATUS_OK
 ReadX 4 0 10 0 NT_STATUS_OK
 Close 4 NT_STATUS_OK
-Unlink "\clients\client1\b" NT_STATUS_OK
+Unlink "\clients\client1\b" 0x16 NT_STATUS_OK
 Mkdir "\clients\client1\d" NT_STATUS_OK
 NTCreateX "\clients\client1\d" 0x0 0x1 5 NT_STATUS_OK
 Close 5 NT_STATUS_OK
@@ -92,7 +92,7 @@ NTCreateX "\clients\client1\a" 0x40 0x2 2 NT_STATUS_OK
             "open clients/client1/b: ",
         ),
         (
-            r#"Unlink "\clients\client1\b" NT_STATUS_OK"#,
+            r#"Unlink "\clients\client1\b" 0x16 NT_STATUS_OK"#,
             "unlink clients/client1/b: ",
         ),
         (
