@@ -59,7 +59,7 @@ fn every_thread_is_measured() {
     assert_eq!(measured(removal, 3)[0], Some(1.0));
     let contention = removal.exhibits[0].table.rows.last().unwrap().cells[4].shown();
     assert!(
-        contention.contains('%') && contention.contains('='),
+        contention.ends_with('%') || contention.ends_with("%)"),
         "{contention}"
     );
     for section in &document.sections {

@@ -8,7 +8,7 @@ use super::svg;
 const STYLE: &str = include_str!("style.css");
 
 /// Widths of the two drawings of each chart, CSS pixels: for wide and narrow windows.
-const WIDE: f64 = 430.0;
+const WIDE: f64 = 400.0;
 const NARROW: f64 = 340.0;
 
 impl Document {

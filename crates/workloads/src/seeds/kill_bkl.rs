@@ -151,9 +151,8 @@ fn one(results: &Results) -> Exhibit {
         table,
         chart: Some(chart(results)),
         notes: vec![
-            "Reiserfs wrote to a disk, whose seeks among many clients are most of the fall from 1 client to \
-             100; a file system in memory has none. What compares is one lock against the other at the same \
-             number of clients."
+            "Reiserfs wrote to a disk, which is part of the fall from 1 client to 100; a file system in memory \
+             has none. What compares is one lock against the other at the same number of clients."
                 .to_owned(),
         ],
     }

@@ -21,15 +21,19 @@ pub(super) fn percent(share: Option<f64>) -> Cell {
     Cell::maybe(share.map(|share| share * 100.0), 1)
 }
 
-/// How contended all locks together were in the counted run of `key`, and the worst class, as the tables of
-/// 2002 had it.
+/// How contended all locks together were in the counted run of `key`, and the worst class where it shows, as
+/// the tables of 2002 had it.
 pub(super) fn contention(results: &Results, key: &Key) -> Cell {
-    results
-        .last(&key.counted())
-        .and_then(|sample| sample.locks.contention())
-        .map_or_else(Cell::missing, |contention| {
-            Cell::text(contention.to_string())
-        })
+    let counted = results.last(&key.counted());
+    let Some(contention) = counted.and_then(|sample| sample.locks.contention()) else {
+        return Cell::missing();
+    };
+    let (_, worst_percent) = contention.worst;
+    if worst_percent >= 0.05 {
+        Cell::text(contention.to_string())
+    } else {
+        Cell::text(format!("{:.1}%", contention.percent))
+    }
 }
 
 /// 1, 2, 4 .. as far as there are CPUs, and all of them.
