@@ -211,8 +211,10 @@ pub enum Chart {
         title: String,
         /// The horizontal axis.
         x_label: String,
-        /// The vertical axis, which begins at 0.
+        /// The vertical axis.
         y_label: String,
+        /// Its scale.
+        y_scale: Scale,
         /// The lines.
         lines: Vec<Line>,
     },
@@ -227,6 +229,16 @@ pub enum Chart {
         /// The bars, in groups.
         groups: Vec<BarGroup>,
     },
+}
+
+/// How an axis counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// From 0, in equal steps.
+    Linear,
+    /// In equal factors; values are positive.
+    Logarithmic,
 }
 
 impl Chart {

@@ -22,6 +22,6 @@ mod svg;
 mod text;
 
 pub use document::{
-    Bar, BarGroup, Cell, Chart, Column, Document, Exhibit, Fact, Line, Origin, Row, Section, Table,
-    Tone,
+    Bar, BarGroup, Cell, Chart, Column, Document, Exhibit, Fact, Line, Origin, Row, Scale, Section,
+    Table, Tone,
 };

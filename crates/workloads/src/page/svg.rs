@@ -5,7 +5,7 @@
 
 use maud::{Markup, html};
 
-use super::document::{Bar, BarGroup, Chart, Line, Origin, number};
+use super::document::{Bar, BarGroup, Chart, Line, Origin, Scale, number};
 use super::labels;
 
 const TEXT_HEIGHT: f64 = 16.0;
@@ -22,9 +22,10 @@ pub(super) fn chart(chart: &Chart, id: &str, width: f64) -> Markup {
         Chart::Lines {
             x_label,
             y_label,
+            y_scale,
             lines,
             ..
-        } => lines_chart(lines, x_label, y_label, width),
+        } => lines_chart(lines, x_label, (y_label, *y_scale), width),
         Chart::Bars {
             unit,
             decimals,
@@ -76,6 +77,8 @@ struct Frame {
     bottom: f64,
     x_min: f64,
     x_max: f64,
+    /// Of a logarithmic axis; 0 of a linear one.
+    y_min: f64,
     y_max: f64,
 }
 
@@ -91,11 +94,47 @@ impl Frame {
     }
 
     fn y(&self, value: f64) -> f64 {
-        self.bottom - value / self.y_max * (self.bottom - self.top)
+        let part = if self.y_min > 0.0 {
+            (value.max(self.y_min) / self.y_min).ln() / (self.y_max / self.y_min).ln()
+        } else {
+            value / self.y_max
+        };
+        self.bottom - part * (self.bottom - self.top)
     }
 }
 
-fn lines_chart(lines: &[Line], x_label: &str, y_label: &str, width: f64) -> (f64, Markup) {
+/// The marks of a vertical axis for values from `least` to `most`, each with its digits after the point.
+fn y_ticks(scale: Scale, least: f64, most: f64) -> Vec<(f64, usize)> {
+    let decimals_of = |value: f64| (-value.log10().floor()).max(0.0) as usize;
+    if scale == Scale::Linear {
+        let step = step(most, 5.0);
+        let count = (most / step).ceil() as u32;
+        let tick = |number| (f64::from(number) * step, decimals_of(step));
+        return (0..=count).map(tick).collect();
+    }
+    let (low, high) = (least.log10().floor() as i32, most.log10().ceil() as i32);
+    let factors: &[f64] = if high - low > 2 {
+        &[1.0]
+    } else {
+        &[1.0, 2.0, 5.0]
+    };
+    let all: Vec<(f64, usize)> = (low..=high + 1)
+        .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
+        .map(|tick| (tick, decimals_of(tick * 1.001)))
+        .collect();
+    // From the last mark below all values to the first above them.
+    let first = all.iter().rposition(|tick| tick.0 <= least).unwrap_or(0);
+    let last = all.iter().position(|tick| tick.0 >= most);
+    let last = last.unwrap_or(all.len() - 1).max(first + 1);
+    all[first..=last.min(all.len() - 1)].to_vec()
+}
+
+fn lines_chart(
+    lines: &[Line],
+    x_label: &str,
+    (y_label, y_scale): (&str, Scale),
+    width: f64,
+) -> (f64, Markup) {
     let lines: Vec<&Line> = lines
         .iter()
         .filter(|line| !line.points.is_empty())
@@ -107,19 +146,23 @@ fn lines_chart(lines: &[Line], x_label: &str, y_label: &str, width: f64) -> (f64
     let most = points().map(|point| point.1).fold(0.0, f64::max);
     let most = if most > 0.0 { most } else { 1.0 };
     let height = (width * 0.62).clamp(260.0, 380.0);
-    let y_step = step(most, 5.0);
-    let y_max = (most / y_step).ceil() * y_step;
-    let y_ticks = (0..=(y_max / y_step).round() as u32).map(|tick| f64::from(tick) * y_step);
-    let decimals = (-y_step.log10().floor()).max(0.0) as usize;
+    let positive = points().map(|point| point.1).filter(|y| *y > 0.0);
+    let y_ticks = y_ticks(y_scale, positive.fold(most, f64::min), most);
+    let y_max = y_ticks.last().map_or(1.0, |tick| tick.0);
+    let widest = y_ticks
+        .iter()
+        .map(|tick| text_width(&number(tick.0, tick.1)));
+    let widest = widest.fold(0.0, f64::max);
     let named = lines.iter().map(|line| text_width(&line.name));
     let room = named.fold(0.0, f64::max).min(width * 0.45) + 14.0;
     let frame = Frame {
-        left: text_width(&number(y_max, decimals)) + 10.0,
+        left: widest + 10.0,
         right: width - room,
         top: 30.0,
         bottom: height - 42.0,
         x_min: ticks.first().copied().unwrap_or(1.0),
         x_max: ticks.last().copied().unwrap_or(1.0),
+        y_min: y_ticks.first().map_or(0.0, |tick| tick.0),
         y_max,
     };
     let ends: Vec<f64> = lines
@@ -130,7 +173,7 @@ fn lines_chart(lines: &[Line], x_label: &str, y_label: &str, width: f64) -> (f64
     let places = labels::place(&ends, TEXT_HEIGHT, frame.top, frame.bottom);
     let body = html! {
         text.axis x="0" y="14" { (y_label) }
-        @for tick in y_ticks {
+        @for (tick, decimals) in y_ticks.iter().copied() {
             @let y = px(frame.y(tick));
             line.grid x1=(px(frame.left)) x2=(px(frame.right)) y1=(y) y2=(y) {}
             text.tick.end x=(px(frame.left - 6.0)) y=(px(frame.y(tick) + 4.5)) { (number(tick, decimals)) }
@@ -247,6 +290,25 @@ mod tests {
     }
 
     #[test]
+    fn logarithmic_axes_enclose_their_values() {
+        for (least, most) in [
+            (0.11, 64.0),
+            (1.0, 64.0),
+            (0.5, 0.5),
+            (3.0, 7.0),
+            (1e-4, 1e6),
+        ] {
+            let ticks = y_ticks(Scale::Logarithmic, least, most);
+            let ticks: Vec<f64> = ticks.into_iter().map(|tick| tick.0).collect();
+            assert!(ticks.len() > 1 && ticks.is_sorted(), "{ticks:?}");
+            assert!(
+                ticks[0] <= least && ticks[ticks.len() - 1] >= most,
+                "{ticks:?}"
+            );
+        }
+    }
+
+    #[test]
     fn names_are_escaped_and_nothing_leaves_the_frame() {
         let line = |name: &str, points: Vec<(f64, f64)>| Line {
             name: name.to_owned(),
@@ -258,6 +320,7 @@ mod tests {
             title: "a < b".to_owned(),
             x_label: "CPUs".to_owned(),
             y_label: "ops/s".to_owned(),
+            y_scale: Scale::Linear,
             lines: vec![
                 line("<script>", vec![(1.0, 10.0), (256.0, 1e6)]),
                 line("empty", Vec::new()),
@@ -292,6 +355,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(lines_chart(&[], "x", "y", 360.0).0, 260.0);
+        assert_eq!(lines_chart(&[], "x", ("y", Scale::Linear), 360.0).0, 260.0);
     }
 }

@@ -8,7 +8,7 @@ use super::published::bkl_removal::{
     BIG_LOCK, BIG_LOCK_SOURCE, FINE_LOCKS, FINE_LOCKS_SOURCE, PROCESSES, Row,
 };
 use super::ratios::{contention, cpu_counts, percent, times, tone};
-use crate::page::{Cell, Chart, Exhibit, Line, Origin, Section, Table, Tone};
+use crate::page::{Cell, Chart, Exhibit, Line, Origin, Scale, Section, Table, Tone};
 use crate::postmark::PostMark;
 
 const LOAD: &str = "PostMark";
@@ -165,6 +165,7 @@ fn chart(options: &Options, results: &Results) -> Chart {
         title: "Speed-up over one CPU".to_owned(),
         x_label: "CPUs".to_owned(),
         y_label: "× one CPU".to_owned(),
+        y_scale: Scale::Linear,
         lines,
     }
 }

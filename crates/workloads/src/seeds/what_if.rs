@@ -11,7 +11,7 @@ use super::{bkl_removal, bkl_semaphore};
 use crate::model::calibrate::{one_lock, share_for_waiting};
 use crate::model::measured::{Observed, Sharing};
 use crate::model::{HandOver, Network};
-use crate::page::{Cell, Chart, Exhibit, Line, Origin, Section, Table, Tone};
+use crate::page::{Cell, Chart, Exhibit, Line, Origin, Scale, Section, Table, Tone};
 
 /// What is looked at.
 #[derive(Clone, Copy, PartialEq)]
@@ -206,14 +206,16 @@ fn against_2002() -> Exhibit {
         computed.extend(
             [1, 2, 3, 4, 6, 8].map(|cpus| (cpus as f64, network.solve(cpus).throughput_per_ns)),
         );
-        let line = |name: &str, origin, points| Line {
-            name: name.to_owned(),
+        let line = |name: String, origin, points| Line {
+            name,
             origin,
             tone,
             points,
         };
-        lines.push(line(name, Origin::Published, told));
-        lines.push(line("predicted", Origin::Predicted, computed));
+        lines.push(line(name.to_owned(), Origin::Published, told));
+        let kernel = name.split(',').next().unwrap_or(name);
+        let predicted = format!("{kernel} predicted");
+        lines.push(line(predicted, Origin::Predicted, computed));
     }
     notes.push(
         "The waiting at the other numbers of CPUs is met within a few per cent of the CPUs' time, and so is \
@@ -227,6 +229,7 @@ fn against_2002() -> Exhibit {
             title: "Speed-up over one CPU, published and predicted".to_owned(),
             x_label: "CPUs".to_owned(),
             y_label: "× one CPU".to_owned(),
+            y_scale: Scale::Linear,
             lines,
         }),
         notes,
@@ -269,7 +272,6 @@ fn beyond(results: &Results, load: Load) -> Exhibit {
             if hand_over == "as measured" {
                 let points = solutions
                     .iter()
-                    .filter(|solution| solution.cores <= 64)
                     .map(|solution| (solution.cores as f64, solution.throughput_per_ns / alone))
                     .collect();
                 lines.push(Line {
@@ -297,9 +299,10 @@ fn beyond(results: &Results, load: Load) -> Exhibit {
     Exhibit {
         table,
         chart: Some(Chart::Lines {
-            title: format!("{}: predicted speed-up, up to 64 cores", load.name()),
+            title: format!("{}: predicted speed-up, both axes logarithmic", load.name()),
             x_label: "cores".to_owned(),
             y_label: "× one core".to_owned(),
+            y_scale: Scale::Logarithmic,
             lines,
         }),
         notes,
