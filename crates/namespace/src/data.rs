@@ -749,6 +749,10 @@ impl Namespace {
             let block = at / block_bytes;
             let (blocks, is_data) = match extents.find(block, guard) {
                 Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
+                Found::Hole(_) if wants_data => match extents.next_mapped(block, guard) {
+                    Some(next) => (next - block, false),
+                    None => break,
+                },
                 Found::Hole(blocks) => (blocks, false),
             };
             if is_data == wants_data {
