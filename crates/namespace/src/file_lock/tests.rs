@@ -33,7 +33,7 @@ fn file(namespace: &Arc<Namespace>, name: &str) -> Ino {
 
 fn open(namespace: &Arc<Namespace>, ino: Ino) -> OpenFile {
     namespace
-        .open(&Caller::root(), ino, OpenAccess::ReadWrite)
+        .open_shared(&Caller::root(), ino, OpenAccess::ReadWrite)
         .unwrap()
 }
 
@@ -139,7 +139,10 @@ fn ranges_of_processes_and_open_files_exclude_each_other_and_flock_neither() {
 fn the_mode_of_the_open_file_is_checked() {
     let namespace = namespace(100);
     let ino = file(&namespace, "f");
-    let open = |access| namespace.open(&Caller::root(), ino, access).unwrap();
+    let open = |access| {
+        let opened = namespace.open_shared(&Caller::root(), ino, access);
+        opened.unwrap()
+    };
     let (reader, writer) = (open(OpenAccess::Read), open(OpenAccess::Write));
     let lock = |file: &OpenFile, kind| file.locks().lock_range(P1, kind, 0..1, LockWait::never());
     assert_eq!(lock(&reader, Exclusive), Err(Error::BadHandle));
