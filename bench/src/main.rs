@@ -14,6 +14,7 @@
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
 //! | [`scaling`] | two threads beside one, and beside two processes |
+//! | [`real_tools`] | the workloads of `finefs bench` beside the programs they are made after |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
@@ -26,6 +27,7 @@ mod open_close;
 mod postmark;
 mod range_lock;
 mod real_postmark;
+mod real_tools;
 mod result;
 mod scaling;
 mod variant;
@@ -62,6 +64,8 @@ enum Command {
     /// One measurement for `scaling`, in a process of its own
     #[command(hide = true)]
     ScalingWorker(scaling::Worker),
+    /// `finefs bench` beside Debian's dbench and fio, on a directory
+    RealTools(real_tools::Options),
     /// The workloads' PostMark and Debian's postmark on the same directories, by turns
     RealPostmark(real_postmark::Options),
     /// A worker process of a workload
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Command::RangeLock(options) => range_lock::run(&options),
         Command::Scaling(options) => scaling::run(&options),
         Command::ScalingWorker(worker) => scaling::work(&worker),
+        Command::RealTools(options) => real_tools::run(&options),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {

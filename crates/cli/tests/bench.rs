@@ -163,3 +163,74 @@ fn mistakes_are_told() {
         assert!(said.contains(line), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn the_meter_tells_of_a_run_by_lock_class() {
+    let run = ["openspeed", "--operations=500", "--threads=2"];
+    let text = succeed(&[&run[..], &["--locking=big-sleep", "--contention"]].concat());
+    assert!(text.contains("\nlock contention: "), "{text}");
+    assert!(text.contains("ns.big (writer)"), "{text}");
+    let found = json(&[&run[..], &["--contention"]].concat());
+    let classes = found["locks"]["classes"].as_array().unwrap();
+    let opens = classes
+        .iter()
+        .find(|class| class["name"] == "ns.files")
+        .unwrap();
+    assert!(
+        opens["writer"]["acquisitions"].as_u64().unwrap() >= 1000,
+        "{opens}"
+    );
+    assert_eq!(found["operations_of_each"], serde_json::json!([500, 500]));
+    assert!(json(&run)["locks"].is_null());
+}
+
+#[test]
+fn long_holds_are_reported_with_backtraces() {
+    let run = [
+        "openspeed",
+        "--operations=50",
+        "--threads=1",
+        "--locking=big-spin",
+    ];
+    let output = bench(&run).arg("--threshold-us=0").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains(" held ns.") && said.contains("finefs_namespace"),
+        "{said}"
+    );
+    let output = bench(&run).arg("--threshold-us=60000000").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("nobody waited for or held a lock"), "{said}");
+}
+
+#[test]
+fn what_the_meter_cannot_see_is_refused() {
+    for option in ["--contention", "--threshold-us=5", "--locking=big-spin"] {
+        let output = run(&["openspeed", "--operations=1", "--dir=.", option]);
+        assert_eq!(output.status.code(), Some(2), "{option}: {output:?}");
+    }
+}
+
+#[test]
+fn interrupted_seeds_tell_what_there_is() {
+    let dir = TempDir::new().unwrap();
+    let page = dir.path().join("page.html");
+    let mut child = bench(&["seeds", "--seconds=30", "--only=bkl-semaphore"])
+        .arg("--html")
+        .arg(&page)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The page is created before the first run.
+    while !page.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let started = Instant::now();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(fs::read_to_string(&page).unwrap().contains("ended early"));
+}

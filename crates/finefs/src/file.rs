@@ -69,7 +69,15 @@ impl File {
             .open(dir, path)
     }
 
-    fn namespace(&self) -> &Namespace {
+    pub(crate) fn opened(&self) -> &Opened {
+        self.opened.as_ref().expect("open until it is dropped")
+    }
+
+    pub(crate) fn access(&self) -> OpenAccess {
+        self.access
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
         self.anchor.namespace()
     }
 

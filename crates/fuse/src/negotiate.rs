@@ -13,7 +13,8 @@ const BACKGROUND_REQUESTS: u16 = 64;
 ///
 /// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
 /// (there is no OPEN to truncate in), HANDLE_KILLPRIV (its successor is), POSIX_ACL (ACLs are not
-/// enforced), SETXATTR_EXT (it clears bits for ACLs), ALLOW_IDMAP.
+/// enforced), SETXATTR_EXT (it clears bits for ACLs), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the
+/// mount is the only way in, so the kernel may keep file locks: see docs/locking.md).
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::PARALLEL_DIROPS

@@ -4,7 +4,7 @@
 //! Each shard is a slab: a vector of slots, and the free ones linked. A [`Ticket`] names an item's
 //! shard and slot, so that it is removed in constant time from wherever it was added, whichever CPU
 //! the remover runs on. Each shard counts its removals, and those made by a thread that ran on the
-//! shard's own CPU: their share says how well the per-CPU lists work.
+//! shard's own CPU or NUMA node: their shares say how well the per-CPU lists work.
 //!
 //! # Invariants
 //! 1. A ticket names a used slot; adding makes it, removing consumes it, and it cannot be copied.
@@ -68,6 +68,11 @@ impl Ticket {
     pub fn shard(&self) -> usize {
         self.shard as usize
     }
+
+    /// A number that no other ticket of the list has at the same time.
+    pub fn key(&self) -> u64 {
+        u64::from(self.shard) << 32 | u64::from(self.slot)
+    }
 }
 
 #[derive(Debug)]
@@ -82,8 +87,18 @@ struct Slab<T> {
     slots: Vec<Slot<T>>,
     first_free: Option<u32>,
     used_count: usize,
-    removals: u64,
-    removals_local: u64,
+    removals: Removals,
+}
+
+/// How often items have been removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removals {
+    /// In all.
+    pub total: u64,
+    /// By a thread on the CPU whose thread had added the item.
+    pub on_cpu: u64,
+    /// By a thread on a CPU of the same NUMA node.
+    pub on_node: u64,
 }
 
 impl<T> Slab<T> {
@@ -92,8 +107,7 @@ impl<T> Slab<T> {
             slots: Vec::new(),
             first_free: None,
             used_count: 0,
-            removals: 0,
-            removals_local: 0,
+            removals: Removals::default(),
         }
     }
 
@@ -183,10 +197,13 @@ impl<T> ShardedList<T> {
     /// ```
     #[track_caller]
     pub fn remove(&self, ticket: Ticket) -> T {
-        let is_local = cpu::current() == ticket.shard();
+        let cpu = cpu::current();
+        let is_on_cpu = cpu == ticket.shard();
+        let is_on_node = is_on_cpu || cpu::node_of(cpu) == cpu::node_of(ticket.shard());
         let mut shard = self.shards.shard(ticket.shard());
-        shard.removals += 1;
-        shard.removals_local += u64::from(is_local);
+        shard.removals.total += 1;
+        shard.removals.on_cpu += u64::from(is_on_cpu);
+        shard.removals.on_node += u64::from(is_on_node);
         shard.remove(ticket.slot)
     }
 
@@ -259,6 +276,18 @@ impl<T> ShardedList<T> {
         self.len() == 0
     }
 
+    /// How many items have been removed, and from how near.
+    #[track_caller]
+    pub fn removals(&self) -> Removals {
+        let mut sum = Removals::default();
+        for shard in self.shards.global().iter() {
+            sum.total += shard.removals.total;
+            sum.on_cpu += shard.removals.on_cpu;
+            sum.on_node += shard.removals.on_node;
+        }
+        sum
+    }
+
     /// How many items have been removed.
     ///
     /// ```
@@ -270,11 +299,7 @@ impl<T> ShardedList<T> {
     /// ```
     #[track_caller]
     pub fn removals_total(&self) -> u64 {
-        self.shards
-            .global()
-            .iter()
-            .map(|shard| shard.removals)
-            .sum()
+        self.removals().total
     }
 
     /// How many items have been removed by a thread on the CPU whose thread had added them.
@@ -288,10 +313,6 @@ impl<T> ShardedList<T> {
     /// ```
     #[track_caller]
     pub fn removals_local(&self) -> u64 {
-        self.shards
-            .global()
-            .iter()
-            .map(|shard| shard.removals_local)
-            .sum()
+        self.removals().on_cpu
     }
 }

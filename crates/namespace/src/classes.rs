@@ -11,6 +11,9 @@
 //!             ns.inode attributes and xattrs of an inode; several only in the order of number
 //!               ns.xattr    the extended attributes of an inode
 //!               ns.segment  the extents of one stretch of a file
+//!               ns.file_locks   the locks on one file
+//!                 ns.lock_graph   which processes wait for one
+//!                   ns.lock_wait  one waiting request
 //!               ns.files    a shard of the open-file list
 //!               ns.log      a shard of the operation log; global: the swap of a commit
 //!                 (the store's own locks: 60 and up)
@@ -48,6 +51,14 @@ pub static XATTR: LockClass = LockClass::new("ns.xattr", 42);
 pub static COMMITTED: LockClass = LockClass::new("ns.committed", 44);
 /// The extents of one segment of a file.
 pub static SEGMENT: LockClass = LockClass::new("ns.segment", 45);
+/// The locks on one file: what is held, who waits.
+pub static FILE_LOCKS: LockClass = LockClass::new("ns.file_locks", 47);
+/// Which processes wait for a lock on a file; taken only by those that must sleep.
+pub static LOCK_GRAPH: LockClass = LockClass::new("ns.lock_graph", 48);
+/// One request that waits for a lock on a file.
+pub static LOCK_WAIT: LockClass = LockClass::new("ns.lock_wait", 49);
+/// The waits that an interrupt ends.
+pub static LOCK_INTERRUPT: LockClass = LockClass::new("ns.lock_interrupt", 49);
 /// A shard of the open-file list.
 pub static FILES: LockClass = LockClass::new("ns.files", 50);
 /// A shard of the operation log.

@@ -340,6 +340,7 @@ impl Namespace {
                 return self.health.failure().map_or(Ok(()), |e| Err(e.clone()));
             }
         }
+        self.end_file_locks(&Namespace::shut_down_error());
         if self.is_frozen() {
             self.thaw()?;
         }

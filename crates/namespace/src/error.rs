@@ -81,6 +81,21 @@ pub enum Error {
     /// EAGAIN: the file system is frozen; only where changes do not wait ([`crate::Options`]).
     #[error("frozen")]
     Frozen,
+    /// EAGAIN: somebody's lock is in the way.
+    #[error("resource temporarily unavailable")]
+    WouldBlock,
+    /// EDEADLK: to wait would be to wait for oneself.
+    #[error("resource deadlock avoided")]
+    Deadlock,
+    /// ENOLCK
+    #[error("no locks available")]
+    NoLocks,
+    /// ETIMEDOUT
+    #[error("timed out")]
+    TimedOut,
+    /// EINTR
+    #[error("interrupted")]
+    Interrupted,
     /// EIO: the device failed.
     #[error("input/output error: {0}")]
     Io(Cow<'static, str>),
@@ -117,6 +132,11 @@ impl Error {
             Error::CrossesFileSystems => libc::EXDEV,
             Error::NoSuchOffset => libc::ENXIO,
             Error::Frozen => libc::EAGAIN,
+            Error::WouldBlock => libc::EAGAIN,
+            Error::Deadlock => libc::EDEADLK,
+            Error::NoLocks => libc::ENOLCK,
+            Error::TimedOut => libc::ETIMEDOUT,
+            Error::Interrupted => libc::EINTR,
             Error::Io(_) => libc::EIO,
             Error::Corrupt(_) => libc::EUCLEAN,
         }

@@ -25,6 +25,7 @@ use crate::classes;
 use crate::data_lock::DataLock;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::file_lock::FileLocks;
 use crate::name_table::NameTable;
 use crate::scheme::{LockingScheme, Scheme};
 use crate::store::InodeImage;
@@ -186,6 +187,8 @@ pub(crate) struct Core {
     /// The log generation of the newest record of this inode, 0 when it never had one.
     dirty: AtomicU64,
     lock: Mutex<Guarded>,
+    /// Locks on the file, while there are any.
+    file_locks: Mutex<Option<Box<FileLocks>>>,
     unnamed: AtomicBool,
     is_block_mapped: bool,
     words: Words,
@@ -281,6 +284,7 @@ impl Core {
             sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
+            file_locks: Mutex::new(&classes::FILE_LOCKS, None),
             unnamed: AtomicBool::new(false),
             is_block_mapped: false,
             words: Words {
@@ -355,6 +359,11 @@ impl Core {
     /// The inode's lock. Several inodes only in ascending order of number.
     pub fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.lock.lock_nested(self.ino.0)
+    }
+
+    /// The locks on the file.
+    pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
+        self.file_locks.lock()
     }
 
     /// A number for the next record of this inode. See invariant 3.

@@ -10,6 +10,7 @@
 //! | `entries`, `rename` | operations on names |
 //! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
+//! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
 //! | `memory_store`, `pages` | a store that persists nothing |
@@ -32,6 +33,7 @@ mod data_lock;
 mod entries;
 pub mod error;
 mod extent_map;
+mod file_lock;
 mod freeze;
 mod health;
 mod inode;
@@ -56,6 +58,8 @@ mod xattrs;
 
 pub use data::AllocateMode;
 pub use error::{Error, Result};
+pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, RangeOwner};
+pub use finefs_locks::Removals;
 pub use memory_store::MemoryStore;
 pub use namespace::{AtimePolicy, Namespace, Options};
 pub use open_file::{OpenAccess, OpenFile, Opened};

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::Ordering;
-use finefs_locks::{BigReadGuard, BigReader, Mutex, ShardedList};
+use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList};
 
 use crate::classes;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::file_lock::WaitsFor;
 use crate::freeze::Freeze;
 use crate::health::Health;
 use crate::inode::{Core, Inode};
@@ -48,6 +49,8 @@ pub struct Options {
     /// Changes wait while the file system is frozen. Else they fail with [`Error::Frozen`] before
     /// anything has happened, and the caller tries again after [`Namespace::wait_for_thaw`].
     pub waits_for_thaw: bool,
+    /// Locks on files, and requests for them, beyond which there is an error (ENOLCK).
+    pub file_locks_max: u64,
     /// Locks beside the fine ones, to compare with.
     pub locking: LockingScheme,
 }
@@ -60,6 +63,7 @@ impl Default for Options {
             is_read_only: false,
             inode_cache_max: 200_000,
             waits_for_thaw: true,
+            file_locks_max: 1 << 20,
             locking: LockingScheme::Fine,
         }
     }
@@ -81,6 +85,9 @@ pub struct Namespace {
     /// Of all files.
     pub(crate) write_errors: WriteErrors,
     pub(crate) open_files: ShardedList<Ino>,
+    pub(crate) waits_for: WaitsFor,
+    /// Locks on files that there may still be.
+    pub(crate) file_lock_credit: LimitedCounter,
 }
 
 /// An operation under way: its epoch, and its place in the gate.
@@ -110,6 +117,8 @@ impl Namespace {
             return Err(Error::NotSupported);
         }
         let namespace = Namespace {
+            waits_for: WaitsFor::new(),
+            file_lock_credit: LimitedCounter::new(options.file_locks_max),
             // What a store cannot load again it keeps in memory.
             scheme: Scheme::new(options.locking, store.can_reload()),
             store,
@@ -169,7 +178,7 @@ impl Namespace {
     pub(crate) fn begin(&self, call: Call) -> Result<Operation<'_>> {
         let gate = self.gate.read();
         if self.committer.is_closed() {
-            return Err(Error::Io("the file system was shut down".into()));
+            return Err(Namespace::shut_down_error());
         }
         let outer = self.scheme.enter(call);
         Ok(Operation {
@@ -177,6 +186,11 @@ impl Namespace {
             _outer: outer,
             _gate: gate,
         })
+    }
+
+    /// What everybody is told who comes after the shut-down.
+    pub(crate) fn shut_down_error() -> Error {
+        Error::Io("the file system was shut down".into())
     }
 
     /// Begins an operation that may change something.

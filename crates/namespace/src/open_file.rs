@@ -3,10 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use finefs_locks::Ticket;
+use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
+use finefs_locks::{Removals, Ticket};
 
 use crate::commit::lost_data;
 use crate::error::{Error, Result};
+use crate::file_lock::FileLocker;
 use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
@@ -44,6 +46,8 @@ pub struct Opened {
     ticket: Ticket,
     /// What is known of errors of writing, for a regular file.
     write_errors: Option<Sample>,
+    /// It may own locks.
+    has_locked: AtomicBool,
 }
 
 impl Opened {
@@ -55,6 +59,20 @@ impl Opened {
     /// What the inode is.
     pub fn kind(&self) -> FileKind {
         self.kind
+    }
+
+    /// A number that no other open file of the namespace has while this one is open.
+    pub(crate) fn key(&self) -> u64 {
+        self.ticket.key()
+    }
+
+    /// True when the open file may own locks.
+    pub(crate) fn has_locked(&self) -> bool {
+        self.has_locked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_locked(&self) {
+        self.has_locked.store(true, Ordering::Relaxed);
     }
 }
 
@@ -131,6 +149,7 @@ impl Namespace {
             ino: inode.ino,
             kind: inode.kind,
             ticket: self.open_files.add(inode.ino),
+            has_locked: AtomicBool::new(false),
         }
     }
 
@@ -141,6 +160,7 @@ impl Namespace {
             ino,
             kind: FileKind::Regular,
             ticket: self.open_files.add(ino),
+            has_locked: AtomicBool::new(false),
         }
     }
 
@@ -163,10 +183,16 @@ impl Namespace {
 
     /// Ends an open file. The last one of an inode without names frees it.
     pub fn close(&self, opened: Opened) {
+        self.release_own_locks(&opened);
         let _gate = self.gate.read();
         let _outer = self.scheme.enter(Call::OpenClose);
         self.open_files.remove(opened.ticket);
         self.release(opened.ino, 1);
+    }
+
+    /// How often open files were closed, and on which CPU: see [`Removals`].
+    pub fn open_file_removals(&self) -> Removals {
+        self.open_files.removals()
     }
 
     /// The number of open files, counted under the global side of the list's lock.
@@ -201,6 +227,12 @@ impl<N: Deref<Target = Namespace>> OpenFile<N> {
     /// What it was opened for.
     pub fn access(&self) -> OpenAccess {
         self.access
+    }
+
+    /// Its locks.
+    pub fn locks(&self) -> FileLocker<'_> {
+        let opened = self.opened.as_ref().expect("open until it is dropped");
+        self.namespace.locker(opened, self.access)
     }
 }
 

@@ -24,28 +24,49 @@
 //! | `report` | what a run found |
 //! | [`postmark`] | a mail server's many small files |
 //! | [`dirops`] | one operation again and again, in private or shared places |
+//! | [`dbench`] | what clients of a file server did, replayed |
+//! | [`randrw`], [`append`] | one file, read and written or appended to by many |
+//! | [`posix_lock`] | locks on byte ranges |
+//! | [`file_list`] | how local the list of open files is |
 //! | [`openspeed`] | opening and closing files that all use |
+//! | [`model`] | what-if: throughput on more cores |
+//! | [`page`] | documents of tables and charts |
+//! | [`seeds`] | the five published threads, beside what is measured here |
 
+pub mod append;
 mod clock;
+pub mod dbench;
 pub mod dirops;
 mod error;
+pub mod file_list;
+pub mod model;
 pub mod openspeed;
+pub mod page;
 mod plan;
+pub mod posix_lock;
 pub mod postmark;
 mod processes;
+pub mod randrw;
 mod report;
 mod run;
+pub mod seeds;
 pub mod target;
 mod threads;
+mod timing;
 mod worker;
 mod workload;
 
+pub use append::Append;
 pub use clock::Span;
+pub use dbench::Dbench;
 pub use dirops::DirOps;
 pub use error::{During, Result, WorkloadError};
+pub use file_list::FileList;
 pub use openspeed::OpenSpeed;
 pub use plan::{Crew, Length, Plan, Watch};
+pub use posix_lock::{LockForm, PosixLock};
 pub use postmark::PostMark;
+pub use randrw::RandRw;
 pub use report::{Latencies, Report, rate};
 pub use run::{run, run_on_host, serve};
 pub use target::{HostDirectory, InProcess, Nothing, Target};

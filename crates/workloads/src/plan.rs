@@ -63,6 +63,9 @@ pub struct Plan {
     pub is_verified: bool,
     /// The latency of each operation is noted, which costs a reading of the clock each.
     pub has_latencies: bool,
+    /// What the lock meter counts during the measurement is part of the report. Only of threads of this
+    /// process; what the meter counts is as its mode says.
+    pub has_lock_counts: bool,
 }
 
 impl Plan {
@@ -75,6 +78,7 @@ impl Plan {
             seed: 42,
             is_verified: true,
             has_latencies: false,
+            has_lock_counts: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::plan::Plan;
 use crate::threads::Tally;
 use crate::workload::Workload;
-use finefs_lockmeter::Histogram;
+use finefs_lockmeter::{Histogram, Snapshot};
 use serde::Serialize;
 
 /// What a run found.
@@ -22,6 +22,8 @@ pub struct Report<W: Workload> {
     pub operation: &'static str,
     /// Operations of all workers together.
     pub operations: u64,
+    /// Operations of each worker, by its number.
+    pub operations_of_each: Vec<u64>,
     /// From the first worker's start to the last one's end.
     pub seconds: f64,
     /// Operations per second.
@@ -31,6 +33,9 @@ pub struct Report<W: Workload> {
     pub cpu_seconds: f64,
     /// How long operations took, if that was noted.
     pub latencies: Option<Latencies>,
+    /// What the lock meter counted during the measurement, if the plan asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<Snapshot>,
     /// It was ended from outside, before its time.
     pub is_interrupted: bool,
     /// What the workload counted besides.
@@ -71,10 +76,12 @@ impl<W: Workload> Report<W> {
             plan: *plan,
             operation: workload.operations(),
             operations: tally.operations,
+            operations_of_each: tally.operations_of_each,
             seconds,
             operations_per_second: rate(tally.operations, seconds),
             cpu_seconds: tally.cpu_seconds,
             latencies: tally.latencies.as_ref().and_then(Latencies::of),
+            locks: tally.locks,
             is_interrupted: tally.is_interrupted,
             detail: tally.detail,
         }
@@ -110,6 +117,12 @@ impl<W: Workload> Report<W> {
                 us(latencies.p99_ns),
                 us(latencies.p999_ns)
             ));
+        }
+        if let Some(locks) = &self.locks {
+            if let Some(contention) = locks.contention() {
+                text.push_str(&format!("\nlock contention: {contention}"));
+            }
+            text.push_str(&format!("\n{}", locks.to_string().trim_end()));
         }
         if self.is_interrupted {
             text.push_str("\ninterrupted: these numbers are of a part of the run");

@@ -1,11 +1,16 @@
 //! The way into a run, and the list of workloads.
 
+use crate::append::Append;
+use crate::dbench::Dbench;
 use crate::dirops::DirOps;
 use crate::error::{Result, WorkloadError};
+use crate::file_list::FileList;
 use crate::openspeed::OpenSpeed;
 use crate::plan::{Crew, Length, Plan, Watch};
+use crate::posix_lock::PosixLock;
 use crate::postmark::PostMark;
 use crate::processes;
+use crate::randrw::RandRw;
 use crate::report::Report;
 use crate::target::{HostDirectory, Target};
 use crate::threads::{self, Tally};
@@ -60,6 +65,11 @@ pub fn serve(
     match task.workload.as_str() {
         PostMark::NAME => processes::serve::<PostMark>(task, input, output, stop),
         DirOps::NAME => processes::serve::<DirOps>(task, input, output, stop),
+        Dbench::NAME => processes::serve::<Dbench>(task, input, output, stop),
+        RandRw::NAME => processes::serve::<RandRw>(task, input, output, stop),
+        Append::NAME => processes::serve::<Append>(task, input, output, stop),
+        PosixLock::NAME => processes::serve::<PosixLock>(task, input, output, stop),
+        FileList::NAME => processes::serve::<FileList>(task, input, output, stop),
         OpenSpeed::NAME => processes::serve::<OpenSpeed>(task, input, output, stop),
         other => Err(WorkloadError::Parameters(format!("no workload {other}"))),
     }

@@ -6,7 +6,7 @@ use crate::plan::{Length, Plan, Watch};
 use crate::target::Target;
 use crate::worker::{ABORT, MEASURE, Message, STOP, Shared, WARM_UP, Worker};
 use crate::workload::{Detail, Workload};
-use finefs_lockmeter::Histogram;
+use finefs_lockmeter::{Histogram, Snapshot, snapshot};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -21,9 +21,13 @@ const SLICE: Duration = Duration::from_millis(50);
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Tally<D> {
     pub operations: u64,
+    /// Of each worker, by its number.
+    pub operations_of_each: Vec<u64>,
     pub span: Span,
     pub cpu_seconds: f64,
     pub latencies: Option<Histogram>,
+    /// What the lock meter counted during the measurement, if the plan asks for it.
+    pub locks: Option<Snapshot>,
     pub detail: D,
     pub is_interrupted: bool,
 }
@@ -32,6 +36,7 @@ impl<D: Detail> Tally<D> {
     /// Adds another process's.
     pub(crate) fn add(&mut self, other: Tally<D>) {
         self.operations += other.operations;
+        self.operations_of_each.extend(other.operations_of_each);
         self.span.join(other.span);
         self.cpu_seconds += other.cpu_seconds;
         if let (Some(all), Some(more)) = (&mut self.latencies, &other.latencies) {
@@ -53,7 +58,7 @@ pub(crate) fn run<W: Workload, T: Target>(
 ) -> Result<Tally<W::Detail>> {
     let shared = Shared::new(indices.len());
     let (sender, receiver) = channel();
-    let mut is_interrupted = false;
+    let mut end = End::default();
     let results = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (slot, index) in indices.enumerate() {
@@ -84,20 +89,23 @@ pub(crate) fn run<W: Workload, T: Target>(
             .into_iter()
             .map(|thread| thread.join().unwrap_or(Err(WorkloadError::Panicked)))
             .collect();
-        is_interrupted = directed?;
+        end = directed?;
         Ok(results)
     })?;
     let mut tally = Tally {
         operations: 0,
+        operations_of_each: Vec::new(),
         span: Span::default(),
         cpu_seconds: 0.0,
         latencies: plan.has_latencies.then(Histogram::default),
+        locks: end.locks,
         detail: W::Detail::default(),
-        is_interrupted,
+        is_interrupted: end.is_interrupted,
     };
     let mut cpu = Span::default();
     for (measured, detail) in first_cause(results)? {
         tally.operations += measured.operations;
+        tally.operations_of_each.push(measured.operations);
         tally.span.join(measured.span);
         cpu.join(measured.cpu);
         if let (Some(all), Some(own)) = (&mut tally.latencies, &measured.latencies) {
@@ -123,6 +131,14 @@ pub(crate) fn first_cause<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
     cause.map_or(Ok(good), Err)
 }
 
+/// How the measurement ended.
+#[derive(Default)]
+struct End {
+    /// It was cut short from outside.
+    is_interrupted: bool,
+    locks: Option<Snapshot>,
+}
+
 /// Moves a crew through its phases.
 struct Director<'a> {
     shared: &'a Shared,
@@ -133,8 +149,7 @@ struct Director<'a> {
 }
 
 impl Director<'_> {
-    /// True when the run was cut short from outside.
-    fn direct(&self, gate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    fn direct(&self, gate: &mut dyn FnMut() -> Result<()>) -> Result<End> {
         let mut ready = 0;
         while ready < self.threads.len() {
             match self.receiver.recv_timeout(SLICE) {
@@ -142,7 +157,10 @@ impl Director<'_> {
                 Err(RecvTimeoutError::Timeout) if !self.is_stopped() => {}
                 _ => {
                     self.move_to(ABORT);
-                    return Ok(self.is_stopped());
+                    return Ok(End {
+                        is_interrupted: self.is_stopped(),
+                        locks: None,
+                    });
                 }
             }
         }
@@ -152,6 +170,7 @@ impl Director<'_> {
             self.move_to(WARM_UP);
             self.wait(&mut running, Some(self.plan.warm_up()), false);
         }
+        let locks_before = self.plan.has_lock_counts.then(snapshot);
         self.move_to(MEASURE);
         let time = match self.plan.length {
             Length::Seconds(seconds) => Some(Duration::from_secs_f64(seconds)),
@@ -159,8 +178,13 @@ impl Director<'_> {
         };
         self.wait(&mut running, time, true);
         let is_interrupted = self.is_stopped() && running > 0;
+        // Before anybody cleans up.
+        let locks = locks_before.map(|before| snapshot().since(&before));
         self.move_to(STOP);
-        Ok(is_interrupted)
+        Ok(End {
+            is_interrupted,
+            locks,
+        })
     }
 
     fn is_stopped(&self) -> bool {

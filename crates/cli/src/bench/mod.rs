@@ -2,10 +2,16 @@
 //!
 //! | module | about |
 //! |---|---|
+//! | `dual` | dbench on two file systems at once |
+//! | `locks` | what the lock meter says of a run |
 //! | `place` | what a workload runs on, and leaving it as it was |
+//! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
 
+mod dual;
+mod locks;
 mod place;
+mod seeds;
 mod signals;
 
 use std::io::{self, BufReader, IsTerminal, Write};
@@ -15,11 +21,13 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 use finefs_workloads::{
-    Crew, DirOps, Length, OpenSpeed, Plan, PostMark, Report, Watch, Workload, WorkloadError, run,
-    run_on_host, serve,
+    Append, Crew, DirOps, FileList, Length, OpenSpeed, Plan, PosixLock, PostMark, RandRw, Report,
+    Watch, Workload, WorkloadError, run, run_on_host, serve,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::dual::DbenchRun;
+use self::locks::LockOptions;
 use self::place::{Place, PlaceOptions};
 use crate::{CliResult, Failure};
 
@@ -43,6 +51,19 @@ enum Which {
     Openspeed(Run<OpenSpeed>),
     /// One operation on directories or data, in private or shared ones (FxMark, USENIX ATC 2016)
     Dirops(Run<DirOps>),
+    /// What clients of a file server did to its disk, replayed (Tridgell's dbench 4)
+    Dbench(DbenchRun),
+    /// Random reads and writes of one large file, direct (Zheng Liu's job for fio, 2012)
+    Randrw(Run<RandRw>),
+    /// Records are appended to one file
+    Append(Run<Append>),
+    /// Byte ranges are locked and unlocked (Red Hat's bug 519126; will-it-scale's lock1 and lock2)
+    PosixLock(Run<PosixLock>),
+    /// Files are opened and closed: how local the list of open files is (Piggin, 2010)
+    FileList(Run<FileList>),
+    /// The tables of five published threads on the locks of file systems, measured again; takes about five
+    /// minutes
+    Seeds(seeds::Seeds),
     /// A worker process of another run
     #[command(hide = true)]
     Worker,
@@ -57,6 +78,8 @@ struct Run<W: Args> {
     place: PlaceOptions,
     #[command(flatten)]
     how: How,
+    #[command(flatten)]
+    locks: LockOptions,
 }
 
 #[derive(Args)]
@@ -109,6 +132,7 @@ impl How {
             seed: self.seed,
             is_verified: self.verify,
             has_latencies: self.latencies,
+            has_lock_counts: false,
         }
     }
 }
@@ -119,6 +143,12 @@ impl Bench {
             Which::Postmark(run) => run.run(),
             Which::Openspeed(run) => run.run(),
             Which::Dirops(run) => run.run(),
+            Which::Seeds(seeds) => seeds.run(),
+            Which::Dbench(run) => run.run(),
+            Which::Randrw(run) => run.run(),
+            Which::Append(run) => run.run(),
+            Which::PosixLock(run) => run.run(),
+            Which::FileList(run) => run.run(),
             Which::Worker => work(),
         }
     }
@@ -127,10 +157,16 @@ impl Bench {
 impl<W: Workload + Args> Run<W> {
     fn run(self) -> CliResult<ExitCode> {
         let workload = self.parameters;
-        let plan = self.how.plan(&workload);
+        let plan = Plan {
+            has_lock_counts: self.locks.has_counts(),
+            ..self.how.plan(&workload)
+        };
         let stop = signals::catch()?;
         let place = Place::open(&self.place)?;
+        let meter = self.locks.begin();
         let outcome = measure(&workload, &place, &plan, &stop);
+        let over_threshold = meter.report(&self.locks);
+        drop(meter);
         // What is said of the end matters even when the run failed, and comes after its error.
         let closed = place.close();
         let report = match outcome {
@@ -142,6 +178,9 @@ impl<W: Workload + Args> Run<W> {
         };
         closed?;
         print(&report, self.how.json)?;
+        if let Some(text) = over_threshold {
+            eprint!("{text}");
+        }
         Ok(match report.is_interrupted {
             true => signals::exit_code(),
             false => ExitCode::SUCCESS,

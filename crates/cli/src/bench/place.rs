@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use finefs::{FileSystem, ImageOptions, Options};
+use finefs::{FileSystem, ImageOptions, LockingScheme, Options};
 use finefs_workloads::{HostDirectory, InProcess};
 use tempfile::TempDir;
 
@@ -24,13 +24,22 @@ pub(crate) struct PlaceOptions {
         default_missing_value = MEMORY,
         conflicts_with_all = ["image", "dir"]
     )]
-    memory: Option<String>,
+    pub(super) memory: Option<String>,
     /// An ext2, ext3 or ext4 image, in this process; the image is modified
     #[arg(long, value_name = "IMAGE", conflicts_with = "dir")]
-    image: Option<PathBuf>,
+    pub(super) image: Option<PathBuf>,
     /// A directory, through system calls
     #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    pub(super) dir: Option<PathBuf>,
+    /// Locks around the operations, to compare with: big-spin, big-sleep, big-optional, per-superblock,
+    /// whole-file, whole-file-mutex or unlocked-data
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "fine",
+        conflicts_with = "dir"
+    )]
+    pub(super) locking: LockingScheme,
 }
 
 /// As tmpfs has by default.
@@ -55,11 +64,14 @@ impl Place {
             return open_host(dir);
         }
         if let Some(image) = &options.image {
-            return open_image(image);
+            return open_image(image, options.locking);
         }
         let size = Size::parse("memory", options.memory.as_deref().unwrap_or(MEMORY))?;
-        let file_system =
-            FileSystem::memory_with(size.bytes(), Options::default()).map_err(Failure::new)?;
+        let namespace = Options {
+            locking: options.locking,
+            ..Options::default()
+        };
+        let file_system = FileSystem::memory_with(size.bytes(), namespace).map_err(Failure::new)?;
         let root = file_system.open_dir(".").map_err(Failure::new)?;
         Ok(Place::InProcess {
             target: InProcess::new(file_system, root, "memory".to_owned()),
@@ -97,8 +109,11 @@ fn open_host(dir: &Path) -> CliResult<Place> {
     Ok(Place::Host { target, own })
 }
 
-fn open_image(image: &Path) -> CliResult<Place> {
-    let file_system = ImageOptions::new().open(image).map_err(Failure::new)?;
+fn open_image(image: &Path, locking: LockingScheme) -> CliResult<Place> {
+    let file_system = ImageOptions::new()
+        .locking(locking)
+        .open(image)
+        .map_err(Failure::new)?;
     for note in file_system.notes() {
         say(note);
     }

@@ -12,7 +12,18 @@
 //! | shuttle | chance, which stands for migration |
 
 #[cfg(not(any(loom, feature = "shuttle")))]
+mod node;
+#[cfg(not(any(loom, feature = "shuttle")))]
 mod rseq;
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub use node::node_of;
+
+/// All CPUs are of one node.
+#[cfg(any(loom, feature = "shuttle"))]
+pub fn node_of(_: usize) -> usize {
+    0
+}
 
 #[cfg(not(any(loom, feature = "shuttle")))]
 use std::sync::atomic::{AtomicUsize, Ordering};

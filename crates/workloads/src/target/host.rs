@@ -74,6 +74,22 @@ impl Target for HostDirectory {
         fs::statat(&self.dir, path, AtFlags::empty()).map(|stat| convert(&stat))
     }
 
+    fn set_times(&self, path: &str, accessed_s: i64, modified_s: i64) -> Result<()> {
+        let time = |seconds| fs::Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        let times = fs::Timestamps {
+            last_access: time(accessed_s),
+            last_modification: time(modified_s),
+        };
+        fs::utimensat(&self.dir, path, &times, AtFlags::empty())
+    }
+
+    fn free_blocks(&self) -> Result<u64> {
+        fs::fstatvfs(&self.dir).map(|found| found.f_bfree)
+    }
+
     fn read_dir(
         &self,
         path: &str,
@@ -180,5 +196,7 @@ fn convert(stat: &fs::Stat) -> Stat {
         size_bytes: stat.st_size as u64,
         link_count: stat.st_nlink as u64,
         block_bytes: stat.st_blksize as u32,
+        accessed_s: stat.st_atime as i64,
+        modified_s: stat.st_mtime as i64,
     }
 }

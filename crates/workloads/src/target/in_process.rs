@@ -1,8 +1,11 @@
 //! [`InProcess`]: a file system of finefs in this process, through the API that programs embed.
 
-use super::{Entry, Errno, FileType, LockMode, OFlags, Result, Stat, Target};
-use finefs::{Dir, FileKind, FileSystem, Metadata, OpenOptions};
+use super::{Entry, Errno, FileType, LockMode, OFlags, OpenFileStatistics, Result, Stat, Target};
+use finefs::{
+    Dir, FileKind, FileSystem, FileTimes, LastLink, LockKind, LockWait, Metadata, OpenOptions,
+};
 use std::ops::{ControlFlow, Range};
+use std::time::{Duration, SystemTime};
 
 /// A directory of a finefs file system as a [`Target`]: operations are calls in this process.
 pub struct InProcess {
@@ -94,6 +97,27 @@ impl Target for InProcess {
         Ok(self.convert(&found))
     }
 
+    fn set_times(&self, path: &str, accessed_s: i64, modified_s: i64) -> Result<()> {
+        let time = |seconds: i64| {
+            let since = Duration::from_secs(seconds.unsigned_abs());
+            if seconds < 0 {
+                SystemTime::UNIX_EPOCH - since
+            } else {
+                SystemTime::UNIX_EPOCH + since
+            }
+        };
+        let times = FileTimes::new()
+            .accessed(time(accessed_s))
+            .modified(time(modified_s));
+        self.dir
+            .set_times(path, times, LastLink::Follow)
+            .map_err(errno)
+    }
+
+    fn free_blocks(&self) -> Result<u64> {
+        Ok(self.file_system.statfs().blocks_free)
+    }
+
     fn read_dir(
         &self,
         path: &str,
@@ -111,6 +135,15 @@ impl Target for InProcess {
             }
         }
         Ok(())
+    }
+
+    fn open_file_statistics(&self) -> Option<OpenFileStatistics> {
+        let found = self.file_system.open_file_removals();
+        Some(OpenFileStatistics {
+            removals: found.total,
+            removals_on_cpu: found.on_cpu,
+            removals_on_node: found.on_node,
+        })
     }
 
     fn sync(&self) -> Result<()> {
@@ -154,12 +187,20 @@ impl super::File for InProcessFile {
         self.file.sync_data().map_err(errno)
     }
 
-    fn lock(&self, _: Range<u64>, _: LockMode, _: bool) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
+    fn lock(&self, range: Range<u64>, mode: LockMode, waits: bool) -> Result<()> {
+        let kind = match mode {
+            LockMode::Shared => LockKind::Shared,
+            LockMode::Exclusive => LockKind::Exclusive,
+        };
+        let wait = match waits {
+            true => LockWait::forever(),
+            false => LockWait::never(),
+        };
+        self.file.lock_range(range, kind, wait).map_err(errno)
     }
 
-    fn unlock(&self, _: Range<u64>) -> Result<()> {
-        Err(Errno::OPNOTSUPP)
+    fn unlock(&self, range: Range<u64>) -> Result<()> {
+        self.file.unlock_range(range).map_err(errno)
     }
 }
 
@@ -174,6 +215,8 @@ fn convert(found: &Metadata, block_bytes: u32) -> Stat {
         size_bytes: found.len(),
         link_count: u64::from(found.nlink()),
         block_bytes,
+        accessed_s: found.attributes().times.accessed.seconds(),
+        modified_s: found.attributes().times.modified.seconds(),
     }
 }
 

@@ -20,6 +20,8 @@ pub use nothing::Nothing;
 
 use std::ops::{ControlFlow, Range};
 
+use serde::{Deserialize, Serialize};
+
 pub use rustix::fs::{FileType, OFlags};
 pub use rustix::io::Errno;
 
@@ -39,6 +41,10 @@ pub struct Stat {
     pub link_count: u64,
     /// Preferred size of reads and writes, in bytes (`st_blksize`).
     pub block_bytes: u32,
+    /// When it was read last, in seconds since 1970.
+    pub accessed_s: i64,
+    /// When it was changed last, in seconds since 1970.
+    pub modified_s: i64,
 }
 
 /// An entry of a directory.
@@ -59,6 +65,28 @@ pub enum LockMode {
     Shared,
     /// Alone (F_WRLCK).
     Exclusive,
+}
+
+/// How often files were closed, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct OpenFileStatistics {
+    /// In all.
+    pub removals: u64,
+    /// On the CPU that had opened them.
+    pub removals_on_cpu: u64,
+    /// On a CPU of the same NUMA node.
+    pub removals_on_node: u64,
+}
+
+impl OpenFileStatistics {
+    /// What came after `earlier`.
+    pub fn since(self, earlier: OpenFileStatistics) -> OpenFileStatistics {
+        OpenFileStatistics {
+            removals: self.removals - earlier.removals,
+            removals_on_cpu: self.removals_on_cpu - earlier.removals_on_cpu,
+            removals_on_node: self.removals_on_node - earlier.removals_on_node,
+        }
+    }
 }
 
 /// A file system under test.
@@ -93,8 +121,19 @@ pub trait Target: Sync {
     /// stat(2): symbolic links are followed.
     fn stat(&self, path: &str) -> Result<Stat>;
 
+    /// utime(2): sets when it was read and when it was changed, in seconds since 1970.
+    fn set_times(&self, path: &str, accessed_s: i64, modified_s: i64) -> Result<()>;
+
+    /// statvfs(3): the number of free blocks.
+    fn free_blocks(&self) -> Result<u64>;
+
     /// Gives the entries of a directory, without `.` and `..`, to `sink` until it breaks off.
     fn read_dir(&self, path: &str, sink: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()>;
+
+    /// How often files were closed so far, where the target tells.
+    fn open_file_statistics(&self) -> Option<OpenFileStatistics> {
+        None
+    }
 
     /// syncfs(2): everything changed so far is durable afterwards.
     fn sync(&self) -> Result<()>;

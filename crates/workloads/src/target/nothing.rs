@@ -13,6 +13,8 @@ const STAT: Stat = Stat {
     size_bytes: 0,
     link_count: 1,
     block_bytes: 4096,
+    accessed_s: 0,
+    modified_s: 0,
 };
 
 impl Target for Nothing {
@@ -52,6 +54,14 @@ impl Target for Nothing {
 
     fn stat(&self, _: &str) -> Result<Stat> {
         Ok(STAT)
+    }
+
+    fn set_times(&self, _: &str, _: i64, _: i64) -> Result<()> {
+        Ok(())
+    }
+
+    fn free_blocks(&self) -> Result<u64> {
+        Ok(1)
     }
 
     fn read_dir(&self, _: &str, _: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
