@@ -13,6 +13,7 @@
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
 //! | [`real_tools`] | the workloads of `finefs bench` beside the programs they are made after |
+//! | [`scaling`] | two threads beside one, and beside two processes |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
@@ -26,6 +27,7 @@ mod range_lock;
 mod real_postmark;
 mod real_tools;
 mod result;
+mod scaling;
 mod variant;
 
 use clap::{Parser, Subcommand};
@@ -55,6 +57,11 @@ enum Command {
     RangeLock(range_lock::Options),
     /// `finefs bench` beside Debian's dbench and fio, on a directory
     RealTools(real_tools::Options),
+    /// Two threads beside one in process, under any locking scheme, and the machine's ceiling
+    Scaling(scaling::Options),
+    /// One measurement for `scaling`, in a process of its own
+    #[command(hide = true)]
+    ScalingWorker(scaling::Worker),
     /// The workloads' PostMark and Debian's postmark on the same directories, by turns
     RealPostmark(real_postmark::Options),
     /// A worker process of a workload
@@ -78,6 +85,8 @@ fn main() -> ExitCode {
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
         Command::RangeLock(options) => range_lock::run(&options),
         Command::RealTools(options) => real_tools::run(&options),
+        Command::Scaling(options) => scaling::run(&options),
+        Command::ScalingWorker(worker) => scaling::work(&worker),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {

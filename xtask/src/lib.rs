@@ -15,6 +15,7 @@
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
+//! | [`fuzz`] | the targets in `fuzz/` under libFuzzer and the address sanitizer |
 //! | [`tsan`] | the locks' stress test under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
@@ -32,6 +33,7 @@ pub mod demo;
 pub mod fsx;
 pub mod fuse_device;
 pub mod fuse_ring;
+pub mod fuzz;
 pub mod images;
 pub mod kill;
 pub mod matrix;

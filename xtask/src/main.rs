@@ -8,7 +8,7 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, crash, fsx, images, kill, pjdfstest, tsan, unprivileged};
+use xtask::{bad_input, crash, fsx, fuzz, images, kill, pjdfstest, tsan, unprivileged};
 use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
 
 #[derive(Parser)]
@@ -41,6 +41,8 @@ enum Task {
     Demo(demo::Options),
     /// Everything that `make test` runs
     Test(suite::Options),
+    /// Fuzz the disk format, whole images and FUSE messages
+    Fuzz(fuzz::Options),
     /// The inner part of a workload, in a process of its own
     #[command(subcommand, hide = true)]
     Worker(Worker),
@@ -205,6 +207,7 @@ fn run() -> Result<()> {
         Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => suite::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }
 }

@@ -45,6 +45,9 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   size=SIZE              of a memory file system (default 50%)
   mode=, uid=, gid=      permissions and owner of its root
   fsname=NAME            what is shown as mounted, for a memory file system
+  locking=NAME           to compare with: locks of other times around the same operations; fine
+                         (default), big-spin, big-sleep, big-optional, per-superblock, whole-file,
+                         whole-file-mutex
   debug                  log every request
 Accepted without effect: data=ordered, defaults, nofail, user, _netdev, x-*.
 SIZE is in bytes, or with k, m, g, t, or % of memory.";
@@ -194,6 +197,7 @@ impl Plan {
                     commit_interval: options.commit_interval,
                     atime: options.atime,
                     is_read_only: options.is_read_only,
+                    locking: options.locking,
                     ..finefs::Options::default()
                 },
             )
@@ -205,7 +209,8 @@ impl Plan {
             .barriers(!options.lacks_barriers)
             .mount_point(&self.directory)
             .commit_interval(options.commit_interval)
-            .atime(options.atime);
+            .atime(options.atime)
+            .locking(options.locking);
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));

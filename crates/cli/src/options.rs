@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use finefs::AtimePolicy;
+use finefs::{AtimePolicy, LockingScheme};
 
 use crate::size::Size;
 use crate::{CliResult, Failure};
@@ -30,6 +30,7 @@ pub(crate) struct MountOptions {
     pub checks_root: bool,
     pub lacks_barriers: bool,
     pub cpu_latency_us: Option<u32>,
+    pub locking: LockingScheme,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
     pub source: Option<String>,
@@ -60,6 +61,7 @@ impl Default for MountOptions {
             checks_root: false,
             lacks_barriers: false,
             cpu_latency_us: None,
+            locking: namespace.locking,
             is_debug: false,
             source: None,
             size: None,
@@ -181,6 +183,7 @@ impl MountOptions {
                 us @ 0..=CPU_LATENCY_US_MAX => self.cpu_latency_us = Some(us),
                 _ => return Err(bad(name, value, "microseconds, at most 1000000")),
             },
+            "locking" => self.locking = locking(name, value)?,
             "fsname" => self.source = Some(value.to_owned()),
             "subtype" if value == "finefs" => {}
             "subtype" => return Err(bad(name, value, "finefs, which it always is")),
@@ -232,6 +235,18 @@ fn split(list: &str) -> Vec<String> {
     words
 }
 
+/// A scheme under which files behave.
+fn locking(name: &str, value: &str) -> CliResult<LockingScheme> {
+    let found = value.parse().ok();
+    found
+        .filter(|scheme: &LockingScheme| scheme.keeps_semantics())
+        .ok_or_else(|| {
+            let names = LockingScheme::ALL.iter().filter(|s| s.keeps_semantics());
+            let names: Vec<&str> = names.map(|scheme| scheme.name()).collect();
+            bad(name, value, &format!("one of {}", names.join(", ")))
+        })
+}
+
 fn number<N: std::str::FromStr>(name: &str, value: &str) -> CliResult<N> {
     value.parse().map_err(|_| bad(name, value, "a number"))
 }
@@ -272,6 +287,13 @@ mod tests {
             (Some(0o1777), Some(7), Some(8), Some(3))
         );
         assert!(options.has_writeback_cache);
+    }
+
+    #[test]
+    fn locking_schemes_have_names() {
+        assert_eq!(parse("").unwrap().locking, LockingScheme::Fine);
+        let options = parse("locking=fine,locking=per-superblock").unwrap();
+        assert_eq!(options.locking, LockingScheme::PerSuperblock);
     }
 
     #[test]
@@ -316,6 +338,8 @@ mod tests {
             ("allow_root", "allow_root"),
             ("noload", "noload"),
             ("subtype=ext4", "subtype=ext4"),
+            ("locking=big", "big-spin"),
+            ("locking=unlocked-data", "one of fine"),
         ] {
             let Failure(line) = parse(list).unwrap_err();
             assert!(line.contains(word), "{list}: {line}");

@@ -169,6 +169,7 @@ fn find_backup(device: &dyn BlockDevice, primary: Option<&Superblock>) -> Option
                 return None;
             }
             let backup = Superblock::parse(&bytes).ok()?;
+            backup.verify_checksum().ok()?;
             let is_good =
                 backup.validate().is_ok() && backup.block_size() == Some(block_size_bytes);
             is_good.then_some(Backup {
@@ -335,6 +336,11 @@ fn settle_journal(
             Ok((overlay, None))
         }
         Finding::Replay(journal, log) => {
+            // What it leaves must be a file system: else nothing is written, and the message is that of
+            // a read-only mount.
+            let overlay = recover::overlay(&journal, &log)
+                .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
+            read_superblock(&**device, &overlay)?;
             recover::replay(&**device, &found.geometry, &journal, &log)
                 .map_err(|error| MountErrorKind::Io(detail(&error)))?;
             if log.transactions > 0 {

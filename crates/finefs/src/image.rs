@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError};
-use finefs_namespace::{AtimePolicy, Error, MemoryStore, Namespace, Options};
+use finefs_namespace::{AtimePolicy, Error, LockingScheme, MemoryStore, Namespace, Options};
 
 use crate::file_system::FileSystem;
 
@@ -62,6 +62,12 @@ impl ImageOptions {
     /// When reads update the access time.
     pub fn atime(mut self, policy: AtimePolicy) -> ImageOptions {
         self.namespace.atime = policy;
+        self
+    }
+
+    /// What locks the file system: a big lock or a coarse one, for comparison with the fine ones.
+    pub fn locking(mut self, scheme: LockingScheme) -> ImageOptions {
+        self.namespace.locking = scheme;
         self
     }
 
@@ -212,6 +218,9 @@ pub fn open_memory(
     gid: u32,
     options: Options,
 ) -> Result<Arc<Namespace>, Error> {
-    let store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    let mut store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    if options.locking == LockingScheme::UnlockedData {
+        store = store.tolerating_races();
+    }
     Namespace::new(Arc::new(store), options)
 }

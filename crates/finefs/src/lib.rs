@@ -62,7 +62,8 @@ pub use file_system::FileSystem;
 pub use finefs_namespace as namespace;
 pub use finefs_namespace::{
     AllocateMode, AtimePolicy, BlockingLock, Caller, FileKind, FileLocker, Interrupt, LastLink,
-    LockKind, LockWait, Options, RangeOwner, Removals, RenameMode, StatFs, XattrMode,
+    LockKind, LockWait, LockingScheme, Options, RangeOwner, Removals, RenameMode, StatFs,
+    XattrMode,
 };
 pub use image::{Image, ImageOptions, OpenImageError, open_device, open_image, open_memory};
 pub use metadata::{FileTimes, Metadata};

@@ -96,11 +96,12 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        if self.fetched.is_empty() && !self.is_at_end {
-            if let Err(error) = self.fetch() {
-                self.is_at_end = true;
-                return Some(Err(error));
-            }
+        if self.fetched.is_empty()
+            && !self.is_at_end
+            && let Err(error) = self.fetch()
+        {
+            self.is_at_end = true;
+            return Some(Err(error));
         }
         let fetched = self.fetched.pop_front()?;
         Some(Ok(DirEntry {

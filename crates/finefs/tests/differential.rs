@@ -233,13 +233,12 @@ impl Generator {
     /// With one `..` at most: see [`DEPTH`].
     fn target(&mut self) -> PathBuf {
         let name = self.name();
-        let path = match self.rng.random_range(0..4) {
+        match self.rng.random_range(0..4) {
             0 => PathBuf::from("..").join(name),
             1 => PathBuf::from(name).join(self.name()),
             2 => PathBuf::from(format!("{name}/")),
             _ => PathBuf::from(name),
-        };
-        path
+        }
     }
 }
 

@@ -23,6 +23,7 @@
 //! | `convert` | numbers, attributes, times |
 //! | `alertness` | keeps CPUs awake between requests, where asked |
 //! | `guard` | a panic inside one operation stays inside it |
+//! | `fuzzing` | requests from bytes, without a mount (with the feature of that name) |
 //!
 //! # Invariants
 //! 1. A node id is the namespace's inode number, except that node 1 (FUSE's root) and the root's
@@ -56,6 +57,8 @@ mod convert;
 mod detach;
 mod device;
 mod directory;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
 mod mounts;
 mod negotiate;

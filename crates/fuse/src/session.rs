@@ -145,11 +145,9 @@ impl Mount {
         } else {
             let (to_syncs, syncs) = channel();
             for number in 0..threads {
-                // Where it cannot be cloned (no permission, no descriptor left) it is shared.
-                let clone = || device.clone_to(attach::open_device()?.into());
                 let own = match number {
                     0 => Arc::clone(&device),
-                    _ => clone().map_or_else(|_| Arc::clone(&device), Arc::new),
+                    _ => own_or_shared(&device),
                 };
                 let (adapter, syncs) = (Arc::clone(&adapter), to_syncs.clone());
                 let serve = move || own.serve(&adapter, &syncs);
@@ -169,6 +167,12 @@ impl Mount {
         }
         result
     }
+}
+
+/// A clone of the device; where it cannot be cloned (no permission, no descriptor left) itself.
+fn own_or_shared(device: &Arc<Device>) -> Arc<Device> {
+    let clone = || device.clone_to(attach::open_device()?.into());
+    clone().map_or_else(|_: io::Error| Arc::clone(device), Arc::new)
 }
 
 fn spawn(
@@ -260,9 +264,8 @@ fn ring_thread(
         Ok((device, adapter)) => seat.serve(&device, &adapter).or_else(|error| {
             // Where the kernel refuses the place it goes on without io_uring, and needs readers.
             log::error!("the queue of CPU {queue} lost a thread: {error}");
-            let own = Arc::new(device.clone_to(attach::open_device()?.into())?);
             let (no_syncs, _) = channel();
-            own.serve(&adapter, &no_syncs)
+            own_or_shared(&device).serve(&adapter, &no_syncs)
         }),
         // The kernel did not want it after all.
         Err(_) => Ok(()),
@@ -355,7 +358,63 @@ fn default_threads() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use finefs_namespace::{MemoryStore, Options};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
     use super::*;
+    use crate::abi::OutHeader;
+
+    /// A socket in the place of /dev/fuse: no kernel takes a ring's command on it, and what is sent at
+    /// its other end is read as requests are.
+    fn not_a_fuse_device() -> (OwnedFd, OwnedFd) {
+        let kind = SocketType::SEQPACKET;
+        socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("sockets")
+    }
+
+    #[test]
+    fn a_thread_whose_place_is_refused_reads_the_device() {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).expect("room");
+        let namespace = Namespace::new(Arc::new(store), Options::default()).expect("a root");
+        let adapter = Arc::new(Adapter::new(namespace, Agreement::default(), None));
+        let (kernel, ours) = not_a_fuse_device();
+        let (to_us, seated) = channel();
+        let (start, started) = channel();
+        let thread = std::thread::spawn(move || ring_thread(0, &to_us, &started));
+        if let Err(error) = seated.recv().expect("it answers") {
+            eprintln!("skipped: no io_uring here: {error}");
+            return;
+        }
+        start
+            .send((Arc::new(Device::new(ours)), adapter))
+            .expect("it waits");
+        // GETATTR of the root: the head, then 16 bytes.
+        let mut request = [0_u8; 56];
+        request[0] = 56;
+        request[4] = opcode::GETATTR as u8;
+        request[8] = 9;
+        request[16] = 1;
+        rustix::io::write(&kernel, &request).expect("it is sent");
+        let limit = rustix::time::Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        let mut wanted = [rustix::event::PollFd::new(
+            &kernel,
+            rustix::event::PollFlags::IN,
+        )];
+        let count = rustix::event::poll(&mut wanted, Some(&limit)).expect("it polls");
+        assert_eq!(count, 1, "nobody serves the request");
+        let mut answer = [0; 256];
+        let length = rustix::io::read(&kernel, &mut answer).expect("an answer");
+        assert!(length > size_of::<OutHeader>(), "the attributes follow");
+        let error = i32::from_le_bytes([answer[4], answer[5], answer[6], answer[7]]);
+        assert_eq!((error, answer[8]), (0, 9), "no error, and to this request");
+        // The end of the socket is nothing that a mount's end looks like: an error.
+        drop(kernel);
+        assert!(thread.join().expect("no panic").is_err());
+    }
 
     #[test]
     fn cpus_are_counted() {

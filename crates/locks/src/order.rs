@@ -9,6 +9,7 @@
 //! 3. No lock is taken twice by a thread, not even shared.
 //! 4. A lock taken by a `try_` function cannot deadlock at that moment, so rules 1 and 2 do not
 //!    apply to it; later acquisitions are checked against it.
+//!    The same goes for what a `sleep` of a recursive lock takes back.
 //! 5. Waiting for a latch or on a condition variable counts as taking a lock at that moment.
 //!
 //! If all threads keep rules 1 to 3, no cycle of waiting threads can form: in a cycle, some thread

@@ -3,6 +3,7 @@
 //! ```text
 //! ns.commit            one commit at a time
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
+//!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
 //!       ns.resize      a directory's table grows, or dies
 //!         ns.range     a range of one file's data; the only lock held over device I/O
@@ -26,12 +27,20 @@ use finefs_lockmeter::LockClass;
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
+/// Around every operation of every file system, by the schemes `big-*`.
+pub static BIG: LockClass = LockClass::new("ns.big", 12);
+/// Around every operation of a file system, by the scheme `per-superblock`.
+pub static SUPERBLOCK: LockClass = LockClass::new("ns.superblock", 12);
 /// Makes ancestry stable: held while a directory changes its parent.
 pub static TOPOLOGY: LockClass = LockClass::new("ns.topology", 20);
 /// Growth and death of one directory's table.
 pub static RESIZE: LockClass = LockClass::new("ns.resize", 25);
 /// Ranges of one file's data.
 pub static RANGE: LockClass = LockClass::new("ns.range", 30);
+/// All of one file's data, by the schemes `whole-file` and `whole-file-mutex`.
+pub static WHOLE_FILE: LockClass = LockClass::new("ns.whole_file", 30);
+/// Reads and overwrites of data against all else, by the scheme `unlocked-data`.
+pub static UNLOCKED: LockClass = LockClass::new("ns.unlocked", 30);
 /// A bucket of a directory: the names in it.
 pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);
 /// Attributes and xattrs of one inode.

@@ -24,6 +24,7 @@ use crate::coalesce::{Coalesced, coalesce};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
+use crate::scheme::Call;
 use crate::types::Ino;
 
 /// Records in the log after which a commit is asked for, where the store asks for no less.
@@ -279,7 +280,7 @@ impl Namespace {
     /// nothing: one commit writes both). Costs nothing when nothing changed.
     pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
         let dirty = {
-            let operation = self.begin()?;
+            let operation = self.begin(Call::SyncFile)?;
             self.inode(ino, &operation.guard)?.dirty_generation()
         };
         if dirty <= self.log.committed() {

@@ -14,6 +14,7 @@ use crate::name_table::{Dead, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::scheme::Call;
 use crate::store::{Fate, InodeImage, Plan, Store};
 use crate::types::{Attributes, Caller, FileKind, Ino, Times};
 use crate::walk::{Located, Place};
@@ -111,7 +112,7 @@ impl From<Dead> for Error {
 impl Namespace {
     /// Finds a name in a directory (`.` and `..` too) and takes a reference on its inode.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Lookup)?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         dir.directory()?;
@@ -251,7 +252,7 @@ impl Namespace {
         new: &New<'_>,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let located = self.locate(caller, place, &operation.guard)?;
             self.make_located(&operation, caller, &located, new)
         })
@@ -343,7 +344,7 @@ impl Namespace {
         permissions: u32,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let dir = self.inode(parent, guard)?;
             dir.directory()?;
@@ -447,11 +448,12 @@ impl Namespace {
             },
             flags: 0,
         };
-        let core = Core::from_image(InodeImage {
+        let image = InodeImage {
             attributes,
             inline: None,
             unreadable: None,
-        });
+        };
+        let core = Core::from_image(image, self.scheme.kind());
         core.fill_empty(dir.ino, new.target);
         core
     }
@@ -476,7 +478,7 @@ impl Namespace {
         references: u64,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let inode = self.inode(ino, guard)?;
             let located = self.locate(caller, place, guard)?;
@@ -546,7 +548,7 @@ impl Namespace {
 
     /// As [`Namespace::remove_file`], wherever `place` is.
     pub(crate) fn unlink(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
         let (dir, name) = (located.dir, &*located.name);
@@ -620,7 +622,7 @@ impl Namespace {
 
     /// As [`Namespace::remove_directory`], wherever `place` is.
     pub(crate) fn rmdir(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
         let (dir, name) = (located.dir, &*located.name);

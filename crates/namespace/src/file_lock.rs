@@ -60,6 +60,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenAccess, Opened};
+use crate::scheme::Call;
 
 /// What a lock excludes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -272,7 +273,7 @@ impl FileLocker<'_> {
         }
         let namespace = self.namespace;
         let asked = {
-            let operation = namespace.begin()?;
+            let operation = namespace.begin(Call::FileLock)?;
             let inode = namespace.inode(self.opened.ino(), &operation.guard)?;
             if !namespace.file_lock_credit.try_take(CREDIT) {
                 return Err(Error::NoLocks);
@@ -329,6 +330,7 @@ impl FileLocker<'_> {
         if namespace.committer.is_closed() {
             return None;
         }
+        let _outer = namespace.scheme.enter(Call::FileLock);
         let guard = &crossbeam_epoch::pin();
         let inode = namespace.inodes.get(self.opened.ino(), guard)?;
         inode.loaded()?.file_locks().as_ref()?;

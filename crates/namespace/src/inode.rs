@@ -19,13 +19,15 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use finefs_locks::{Mutex, MutexGuard, OnceLatch, RangeLock, RwLock, SeqLock};
+use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 
 use crate::classes;
+use crate::data_lock::DataLock;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::file_lock::FileLocks;
 use crate::name_table::NameTable;
+use crate::scheme::{LockingScheme, Scheme};
 use crate::store::InodeImage;
 use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
 
@@ -71,8 +73,8 @@ impl Inode {
     }
 
     /// The content; the first caller loads it.
-    pub fn load(&self, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
-        self.core.get_or_try_init(load)
+    pub fn load(&self, scheme: &Scheme, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
+        scheme.load(&self.core, load)
     }
 
     /// Takes `count` references; false when the inode is gone.
@@ -219,7 +221,7 @@ pub(crate) enum Body {
 }
 
 pub(crate) struct FileBody {
-    pub ranges: RangeLock,
+    pub data: DataLock,
     pub extents: OnceLatch<ExtentMap>,
     /// Content stored with the inode (read-only images).
     pub inline: Option<Vec<u8>>,
@@ -250,10 +252,10 @@ pub(crate) struct Ownership {
 }
 
 impl Core {
-    pub fn from_image(image: InodeImage) -> Core {
+    pub fn from_image(image: InodeImage, scheme: LockingScheme) -> Core {
         let body = match image.attributes.kind {
             FileKind::Regular => Body::Regular(FileBody {
-                ranges: RangeLock::new(&classes::RANGE),
+                data: DataLock::new(scheme),
                 extents: OnceLatch::new(&classes::LOAD),
                 inline: image.inline,
             }),
@@ -302,13 +304,13 @@ impl Core {
 
     /// From an image of a store whose new files are mapped by extents: a file without the extents
     /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
-    pub fn from_image_with_extents(image: InodeImage) -> Core {
+    pub fn from_image_with_extents(image: InodeImage, scheme: LockingScheme) -> Core {
         const EXTENTS_FLAG: u32 = 0x80000;
         let is_block_mapped = image.attributes.kind == FileKind::Regular
             && image.attributes.flags & EXTENTS_FLAG == 0;
         Core {
             is_block_mapped,
-            ..Core::from_image(image)
+            ..Core::from_image(image, scheme)
         }
     }
 

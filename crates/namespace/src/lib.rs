@@ -14,6 +14,7 @@
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
 //! | `memory_store`, `pages` | a store that persists nothing |
+//! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
@@ -28,6 +29,7 @@ mod classes;
 mod coalesce;
 mod commit;
 mod data;
+mod data_lock;
 mod entries;
 pub mod error;
 mod extent_map;
@@ -45,6 +47,7 @@ mod permission;
 mod radix;
 mod read_directory;
 mod rename;
+mod scheme;
 pub mod store;
 pub mod types;
 mod walk;
@@ -60,6 +63,7 @@ pub use open_file::{OpenAccess, OpenFile, Opened};
 pub use paths::{Create, OpenHow};
 pub use read_directory::DirectoryEntry;
 pub use rename::RenameMode;
+pub use scheme::{LockingScheme, UnknownScheme};
 pub use store::*;
 pub use types::*;
 pub use walk::{At, LastLink};

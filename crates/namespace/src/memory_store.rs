@@ -102,6 +102,15 @@ impl MemoryStore {
         })
     }
 
+    /// The same, for [`LockingScheme::UnlockedData`](crate::LockingScheme::UnlockedData): copies may race,
+    /// and take longer.
+    pub fn tolerating_races(self) -> MemoryStore {
+        MemoryStore {
+            pages: self.pages.tolerating_races(),
+            ..self
+        }
+    }
+
     /// Takes up to `count` blocks off a free list.
     fn pop_run(list: &mut FreeList, count: u64) -> Option<BlockRun> {
         let last = list.runs.last_mut()?;
@@ -151,6 +160,10 @@ impl Store for MemoryStore {
 
     fn can_reload(&self) -> bool {
         false
+    }
+
+    fn tolerates_races(&self) -> bool {
+        self.pages.tolerates_races()
     }
 
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {

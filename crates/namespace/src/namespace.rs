@@ -16,6 +16,7 @@ use crate::inode::{Core, Inode};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{Group, OperationLog};
+use crate::scheme::{Call, LockingScheme, OuterGuard, Scheme};
 use crate::store::{Geometry, Plan, Store};
 use crate::types::{Attributes, Ino, StatFs, Timestamp};
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub inode_cache_max: u64,
     /// Locks on files, and requests for them, beyond which there is an error (ENOLCK).
     pub file_locks_max: u64,
+    /// Locks beside the fine ones, to compare with.
+    pub locking: LockingScheme,
 }
 
 impl Default for Options {
@@ -54,6 +57,7 @@ impl Default for Options {
             is_read_only: false,
             inode_cache_max: 200_000,
             file_locks_max: 1 << 20,
+            locking: LockingScheme::Fine,
         }
     }
 }
@@ -63,6 +67,7 @@ pub struct Namespace {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) geometry: Geometry,
     pub(crate) options: Options,
+    pub(crate) scheme: Scheme,
     pub(crate) inodes: InodeTable,
     pub(crate) log: OperationLog,
     pub(crate) gate: BigReader,
@@ -77,6 +82,7 @@ pub struct Namespace {
 /// An operation under way: its epoch, and its place in the gate.
 pub(crate) struct Operation<'n> {
     pub guard: Guard,
+    _outer: OuterGuard<'n>,
     _gate: BigReadGuard<'n>,
 }
 
@@ -92,13 +98,18 @@ impl Namespace {
     }
 
     /// A namespace that commits only when asked to (`sync`, fsync, lack of space): for tests and
-    /// tools that run to an end.
+    /// tools that run to an end. ENOTSUP for a locking scheme that the store cannot bear.
     pub fn without_thread(store: Arc<dyn Store>, mut options: Options) -> Result<Namespace> {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
+        if options.locking == LockingScheme::UnlockedData && !store.tolerates_races() {
+            return Err(Error::NotSupported);
+        }
         let namespace = Namespace {
             waits_for: WaitsFor::new(),
             file_lock_credit: LimitedCounter::new(options.file_locks_max),
+            // What a store cannot load again it keeps in memory.
+            scheme: Scheme::new(options.locking, store.can_reload()),
             store,
             options,
             inodes: InodeTable::new(),
@@ -131,6 +142,7 @@ impl Namespace {
 
     /// Free and used space.
     pub fn statfs(&self) -> StatFs {
+        let _outer = self.scheme.enter(Call::StatFs);
         self.store.statfs()
     }
 
@@ -149,13 +161,15 @@ impl Namespace {
     }
 
     /// Begins an operation that changes nothing.
-    pub(crate) fn begin(&self) -> Result<Operation<'_>> {
+    pub(crate) fn begin(&self, call: Call) -> Result<Operation<'_>> {
         let gate = self.gate.read();
         if self.committer.is_closed() {
             return Err(Namespace::shut_down_error());
         }
+        let outer = self.scheme.enter(call);
         Ok(Operation {
             guard: crossbeam_epoch::pin(),
+            _outer: outer,
             _gate: gate,
         })
     }
@@ -166,12 +180,12 @@ impl Namespace {
     }
 
     /// Begins an operation that may change something.
-    pub(crate) fn begin_change(&self) -> Result<Operation<'_>> {
+    pub(crate) fn begin_change(&self, call: Call) -> Result<Operation<'_>> {
         if self.options.is_read_only {
             return Err(Error::ReadOnly);
         }
         self.committer.wait_for_room(self)?;
-        self.begin()
+        self.begin(call)
     }
 
     /// Runs an operation; when it fails for lack of space, commits, which frees what was removed,
@@ -198,13 +212,13 @@ impl Namespace {
                 self.inodes.get(ino, guard)
             }
             .ok_or(Error::Stale)?;
-            cell.load(|| {
+            cell.load(&self.scheme, || {
                 let image = self.store.load_inode(ino)?;
                 self.committer.inodes_loaded.add(1);
                 Ok(if self.geometry.has_unwritten {
-                    Core::from_image_with_extents(image)
+                    Core::from_image_with_extents(image, self.scheme.kind())
                 } else {
-                    Core::from_image(image)
+                    Core::from_image(image, self.scheme.kind())
                 })
             })?;
             if !cell.is_gone() {
@@ -221,7 +235,7 @@ impl Namespace {
     /// The names of a directory; loaded if need be.
     pub(crate) fn table<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
         let directory = inode.directory()?;
-        directory.table.get_or_try_init(|| {
+        self.scheme.load(&directory.table, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
@@ -240,7 +254,7 @@ impl Namespace {
     /// The mapping of a regular file; loaded if need be.
     pub(crate) fn extents<'g>(&self, inode: &'g Inode, guard: &Guard) -> Result<&'g ExtentMap> {
         let file = inode.file()?;
-        file.extents.get_or_try_init(|| {
+        self.scheme.load(&file.extents, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
@@ -259,7 +273,7 @@ impl Namespace {
 
     /// Takes a reference on an inode by number; give it back with [`Namespace::forget`].
     pub fn reference(&self, ino: Ino) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Lookup)?;
         loop {
             let inode = self.inode(ino, &operation.guard)?;
             if inode.refer(1) {
@@ -270,12 +284,18 @@ impl Namespace {
 
     /// Gives back `count` references. The last one of an inode without names frees it.
     pub fn forget(&self, ino: Ino, count: u64) {
-        let guard = &crossbeam_epoch::pin();
         let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::OpenClose);
+        self.release(ino, count);
+    }
+
+    /// As [`Namespace::forget`], inside the gate.
+    pub(crate) fn release(&self, ino: Ino, count: u64) {
         // The end of the namespace has dropped all references; see `shut_down`.
         if self.committer.is_closed() {
             return;
         }
+        let guard = &crossbeam_epoch::pin();
         let Some(inode) = self.inodes.get(ino, guard) else {
             return;
         };
@@ -286,6 +306,7 @@ impl Namespace {
 
     /// Frees an inode that has neither names nor references any more.
     pub(crate) fn free_unlinked(&self, inode: &Inode) {
+        let _outer = self.scheme.enter(Call::FreeInode);
         let lock = inode.lock();
         if inode.end_unlinked(&lock) {
             let record = crate::oplog::Record::Linked {

@@ -1,5 +1,6 @@
 //! Open files: a reference on an inode, and a place on the per-CPU list of open files.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use crate::file_lock::FileLocker;
 use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::permission::{READ, WRITE, check_access};
+use crate::scheme::Call;
 use crate::types::{Caller, FileKind, Ino};
 
 /// For what a file is opened.
@@ -71,8 +73,12 @@ impl Opened {
 }
 
 /// An open file. It keeps its inode alive, and ends when dropped.
-pub struct OpenFile {
-    namespace: Arc<Namespace>,
+///
+/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere ([`Namespace::open_shared`]); but the
+/// count in that is one word that every opening and closing writes, on all CPUs. A borrowed one
+/// ([`Namespace::open`]) writes only the inode and this CPU's list.
+pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
+    namespace: N,
     opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
@@ -81,23 +87,34 @@ pub struct OpenFile {
 impl Namespace {
     /// Opens an inode.
     pub fn open(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        access: OpenAccess,
+    ) -> Result<OpenFile<&Namespace>> {
+        let opened = self.open_inode(caller, ino, access)?;
+        Ok(OpenFile::new(self, opened, access))
+    }
+
+    /// Opens an inode for as long as the caller likes.
+    pub fn open_shared(
         self: &Arc<Self>,
         caller: &Caller,
         ino: Ino,
         access: OpenAccess,
     ) -> Result<OpenFile> {
-        let operation = self.begin()?;
+        let opened = self.open_inode(caller, ino, access)?;
+        Ok(OpenFile::new(Arc::clone(self), opened, access))
+    }
+
+    fn open_inode(&self, caller: &Caller, ino: Ino, access: OpenAccess) -> Result<Opened> {
+        let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
         self.check_open(caller, inode, access)?;
         if !inode.refer(1) {
             return Err(Error::Stale);
         }
-        Ok(OpenFile {
-            namespace: Arc::clone(self),
-            opened: Some(self.opened(ino, inode.kind)),
-            ino,
-            access,
-        })
+        Ok(self.opened(ino, inode.kind))
     }
 
     /// Whether the caller may open an inode so.
@@ -133,8 +150,10 @@ impl Namespace {
     /// Ends an open file. The last one of an inode without names frees it.
     pub fn close(&self, opened: Opened) {
         self.release_own_locks(&opened);
+        let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::OpenClose);
         self.open_files.remove(opened.ticket);
-        self.forget(opened.ino, 1);
+        self.release(opened.ino, 1);
     }
 
     /// How often open files were closed, and on which CPU: see [`Removals`].
@@ -148,7 +167,16 @@ impl Namespace {
     }
 }
 
-impl OpenFile {
+impl<N: Deref<Target = Namespace>> OpenFile<N> {
+    fn new(namespace: N, opened: Opened, access: OpenAccess) -> OpenFile<N> {
+        OpenFile {
+            namespace,
+            ino: opened.ino,
+            opened: Some(opened),
+            access,
+        }
+    }
+
     /// The inode.
     pub fn ino(&self) -> Ino {
         self.ino
@@ -166,7 +194,7 @@ impl OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl<N: Deref<Target = Namespace>> Drop for OpenFile<N> {
     fn drop(&mut self) {
         if let Some(opened) = self.opened.take() {
             self.namespace.close(opened);

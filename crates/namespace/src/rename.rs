@@ -21,6 +21,7 @@ use crate::name_table::{NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::scheme::Call;
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
 use crate::walk::{Located, Place};
@@ -86,25 +87,28 @@ impl Namespace {
         to: Place<'_>,
         mode: RenameMode,
     ) -> Result<bool> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::Rename)?;
         let guard = &operation.guard;
         let from = self.locate(caller, from, guard)?;
         let to = self.locate(caller, to, guard)?;
         let slashes = (from.has_slash, to.has_slash);
         let from = self.side(&from, Error::Busy)?;
-        let to_dots = match mode {
-            RenameMode::NoReplace => Error::Exists,
-            _ => Error::Busy,
-        };
-        let to = self.side(&to, to_dots)?;
+        if matches!(&*to.name, b"." | b"..") {
+            return Err(match mode {
+                RenameMode::NoReplace => Error::Exists,
+                _ => Error::Busy,
+            });
+        }
         let moved = self.child(from.dir, from.name, guard)?;
+        let to = self.side(&to, Error::Busy)?;
         let victim = match self.child(to.dir, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
-        check_slashes(slashes, moved, victim, mode)?;
-        self.check_rename(caller, &from, &to, moved, victim, mode, guard)?;
+        check_there(slashes, moved, victim, mode)?;
+        self.check_above(&from, &to, moved, victim, mode, guard)?;
+        self.check_rename(caller, &from, &to, moved, victim, mode)?;
         if victim.is_some_and(|victim| victim.ino == moved.ino) {
             // Two names of one inode: POSIX rename() does nothing then.
             return Ok(true);
@@ -121,7 +125,10 @@ impl Namespace {
                 }
             }
         }
-        let topology = (changes_parent && moves_directory).then(|| self.topology.lock());
+        let topology = (changes_parent && moves_directory).then(|| {
+            let topology = &self.topology;
+            self.scheme.wait(|| topology.try_lock(), || topology.lock())
+        });
         if topology.is_some() {
             self.check_no_loop(moved, to.dir, guard)?;
             if let (RenameMode::Exchange, Some(victim)) = (mode, victim) {
@@ -313,6 +320,30 @@ impl Namespace {
         Ok(Side { dir, table, name })
     }
 
+    /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that before
+    /// all that follows. What decides it is looked at again under the topology lock.
+    fn check_above(
+        &self,
+        from: &Side<'_, '_>,
+        to: &Side<'_, '_>,
+        moved: &Inode,
+        victim: Target<'_>,
+        mode: RenameMode,
+        guard: &Guard,
+    ) -> Result<()> {
+        if from.dir.ino == to.dir.ino {
+            return Ok(());
+        }
+        self.check_no_loop(moved, to.dir, guard)?;
+        let Some(victim) = victim else {
+            return Ok(());
+        };
+        match self.check_no_loop(victim, from.dir, guard) {
+            Err(Error::Invalid) if mode == RenameMode::Replace => Err(Error::NotEmpty),
+            result => result,
+        }
+    }
+
     fn check_rename(
         &self,
         caller: &Caller,
@@ -321,26 +352,8 @@ impl Namespace {
         moved: &Inode,
         victim: Target<'_>,
         mode: RenameMode,
-        guard: &Guard,
     ) -> Result<()> {
-        match (mode, victim) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
-            (RenameMode::Exchange, None) => return Err(Error::NotFound),
-            _ => {}
-        }
-        // First of all, as in Linux, neither may lie above the other's place. What decides it is
-        // looked at again under the topology lock.
         let changes_parent = from.dir.ino != to.dir.ino;
-        if changes_parent {
-            self.check_no_loop(moved, to.dir, guard)?;
-            if let Some(victim) = victim {
-                self.check_no_loop(victim, from.dir, guard)
-                    .map_err(|error| match (error, mode) {
-                        (Error::Invalid, RenameMode::Replace) => Error::NotEmpty,
-                        (error, _) => error,
-                    })?;
-            }
-        }
         check_remove(caller, from.dir, moved)?;
         match victim {
             Some(victim) => check_remove(caller, to.dir, victim)?,
@@ -394,26 +407,22 @@ impl Namespace {
     }
 }
 
-/// ENOTDIR where a slash follows the name of what is no directory.
-fn check_slashes(
-    (after_from, after_to): (bool, bool),
+/// Whether what `mode` asks for is there, and ENOTDIR where a slash follows the name of what is no
+/// directory.
+fn check_there(
+    (slash_after_from, slash_after_to): (bool, bool),
     moved: &Inode,
     victim: Target<'_>,
     mode: RenameMode,
 ) -> Result<()> {
-    let named_by_to = match mode {
-        RenameMode::Exchange => victim,
-        _ => Some(moved),
+    let named_by_to = match (mode, victim) {
+        (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+        (RenameMode::Exchange, None) => return Err(Error::NotFound),
+        (RenameMode::Exchange, Some(victim)) => victim,
+        _ => moved,
     };
     let is_other = |inode: &Inode| inode.kind != FileKind::Directory;
-    let is_refused = after_from && is_other(moved) || after_to && named_by_to.is_some_and(is_other);
-    // That a name is there, or is not, is told first.
-    let is_told_first = match mode {
-        RenameMode::Replace => false,
-        RenameMode::NoReplace => victim.is_some(),
-        RenameMode::Exchange => victim.is_none(),
-    };
-    if is_refused && !is_told_first {
+    if slash_after_from && is_other(moved) || slash_after_to && is_other(named_by_to) {
         return Err(Error::NotADirectory);
     }
     Ok(())

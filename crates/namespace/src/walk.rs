@@ -98,7 +98,7 @@ impl Namespace {
                     is_root: false,
                 })
             }
-            Place::Path(at) => Walk::new(self, caller, at, guard)?.to_last(),
+            Place::Path(at) => Walk::new(self, caller, at, guard)?.find_last(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Namespace {
         let Body::Symlink(text) = &inode.body else {
             return Err(Error::Invalid);
         };
-        let text = text.get_or_try_init(|| {
+        let text = self.scheme.load(text, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
@@ -180,7 +180,7 @@ impl<'g> Walk<'g> {
     }
 
     /// Walks to the last component. What it names is not looked at.
-    pub fn to_last(&mut self) -> Result<Located<'g>> {
+    pub fn find_last(&mut self) -> Result<Located<'g>> {
         loop {
             let start = self.skip_slashes(self.position);
             if start == self.rest.len() {
@@ -244,9 +244,9 @@ impl<'g> Walk<'g> {
     }
 
     /// The inode at the end. With `is_held` a reference is taken on it.
-    pub fn to_end(&mut self, link: LastLink, is_held: bool) -> Result<&'g Inode> {
+    pub fn resolve(&mut self, link: LastLink, is_held: bool) -> Result<&'g Inode> {
         loop {
-            let last = self.to_last()?;
+            let last = self.find_last()?;
             loop {
                 let inode = self.look(&last)?;
                 if inode.kind == FileKind::Symlink && (link == LastLink::Follow || last.has_slash) {

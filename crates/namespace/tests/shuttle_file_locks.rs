@@ -53,7 +53,7 @@ impl World {
     fn open(&self, file: usize) -> OpenFile {
         let access = OpenAccess::ReadWrite;
         self.namespace
-            .open(&Caller::root(), self.files[file], access)
+            .open_shared(&Caller::root(), self.files[file], access)
             .unwrap()
     }
 
