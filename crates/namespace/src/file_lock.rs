@@ -331,6 +331,7 @@ impl FileLocker<'_> {
         if namespace.committer.is_closed() {
             return None;
         }
+        let _outer = namespace.scheme.enter(Call::FileLock);
         let guard = &crossbeam_epoch::pin();
         let inode = namespace.inodes.get(self.opened.ino(), guard)?;
         inode.loaded()?.file_locks().as_ref()?;

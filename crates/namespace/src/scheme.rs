@@ -138,6 +138,8 @@ pub(crate) enum Call {
     OpenClose,
     /// Read, write, append, fallocate, seek.
     Data,
+    /// Lock a file or a range of it, unlock, ask who has it locked. A wait is no part of it.
+    FileLock,
     /// fsync's look at the inode.
     SyncFile,
     /// statfs.
@@ -166,6 +168,8 @@ impl Call {
             Call::Rename => true,
             // fs/xattr.c takes it.
             Call::Xattr => true,
+            // posix_lock_file() and flock_lock_file(), until 2.6.37.
+            Call::FileLock => true,
             // sys_fsync().
             Call::SyncFile => true,
             Call::StatFs => true,
