@@ -146,8 +146,6 @@ pub(crate) enum Call {
     StatFs,
     /// The end of an inode without names.
     FreeInode,
-    /// Lock and unlock a file's bytes, or all of it.
-    FileLock,
 }
 
 impl Call {
@@ -175,8 +173,6 @@ impl Call {
             Call::StatFs => true,
             // ->delete_inode() of ext2.
             Call::FreeInode => true,
-            // fs/locks.c takes it, and did until 2.6.37.
-            Call::FileLock => true,
             Call::Lookup
             | Call::MakeName
             | Call::RemoveName
