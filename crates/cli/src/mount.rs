@@ -172,12 +172,18 @@ impl Plan {
         );
         match mount {
             Ok(mount) => {
-                let _channel = channel::open(&self.directory, namespace.clone())
-                    .inspect_err(|error| log::warn!("{}: no top, no freeze: {error}", self.source));
+                let channel = channel::open(&self.directory, namespace.clone())
+                    .inspect_err(|error| log::warn!("{}: no top, no freeze: {error}", self.source))
+                    .ok();
                 let report = self
                     .image
                     .and_then(|path| Address::of(&path.metadata().ok()?).ok());
-                serve::serve(mount, &namespace, &self.source, signals, readiness, report)
+                let ends = serve::Ends {
+                    readiness,
+                    channel,
+                    report,
+                };
+                serve::serve(mount, &namespace, &self.source, signals, ends)
             }
             Err(error) => {
                 let closed = namespace.shut_down();

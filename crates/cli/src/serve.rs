@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use finefs::namespace::Namespace;
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
+use finefs_lockmeter::control::Server;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -55,19 +56,28 @@ impl EndSignals {
     }
 }
 
-/// Serves `mount` to its end. `what` names it in messages; `report` is told how it ended.
+/// Who hears of a mount's beginning and end, and who may ask meanwhile.
+pub(crate) struct Ends {
+    /// Waits until it is usable.
+    pub readiness: Option<Readiness>,
+    /// Answers while it is mounted. Its name may be the next mount's before this one is written out.
+    pub channel: Option<Server>,
+    /// Is told how it ended.
+    pub report: Option<Address>,
+}
+
+/// Serves `mount` to its end. `what` names it in messages.
 pub(crate) fn serve(
     mount: Mount,
     namespace: &Arc<Namespace>,
     what: &str,
     signals: EndSignals,
-    readiness: Option<Readiness>,
-    report: Option<Address>,
+    ends: Ends,
 ) -> CliResult<ExitCode> {
     let unmounter = mount.unmounter();
     let (sender, events) = channel();
     watch_for_panics(sender.clone());
-    if let Some(readiness) = readiness {
+    if let Some(readiness) = ends.readiness {
         readiness.report()?;
     }
     start_threads(mount, signals, &sender)?;
@@ -85,11 +95,12 @@ pub(crate) fn serve(
             end_by_force(what, &unmounter, &events, &mut is_sound);
         }
     }
+    drop(ends.channel);
     let result = finish(what, namespace);
     if let Err(line) = &result {
         log::error!("{line}");
     }
-    if let Some(address) = report {
+    if let Some(address) = ends.report {
         address.send(&result);
     }
     is_sound &= result.is_ok();

@@ -33,7 +33,7 @@ fn file(namespace: &Arc<Namespace>, name: &str) -> Ino {
 
 fn open(namespace: &Namespace, ino: Ino) -> OpenFile<&Namespace> {
     namespace
-        .open_shared(&Caller::root(), ino, OpenAccess::ReadWrite)
+        .open(&Caller::root(), ino, OpenAccess::ReadWrite)
         .unwrap()
 }
 
@@ -140,7 +140,7 @@ fn the_mode_of_the_open_file_is_checked() {
     let namespace = namespace(100);
     let ino = file(&namespace, "f");
     let open = |access| {
-        let opened = namespace.open_shared(&Caller::root(), ino, access);
+        let opened = namespace.open(&Caller::root(), ino, access);
         opened.unwrap()
     };
     let (reader, writer) = (open(OpenAccess::Read), open(OpenAccess::Write));
