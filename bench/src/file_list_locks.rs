@@ -7,6 +7,7 @@ mod locked_list;
 use crate::postmark::{self, Shape};
 use crate::result::median;
 use anyhow::{Result, anyhow, ensure};
+use finefs::LockingScheme;
 use finefs_locks::{LockClass, ShardedList, Ticket};
 use locked_list::LockedList;
 use serde_json::json;
@@ -225,7 +226,7 @@ fn local_share(threads: u64) -> Result<(u64, f64)> {
         files: 500,
         transactions: 100_000 / threads,
     };
-    postmark::run(&shape, Some(&list))?;
+    postmark::run(&shape, LockingScheme::Fine, Some(&list))?;
     let (all, local) = (list.removals_total(), list.removals_local());
     Ok((all, local as f64 / all as f64 * 100.0))
 }

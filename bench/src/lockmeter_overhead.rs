@@ -4,6 +4,7 @@
 use crate::postmark::{self, Shape};
 use crate::result::median;
 use anyhow::{Context, Result, ensure};
+use finefs::LockingScheme;
 use finefs_lockmeter::{IS_METERING, Mode, set_mode, snapshot};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -51,6 +52,9 @@ pub struct Worker {
     /// Print the meter's table to standard error afterwards
     #[arg(long)]
     table: bool,
+    /// The locking scheme
+    #[arg(long, default_value = "fine")]
+    locking: LockingScheme,
 }
 
 const VARIANTS: [&str; 3] = ["meter off", "contended only", "full"];
@@ -194,7 +198,7 @@ pub fn work(worker: &Worker) -> Result<()> {
     if worker.full {
         set_mode(Mode::Full);
     }
-    let took = postmark::run(&shape, None)?;
+    let took = postmark::run(&shape, worker.locking, None)?;
     let total = (shape.threads * shape.transactions) as f64;
     let each = [took.real, took.cpu].map(|time| time.as_secs_f64() / total);
     println!("{:e} {:e}", each[0], each[1]);

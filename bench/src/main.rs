@@ -4,22 +4,32 @@
 //! |---|---|
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
 //! | [`fsync`] | creating, writing and syncing small files |
+//! | [`latency`] | how long single operations take while commits run |
 //! | [`open_close`] | opening and closing one of ten files from four threads |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
+//! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`postmark`] | PostMark's transactions in process, on a memory file system |
+//! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
+//! | [`scaling`] | two threads beside one, and beside two processes |
+//! | [`real_tools`] | the workloads of `finefs bench` beside the programs they are made after |
 //! | [`result`] | medians, ratios, markdown and JSON |
 
 mod compare;
 mod file_list_locks;
 mod fsync;
+mod in_process;
+mod latency;
 mod lockmeter_overhead;
 mod open_close;
 mod postmark;
 mod range_lock;
+mod real_postmark;
+mod real_tools;
 mod result;
+mod scaling;
 mod variant;
 
 use clap::{Parser, Subcommand};
@@ -36,8 +46,12 @@ struct Cli {
 enum Command {
     /// PostMark and open/close on finefs, fuse2fs and the kernel's ext4, by turns
     Compare(compare::Options),
+    /// Percentiles of creating, writing and removing files while commits run
+    Latency(latency::Options),
     /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node by node
     FileListLocks(file_list_locks::Options),
+    /// Workloads in process, and through system calls on tmpfs and the kernel's ext4, by turns
+    InProcess(in_process::Options),
     /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by turns
     LockmeterOverhead(lockmeter_overhead::Options),
     /// One run for `lockmeter-overhead`, in a process of its own
@@ -45,6 +59,18 @@ enum Command {
     LockmeterWorker(lockmeter_overhead::Worker),
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
+    /// Two threads beside one in process, under any locking scheme, and the machine's ceiling
+    Scaling(scaling::Options),
+    /// One measurement for `scaling`, in a process of its own
+    #[command(hide = true)]
+    ScalingWorker(scaling::Worker),
+    /// `finefs bench` beside Debian's dbench and fio, on a directory
+    RealTools(real_tools::Options),
+    /// The workloads' PostMark and Debian's postmark on the same directories, by turns
+    RealPostmark(real_postmark::Options),
+    /// A worker process of a workload
+    #[command(hide = true)]
+    WorkloadWorker,
 }
 
 fn main() -> ExitCode {
@@ -52,9 +78,22 @@ fn main() -> ExitCode {
         Command::Compare(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| compare::run(&options))
         }
+        Command::Latency(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| latency::run(&options))
+        }
         Command::FileListLocks(options) => file_list_locks::run(&options),
+        Command::InProcess(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| in_process::run(&options))
+        }
+        Command::RealPostmark(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| real_postmark::run(&options))
+        }
+        Command::WorkloadWorker => real_postmark::work(),
         Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
         Command::RangeLock(options) => range_lock::run(&options),
+        Command::Scaling(options) => scaling::run(&options),
+        Command::ScalingWorker(worker) => scaling::work(&worker),
+        Command::RealTools(options) => real_tools::run(&options),
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {

@@ -6,7 +6,7 @@
 
 use anyhow::{Result, anyhow, ensure};
 use finefs::namespace::{Attributes, Ino, Namespace, OpenAccess};
-use finefs::{Caller, Options, open_memory};
+use finefs::{Caller, LockingScheme, Options, open_memory};
 use finefs_locks::ShardedList;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,8 +37,16 @@ pub struct Took {
 }
 
 /// Runs it on a new file system. Every open file is on `open_files` besides.
-pub fn run(shape: &Shape, open_files: Option<&ShardedList<u64>>) -> Result<Took> {
-    let space = open_memory(2 << 30, 0o755, 0, 0, Options::default())?;
+pub fn run(
+    shape: &Shape,
+    locking: LockingScheme,
+    open_files: Option<&ShardedList<u64>>,
+) -> Result<Took> {
+    let options = Options {
+        locking,
+        ..Options::default()
+    };
+    let space = open_memory(2 << 30, 0o755, 0, 0, options)?;
     let users = (0..shape.threads)
         .map(|number| User::new(&space, number, shape.files, open_files))
         .collect::<Result<Vec<_>>>()?;
@@ -66,7 +74,7 @@ pub fn run(shape: &Shape, open_files: Option<&ShardedList<u64>>) -> Result<Took>
 }
 
 /// A thread's files.
-struct User<'a> {
+pub struct User<'a> {
     space: Arc<Namespace>,
     caller: Caller,
     dir: Ino,
@@ -79,7 +87,8 @@ struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    fn new(
+    /// Makes `files` files in a directory of the user's own.
+    pub fn new(
         space: &Arc<Namespace>,
         number: u64,
         files: u64,
@@ -106,18 +115,23 @@ impl<'a> User<'a> {
 
     fn transact(mut self, transactions: u64) -> Result<User<'a>> {
         for _ in 0..transactions {
-            if self.rng.percent(50) {
-                self.read()?;
-            } else {
-                self.append()?;
-            }
-            if self.rng.percent(50) {
-                self.create()?;
-            } else {
-                self.delete()?;
-            }
+            self.transaction()?;
         }
         Ok(self)
+    }
+
+    /// One transaction.
+    pub fn transaction(&mut self) -> Result<()> {
+        if self.rng.percent(50) {
+            self.read()?;
+        } else {
+            self.append()?;
+        }
+        if self.rng.percent(50) {
+            self.create()
+        } else {
+            self.delete()
+        }
     }
 
     fn delete_all(mut self) -> Result<()> {
@@ -244,7 +258,7 @@ mod tests {
             files: 20,
             transactions: 200,
         };
-        run(&shape, Some(&list)).unwrap();
+        run(&shape, LockingScheme::Fine, Some(&list)).unwrap();
         assert!(list.is_empty() && list.removals_total() >= 400);
     }
 }

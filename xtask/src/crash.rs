@@ -27,8 +27,18 @@ pub struct Options {
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Builds the simulator and runs it: as it is, and with lying devices.
-pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
+/// How many failures of a device.
+#[derive(clap::Args, Debug)]
+pub struct FaultOptions {
+    /// Every request fails in every way, not a sample of them: minutes
+    #[arg(long)]
+    long: bool,
+    /// Only these images; all without it
+    #[arg(long)]
+    image: Vec<String>,
+}
+
+fn build() -> Result<()> {
     let build = [
         "build",
         "--release",
@@ -39,6 +49,32 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         "finefs-crash",
     ];
     run::ok(run::cmd("cargo", build).current_dir(tools::workspace()))?;
+    Ok(())
+}
+
+/// Builds the simulator and lets devices fail and lie.
+pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Result<()> {
+    build()?;
+    report.proof("faults/errors are told, nothing synced is lost", || {
+        let mut command = simulator(seed);
+        command.args(["--only", "failing device", "--only", "lying device"]);
+        if options.long {
+            command.arg("--long");
+        }
+        for image in &options.image {
+            command.args(["--image", image]);
+        }
+        let said = run::expect_printed(&mut command, LIMIT)?;
+        let sum = said.lines().last().unwrap_or_default();
+        ensure!(sum.contains("caught"), "no lie was tried:\n{said}");
+        Ok(sum.to_owned())
+    });
+    Ok(())
+}
+
+/// Builds the simulator and runs it: as it is, and with lying devices.
+pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
+    build()?;
     report.proof("crash/every state is right", || {
         let mut command = simulator(seed);
         if options.long {

@@ -1,10 +1,11 @@
 //! Damaged and unusual images: each is either refused in one line, or mounts read-only and survives a
 //! walk that reads everything; no byte of it changes, and the server neither crashes nor hangs nor
-//! takes memory without bound.
+//! takes memory without bound. A copy that e2fsck has repaired can be written, and stays good.
 
 use crate::cleanup::{self, Scratch};
 use crate::report::Report;
 use crate::run::{self, Output, Running};
+use crate::sets;
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -70,6 +71,12 @@ pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report)
             .to_string_lossy()
             .into_owned();
         report.proof(&format!("images/{name}"), || one(finefs, &scratch, &file));
+        if tools::is_root() {
+            let repaired = format!("images/{name} repaired");
+            report.proof(&repaired, || repaired_copy(finefs, &scratch, &file));
+        } else {
+            report.skip(&format!("images/{name} repaired"), "needs root");
+        }
     }
     Ok(())
 }
@@ -84,6 +91,102 @@ fn one(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<String> {
     std::fs::remove_file(&image)?;
     info?;
     outcome
+}
+
+/// What a copy that e2fsck has repaired is good for: it is mounted for writing, worked on and unmounted,
+/// and e2fsck finds nothing. What finefs does not write is mounted read-only, with a reason.
+fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<String> {
+    let image = scratch.path().join("image");
+    unpack(compressed, &image)?;
+    // The second run repairs what the first could not while it moved things.
+    let repair = || run::capture(run::cmd(tools::program("e2fsck"), ["-fy"]).arg(&image));
+    let first = repair()?;
+    if repair()?.code() != 0 && repair()?.code() != 0 {
+        return Ok(format!(
+            "e2fsck cannot repair it (it ended with {})",
+            first.code()
+        ));
+    }
+    let before = digest(&image)?;
+    let dir = scratch.subdir("mnt")?;
+    let _mounted = cleanup::mount(&dir);
+    let output = run::capture_with(
+        run::cmd(finefs, ["mount"]).arg(&image).arg(&dir),
+        b"",
+        START_LIMIT,
+    )?;
+    if !output.status.success() {
+        let line = expect_refusal(&output)?;
+        ensure!(
+            line.contains("cannot be read"),
+            "a repaired image is refused: {line}"
+        );
+        return Ok(format!("refused: {}", without_path(&line)));
+    }
+    let notes = output.both();
+    let is_read_only = rustix::fs::statvfs(&dir)?
+        .f_flag
+        .contains(rustix::fs::StatVfsMountFlags::RDONLY);
+    let worked = if is_read_only {
+        let reason = notes
+            .lines()
+            .find(|line| line.contains("mounted read-only"));
+        let reason = reason.with_context(|| format!("read-only without a reason:\n{notes}"))?;
+        let reasons = ["not writable yet", "external journal"];
+        ensure!(
+            reasons.iter().any(|known| reason.contains(known)),
+            "a repaired image is not written: {reason}"
+        );
+        Ok(without_path(reason).to_owned())
+    } else {
+        work_a_little(&dir)
+    };
+    run::ok(run::cmd(finefs, ["umount"]).arg(&dir))?;
+    let worked = worked?;
+    if is_read_only {
+        ensure!(digest(&image)? == before, "the image was written");
+    } else {
+        sets::fsck(&image)?;
+    }
+    std::fs::remove_file(&image)?;
+    Ok(worked)
+}
+
+/// Makes, changes and removes a few things, as far as there is room, and reads them back.
+fn work_a_little(dir: &Path) -> Result<String> {
+    let own = dir.join("made by the proof");
+    match std::fs::create_dir(&own) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            return Ok("written: no room".to_owned());
+        }
+        made => made.context("mkdir")?,
+    }
+    let mut bytes = 0;
+    for number in 0..20_usize {
+        let content = vec![number as u8 + 1; 300 * number];
+        let file = own.join(format!("file {number}"));
+        match std::fs::write(&file, &content) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                let _ = std::fs::remove_file(&file);
+                break;
+            }
+            written => written.with_context(|| file.display().to_string())?,
+        }
+        ensure!(
+            std::fs::read(&file)? == content,
+            "{}: other bytes",
+            file.display()
+        );
+        bytes += content.len();
+        if number % 3 == 0 {
+            std::fs::remove_file(&file)?;
+        } else if number % 3 == 1 {
+            std::fs::rename(&file, own.join(format!("renamed {number}")))?;
+        }
+    }
+    let kept = std::fs::read_dir(&own)?.count();
+    File::open(&own)?.sync_all()?;
+    Ok(format!("written: {bytes} bytes, {kept} files stay"))
 }
 
 /// Writes the decompressed image sparsely.

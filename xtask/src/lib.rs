@@ -12,9 +12,12 @@
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
+//! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
+//! | [`fuzz`] | the targets in `fuzz/` under libFuzzer and the address sanitizer |
+//! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
@@ -32,8 +35,10 @@ pub mod demo;
 pub mod fsx;
 pub mod fuse_device;
 pub mod fuse_ring;
+pub mod fuzz;
 pub mod images;
 pub mod kill;
+pub mod lock_teeth;
 pub mod matrix;
 pub mod pjdfstest;
 pub mod report;
@@ -43,6 +48,7 @@ pub mod server;
 pub mod sets;
 pub mod setup;
 pub mod snapshot;
+pub mod soak;
 pub mod style;
 pub mod suite;
 pub mod teeth;

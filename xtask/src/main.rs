@@ -8,8 +8,10 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, crash, fsx, images, kill, pjdfstest, tsan, unprivileged};
-use xtask::{cleanup, compare, demo, matrix, sets, setup, snapshot, style, suite, teeth, tools};
+use xtask::{bad_input, crash, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan, unprivileged};
+use xtask::{
+    cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,
+};
 
 #[derive(Parser)]
 #[command(about = "Tasks and proofs of finefs")]
@@ -41,6 +43,8 @@ enum Task {
     Demo(demo::Options),
     /// Everything that `make test` runs
     Test(suite::Options),
+    /// Fuzz the disk format, whole images and FUSE messages
+    Fuzz(fuzz::Options),
     /// The inner part of a workload, in a process of its own
     #[command(subcommand, hide = true)]
     Worker(Worker),
@@ -62,6 +66,11 @@ enum Worker {
     },
     Walk {
         dir: PathBuf,
+    },
+    Soak {
+        dir: PathBuf,
+        seed: u64,
+        seconds: u64,
     },
     Unprivileged {
         source: PathBuf,
@@ -136,8 +145,18 @@ enum What {
     Unprivileged,
     /// The locks under the thread sanitizer
     Tsan,
+    /// The locks' tests fail when a line is left out on which a protocol hangs
+    LockTeeth {
+        /// Only lines in whose descriptions this occurs
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// What crashes at any moment leave on an image, simulated
     Crash(crash::Options),
+    /// Devices that fail or lie, one request at a time, simulated
+    Faults(crash::FaultOptions),
+    /// Mixed load for long on an image that is nearly full
+    Soak(soak::Options),
     /// What is left when the server is killed at random moments
     Kill(kill::Options),
     /// One workload, by its name (see `list`)
@@ -183,6 +202,9 @@ fn run() -> Result<()> {
         }) => {
             return workload::many_worker(&dir, worker, each, &phase);
         }
+        Task::Worker(Worker::Soak { dir, seed, seconds }) => {
+            return soak::worker(&dir, seed, seconds);
+        }
         Task::Worker(Worker::Walk { dir }) => return images::walk_worker(&dir),
         Task::Worker(Worker::Unprivileged { source, mount }) => {
             return unprivileged::worker(&source, &mount);
@@ -205,6 +227,7 @@ fn run() -> Result<()> {
         Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
         Task::Demo(options) => demo::run(&options),
         Task::Test(options) => suite::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }
 }
@@ -221,7 +244,10 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(options.what, What::Images(_) | What::Tsan | What::Crash(_)) {
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::LockTeeth { .. } | What::Crash(_) | What::Faults(_)
+    ) {
         ensure!(
             tools::is_root(),
             "this proof mounts by the kernel too: run it as root"
@@ -259,7 +285,10 @@ fn prove(options: Prove) -> Result<()> {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
         What::Tsan => tsan::run(&mut report),
+        What::LockTeeth { only } => lock_teeth::run(only.as_deref(), &mut report)?,
         What::Crash(own) => crash::run(own, options.seed, &mut report)?,
+        What::Faults(own) => crash::run_faults(own, options.seed, &mut report)?,
+        What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::List => {}
     }

@@ -312,6 +312,11 @@ impl Mount {
         Ok(())
     }
 
+    /// The server's process number, if it is our child.
+    pub fn server_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Running::pid)
+    }
+
     /// Kills the server, which must be our child, and takes the dead mount away.
     pub fn kill(mut self) -> Result<()> {
         let Some(mut daemon) = self.daemon.take() else {

@@ -10,6 +10,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fio", "fio"),
     ("dbench", "dbench"),
     ("postmark", "postmark"),
+    // The test of pages: 124 MB to fetch, 414 MB on the disk.
+    ("chromium", "chromium"),
     ("fusermount3", "fuse3"),
     ("fuse2fs", "fuse2fs"),
     ("mke2fs", "e2fsprogs"),

@@ -143,6 +143,11 @@ impl Suite<'_> {
             true => &["--times", "200"],
             false => &["--times", "20"],
         };
+        let faults: &[&str] = if self.options.full { &["--long"] } else { &[] };
+        let soak: &[&str] = match self.options.full {
+            true => &["--minutes", "30"],
+            false => &["--minutes", "1"],
+        };
         let table = tools::target_dir().join("pjdfstest.md");
         let table = table.to_string_lossy().into_owned();
         let proofs: &[(&str, Vec<&str>)] = &[
@@ -153,7 +158,9 @@ impl Suite<'_> {
             ("prove pjdfstest", vec!["pjdfstest", "--write", &table]),
             ("prove fsx", vec!["fsx"]),
             ("prove crash", vec!["crash"]),
+            ("prove faults", [&["faults"], faults].concat()),
             ("prove kill", [&["kill"], times].concat()),
+            ("prove soak", [&["soak"], soak].concat()),
             ("prove matrix", [&["matrix"], sizes].concat()),
         ];
         let program = std::env::current_exe()?;

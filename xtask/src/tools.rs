@@ -1,5 +1,6 @@
 //! Where the workspace is, and the programs built or installed in it.
 
+use crate::run;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
@@ -61,4 +62,11 @@ pub fn which(name: &str) -> Option<PathBuf> {
 /// [`which`], or the bare name so that the error says what is missing.
 pub fn program(name: &str) -> PathBuf {
     which(name).unwrap_or_else(|| name.into())
+}
+
+/// What the compiler calls this machine.
+pub fn host() -> Result<String> {
+    let output = run::ok(&mut run::cmd("rustc", ["-vV"]))?.both();
+    let line = output.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(line.context("rustc -vV names no host")?.to_owned())
 }

@@ -8,7 +8,7 @@
 use crate::report::Report;
 use crate::run;
 use crate::tools;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use std::process::Command;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub fn without_a_lock() -> Result<String> {
 const SUPPRESSIONS: &str = "race:std::thread::thread::Inner\n";
 
 fn stress(args: &[&str]) -> Result<Command> {
-    let host = host()?;
+    let host = tools::host()?;
     let suppressions = tools::target_dir().join("tsan-suppressions");
     std::fs::create_dir_all(tools::target_dir())?;
     std::fs::write(&suppressions, SUPPRESSIONS)?;
@@ -82,11 +82,4 @@ fn stress(args: &[&str]) -> Result<Command> {
         )
         .env("FINEFS_STRESS_MS", "1000");
     Ok(command)
-}
-
-/// What the compiler calls this machine.
-fn host() -> Result<String> {
-    let output = run::ok(&mut run::cmd("rustc", ["-vV"]))?.both();
-    let line = output.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(line.context("rustc -vV names no host")?.to_owned())
 }

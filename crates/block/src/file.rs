@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
+use crate::allocated::Allocated;
 use crate::{BlockDevice, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
@@ -116,7 +117,12 @@ pub struct FileDevice {
     length_bytes: u64,
     is_read_only: bool,
     has_barriers: bool,
+    /// For a file with holes that is written.
+    allocated: Option<Allocated>,
 }
+
+/// The unit of `st_blocks`.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Zeros shorter than this are written as data: cheaper than a change of the file's mapping.
 const ZEROS_AS_DATA_BYTES: u64 = 64 << 10;
@@ -156,7 +162,11 @@ impl FileDevice {
         let length_bytes = file
             .seek(SeekFrom::End(0))
             .map_err(|e| fail(OpenErrorKind::Io(e)))?;
+        // A block device has its storage, and so has a file without holes.
+        let is_sparse = !is_block_device && metadata.blocks() * STAT_BLOCK_BYTES < length_bytes;
+        let allocated = (is_for_writing && is_sparse).then(Allocated::new);
         Ok(FileDevice {
+            allocated,
             file,
             path: path.to_owned(),
             length_bytes,
@@ -286,6 +296,11 @@ impl BlockDevice for FileDevice {
         bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
         if length_bytes >= ZEROS_AS_DATA_BYTES {
             for flags in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {
+                if let Some(allocated) = &self.allocated
+                    && flags == FallocateFlags::PUNCH_HOLE
+                {
+                    allocated.forget(offset_bytes, length_bytes);
+                }
                 let flags = flags | FallocateFlags::KEEP_SIZE;
                 match rustix::fs::fallocate(&self.file, flags, offset_bytes, length_bytes) {
                     Ok(()) => return Ok(()),
@@ -308,6 +323,29 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         self.file.sync_data()
+    }
+
+    fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        let Some(allocated) = &self.allocated else {
+            return Ok(());
+        };
+        for range in allocated.missing(offset_bytes, length_bytes) {
+            let end = range.end.min(self.length_bytes);
+            let length = end - range.start;
+            let flags = FallocateFlags::KEEP_SIZE;
+            let take = || rustix::fs::fallocate(&self.file, flags, range.start, length);
+            match rustix::io::retry_on_intr(take) {
+                Ok(()) => {}
+                Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) => {
+                    return Err(error.into());
+                }
+                // A storage that has no such thing, or fails at it: writing will tell.
+                Err(_) => return Ok(()),
+            }
+            allocated.note(range.start, length);
+        }
+        Ok(())
     }
 
     fn describe(&self) -> String {

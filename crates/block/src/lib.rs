@@ -9,6 +9,7 @@
 //! | [`file`] | a regular file or a block device of the kernel, guarded against double use |
 //! | [`memory`] | bytes in memory, sparse |
 //! | [`partition`] | a part of another device |
+//! | `allocated` | which parts of a sparse file surely have storage |
 //! | [`sim`] | for tests: recording and failing devices, and the states that a crash can leave |
 //!
 //! # Invariants
@@ -21,6 +22,7 @@
 //! The trait takes `&self` everywhere and implementations are `Sync`. Locks here are leaves: no
 //! code of another crate runs under them (the wrappers of `sim` hold none over the inner device).
 
+mod allocated;
 mod bounds;
 pub mod file;
 mod in_use;
@@ -31,6 +33,14 @@ pub mod sim;
 use std::io;
 
 pub use file::{Access, FileDevice, OpenError};
+
+/// True for an error that says that the storage below the device is full, or a quota of it used up.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 
@@ -53,6 +63,14 @@ pub trait BlockDevice: Send + Sync {
 
     /// Returns when all that was written before is durable.
     fn flush(&self) -> io::Result<()>;
+
+    /// Takes what storage the bytes need below the device (a sparse file's blocks), so that writing them
+    /// later does not fail for lack of it. Changes no byte. `StorageFull` or `QuotaExceeded` when there is
+    /// none; where storage cannot be taken beforehand it succeeds all the same.
+    fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        let _ = (offset_bytes, length_bytes);
+        Ok(())
+    }
 
     /// Names the device for messages.
     fn describe(&self) -> String;

@@ -11,6 +11,9 @@ pub static CHUNK: LockClass = LockClass::new("block.memory", 95);
 
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// To compare with: as a whole, not byte by byte.
+static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+
 /// Bytes in memory, sparse, one lock per chunk of 64 KiB.
 pub struct MemoryDevice {
     length_bytes: u64,
@@ -32,7 +35,7 @@ impl MemoryDevice {
     pub fn from_bytes(bytes: &[u8]) -> MemoryDevice {
         let device = MemoryDevice::new(bytes.len() as u64);
         for (chunk, part) in device.chunks.iter().zip(bytes.chunks(CHUNK_BYTES)) {
-            if part.iter().any(|&byte| byte != 0) {
+            if *part != ZEROS[..part.len()] {
                 let mut whole = vec![0; CHUNK_BYTES].into_boxed_slice();
                 whole[..part.len()].copy_from_slice(part);
                 *chunk.write() = Some(whole);

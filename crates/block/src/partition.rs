@@ -60,6 +60,12 @@ impl BlockDevice for PartitionDevice {
         self.inner.flush()
     }
 
+    fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        self.inner
+            .reserve_at(self.start_bytes + offset_bytes, length_bytes)
+    }
+
     fn describe(&self) -> String {
         format!("{} at offset {}", self.inner.describe(), self.start_bytes)
     }

@@ -15,14 +15,27 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use finefs::namespace::Namespace;
 use finefs_fuse::MountPoint;
 use finefs_lockmeter::control::{Reply, Request, Server, answer, ask_on};
 use serde::{Deserialize, Serialize};
 
+use crate::freeze::Change;
+
 /// Longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest time that writing everything out may take.
+const WRITE_OUT: Duration = Duration::from_secs(600);
+
+/// How long a server waits for another that had the same mount number.
+const HANDOVER: Duration = Duration::from_secs(3);
+
+/// How long a client waits for a server that does not listen yet.
+const START: Duration = Duration::from_secs(1);
 
 /// What is asked.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Question {
     /// The lock meter's questions.
     Meter(Request),
+    /// That changes wait, or go on.
+    Change(Change),
 }
 
 /// What is answered.
@@ -38,20 +53,52 @@ pub(crate) enum Question {
 pub(crate) enum Answer {
     /// The lock meter's answers.
     Meter(Reply),
+    /// It was done.
+    Done,
     /// Why there is none.
     Refused(String),
 }
 
 /// Answers for the file system mounted at `directory`, until the server is dropped.
-pub(crate) fn open(directory: &Path) -> io::Result<Server> {
+pub(crate) fn open(directory: &Path, namespace: Arc<Namespace>) -> io::Result<Server> {
     let mount = finefs_fuse::mount_at(directory)?.ok_or(io::ErrorKind::NotFound)?;
-    Server::answering(
-        UnixListener::bind_addr(&address(&mount)?)?,
-        |question| match question {
-            Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
+    Server::answering(bind(&address(&mount)?)?, move |question| match question {
+        Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
+        Ok(Question::Change(change)) => match change.apply(&namespace) {
+            Ok(()) => Answer::Done,
             Err(reason) => Answer::Refused(reason),
         },
-    )
+        Err(reason) => Answer::Refused(reason),
+    })
+}
+
+/// The kernel gives a number again as soon as its mount is gone; the server that had it takes a moment longer.
+fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
+    let deadline = Instant::now() + HANDOVER;
+    loop {
+        match UnixListener::bind_addr(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// Connects. A mount is there a moment before its server listens.
+fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
+    let deadline = Instant::now() + START;
+    loop {
+        match UnixStream::connect_addr(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionRefused
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            connected => return connected,
+        }
+    }
 }
 
 /// A mount, as its server's client sees it.
@@ -67,20 +114,31 @@ impl Channel {
 
     /// Asks the lock meter. The error is the reason, for the user.
     pub(crate) fn meter(&self, request: Request) -> Result<Reply, String> {
-        match self.ask(&Question::Meter(request)) {
+        match self.ask(&Question::Meter(request), PATIENCE) {
             Ok(Answer::Meter(reply)) => Ok(reply),
             Ok(Answer::Refused(reason)) => Err(reason),
+            Ok(Answer::Done) => Err("its server gives the wrong answer".into()),
             Err(error) => Err(describe(&error)),
         }
     }
 
-    fn ask(&self, question: &Question) -> io::Result<Answer> {
-        let stream = UnixStream::connect_addr(&self.address)?;
+    /// Asks for a change. The error is the reason, for the user.
+    pub(crate) fn change(&self, change: Change) -> Result<(), String> {
+        match self.ask(&Question::Change(change), WRITE_OUT) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Refused(reason)) => Err(reason),
+            Ok(Answer::Meter(_)) => Err("its server gives the wrong answer".into()),
+            Err(error) => Err(describe(&error)),
+        }
+    }
+
+    fn ask(&self, question: &Question, patience: Duration) -> io::Result<Answer> {
+        let stream = connect(&self.address)?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
         ask_on(stream, question)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `top` | the subcommands |
+//! | `mount`, `umount`, `info`, `top`, `freeze`, `bench` | the subcommands |
 //! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
 //! | `size` | numbers with k, m, g or % |
@@ -15,7 +15,9 @@
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
 mod background;
+mod bench;
 mod channel;
+mod freeze;
 mod helper_call;
 mod info;
 mod logger;
@@ -32,6 +34,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use freeze::Change;
 
 #[derive(Parser)]
 #[command(
@@ -50,7 +53,16 @@ struct Arguments {
 enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
+    /// Put everything on the image and let changes wait, so that the image can be copied
+    ///
+    /// The image is then as after a clean unmount. Reading goes on; but a directory in which somebody waits to
+    /// make or remove a file cannot be listed until then. Files that were removed while somebody
+    /// had them open are still in it, as orphans that the next mount or e2fsck frees.
+    Freeze(freeze::Target),
+    /// Let changes go on after freeze
+    Thaw(freeze::Target),
     Info(info::Info),
+    Bench(bench::Bench),
     Top(top::Top),
 }
 
@@ -79,7 +91,10 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
+        Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Bench(command) => command.run(),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|Failure(line)| {

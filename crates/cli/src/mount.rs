@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, CommandFactory};
-use finefs::ImageOptions;
 use finefs::namespace::Namespace;
+use finefs::{ImageOptions, OnError};
 
 use crate::background::{self, Readiness, Role};
 use crate::options::MountOptions;
@@ -24,6 +24,11 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   commit=SECONDS         write changes out at least that often (default 5)
   barrier=0, nobarrier   do not wait for the disk at commits: faster, and a power loss may damage
                          the image
+  errors=continue, errors=remount-ro, errors=panic
+                         when the image turns out to be damaged: only what is damaged fails; nothing
+                         can be changed any more; the server ends at once (default: as the image
+                         says, see tune2fs -e). When changes cannot be written, nothing can be
+                         changed any more in any case
   relatime, noatime, strictatime
                          when to note the time of reading (default relatime)
   allow_other            other users may use the mount too (ordinary users need
@@ -45,6 +50,9 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
   size=SIZE              of a memory file system (default 50%)
   mode=, uid=, gid=      permissions and owner of its root
   fsname=NAME            what is shown as mounted, for a memory file system
+  locking=NAME           to compare with: locks of other times around the same operations; fine
+                         (default), big-spin, big-sleep, big-optional, per-superblock, whole-file,
+                         whole-file-mutex
   debug                  log every request
 Accepted without effect: data=ordered, defaults, nofail, user, _netdev, x-*.
 SIZE is in bytes, or with k, m, g, t, or % of memory.";
@@ -164,12 +172,18 @@ impl Plan {
         );
         match mount {
             Ok(mount) => {
-                let _channel = channel::open(&self.directory)
-                    .inspect_err(|error| log::warn!("{}: no finefs top: {error}", self.source));
+                let channel = channel::open(&self.directory, namespace.clone())
+                    .inspect_err(|error| log::warn!("{}: no top, no freeze: {error}", self.source))
+                    .ok();
                 let report = self
                     .image
                     .and_then(|path| Address::of(&path.metadata().ok()?).ok());
-                serve::serve(mount, &namespace, &self.source, signals, readiness, report)
+                let ends = serve::Ends {
+                    readiness,
+                    channel,
+                    report,
+                };
+                serve::serve(mount, &namespace, &self.source, signals, ends)
             }
             Err(error) => {
                 let closed = namespace.shut_down();
@@ -194,6 +208,8 @@ impl Plan {
                     commit_interval: options.commit_interval,
                     atime: options.atime,
                     is_read_only: options.is_read_only,
+                    waits_for_thaw: false,
+                    locking: options.locking,
                     ..finefs::Options::default()
                 },
             )
@@ -205,10 +221,21 @@ impl Plan {
             .barriers(!options.lacks_barriers)
             .mount_point(&self.directory)
             .commit_interval(options.commit_interval)
-            .atime(options.atime);
+            .atime(options.atime)
+            .on_error(options.on_error)
+            .locking(options.locking)
+            // A server thread that waited would serve nobody.
+            .waits_for_thaw(false);
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));
+        }
+        if image.on_error == OnError::Panic {
+            // As fuse2fs does. The watcher takes the mount away.
+            image.namespace.on_stop(|_| {
+                log::error!("ending at once (errors=panic)");
+                std::process::abort();
+            });
         }
         Ok(image.namespace)
     }

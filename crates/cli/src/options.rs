@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use finefs::AtimePolicy;
+use finefs::{AtimePolicy, LockingScheme, OnError};
 
 use crate::size::Size;
 use crate::{CliResult, Failure};
@@ -29,7 +29,9 @@ pub(crate) struct MountOptions {
     pub has_ring: bool,
     pub checks_root: bool,
     pub lacks_barriers: bool,
+    pub on_error: Option<OnError>,
     pub cpu_latency_us: Option<u32>,
+    pub locking: LockingScheme,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
     pub source: Option<String>,
@@ -59,7 +61,9 @@ impl Default for MountOptions {
             has_ring: true,
             checks_root: false,
             lacks_barriers: false,
+            on_error: None,
             cpu_latency_us: None,
+            locking: namespace.locking,
             is_debug: false,
             source: None,
             size: None,
@@ -181,11 +185,18 @@ impl MountOptions {
                 us @ 0..=CPU_LATENCY_US_MAX => self.cpu_latency_us = Some(us),
                 _ => return Err(bad(name, value, "microseconds, at most 1000000")),
             },
+            "locking" => self.locking = locking(name, value)?,
             "fsname" => self.source = Some(value.to_owned()),
             "subtype" if value == "finefs" => {}
             "subtype" => return Err(bad(name, value, "finefs, which it always is")),
-            "errors" if value == "continue" => {}
-            "errors" => return Err(bad(name, value, "continue, which is what happens")),
+            "errors" => {
+                self.on_error = Some(match value {
+                    "continue" => OnError::Continue,
+                    "remount-ro" => OnError::ReadOnly,
+                    "panic" => OnError::Panic,
+                    _ => return Err(bad(name, value, "continue, remount-ro or panic")),
+                });
+            }
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -232,6 +243,18 @@ fn split(list: &str) -> Vec<String> {
     words
 }
 
+/// A scheme under which files behave.
+fn locking(name: &str, value: &str) -> CliResult<LockingScheme> {
+    let found = value.parse().ok();
+    found
+        .filter(|scheme: &LockingScheme| scheme.keeps_semantics())
+        .ok_or_else(|| {
+            let names = LockingScheme::ALL.iter().filter(|s| s.keeps_semantics());
+            let names: Vec<&str> = names.map(|scheme| scheme.name()).collect();
+            bad(name, value, &format!("one of {}", names.join(", ")))
+        })
+}
+
 fn number<N: std::str::FromStr>(name: &str, value: &str) -> CliResult<N> {
     value.parse().map_err(|_| bad(name, value, "a number"))
 }
@@ -258,7 +281,7 @@ mod tests {
     fn options_are_understood() {
         let options = parse(
             "ro,offset=1m,allow_other,noatime,nosuid,nodev,noexec,commit=30,size=50%,mode=1777,\
-             uid=7,gid=8,threads=3,writeback_cache,debug",
+             uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,debug",
         )
         .unwrap();
         assert!(options.is_read_only && options.allow_other && options.is_debug);
@@ -272,6 +295,14 @@ mod tests {
             (Some(0o1777), Some(7), Some(8), Some(3))
         );
         assert!(options.has_writeback_cache);
+        assert_eq!(options.on_error, Some(OnError::ReadOnly));
+    }
+
+    #[test]
+    fn locking_schemes_have_names() {
+        assert_eq!(parse("").unwrap().locking, LockingScheme::Fine);
+        let options = parse("locking=fine,locking=per-superblock").unwrap();
+        assert_eq!(options.locking, LockingScheme::PerSuperblock);
     }
 
     #[test]
@@ -315,7 +346,10 @@ mod tests {
             ("size=", "size="),
             ("allow_root", "allow_root"),
             ("noload", "noload"),
+            ("errors=ignore", "errors=ignore"),
             ("subtype=ext4", "subtype=ext4"),
+            ("locking=big", "big-spin"),
+            ("locking=unlocked-data", "one of fine"),
         ] {
             let Failure(line) = parse(list).unwrap_err();
             assert!(line.contains(word), "{list}: {line}");

@@ -5,6 +5,8 @@
 //! everything out, and the image's lock goes with the process, which is what `finefs umount`
 //! waits for. The exit status tells whether all of it is on the image.
 //!
+//! A frozen mount thaws first, so that the unmount does not wait for who waits for it.
+//!
 //! - Unmounted by anybody (`finefs umount`, fusermount3 -u, umount(8)): the session ends by itself.
 //! - SIGTERM, SIGINT, SIGHUP: unmounts. If it is busy: the kernel's dirty pages are fetched, the
 //!   mount is detached (no new user can come), those who still have files open may go on for
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use finefs::namespace::Namespace;
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
+use finefs_lockmeter::control::Server;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -53,19 +56,28 @@ impl EndSignals {
     }
 }
 
-/// Serves `mount` to its end. `what` names it in messages; `report` is told how it ended.
+/// Who hears of a mount's beginning and end, and who may ask meanwhile.
+pub(crate) struct Ends {
+    /// Waits until it is usable.
+    pub readiness: Option<Readiness>,
+    /// Answers while it is mounted. Its name may be the next mount's before this one is written out.
+    pub channel: Option<Server>,
+    /// Is told how it ended.
+    pub report: Option<Address>,
+}
+
+/// Serves `mount` to its end. `what` names it in messages.
 pub(crate) fn serve(
     mount: Mount,
     namespace: &Arc<Namespace>,
     what: &str,
     signals: EndSignals,
-    readiness: Option<Readiness>,
-    report: Option<Address>,
+    ends: Ends,
 ) -> CliResult<ExitCode> {
     let unmounter = mount.unmounter();
     let (sender, events) = channel();
     watch_for_panics(sender.clone());
-    if let Some(readiness) = readiness {
+    if let Some(readiness) = ends.readiness {
         readiness.report()?;
     }
     start_threads(mount, signals, &sender)?;
@@ -73,17 +85,22 @@ pub(crate) fn serve(
     let mut is_sound = true;
     match events.recv() {
         Ok(Event::Ended(result)) => is_sound &= report_end(what, result),
-        Ok(Event::Signal) => end_by_force(what, &unmounter, &events, &mut is_sound),
+        Ok(Event::Signal) => {
+            thaw(namespace);
+            end_by_force(what, &unmounter, &events, &mut is_sound);
+        }
         Ok(Event::Crashed) | Err(_) => {
             is_sound = false;
+            thaw(namespace);
             end_by_force(what, &unmounter, &events, &mut is_sound);
         }
     }
+    drop(ends.channel);
     let result = finish(what, namespace);
     if let Err(line) = &result {
         log::error!("{line}");
     }
-    if let Some(address) = report {
+    if let Some(address) = ends.report {
         address.send(&result);
     }
     is_sound &= result.is_ok();
@@ -94,11 +111,26 @@ pub(crate) fn serve(
     })
 }
 
+/// Lets those go on who wait for a thaw: an unmount waits for them.
+fn thaw(namespace: &Namespace) {
+    if namespace.is_frozen()
+        && let Err(error) = namespace.thaw()
+    {
+        log::error!("thawing: {error}");
+    }
+}
+
 /// The last step; the error is a line for the user.
 fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
     progress::during(&format!("writing out {what}"), || namespace.shut_down()).map_err(
-        |error| format!("{what}: the final write-out failed: {error}; check it with e2fsck -f"),
+        |error| format!("{what}: not everything is on the image: {error}; check it with e2fsck -f"),
     )?;
+    let lost = finefs_fuse::lost_writes();
+    if lost > 0 {
+        return Err(format!(
+            "{what}: {lost} delayed writes failed: what they held is not in their files"
+        ));
+    }
     match finefs_fuse::failed_operations() {
         0 => Ok(()),
         failed => Err(format!(

@@ -28,10 +28,10 @@ pub fn crc16(parts: &[&[u8]]) -> u16 {
 
 /// The big-endian crc32 of the concatenation of `parts`, from `!0`, as jbd2's first checksum
 /// scheme (`journal_checksum`) computes it over a transaction's blocks.
-pub fn crc32_be<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+pub fn crc32_be(parts: impl IntoIterator<Item: AsRef<[u8]>>) -> u32 {
     let mut digest = CRC32_BE.digest();
     for part in parts {
-        digest.update(part);
+        digest.update(part.as_ref());
     }
     digest.finalize()
 }

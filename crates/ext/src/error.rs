@@ -97,7 +97,10 @@ impl fmt::Display for MountError {
                     Some(backup) => {
                         write!(f, "there is a backup: repair with {}", Repair { device, backup })
                     }
-                    None => write!(f, "repair with e2fsck -f {device}"),
+                    None => f.write_str(
+                        "no backup was found where one usually is; if you know of one, repair with \
+                         e2fsck -b BLOCK",
+                    ),
                 }
             }
             MountErrorKind::Truncated { file_system_bytes, device_bytes } => write!(

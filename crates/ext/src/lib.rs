@@ -35,6 +35,7 @@ pub mod overlay;
 
 mod alloc;
 mod apply;
+mod damage;
 mod group;
 mod journal;
 mod load;
@@ -45,6 +46,7 @@ mod state;
 mod store;
 mod sync;
 
+pub use damage::OnError;
 pub use error::{MountError, MountErrorKind};
 pub use info::ImageInfo;
 pub use store::ExtStore;
@@ -57,4 +59,6 @@ pub struct ExtOptions {
     pub is_read_only: bool,
     /// Where it will be mounted, for the superblock; cut to 64 bytes.
     pub mount_point: Option<Vec<u8>>,
+    /// What to do about damage; what the superblock says where this is `None`.
+    pub on_error: Option<OnError>,
 }

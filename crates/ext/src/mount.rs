@@ -24,6 +24,7 @@ use finefs_namespace::{Error, FileKind, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
+use crate::damage::OnError;
 use crate::error::{Backup, MountError, MountErrorKind, detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
@@ -32,7 +33,7 @@ use crate::journal::writer::{JournalWriter, Wishes};
 use crate::load::inode;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
-use crate::state::{ExtState, JOURNAL, SUPERBLOCK};
+use crate::state::{ExtState, JOURNAL, POSTPONED, Postponed, SUPERBLOCK};
 use crate::sync::Mutex;
 use crate::{ExtOptions, orphans};
 
@@ -169,6 +170,7 @@ fn find_backup(device: &dyn BlockDevice, primary: Option<&Superblock>) -> Option
                 return None;
             }
             let backup = Superblock::parse(&bytes).ok()?;
+            backup.verify_checksum().ok()?;
             let is_good =
                 backup.validate().is_ok() && backup.block_size() == Some(block_size_bytes);
             is_good.then_some(Backup {
@@ -241,6 +243,7 @@ fn open(
         }
     }
     let allocator = allocator(&superblock, &geometry, &groups, &buffers);
+    let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
     let state = ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),
         inode_rules: InodeRules::of(&superblock),
@@ -253,6 +256,8 @@ fn open(
         groups,
         allocator,
         journal: Mutex::new(&JOURNAL, journal),
+        postponed: Mutex::new(&POSTPONED, Postponed::default()),
+        on_error,
         is_read_only,
         blocks_written: PerCpuCounter::new(0),
     };
@@ -335,6 +340,11 @@ fn settle_journal(
             Ok((overlay, None))
         }
         Finding::Replay(journal, log) => {
+            // What it leaves must be a file system: else nothing is written, and the message is that of
+            // a read-only mount.
+            let overlay = recover::overlay(&journal, &log)
+                .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
+            read_superblock(&**device, &overlay)?;
             recover::replay(&**device, &found.geometry, &journal, &log)
                 .map_err(|error| MountErrorKind::Io(detail(&error)))?;
             if log.transactions > 0 {
@@ -412,15 +422,7 @@ fn overhead_blocks(superblock: &Superblock, geometry: &Geometry) -> u64 {
 /// else, or, without one, it is not clean until it is cleanly unmounted.
 fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
     {
-        let has_journal = state.journal.lock().is_some();
         let mut superblock = state.superblock.lock();
-        if has_journal {
-            let features = superblock.incompat() | Incompat::NEEDS_RECOVERY;
-            superblock.set_incompat(features);
-        } else {
-            let state = superblock.state() - State::VALID;
-            superblock.set_state(state);
-        }
         let mounts = superblock.mount_count().saturating_add(1);
         superblock.set_mount_count(mounts);
         superblock.set_mount_time(now_seconds());
@@ -430,6 +432,22 @@ fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
             let length = place.len().min(raw.len());
             raw[..length].copy_from_slice(&place[..length]);
             superblock.set_last_mounted_raw(&raw);
+        }
+    }
+    mark_thawed(state)
+}
+
+/// Notes in the superblock that the image is in use.
+pub(crate) fn mark_thawed(state: &ExtState) -> Result<()> {
+    let has_journal = state.journal.lock().is_some();
+    {
+        let mut superblock = state.superblock.lock();
+        if has_journal {
+            let features = superblock.incompat() | Incompat::NEEDS_RECOVERY;
+            superblock.set_incompat(features);
+        } else {
+            let state = superblock.state() - State::VALID;
+            superblock.set_state(state);
         }
     }
     state.put_superblock()?;
@@ -442,17 +460,36 @@ fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
 
 /// Empties the journal, and marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
-    let journal = state.take_journal()?;
-    let (free_blocks, free_inodes) = state.groups.totals();
     let written_kib =
         state.blocks_written.exact().max(0) as u64 * u64::from(state.geometry.block_size / 1024);
+    {
+        let mut superblock = state.superblock.lock();
+        let kib_written = superblock.kbytes_written().saturating_add(written_kib);
+        superblock.set_kbytes_written(kib_written);
+    }
+    mark_frozen(state, was_valid)
+}
+
+/// Brings the image into the state of a clean end: an empty journal, or the mark of a clean image where
+/// it was clean when it was mounted.
+pub(crate) fn mark_frozen(state: &ExtState, was_valid: bool) -> Result<()> {
+    let mut journal = state.take_journal()?;
+    let outcome = mark_clean(state, journal.as_mut(), was_valid);
+    *state.journal.lock() = journal;
+    outcome
+}
+
+fn mark_clean(
+    state: &ExtState,
+    journal: Option<&mut JournalWriter>,
+    was_valid: bool,
+) -> Result<()> {
+    let (free_blocks, free_inodes) = state.groups.totals();
     {
         let mut superblock = state.superblock.lock();
         superblock.set_free_blocks_count(free_blocks);
         superblock.set_free_inodes_count(free_inodes as u32);
         superblock.set_write_time(now_seconds());
-        let kib_written = superblock.kbytes_written().saturating_add(written_kib);
-        superblock.set_kbytes_written(kib_written);
         let features = superblock.incompat() - Incompat::NEEDS_RECOVERY;
         superblock.set_incompat(features);
         let state = superblock.state();
@@ -466,7 +503,7 @@ pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
     // Everything else first: the mark must not be there before what it stands for.
     state.buffers.write_out()?;
     match journal {
-        Some(mut journal) => journal.checkpoint(&*state.device)?,
+        Some(journal) => journal.checkpoint(&*state.device)?,
         None => state.device.flush().map_err(io)?,
     }
     state.put_superblock()?;

@@ -6,7 +6,7 @@
 //! | `superblock` | mount, the commit, close |
 //! | `geometry`, `seed`, `inode_rules`, `dir_rules` | mount, once |
 //! | `buffers` | the loading side reads, the commit modifies |
-//! | `groups`, `allocator`, `journal` | the writing side |
+//! | `groups`, `allocator`, `journal`, `postponed` | the writing side |
 //!
 //! # Locking
 //! ```text
@@ -14,9 +14,11 @@
 //!   ext.group ...          the writing side: block groups, 60 to 69
 //!     ext.superblock       fields of the superblock
 //!       ext.journal        the writer of the journal; a leaf
+//!       ext.postponed      what the next commit takes over; a leaf
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //! ```
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -31,10 +33,11 @@ use finefs_ext_disk::inode::{Inode, InodeRules};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_ext_disk::{GroupNo, PhysBlock};
 use finefs_locks::{LockClass, PerCpuCounter};
-use finefs_namespace::{Error, Ino, Result};
+use finefs_namespace::{BlockRun, Error, Ino, Result};
 
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
+use crate::damage::OnError;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
@@ -45,6 +48,25 @@ pub static SUPERBLOCK: LockClass = LockClass::new("ext.superblock", 75);
 
 /// The writer of the journal, to take it out and put it back: never held over anything else.
 pub static JOURNAL: LockClass = LockClass::new("ext.journal", 76);
+
+/// What the next commit takes over; see `Postponed`.
+pub static POSTPONED: LockClass = LockClass::new("ext.postponed", 77);
+
+/// What commits left that were applied to the buffers, but for which there was no storage below the device.
+/// Nothing of them was written; the buffers are still dirty. The next commit makes all of it durable.
+#[derive(Default)]
+pub(crate) struct Postponed {
+    /// There is something.
+    pub is_there: bool,
+    /// Blocks that were freed: not to be given out before the commit is durable.
+    pub freed: Vec<BlockRun>,
+    /// Inode numbers that were freed, and whether they were directories.
+    pub freed_inodes: Vec<(u32, bool)>,
+    /// Blocks that became metadata.
+    pub fresh: HashSet<u64>,
+    /// The space that inodes use.
+    pub sectors: Vec<(Ino, u64)>,
+}
 
 /// See the module's head.
 pub(crate) struct ExtState {
@@ -68,6 +90,10 @@ pub(crate) struct ExtState {
     pub allocator: Allocator,
     /// What writes the journal, where there is one; a commit takes it out and puts it back.
     pub journal: Mutex<Option<JournalWriter>>,
+    /// What commits that found no storage below the device left for the next one.
+    pub postponed: Mutex<Postponed>,
+    /// What to do about damage.
+    pub on_error: OnError,
     /// Blocks that no file can ever have.
     pub overhead_blocks: u64,
     /// Nothing may be written.

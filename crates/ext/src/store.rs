@@ -11,6 +11,7 @@ use finefs_namespace::{
     InodeImage, Plan, Result, StatFs, Store, Times,
 };
 
+use crate::damage::{self, OnError};
 use crate::error::MountError;
 use crate::journal::writer::JournalWriter;
 use crate::load::{directory, inode, map, symlink, xattr};
@@ -61,6 +62,11 @@ impl ExtStore {
         self.notes.clone()
     }
 
+    /// What is done about damage: as the options say, or the superblock.
+    pub fn on_error(&self) -> OnError {
+        self.state.on_error
+    }
+
     /// Where a range of data lies on the device, if all of it lies in the file system.
     fn data_offset(&self, block: BlockNo, offset_bytes: u64, length: usize) -> Result<u64> {
         let size_bytes = self.state.geometry.size_bytes();
@@ -108,7 +114,10 @@ impl ExtStore {
 }
 
 fn io_error(what: &'static str, block: BlockNo) -> impl Fn(io::Error) -> Error {
-    move |error| Error::io(format_args!("{what} block {}: {error}", block.0))
+    move |error| match finefs_block::is_full(&error) {
+        true => Error::NoSpace,
+        false => Error::io(format_args!("{what} block {}: {error}", block.0)),
+    }
 }
 
 /// The facts that the namespace wants to know.
@@ -146,6 +155,7 @@ fn geometry(state: &ExtState) -> Geometry {
         // A record changes few blocks, and many change the same; at most twice as many come.
         batch_records: journal_blocks.map(|blocks| (blocks * 2 / 3).max(1)),
         is_read_only: state.is_read_only,
+        stops_on_damage: state.on_error != OnError::Continue,
     }
 }
 
@@ -155,27 +165,30 @@ impl Store for ExtStore {
     }
 
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
-        inode::load(&self.state, ino)
+        damage::noted(&self.state, inode::load(&self.state, ino))
     }
 
     fn load_directory(&self, ino: Ino) -> Result<DirectoryImage> {
-        directory::load(&self.state, ino)
+        damage::noted(&self.state, directory::load(&self.state, ino))
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
         let (inode, kind) = inode::checked(&self.state, ino)?;
         match kind {
-            FileKind::Regular => map::load(&self.state, ino, &inode).map(|mapping| mapping.extents),
+            FileKind::Regular => {
+                let mapping = damage::noted(&self.state, map::load(&self.state, ino, &inode));
+                mapping.map(|mapping| mapping.extents)
+            }
             _ => Err(Error::Invalid),
         }
     }
 
     fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        symlink::load(&self.state, ino)
+        damage::noted(&self.state, symlink::load(&self.state, ino))
     }
 
     fn load_xattrs(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        xattr::load(&self.state, ino)
+        damage::noted(&self.state, xattr::load(&self.state, ino))
     }
 
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
@@ -257,7 +270,13 @@ impl Store for ExtStore {
 
     fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
         self.may_write()?;
-        apply::commit(&self.state, batch, captured)
+        let outcome = apply::commit(&self.state, batch, captured);
+        if let Err(error) = &outcome
+            && *error != Error::NoSpace
+        {
+            damage::write_stop(&self.state, error);
+        }
+        outcome
     }
 
     fn statfs(&self) -> StatFs {
@@ -285,6 +304,20 @@ impl Store for ExtStore {
             inodes_free,
             name_max: finefs_ext_disk::dirent::NAME_MAX as u32,
         }
+    }
+
+    fn freeze(&self) -> Result<()> {
+        self.may_write()?;
+        mount::mark_frozen(&self.state, self.was_valid)
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.may_write()?;
+        mount::mark_thawed(&self.state)
+    }
+
+    fn describe(&self) -> String {
+        self.state.device.describe()
     }
 
     fn close(&self) -> Result<()> {

@@ -111,7 +111,7 @@ fn damaged_and_unusual_images() {
             device,
             &ExtOptions {
                 is_read_only: true,
-                mount_point: None,
+                ..ExtOptions::default()
             },
         ) {
             Ok(store) => {
@@ -285,7 +285,7 @@ fn random_damage() {
             let _ = ImageInfo::gather(device.clone()).map(|info| info.to_string());
             let options = ExtOptions {
                 is_read_only: true,
-                mount_point: None,
+                ..ExtOptions::default()
             };
             if let Ok(store) = ExtStore::open(device.clone(), &options) {
                 walk_with(&store, false);
@@ -294,7 +294,7 @@ fn random_damage() {
             // Writing: mounting, cleaning up, closing.
             let options = ExtOptions {
                 is_read_only: false,
-                mount_point: None,
+                ..ExtOptions::default()
             };
             if let Ok(store) = ExtStore::open(device, &options) {
                 walk_with(&store, false);

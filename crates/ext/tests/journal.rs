@@ -486,3 +486,27 @@ fn fast_commits_allow_reading_only() {
     drop(store);
     assert!(fs::read(&copy).unwrap() == before);
 }
+
+/// A log that would leave a superblock with a wrong checksum: a mount that writes refuses it as one that
+/// reads does, and writes nothing. (It once set the checksum right, and so hid the damage.)
+#[test]
+fn a_log_that_damages_the_superblock() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = make(
+        directory.path(),
+        "4M",
+        &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+    );
+    let mut superblock = fs::read(&path).unwrap()[BLOCK..2 * BLOCK].to_vec();
+    // The count of mounts, which nothing else depends on.
+    superblock[0x34] ^= 1;
+    let copy = directory.path().join("superblock");
+    fs::write(&copy, superblock).unwrap();
+    debugfs(&path, &format!("jo -c\njw -b 1 {}\njc\n", copy.display()));
+    let before = fs::read(&path).unwrap();
+    let shown = open(&path, true).unwrap_err().to_string();
+    assert!(shown.contains("checksum"), "{shown}");
+    let written = open(&path, false).unwrap_err().to_string();
+    assert_eq!(written, shown);
+    assert!(fs::read(&path).unwrap() == before, "it was written");
+}

@@ -45,6 +45,7 @@ fn an_image_is_marked_while_it_is_in_use() {
             &ExtOptions {
                 is_read_only: false,
                 mount_point,
+                ..ExtOptions::default()
             },
         )
         .unwrap();

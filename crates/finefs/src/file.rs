@@ -69,7 +69,15 @@ impl File {
             .open(dir, path)
     }
 
-    fn namespace(&self) -> &Namespace {
+    pub(crate) fn opened(&self) -> &Opened {
+        self.opened.as_ref().expect("open until it is dropped")
+    }
+
+    pub(crate) fn access(&self) -> OpenAccess {
+        self.access
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
         self.anchor.namespace()
     }
 
@@ -211,18 +219,19 @@ impl File {
             .map_err(self.failed("seek hole"))
     }
 
-    /// Returns when data and attributes are on the image (fsync).
+    /// Returns when data and attributes are on the image (fsync). EIO, once, when data of the file could not
+    /// be written since it was opened.
     pub fn sync_all(&self) -> Result<()> {
-        self.namespace()
-            .sync_file(self.ino, false)
-            .map_err(self.failed("sync"))
+        match &self.opened {
+            Some(opened) => self.namespace().sync_opened(opened),
+            None => self.namespace().sync_file(self.ino, false),
+        }
+        .map_err(self.failed("sync"))
     }
 
     /// Returns when the data, and what it takes to read it, is on the image (fdatasync).
     pub fn sync_data(&self) -> Result<()> {
-        self.namespace()
-            .sync_file(self.ino, true)
-            .map_err(self.failed("sync"))
+        self.sync_all()
     }
 
     /// The attributes of the file.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
-use finefs_ext::{ExtOptions, ExtStore, MountError};
-use finefs_namespace::{AtimePolicy, Error, MemoryStore, Namespace, Options};
+use finefs_ext::{ExtOptions, ExtStore, MountError, OnError};
+use finefs_namespace::{AtimePolicy, Error, LockingScheme, MemoryStore, Namespace, Options};
 
 use crate::file_system::FileSystem;
 
@@ -26,6 +26,7 @@ pub struct ImageOptions {
     is_read_only: bool,
     lacks_barriers: bool,
     mount_point: Option<PathBuf>,
+    on_error: Option<OnError>,
     namespace: Options,
 }
 
@@ -65,9 +66,27 @@ impl ImageOptions {
         self
     }
 
+    /// What locks the file system: a big lock or a coarse one, for comparison with the fine ones.
+    pub fn locking(mut self, scheme: LockingScheme) -> ImageOptions {
+        self.namespace.locking = scheme;
+        self
+    }
+
     /// Inodes in memory above which clean ones that nobody uses are put out of it.
     pub fn inode_cache_max(mut self, inodes: u64) -> ImageOptions {
         self.namespace.inode_cache_max = inodes;
+        self
+    }
+
+    /// What to do when it turns out to be damaged; what its superblock says where this is `None`.
+    pub fn on_error(mut self, on_error: Option<OnError>) -> ImageOptions {
+        self.on_error = on_error;
+        self
+    }
+
+    /// Changes wait while it is frozen; else they fail (EAGAIN), to be tried again after the thaw.
+    pub fn waits_for_thaw(mut self, waits: bool) -> ImageOptions {
+        self.namespace.waits_for_thaw = waits;
         self
     }
 
@@ -80,7 +99,9 @@ impl ImageOptions {
     /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
     /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem, OpenImageError> {
-        let Image { namespace, notes } = open_image(path.as_ref(), self)?;
+        let Image {
+            namespace, notes, ..
+        } = open_image(path.as_ref(), self)?;
         Ok(FileSystem::of(namespace, notes))
     }
 }
@@ -91,6 +112,9 @@ pub struct Image {
     pub namespace: Arc<Namespace>,
     /// What the user should know, a line each: why it is read-only, what is damaged.
     pub notes: Vec<String>,
+    /// What its owner wants to be done about damage: a program to which [`Namespace::on_stop`] tells of it is
+    /// asked to end at once by [`OnError::Panic`]. The rest the namespace does by itself.
+    pub on_error: OnError,
 }
 
 /// Why an image cannot be opened: one line that says what, where, and what to do.
@@ -158,15 +182,21 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
             mount_point: options
                 .mount_point
                 .map(|path| path.into_os_string().into_vec()),
+            on_error: options.on_error,
         },
     )
     .map_err(OpenImageError::Content)?;
     let notes = store.notes().to_vec();
+    let on_error = store.on_error();
     let mut namespace_options = options.namespace;
     namespace_options.is_read_only |= options.is_read_only;
     let namespace = Namespace::new(Arc::new(store), namespace_options)
         .map_err(|error| OpenImageError::Namespace { image, error })?;
-    Ok(Image { namespace, notes })
+    Ok(Image {
+        namespace,
+        notes,
+        on_error,
+    })
 }
 
 /// The device at `path`, or the part of it from `offset_bytes` on.
@@ -212,6 +242,9 @@ pub fn open_memory(
     gid: u32,
     options: Options,
 ) -> Result<Arc<Namespace>, Error> {
-    let store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    let mut store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
+    if options.locking == LockingScheme::UnlockedData {
+        store = store.tolerating_races();
+    }
     Namespace::new(Arc::new(store), options)
 }

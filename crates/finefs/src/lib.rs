@@ -35,7 +35,7 @@
 //! |---|---|
 //! | `file_system` | from opening to close; `view`: what handles share; `caller`: in whose name |
 //! | `dir`, `whole` | operations on paths: single ones, and those made of several |
-//! | `file`, `open_options` | open files |
+//! | `file`, `open_options` | open files; `file_lock`: their locks |
 //! | `read_dir`, `metadata`, `error` | what operations give |
 //! | `image` | opening images and memory, for this API and for front ends |
 //! | [`namespace`] | the level below: inodes by number, which FUSE is served from |
@@ -45,6 +45,7 @@ mod classes;
 mod dir;
 mod error;
 mod file;
+mod file_lock;
 mod file_system;
 mod image;
 mod metadata;
@@ -58,9 +59,12 @@ pub use dir::Dir;
 pub use error::{Error, Result, errno};
 pub use file::File;
 pub use file_system::FileSystem;
+pub use finefs_ext::OnError;
 pub use finefs_namespace as namespace;
 pub use finefs_namespace::{
-    AllocateMode, AtimePolicy, Caller, FileKind, LastLink, Options, RenameMode, StatFs, XattrMode,
+    AllocateMode, AtimePolicy, BlockingLock, Caller, FileKind, FileLocker, Interrupt, LastLink,
+    LockKind, LockWait, LockingScheme, Options, RangeOwner, Removals, RenameMode, StatFs,
+    XattrMode,
 };
 pub use image::{Image, ImageOptions, OpenImageError, open_device, open_image, open_memory};
 pub use metadata::{FileTimes, Metadata};

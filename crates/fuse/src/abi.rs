@@ -90,6 +90,8 @@ pub(crate) mod setattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
+/// A WRITE flag: the kernel had put it off; no write(2) waits for it.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// A WRITE flag: the writer lacks CAP_FSETID, set-uid and set-gid bits have to go.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// An FSYNC flag: only the data, as fdatasync(2).

@@ -12,13 +12,13 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
     CreateIn, CreateOut, GetxattrOut, InHeader, IoctlOut, LseekOut, MknodIn, OPEN_KEEP_CACHE,
-    OPEN_NO_FLUSH, OpenOut, ReadIn, SetattrIn, StatfsOut, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
-    setattr,
+    OPEN_NO_FLUSH, OpenOut, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
+    WriteOut, setattr,
 };
 use crate::alertness::Alertness;
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
 use crate::directory;
-use crate::guard::guarded;
+use crate::guard::{guarded, note_lost_write};
 use crate::negotiate::Agreement;
 use crate::request::{self, Operation};
 
@@ -44,6 +44,15 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         Failure::Error(error)
     }
+}
+
+/// Why a request has no answer of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// The answer is this errno.
+    Errno(i32),
+    /// It changes something, and the file system is frozen: it is to be served again after the thaw.
+    Frozen,
 }
 
 /// The length of an answer, in bytes.
@@ -83,22 +92,40 @@ impl Adapter {
         });
     }
 
-    /// Serves a request, putting the answer into `space`; gives its length, or an errno. `fixed` and
-    /// `rest` are as in [`request::parse`].
+    /// Returns when the file system is not frozen (any more).
+    pub(crate) fn wait_for_thaw(&self) {
+        self.namespace.wait_for_thaw();
+    }
+
+    /// Ends a freeze, if there is one.
+    pub(crate) fn thaw(&self) {
+        if self.namespace.is_frozen()
+            && let Err(error) = self.namespace.thaw()
+        {
+            log::error!("thawing: {error}");
+        }
+    }
+
+    /// Serves a request, putting the answer into `space`; gives its length. `fixed` and `rest` are as in
+    /// [`request::parse`].
     pub(crate) fn serve(
         &self,
         header: &InHeader,
         fixed: &[u8],
         rest: &[u8],
         space: &mut [u8],
-    ) -> std::result::Result<usize, i32> {
+    ) -> std::result::Result<usize, Refusal> {
         if let Some(alertness) = &self.alertness {
             alertness.note();
         }
         let Ok(operation) = request::parse(header.opcode, fixed, rest) else {
-            return Err(libc::EINVAL);
+            return Err(Refusal::Errno(libc::EINVAL));
         };
         let name = operation.name();
+        let is_delayed_write = matches!(
+            &operation,
+            Operation::Write { fields, .. } if fields.write_flags & WRITE_CACHE != 0
+        );
         let mut answer = guarded(name, || self.run(header, operation, space));
         if let Some(Err(Failure::Error(Error::NoSpace))) = answer
             && let Ok(operation) = request::parse(header.opcode, fixed, rest)
@@ -112,6 +139,10 @@ impl Adapter {
             header,
             answer.unwrap_or(Err(Failure::Errno(libc::EIO))),
         );
+        if is_delayed_write && matches!(answer, Err(Refusal::Errno(_))) {
+            // No write(2) waits for it; an fsync may come or not.
+            note_lost_write();
+        }
         log::debug!(
             "{name} of node {} by process {}: {answer:?}",
             header.node,
@@ -126,15 +157,16 @@ impl Adapter {
         name: &str,
         header: &InHeader,
         answer: Answer,
-    ) -> std::result::Result<usize, i32> {
+    ) -> std::result::Result<usize, Refusal> {
         match answer {
             Ok(length) => Ok(length),
-            Err(Failure::Errno(errno)) => Err(errno),
+            Err(Failure::Errno(errno)) => Err(Refusal::Errno(errno)),
+            Err(Failure::Error(Error::Frozen)) => Err(Refusal::Frozen),
             Err(Failure::Error(error)) => {
                 if matches!(error, Error::Io(_) | Error::Corrupt(_)) && self.may_log() {
                     log::error!("{name} of inode {}: {error}", self.numbers.ino(header.node));
                 }
-                Err(error.errno())
+                Err(Refusal::Errno(error.errno()))
             }
         }
     }

@@ -1,27 +1,25 @@
 //! /dev/fuse: requests are read from it, answers written to it.
 //!
 //! Each server thread has its own [`Device`] where it may: a clone, with a queue of its own for
-//! requests under way. Requests that wait lie in one queue for all. A thread that waited for the disk
-//! would not serve anybody meanwhile, so syncs go to one thread of their own, which answers all that
-//! one commit has served.
+//! requests under way. Requests that nobody has read yet lie in one queue for all. What waits for the disk or
+//! for a thaw is left to other threads (`waiting`).
 //!
 //! # Unsafe
 //! One ioctl(2), whose argument the kernel only reads.
 
 use std::io::{self, IoSlice};
-use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 
 use rustix::io::Errno;
 use rustix::ioctl::Setter;
 use zerocopy::IntoBytes;
 
-use crate::abi::{FsyncIn, InHeader, OutHeader, opcode};
-use crate::adapter::Adapter;
+use crate::abi::{InHeader, OutHeader};
+use crate::adapter::{Adapter, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
 use crate::request;
+use crate::waiting::{Later, Origin};
 
 /// Room for the largest request: a WRITE with its head and structure.
 const REQUEST_ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
@@ -38,52 +36,6 @@ pub(crate) struct Message<'a> {
     pub header: InHeader,
     pub fixed: &'a [u8],
     pub rest: &'a [u8],
-}
-
-/// A request that waits for the disk (fsync(2) and its like).
-pub(crate) struct SyncRequest {
-    /// Where it was read, which is the one place where it can be answered.
-    device: Arc<Device>,
-    header: InHeader,
-    fixed: [u8; size_of::<FsyncIn>()],
-}
-
-impl SyncRequest {
-    fn of(device: &Arc<Device>, message: &Message<'_>) -> Option<SyncRequest> {
-        let code = message.header.opcode;
-        if !matches!(code, opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS) {
-            return None;
-        }
-        let mut fixed = [0; size_of::<FsyncIn>()];
-        let length = fixed.len().min(message.fixed.len());
-        fixed[..length].copy_from_slice(&message.fixed[..length]);
-        Some(SyncRequest {
-            device: Arc::clone(device),
-            header: message.header,
-            fixed,
-        })
-    }
-}
-
-/// Serves the syncs that other threads leave, until these have ended. All that have come while one was
-/// served are served by the next commit together.
-pub(crate) fn serve_syncs(adapter: &Adapter, syncs: &Receiver<SyncRequest>) {
-    let mut space = [0; 64];
-    while let Ok(first) = syncs.recv() {
-        for SyncRequest {
-            device,
-            header,
-            fixed,
-        } in iter::once(first).chain(syncs.try_iter())
-        {
-            let message = Message {
-                header,
-                fixed: &fixed,
-                rest: &[],
-            };
-            device.serve_one(adapter, &message, &mut space);
-        }
-    }
 }
 
 /// What came of an attempt to read.
@@ -161,27 +113,24 @@ impl Device {
         }
     }
 
-    /// Serves requests until the file system is unmounted; leaves what waits for the disk to `syncs`.
-    pub(crate) fn serve(
-        self: &Arc<Self>,
-        adapter: &Adapter,
-        syncs: &Sender<SyncRequest>,
-    ) -> io::Result<()> {
+    /// Serves requests until the file system is unmounted; leaves what has to wait to `later`.
+    pub(crate) fn serve(self: &Arc<Self>, adapter: &Adapter, later: &Later) -> io::Result<()> {
         let mut buffer = request_buffer();
         let mut space = vec![0; REQUEST_BYTES_MAX as usize];
         while let Received::Request(message) = self.receive(&mut buffer)? {
-            if let Some(sync) = SyncRequest::of(self, &message)
-                && syncs.send(sync).is_ok()
-            {
-                continue;
-            }
-            self.serve_one(adapter, &message, &mut space);
+            self.serve_one(adapter, &message, &mut space, later);
         }
         Ok(())
     }
 
-    /// Serves one request; `space` has room for the largest answer.
-    pub(crate) fn serve_one(&self, adapter: &Adapter, message: &Message<'_>, space: &mut [u8]) {
+    /// Serves one request, or leaves it to `later`; `space` has room for the largest answer.
+    pub(crate) fn serve_one(
+        self: &Arc<Self>,
+        adapter: &Adapter,
+        message: &Message<'_>,
+        space: &mut [u8],
+        later: &Later,
+    ) {
         let Message {
             header,
             fixed,
@@ -190,8 +139,15 @@ impl Device {
         if let Some(forgets) = request::forgets(header.opcode, header.node, fixed, rest) {
             return adapter.forget(forgets);
         }
-        let answer = adapter.serve(header, fixed, rest, space);
-        self.answer(header.unique, answer.map(|length| &space[..length]));
+        let origin = || Origin::Device(Arc::clone(self));
+        if Later::is_sync(header) {
+            return later.sync(message, origin());
+        }
+        match adapter.serve(header, fixed, rest, space) {
+            Ok(length) => self.answer(header.unique, Ok(&space[..length])),
+            Err(Refusal::Errno(errno)) => self.answer(header.unique, Err(errno)),
+            Err(Refusal::Frozen) => later.change(message, origin()),
+        }
     }
 }
 

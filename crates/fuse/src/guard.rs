@@ -14,6 +14,7 @@ thread_local! {
 }
 
 static FAILED: AtomicU64 = AtomicU64::new(0);
+static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Runs one operation; `None` when it panicked.
 pub(crate) fn guarded<T>(name: &'static str, operation: impl FnOnce() -> T) -> Option<T> {
@@ -36,6 +37,17 @@ pub fn is_in_operation() -> bool {
 /// How many operations of this process ended in a panic.
 pub fn failed_operations() -> u64 {
     FAILED.load(Ordering::Relaxed)
+}
+
+/// Counts a write that the kernel had put off and that failed: only an fsync tells it to a program.
+pub(crate) fn note_lost_write() {
+    LOST.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How many writes that the kernel had put off (write-back cache, shared mappings) failed: what they held is
+/// not in the files.
+pub fn lost_writes() -> u64 {
+    LOST.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

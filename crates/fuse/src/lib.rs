@@ -17,12 +17,14 @@
 //! | `request` | a message, taken apart |
 //! | `device` | requests through /dev/fuse |
 //! | `ring` | requests through io_uring |
+//! | `waiting` | requests that wait for the disk or for a thaw |
 //! | `negotiate` | what is agreed on with the kernel at the start |
 //! | `adapter` | requests to calls, results to answers, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
 //! | `convert` | numbers, attributes, times |
 //! | `alertness` | keeps CPUs awake between requests, where asked |
 //! | `guard` | a panic inside one operation stays inside it |
+//! | `fuzzing` | requests from bytes, without a mount (with the feature of that name) |
 //!
 //! # Invariants
 //! 1. A node id is the namespace's inode number, except that node 1 (FUSE's root) and the root's
@@ -56,15 +58,18 @@ mod convert;
 mod detach;
 mod device;
 mod directory;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guard;
 mod mounts;
 mod negotiate;
 mod request;
 mod ring;
 mod session;
+mod waiting;
 
 pub use attach::{AttachError, Options, check_mount_point};
 pub use detach::{DetachError, detach};
-pub use guard::{failed_operations, is_in_operation};
+pub use guard::{failed_operations, is_in_operation, lost_writes};
 pub use mounts::{MountPoint, mount_at, mounts};
 pub use session::{Mount, SERVER_THREAD_PREFIX, Unmounter};

@@ -13,7 +13,8 @@ const BACKGROUND_REQUESTS: u16 = 64;
 ///
 /// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
 /// (there is no OPEN to truncate in), HANDLE_KILLPRIV (its successor is), POSIX_ACL (ACLs are not
-/// enforced), SETXATTR_EXT (it clears bits for ACLs), ALLOW_IDMAP.
+/// enforced), SETXATTR_EXT (it clears bits for ACLs), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the
+/// mount is the only way in, so the kernel may keep file locks: see docs/locking.md).
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::PARALLEL_DIROPS
@@ -47,6 +48,11 @@ pub(crate) struct Agreement {
     pub has_writeback_cache: bool,
     /// Requests will come through io_uring as soon as there are queues.
     pub has_ring: bool,
+}
+
+/// The largest request in the kernel's pages, which are larger than 4 KiB on some machines.
+fn pages_max(page_bytes: usize) -> u16 {
+    (REQUEST_BYTES_MAX as usize / page_bytes).max(1) as u16
 }
 
 /// How to answer an INIT.
@@ -109,8 +115,7 @@ pub(crate) fn answer_init(
         } else {
             1_000_000_000
         },
-        // In the kernel's pages, which are larger than 4 KiB on some machines.
-        max_pages: (REQUEST_BYTES_MAX as usize / rustix::param::page_size()).max(1) as u16,
+        max_pages: pages_max(rustix::param::page_size()),
         ..version
     };
     let agreement = Agreement {
@@ -119,4 +124,17 @@ pub(crate) fn answer_init(
         has_ring: agreed & init::OVER_IO_URING != 0,
     };
     InitAnswer::Agreed(Box::new(out), agreement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_as_large_on_machines_with_larger_pages() {
+        for page_bytes in [4096, 16_384, 65_536] {
+            assert_eq!(usize::from(pages_max(page_bytes)) * page_bytes, 1 << 20);
+        }
+        assert_eq!(pages_max(4 << 20), 1);
+    }
 }

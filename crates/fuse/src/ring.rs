@@ -11,8 +11,13 @@
 //! request. A thread has one ring with one entry, registered at the queue of its CPU. It waits until
 //! the kernel has put a request into the entry, serves it, puts the answer where the request was,
 //! and hands the entry back, which at once waits for the next. The threads of a CPU are
-//! interchangeable: while one waits for the disk the kernel uses the entries of the others, and it
+//! interchangeable: while one reads from the disk the kernel uses the entries of the others, and it
 //! prefers the entry that was handed back last, so a single client always meets the same thread.
+//!
+//! A request that waits for a commit or for a thaw is served by another thread (`waiting`). Its entry is
+//! **away** meanwhile: the kernel knows it as busy. The answer comes back through a channel, and an eventfd,
+//! which the ring reads, wakes the thread that has the entry, since only that one may hand it in. While all
+//! entries of a thread are away it takes one more, up to [`ENTRIES_MAX`].
 //!
 //! # What still comes through /dev/fuse
 //! INIT, FORGET and INTERRUPT (`fuse-io-uring.rst`): see `session`.
@@ -26,18 +31,22 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader, RingCommand, RingTail, ring};
-use crate::adapter::Adapter;
-use crate::device::Device;
+use crate::adapter::{Adapter, Refusal};
+use crate::device::{Device, Message};
 use crate::negotiate::REQUEST_BYTES_MAX;
+use crate::waiting::{self, Later};
 
 /// Where things lie in an entry's head: 128 bytes for the request's head or the answer's, 128 for
 /// the operation's structure, then the tail.
@@ -54,6 +63,13 @@ const SCRATCH_BYTES: usize = 8192;
 const SMALL_ANSWER_BYTES: usize = 64;
 
 const PAGE_BYTES: usize = 4096;
+
+/// Entries of one thread. There is a second one only when the first is away: requests in two entries of
+/// one thread could wait for each other.
+const ENTRIES_MAX: usize = 8;
+
+/// Names the completion of the bell's read; entries have their index.
+const BELL: u64 = u64::MAX;
 
 type Ring = IoUring<Entry128, cqueue::Entry>;
 
@@ -90,14 +106,98 @@ impl Drop for Buffer {
     }
 }
 
-/// A thread's place at a queue.
-pub(crate) struct Seat {
-    // Declared before the buffers: dropped, the ring takes its submissions back first.
-    ring: Ring,
+/// The buffers of one request at a time.
+struct Entry {
     head: Buffer,
     payload: Buffer,
     /// Read by the kernel while the entry is registered.
     parts: Box<[libc::iovec; 2]>,
+    /// What names the request in it, as the kernel has it.
+    commit_id: u64,
+    unique: u64,
+}
+
+impl Entry {
+    fn new() -> io::Result<Entry> {
+        let head = Buffer::new(HEAD_BYTES)?;
+        let payload = Buffer::new(REQUEST_BYTES_MAX as usize)?;
+        let part = |buffer: &Buffer| libc::iovec {
+            iov_base: buffer.start.as_ptr().cast(),
+            iov_len: buffer.layout.size(),
+        };
+        let parts = Box::new([part(&head), part(&payload)]);
+        Ok(Entry {
+            head,
+            payload,
+            parts,
+            commit_id: 0,
+            unique: 0,
+        })
+    }
+
+    /// Leaves the head of an answer whose payload is there already.
+    ///
+    /// # Safety
+    /// As for [`Buffer::bytes`].
+    unsafe fn finish(&mut self, answer: Result<usize, i32>) {
+        let payload_length = answer.unwrap_or(0) as u32;
+        let out = OutHeader {
+            length: size_of::<OutHeader>() as u32 + payload_length,
+            error: answer.err().map_or(0, |errno| -errno),
+            unique: self.unique,
+        };
+        // SAFETY: as the caller says.
+        let head = unsafe { self.head.bytes() };
+        head[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+        let tail_out = RingTail {
+            payload_length,
+            ..RingTail::default()
+        };
+        head[TAIL_AT..HEAD_BYTES].copy_from_slice(tail_out.as_bytes());
+    }
+}
+
+/// An answer that another thread has for an entry.
+struct Late {
+    entry: usize,
+    answer: Result<Vec<u8>, i32>,
+}
+
+/// Where a request that another thread serves came from.
+pub(crate) struct Origin {
+    entry: usize,
+    to: Sender<Late>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Origin {
+    /// Gives the answer to the thread that has the entry.
+    pub(crate) fn answer(self, answer: Result<&[u8], i32>) {
+        let answer = answer.map(<[u8]>::to_vec);
+        let late = Late {
+            entry: self.entry,
+            answer,
+        };
+        // A thread that is gone left because the mount ended.
+        if self.to.send(late).is_ok() {
+            let _ =
+                rustix::io::retry_on_intr(|| rustix::io::write(&*self.bell, &1_u64.to_ne_bytes()));
+        }
+    }
+}
+
+/// A thread's place at a queue.
+pub(crate) struct Seat {
+    // Declared before the buffers: dropped, the ring takes its submissions back first.
+    ring: Ring,
+    entries: Vec<Entry>,
+    /// Entries whose requests other threads serve.
+    away: usize,
+    late: (Sender<Late>, Receiver<Late>),
+    /// An eventfd, rung for each late answer.
+    bell: Arc<OwnedFd>,
+    /// Where the kernel puts the count of rings.
+    rings: Box<[u8; 8]>,
     queue: u16,
 }
 
@@ -107,65 +207,127 @@ impl Seat {
         let ring = Ring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
-            .build(2)?;
-        let head = Buffer::new(HEAD_BYTES)?;
-        let payload = Buffer::new(REQUEST_BYTES_MAX as usize)?;
-        let part = |buffer: &Buffer| libc::iovec {
-            iov_base: buffer.start.as_ptr().cast(),
-            iov_len: buffer.layout.size(),
-        };
-        let parts = Box::new([part(&head), part(&payload)]);
+            .build(2 * ENTRIES_MAX as u32)?;
         Ok(Seat {
             ring,
-            head,
-            payload,
-            parts,
+            entries: vec![Entry::new()?],
+            away: 0,
+            late: channel(),
+            bell: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
+            rings: Box::new([0; 8]),
             queue,
         })
     }
 
     /// Serves requests until the file system is unmounted, or the kernel refuses the place (then
     /// with the error).
-    pub(crate) fn serve(mut self, device: &Device, adapter: &Adapter) -> io::Result<()> {
+    pub(crate) fn serve(
+        mut self,
+        device: &Device,
+        adapter: &Adapter,
+        later: &Later,
+    ) -> io::Result<()> {
         let mut scratch = vec![0; SCRATCH_BYTES];
+        let mut completed = Vec::with_capacity(ENTRIES_MAX + 1);
         self.submit(device, ring::REGISTER, 0)?;
-        while self.wait()? {
-            let commit_id = self.serve_one(adapter, &mut scratch);
-            self.submit(device, ring::COMMIT_AND_FETCH, commit_id)?;
+        self.listen()?;
+        loop {
+            self.wait(&mut completed)?;
+            for (what, result) in completed.drain(..) {
+                if what == BELL {
+                    self.answer_late(device)?;
+                    self.listen()?;
+                    continue;
+                }
+                match -result {
+                    0 => {}
+                    // The ways in which a mount ends.
+                    libc::ENOTCONN
+                    | libc::ENODEV
+                    | libc::ECONNABORTED
+                    | libc::ECANCELED
+                    | libc::ENOENT => return Ok(()),
+                    errno => return Err(io::Error::from_raw_os_error(errno)),
+                }
+                let entry = what as usize;
+                if self.serve_one(entry, adapter, later, &mut scratch) {
+                    self.submit(device, ring::COMMIT_AND_FETCH, entry)?;
+                } else {
+                    self.away += 1;
+                    self.replace(device)?;
+                }
+            }
+        }
+    }
+
+    /// Takes another entry when none is left at the kernel, up to a limit.
+    fn replace(&mut self, device: &Device) -> io::Result<()> {
+        if self.away < self.entries.len() || self.entries.len() == ENTRIES_MAX {
+            return Ok(());
+        }
+        self.entries.push(Entry::new()?);
+        self.submit(device, ring::REGISTER, self.entries.len() - 1)
+    }
+
+    /// Hands in the answers that other threads had.
+    fn answer_late(&mut self, device: &Device) -> io::Result<()> {
+        while let Ok(Late { entry: at, answer }) = self.late.1.try_recv() {
+            let entry = &mut self.entries[at];
+            // SAFETY: the entry was completed and is away: not submitted since.
+            unsafe {
+                if let Ok(answer) = &answer {
+                    entry.payload.bytes()[..answer.len()].copy_from_slice(answer);
+                }
+                entry.finish(answer.map(|answer| answer.len()));
+            }
+            self.away -= 1;
+            self.submit(device, ring::COMMIT_AND_FETCH, at)?;
         }
         Ok(())
     }
 
-    /// Hands the entry to the kernel (with the next [`Seat::wait`]).
-    fn submit(&mut self, device: &Device, command: u32, commit_id: u64) -> io::Result<()> {
+    /// Hands an entry to the kernel (with the next [`Seat::wait`]).
+    fn submit(&mut self, device: &Device, command: u32, entry: usize) -> io::Result<()> {
+        let index = entry;
+        let entry = &self.entries[index];
         let fields = RingCommand {
-            commit_id,
+            commit_id: entry.commit_id,
             queue: self.queue,
             ..RingCommand::default()
         };
         let mut bytes = [0; 80];
         bytes.copy_from_slice(fields.as_bytes());
         let descriptor = types::Fd(device.as_fd().as_raw_fd());
-        let mut entry = opcode::UringCmd80::new(descriptor, command)
+        let mut submission = opcode::UringCmd80::new(descriptor, command)
             .cmd(bytes)
-            .addr(Some(self.parts.as_ptr() as u64))
-            .build();
+            .addr(Some(entry.parts.as_ptr() as u64))
+            .build()
+            .user_data(index as u64);
         // SAFETY: an `Entry128` is a submission as the kernel has it (`repr(C)`, 128 bytes), any
         // bytes are a valid one; the library has no setter for this field of this operation.
         unsafe {
-            let length = (&raw mut entry)
+            let length = (&raw mut submission)
                 .cast::<u8>()
                 .add(SQE_LENGTH_AT)
                 .cast::<u32>();
-            length.write(self.parts.len() as u32);
+            length.write(entry.parts.len() as u32);
         }
         // SAFETY: the buffers and `parts` live as long as `ring` does, and nothing here touches
         // them before the completion.
-        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)
+        unsafe { self.ring.submission().push(&submission) }.map_err(io::Error::other)
     }
 
-    /// Submits, and waits until the kernel hands the entry back with a request (true) or for good.
-    fn wait(&mut self) -> io::Result<bool> {
+    /// Waits for the bell (with the next [`Seat::wait`]).
+    fn listen(&mut self) -> io::Result<()> {
+        let bell = types::Fd(self.bell.as_raw_fd());
+        let read = opcode::Read::new(bell, self.rings.as_mut_ptr(), self.rings.len() as u32);
+        let submission = Entry128::from(read.build().user_data(BELL));
+        // SAFETY: `rings` lives as long as `ring` does, and nobody else touches it.
+        unsafe { self.ring.submission().push(&submission) }.map_err(io::Error::other)
+    }
+
+    /// Submits, and waits until something has completed.
+    fn wait(&mut self, completed: &mut Vec<(u64, i32)>) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
@@ -177,26 +339,26 @@ impl Seat {
                 }
                 Err(error) => return Err(error),
             }
-            let Some(completion) = self.ring.completion().next() else {
-                continue;
-            };
-            return match -completion.result() {
-                0 => Ok(true),
-                // The ways in which a mount ends.
-                libc::ENOTCONN
-                | libc::ENODEV
-                | libc::ECONNABORTED
-                | libc::ECANCELED
-                | libc::ENOENT => Ok(false),
-                errno => Err(io::Error::from_raw_os_error(errno)),
-            };
+            let completions = self.ring.completion();
+            completed.extend(completions.map(|one| (one.user_data(), one.result())));
+            if !completed.is_empty() {
+                return Ok(());
+            }
         }
     }
 
-    /// Serves the request in the entry and leaves the answer there; gives what names it.
-    fn serve_one(&mut self, adapter: &Adapter, scratch: &mut [u8]) -> u64 {
-        // SAFETY: the entry was completed (by `wait`) and not submitted since, so it is ours.
-        let (head, payload) = unsafe { (self.head.bytes(), self.payload.bytes()) };
+    /// Serves the request in an entry and leaves the answer there; false when another thread will
+    /// have the answer.
+    fn serve_one(
+        &mut self,
+        index: usize,
+        adapter: &Adapter,
+        later: &Later,
+        scratch: &mut [u8],
+    ) -> bool {
+        let entry = &mut self.entries[index];
+        // SAFETY: the entry was completed (see `serve`) and not submitted since, so it is ours.
+        let (head, payload) = unsafe { (entry.head.bytes(), entry.payload.bytes()) };
         let (header, tail) = match (
             InHeader::read_from_prefix(head),
             RingTail::read_from_bytes(&head[TAIL_AT..HEAD_BYTES]),
@@ -205,29 +367,55 @@ impl Seat {
             // Both lie within the head, whose size is fixed.
             _ => unreachable!("an entry's head is shorter than its parts"),
         };
+        entry.commit_id = tail.commit_id;
+        entry.unique = header.unique;
         let length = (tail.payload_length as usize).min(payload.len());
         let fixed = &head[FIXED_AT..TAIL_AT];
+        let origin = || {
+            waiting::Origin::Entry(Origin {
+                entry: index,
+                to: self.late.0.clone(),
+                bell: Arc::clone(&self.bell),
+            })
+        };
+        if Later::is_sync(&header) {
+            let rest = &payload[..length];
+            let message = Message {
+                header,
+                fixed,
+                rest,
+            };
+            later.sync(&message, origin());
+            return false;
+        }
         let answer = if let Some(scratch) = scratch.get_mut(..length) {
             scratch.copy_from_slice(&payload[..length]);
             adapter.serve(&header, fixed, scratch, payload)
         } else {
             let mut space = [0; SMALL_ANSWER_BYTES];
             let answer = adapter.serve(&header, fixed, &payload[..length], &mut space);
-            payload[..SMALL_ANSWER_BYTES].copy_from_slice(&space);
+            if answer.is_ok() {
+                payload[..SMALL_ANSWER_BYTES].copy_from_slice(&space);
+            }
             answer
         };
-        let payload_length = answer.unwrap_or(0) as u32;
-        let out = OutHeader {
-            length: size_of::<OutHeader>() as u32 + payload_length,
-            error: answer.err().map_or(0, |errno| -errno),
-            unique: header.unique,
+        let answer = match answer {
+            Ok(length) => Ok(length),
+            Err(Refusal::Errno(errno)) => Err(errno),
+            Err(Refusal::Frozen) => {
+                // Refused before anything was answered: the request is still there.
+                let rest = &payload[..length];
+                let message = Message {
+                    header,
+                    fixed,
+                    rest,
+                };
+                later.change(&message, origin());
+                return false;
+            }
         };
-        head[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
-        let tail_out = RingTail {
-            payload_length,
-            ..RingTail::default()
-        };
-        head[TAIL_AT..HEAD_BYTES].copy_from_slice(tail_out.as_bytes());
-        tail.commit_id
+        // SAFETY: as above.
+        unsafe { entry.finish(answer) };
+        true
     }
 }

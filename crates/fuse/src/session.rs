@@ -19,10 +19,11 @@
 //! # Threads
 //! Where the kernel offers io_uring (the parameter `enable_uring` of its module fuse), a few threads
 //! for each CPU serve that CPU's queue (`ring`), and one reads what still comes through /dev/fuse.
-//! Elsewhere all threads read /dev/fuse (`device`), and one more serves what waits for the disk. With permission on /dev/fuse each then has its
+//! Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each then has its
 //! own clone of it, with a queue of its own for requests under way; without (an ordinary user where
 //! it has mode 0600), all read the one descriptor that the helper handed over, which costs one
-//! shared lock in the kernel for each request.
+//! shared lock in the kernel for each request. Two more threads serve what waits for the disk, and what waits
+//! for a thaw (`waiting`).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,10 +42,11 @@ use crate::adapter::{Adapter, FORGET_DELAY};
 use crate::alertness::Alertness;
 use crate::attach::{self, AttachError, Options};
 use crate::detach::{DetachError, detach};
-use crate::device::{Device, Received, request_buffer, serve_syncs};
+use crate::device::{Device, Received, request_buffer};
 use crate::mounts::mount_at;
 use crate::negotiate::{Agreement, InitAnswer, REQUEST_BYTES_MAX, Wishes, answer_init};
 use crate::ring::Seat;
+use crate::waiting::Later;
 
 /// What the names of the server threads start with.
 pub const SERVER_THREAD_PREFIX: &str = "fuse-";
@@ -63,9 +65,12 @@ pub struct Mount {
     unmounter: Unmounter,
 }
 
+/// What a thread serves, for whom, and who serves what has to wait.
+type Work = (Arc<Device>, Arc<Adapter>, Later);
+
 /// A thread that has its place at a queue and waits for the adapter.
 struct RingThread {
-    start: Sender<(Arc<Device>, Arc<Adapter>)>,
+    start: Sender<Work>,
     thread: JoinHandle<io::Result<()>>,
 }
 
@@ -132,43 +137,55 @@ impl Mount {
             ring_threads,
             ..
         } = self;
+        let (later, workers) = Later::new();
         let mut running = Vec::new();
         for RingThread { start, thread } in ring_threads {
             if has_ring {
                 // A thread that is gone has told why; it is joined below.
-                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter)));
+                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter), later.clone()));
                 running.push(thread);
             }
         }
+        let (serve_syncs, serve_changes) = workers.split(&adapter);
+        let waiting = [
+            spawn_worker("sync", serve_syncs)?,
+            spawn_worker("thaw", serve_changes)?,
+        ];
         if has_ring {
-            running.push(spawn("forget", move || serve_forgets(&device, &adapter))?);
+            let adapter = Arc::clone(&adapter);
+            let serve = move || serve_forgets(&device, &adapter, &later);
+            running.push(spawn("forget", serve)?);
         } else {
-            let (to_syncs, syncs) = channel();
             for number in 0..threads {
-                // Where it cannot be cloned (no permission, no descriptor left) it is shared.
-                let clone = || device.clone_to(attach::open_device()?.into());
                 let own = match number {
                     0 => Arc::clone(&device),
-                    _ => clone().map_or_else(|_| Arc::clone(&device), Arc::new),
+                    _ => own_or_shared(&device),
                 };
-                let (adapter, syncs) = (Arc::clone(&adapter), to_syncs.clone());
-                let serve = move || own.serve(&adapter, &syncs);
+                let (adapter, later) = (Arc::clone(&adapter), later.clone());
+                let serve = move || own.serve(&adapter, &later);
                 running.push(spawn(&number.to_string(), serve)?);
             }
-            // It ends with the last of the others.
-            drop(to_syncs);
-            running.push(spawn("sync", move || {
-                serve_syncs(&adapter, &syncs);
-                Ok(())
-            })?);
+            // Its receivers end with the last of the others.
+            drop(later);
         }
         let mut result = Ok(());
         for thread in running {
             // A panic was logged where it happened.
             result = result.and(thread.join().unwrap_or(Ok(())));
         }
+        // What still waits for a thaw belongs to users who are gone.
+        adapter.thaw();
+        for thread in waiting {
+            let _ = thread.join();
+        }
         result
     }
+}
+
+/// A clone of the device; where it cannot be cloned (no permission, no descriptor left) itself.
+fn own_or_shared(device: &Arc<Device>) -> Arc<Device> {
+    let clone = || device.clone_to(attach::open_device()?.into());
+    clone().map_or_else(|_: io::Error| Arc::clone(device), Arc::new)
 }
 
 fn spawn(
@@ -178,6 +195,16 @@ fn spawn(
     std::thread::Builder::new()
         .name(format!("{SERVER_THREAD_PREFIX}{name}"))
         .spawn(serve)
+}
+
+fn spawn_worker(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    spawn(name, move || {
+        work();
+        Ok(())
+    })
 }
 
 /// Agrees with the kernel on how to go on.
@@ -242,7 +269,7 @@ fn take_seats(threads: Option<usize>) -> io::Result<Vec<RingThread>> {
 fn ring_thread(
     queue: u16,
     to_mount: &Sender<io::Result<()>>,
-    started: &Receiver<(Arc<Device>, Arc<Adapter>)>,
+    started: &Receiver<Work>,
 ) -> io::Result<()> {
     let mut own = CpuSet::new();
     own.set(usize::from(queue));
@@ -257,12 +284,10 @@ fn ring_thread(
     };
     let _ = to_mount.send(Ok(()));
     match started.recv() {
-        Ok((device, adapter)) => seat.serve(&device, &adapter).or_else(|error| {
+        Ok((device, adapter, later)) => seat.serve(&device, &adapter, &later).or_else(|error| {
             // Where the kernel refuses the place it goes on without io_uring, and needs readers.
             log::error!("the queue of CPU {queue} lost a thread: {error}");
-            let own = Arc::new(device.clone_to(attach::open_device()?.into())?);
-            let (no_syncs, _) = channel();
-            own.serve(&adapter, &no_syncs)
+            own_or_shared(&device).serve(&adapter, &later)
         }),
         // The kernel did not want it after all.
         Err(_) => Ok(()),
@@ -271,7 +296,7 @@ fn ring_thread(
 
 /// Serves what does not come through the ring: forgotten references, and whatever else before the
 /// ring is ready or after the kernel has refused it.
-fn serve_forgets(device: &Device, adapter: &Adapter) -> io::Result<()> {
+fn serve_forgets(device: &Arc<Device>, adapter: &Adapter, later: &Later) -> io::Result<()> {
     let mut buffer = request_buffer();
     let mut space = vec![0; REQUEST_BYTES_MAX as usize];
     loop {
@@ -283,7 +308,7 @@ fn serve_forgets(device: &Device, adapter: &Adapter) -> io::Result<()> {
                 Received::Request(message) => {
                     let is_forget =
                         matches!(message.header.opcode, opcode::FORGET | opcode::BATCH_FORGET);
-                    device.serve_one(adapter, &message, &mut space);
+                    device.serve_one(adapter, &message, &mut space, later);
                     if is_forget {
                         std::thread::sleep(FORGET_DELAY);
                     }
@@ -355,7 +380,64 @@ fn default_threads() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use finefs_namespace::{MemoryStore, Options};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
     use super::*;
+    use crate::abi::OutHeader;
+
+    /// A socket in the place of /dev/fuse: no kernel takes a ring's command on it, and what is sent at
+    /// its other end is read as requests are.
+    fn not_a_fuse_device() -> (OwnedFd, OwnedFd) {
+        let kind = SocketType::SEQPACKET;
+        socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("sockets")
+    }
+
+    #[test]
+    fn a_thread_whose_place_is_refused_reads_the_device() {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).expect("room");
+        let namespace = Namespace::new(Arc::new(store), Options::default()).expect("a root");
+        let adapter = Arc::new(Adapter::new(namespace, Agreement::default(), None));
+        let (kernel, ours) = not_a_fuse_device();
+        let (to_us, seated) = channel();
+        let (start, started) = channel();
+        let thread = std::thread::spawn(move || ring_thread(0, &to_us, &started));
+        if let Err(error) = seated.recv().expect("it answers") {
+            eprintln!("skipped: no io_uring here: {error}");
+            return;
+        }
+        let (later, _workers) = Later::new();
+        start
+            .send((Arc::new(Device::new(ours)), adapter, later))
+            .expect("it waits");
+        // GETATTR of the root: the head, then 16 bytes.
+        let mut request = [0_u8; 56];
+        request[0] = 56;
+        request[4] = opcode::GETATTR as u8;
+        request[8] = 9;
+        request[16] = 1;
+        rustix::io::write(&kernel, &request).expect("it is sent");
+        let limit = rustix::time::Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        let mut wanted = [rustix::event::PollFd::new(
+            &kernel,
+            rustix::event::PollFlags::IN,
+        )];
+        let count = rustix::event::poll(&mut wanted, Some(&limit)).expect("it polls");
+        assert_eq!(count, 1, "nobody serves the request");
+        let mut answer = [0; 256];
+        let length = rustix::io::read(&kernel, &mut answer).expect("an answer");
+        assert!(length > size_of::<OutHeader>(), "the attributes follow");
+        let error = i32::from_le_bytes([answer[4], answer[5], answer[6], answer[7]]);
+        assert_eq!((error, answer[8]), (0, 9), "no error, and to this request");
+        // The end of the socket is nothing that a mount's end looks like: an error.
+        drop(kernel);
+        assert!(thread.join().expect("no panic").is_err());
+    }
 
     #[test]
     fn cpus_are_counted() {

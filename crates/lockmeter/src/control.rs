@@ -46,6 +46,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const REQUEST_BYTES_MAX: u64 = 4096;
 
 /// What is asked.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// assert_eq!(ask(&path, &Request::SetFull(true))?, Reply::Done);
+/// # ask(&path, &Request::SetFull(false))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -73,6 +83,15 @@ pub enum Request {
 }
 
 /// The answer.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// assert!(matches!(ask(&path, &Request::Waiting)?, Reply::Waiting(_)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
@@ -150,6 +169,17 @@ pub fn answer(request: &Request) -> Reply {
 }
 
 /// Answers on a socket until it is dropped, which removes the socket's file.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// assert!(path.exists());
+/// drop(server);
+/// assert!(!path.exists());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Server {
     /// Another handle of the listening socket, to end the thread with.
@@ -169,6 +199,16 @@ struct SocketFile {
 impl Server {
     /// Makes the socket at `path` and answers questions about the meter there. A socket file that is
     /// there already and that nobody listens on any more is replaced.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("meter.sock");
+    /// let server = Server::start(&path)?;
+    /// assert!(Server::start(&path).is_err(), "somebody listens there");
+    /// # drop(server);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn start(path: &Path) -> io::Result<Server> {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
@@ -290,6 +330,17 @@ fn serve_one<Q: DeserializeOwned, A: Serialize>(
 }
 
 /// Asks the meter of the server at `path`.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// assert!(ask(&path, &Request::Snapshot).is_err(), "nobody listens there");
+/// let server = Server::start(&path)?;
+/// assert!(ask(&path, &Request::Snapshot).is_ok());
+/// # drop(server);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE * 5))?;
@@ -297,6 +348,18 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
 }
 
 /// Asks a [`Server`] on a connection to it. How long an answer may take is the stream's read timeout.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask_on};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// let stream = std::os::unix::net::UnixStream::connect(&path)?;
+/// let reply: Reply = ask_on(stream, &Request::Waiting)?;
+/// assert!(matches!(reply, Reply::Waiting(_)));
+/// # drop(server);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
     mut stream: UnixStream,
     question: &Q,

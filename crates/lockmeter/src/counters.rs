@@ -134,11 +134,6 @@ impl Counters {
         }
     }
 
-    /// Where the acquisition was counted before its wait.
-    pub(crate) fn count_contended_counted(&self) {
-        add(&self.contended_counted, 1);
-    }
-
     pub(crate) fn count_given_up(&self) {
         add(&self.given_up, 1);
     }

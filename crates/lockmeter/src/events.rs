@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::{Kind, report};
 
 /// A thread that waits.
+///
+/// ```
+/// # use finefs_lockmeter::{Kind, Waiting, LockClass, waiting};
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// let wait = Waiting::begin(&LOG, Kind::Writer, 0x1000);
+/// let queues = waiting();
+/// assert_eq!(queues[0].waiters[0].kind, Kind::Writer);
+/// # drop(wait);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Waiter {
     /// The thread's name.
@@ -22,6 +31,15 @@ pub struct Waiter {
 }
 
 /// The threads that wait for one lock.
+///
+/// ```
+/// # use finefs_lockmeter::{Kind, Waiting, LockClass, waiting};
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// let wait = Waiting::begin(&LOG, Kind::Writer, 0x1000);
+/// let queue = &waiting()[0];
+/// assert_eq!((&*queue.class, queue.lock, queue.waiters.len()), ("log", 0x1000, 1));
+/// # drop(wait);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Queue {
     /// The lock's class.
@@ -91,6 +109,15 @@ impl Default for Thresholds {
 }
 
 /// What happened.
+///
+/// ```
+/// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Thresholds, What, set_thresholds, take_reports};
+/// # use std::time::Duration;
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// # set_thresholds(&Thresholds { hold: Some(Duration::ZERO), ..Thresholds::default() });
+/// # drop(Holding::begin(&LOG, Kind::Writer, &LastCpu::new()));
+/// assert!(matches!(take_reports()[0].what, What::Hold { .. }));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
@@ -112,6 +139,16 @@ pub enum What {
 }
 
 /// A threshold was crossed.
+///
+/// ```
+/// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Thresholds, What, set_thresholds, take_reports};
+/// # use std::time::Duration;
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// # set_thresholds(&Thresholds { hold: Some(Duration::ZERO), ..Thresholds::default() });
+/// # drop(Holding::begin(&LOG, Kind::Writer, &LastCpu::new()));
+/// let reports = take_reports();
+/// assert_eq!((&*reports[0].class, reports[0].kind), ("log", Kind::Writer));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// What happened.

@@ -1,6 +1,7 @@
 //! What locks call: [`Holding`] in every guard, [`Waiting`] around every wait, [`LastCpu`] in every
 //! lock that counts bounces.
 
+use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,28 +14,59 @@ use crate::waiters::Wait;
 use crate::{ACTIVE, COUNTS_ALL, Kind};
 
 thread_local! {
-    static RECORD: Registration = Registration::new();
+    static LOCAL: Local = Local {
+        registration: Registration::new(),
+        spare: RefCell::new((0..SPARE_FIRST).map(|_| Box::default()).collect()),
+    };
 }
 
-/// Calls `f` with the thread's record; not at all when the thread is ending and has none left: its last
-/// locks go uncounted.
+/// Holdings for which a thread has memory from its beginning, and at most while it has no use for it.
+const SPARE_FIRST: usize = 8;
+const SPARE_MAX: usize = 64;
+
+struct Local {
+    registration: Registration,
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: RefCell<Vec<Box<Running>>>,
+}
+
+/// Calls `f` with what belongs to the thread; not at all when the thread is ending and has nothing left:
+/// its last locks go uncounted.
+#[inline]
+fn with_local<R>(f: impl FnOnce(&Local) -> R) -> Option<R> {
+    LOCAL.try_with(f).ok()
+}
+
 #[inline]
 fn with_record(f: impl FnOnce(&ThreadRecord)) {
-    let _ = RECORD.try_with(|registration| f(&registration.0));
-}
-
-#[inline]
-fn count(class: &'static LockClass, kind: Kind, f: impl FnOnce(&Counters)) {
-    with_record(|record| f(record.of(class, kind)));
+    with_local(|local| f(&local.registration.0));
 }
 
 /// The CPU that a lock was last taken on, as far as that is known: one byte beside the lock's word. It
 /// is written with the lock held, on a line that the holder owns anyway.
+///
+/// ```
+/// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass};
+/// static LOG: LockClass = LockClass::new("log", 10);
+/// struct Lock {
+///     word: std::sync::atomic::AtomicU32,
+///     last_cpu: LastCpu,
+/// }
+/// # let lock = Lock { word: 0.into(), last_cpu: LastCpu::new() };
+/// # lock.word.store(1, std::sync::atomic::Ordering::Relaxed);
+/// let _holding = Holding::begin(&LOG, Kind::Writer, &lock.last_cpu);
+/// ```
 #[derive(Debug)]
 pub struct LastCpu(AtomicU8);
 
 impl LastCpu {
     /// Of a lock that was not taken yet.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::LastCpu;
+    /// static LAST_CPU: LastCpu = LastCpu::new();
+    /// # let _ = &LAST_CPU;
+    /// ```
     pub const fn new() -> LastCpu {
         LastCpu(AtomicU8::new(0))
     }
@@ -78,34 +110,44 @@ impl Default for LastCpu {
 #[derive(Debug)]
 #[must_use = "the time ends when this is dropped"]
 pub struct Holding {
-    /// None: nobody wants to know.
-    running: Option<Running>,
+    /// None: nobody wants to know. A box, so that guards stay small and are not copied about.
+    running: Option<Box<Running>>,
 }
 
 #[derive(Debug)]
 struct Running {
-    class: &'static LockClass,
+    /// None: spare memory, in nobody's use.
+    class: Option<&'static LockClass>,
+    kind: Kind,
     location: &'static Location<'static>,
-    /// When it began; after `stop` how long it took. The two top bits say `STOPPED` and `READER`.
+    /// When it began; after `stop` how long it took.
     ns: u64,
+    is_stopped: bool,
 }
 
-const STOPPED: u64 = 1 << 63;
-const READER: u64 = 1 << 62;
-const NS: u64 = READER - 1;
-
-impl Running {
-    fn kind(&self) -> Kind {
-        if self.ns & READER != 0 {
-            Kind::Reader
-        } else {
-            Kind::Writer
+impl Default for Running {
+    fn default() -> Running {
+        Running {
+            class: None,
+            kind: Kind::Writer,
+            location: Location::caller(),
+            ns: 0,
+            is_stopped: true,
         }
     }
 }
 
 impl Holding {
     /// A lock of `class` was taken without waiting.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+    /// // ... the lock is held ...
+    /// drop(holding);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
@@ -116,84 +158,143 @@ impl Holding {
     }
 
     /// Of nothing: where a guard holds no lock.
+    ///
+    /// ```
+    /// assert!(!finefs_lockmeter::Holding::none().is_running());
+    /// ```
     pub const fn none() -> Holding {
         Holding { running: None }
+    }
+
+    /// True when somebody wants to know: a guard that has no room for a holding needs to find some only
+    /// then.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// assert!(!Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
+    /// set_mode(Mode::Full);
+    /// assert!(Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
+    /// # set_mode(Mode::ContendedOnly);
+    /// ```
+    #[inline]
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     #[cold]
     #[track_caller]
     fn begin_counted(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
-        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
-            let has_bounced = last_cpu.has_bounced();
-            count(class, kind, |counters| counters.count_acquired(has_bounced));
+        let location = Location::caller();
+        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL == 0 {
+            return Holding::running(class, kind, location, |_| ());
         }
-        Holding::running(class, kind, Location::caller())
+        let has_bounced = last_cpu.has_bounced();
+        Holding::running(class, kind, location, |record| {
+            record.of(class, kind).count_acquired(has_bounced);
+        })
     }
 
     fn running(
         class: &'static LockClass,
         kind: Kind,
         location: &'static Location<'static>,
+        note: impl FnOnce(&ThreadRecord),
     ) -> Holding {
-        let kind = if kind == Kind::Reader { READER } else { 0 };
-        Holding {
-            running: Some(Running {
-                class,
+        let running = with_local(|local| {
+            note(&local.registration.0);
+            let spare = local.spare.borrow_mut().pop();
+            let mut running = spare.unwrap_or_default();
+            *running = Running {
+                class: Some(class),
+                kind,
                 location,
-                ns: now_ns() & NS | kind,
-            }),
-        }
+                ns: now_ns(),
+                is_stopped: false,
+            };
+            running
+        });
+        Holding { running }
     }
 
     /// The lock is about to be released: the time ends here. It is counted when this is dropped, which
     /// is best done after the release.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let mut holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+    /// holding.stop();
+    /// // Here the lock is released; then:
+    /// drop(holding);
+    /// ```
     #[inline]
     pub fn stop(&mut self) {
         if let Some(running) = &mut self.running {
-            Holding::stop_running(running);
-        }
-    }
-
-    #[cold]
-    fn stop_running(running: &mut Running) {
-        if running.ns & STOPPED == 0 {
-            let ns = now_ns().saturating_sub(running.ns & NS) & NS;
-            running.ns = ns | running.ns & READER | STOPPED;
+            running.stop();
         }
     }
 
     /// Runs `while_released`, during which the lock is not held (a wait on a condition variable, say).
     /// The times before and after it count as two.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let mut holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
+    /// holding.interrupted(|| std::thread::yield_now());
+    /// ```
     #[inline]
     pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
-        let Some(running) = self.running.take() else {
+        let running = self.running.take();
+        let known = running.and_then(|running| {
+            let known = (running.class?, running.kind, running.location);
+            running.end();
+            Some(known)
+        });
+        let Some((class, kind, location)) = known else {
             return while_released();
         };
-        let (class, kind, location) = (running.class, running.kind(), running.location);
-        drop(Holding {
-            running: Some(running),
-        });
         let result = while_released();
-        *self = Holding::running(class, kind, location);
+        *self = Holding::running(class, kind, location, |_| ());
         result
+    }
+}
+
+impl Running {
+    #[cold]
+    fn stop(&mut self) {
+        if !self.is_stopped {
+            self.ns = now_ns().saturating_sub(self.ns);
+            self.is_stopped = true;
+        }
     }
 
     #[cold]
-    fn end(running: &mut Running) {
-        Holding::stop_running(running);
-        let (ns, location) = (running.ns & NS, running.location);
-        count(running.class, running.kind(), |counters| {
+    fn end(mut self: Box<Running>) {
+        self.stop();
+        let (kind, ns, location) = (self.kind, self.ns, self.location);
+        let Some(class) = self.class else { return };
+        with_local(|local| {
+            let counters = local.registration.0.of(class, kind);
             counters.count_hold(ns, location);
+            let mut spare = local.spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(self);
+            }
         });
-        threshold::check_hold(running.class, running.kind(), ns, location);
+        threshold::check_hold(class, kind, ns, location);
     }
 }
 
 impl Drop for Holding {
     #[inline]
     fn drop(&mut self) {
-        if let Some(running) = &mut self.running {
-            Holding::end(running);
+        if let Some(running) = self.running.take() {
+            running.end();
         }
     }
 }
@@ -219,6 +320,16 @@ pub struct Waiting {
 
 impl Waiting {
     /// The calling thread begins to wait for the lock at address `lock`.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let waiting = Waiting::begin(&LOG, Kind::Writer, 0x1000);
+    /// // Gives up:
+    /// drop(waiting);
+    /// assert_eq!(snapshot().class("log").unwrap().writer.given_up, 1);
+    /// ```
     #[cold]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, lock: usize) -> Waiting {
@@ -238,12 +349,23 @@ impl Waiting {
     }
 
     /// The thread has the lock.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # let last_cpu = LastCpu::new();
+    /// let waiting = Waiting::begin(&LOG, Kind::Writer, 0x1000);
+    /// // ... waits ...
+    /// let holding = waiting.granted(&last_cpu);
+    /// # drop(holding);
+    /// ```
     #[cold]
     pub fn granted(mut self, last_cpu: &LastCpu) -> Holding {
         let counts_all = ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0;
         let has_bounced = last_cpu.has_bounced();
         self.end(|counters| counters.count_granted(counts_all, has_bounced));
-        Holding::running(self.wait.class, self.wait.kind, self.wait.location)
+        let (class, kind, location) = (self.wait.class, self.wait.kind, self.wait.location);
+        Holding::running(class, kind, location, |_| ())
     }
 
     fn end(&mut self, how: impl FnOnce(&Counters)) {
@@ -266,28 +388,4 @@ impl Drop for Waiting {
             self.end(Counters::count_given_up);
         }
     }
-}
-
-/// Notes that a lock of `class` was taken, where all acquisitions are counted. For locks whose guards
-/// carry no [`Holding`].
-#[inline]
-pub fn acquired(class: &'static LockClass, kind: Kind) {
-    if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
-        count(class, kind, |counters| counters.count_acquired(false));
-    }
-}
-
-/// Notes that an acquisition of a lock of `class` had to wait `wait_ns` nanoseconds. For locks that
-/// cannot use [`Waiting`].
-#[cold]
-#[track_caller]
-pub fn contended(class: &'static LockClass, kind: Kind, wait_ns: u64) {
-    let location = Location::caller();
-    count(class, kind, |counters| {
-        counters.count_wait(wait_ns, location);
-        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
-            counters.count_contended_counted();
-        }
-    });
-    threshold::check_wait(class, kind, wait_ns, location);
 }

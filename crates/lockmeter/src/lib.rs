@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `class` | [`LockClass`] |
 //! | `holding` | what locks call: [`Holding`], [`Waiting`], [`LastCpu`] |
+//! | `fast_path` | for locks that ask the meter and their own word at once |
 //! | `counters` | one thread's counters of one class |
 //! | `registry` | the classes, every thread's counters, and their sum |
 //! | `clock` | nanoseconds, cheaply |
@@ -52,6 +53,7 @@ pub mod control;
 #[cfg(not(feature = "off"))]
 mod counters;
 mod events;
+mod fast_path;
 mod histogram;
 #[cfg(not(feature = "off"))]
 mod holding;
@@ -67,14 +69,16 @@ mod unmetered;
 mod waiters;
 
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 pub use class::LockClass;
 pub use events::{Queue, Report, Thresholds, Waiter, What};
+pub use fast_path::{ALWAYS, HINDRANCES, hindrances};
 pub use histogram::{Histogram, Times};
 #[cfg(not(feature = "off"))]
-pub use holding::{Holding, LastCpu, Waiting, acquired, contended};
+pub use holding::{Holding, LastCpu, Waiting};
 pub use report::{Rate, duration, rates};
 pub use snapshot::{CallSite, ClassCounts, Contention, Counts, Snapshot};
 #[cfg(not(feature = "off"))]
@@ -85,9 +89,20 @@ pub use unmetered::*;
 pub use waiters::waiting;
 
 /// True when this build counts at all: without the feature `off`.
+///
+/// ```
+/// if !finefs_lockmeter::IS_METERING {
+///     println!("built without the meter");
+/// }
+/// ```
 pub const IS_METERING: bool = cfg!(not(feature = "off"));
 
 /// How a lock is taken.
+///
+/// ```
+/// # use finefs_lockmeter::Kind;
+/// assert_eq!(Kind::Reader.name(), "reader");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -99,6 +114,11 @@ pub enum Kind {
 
 impl Kind {
     /// As reports name it.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::Kind;
+    /// assert_eq!(Kind::Writer.name(), "writer");
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Writer => "writer",
@@ -108,6 +128,11 @@ impl Kind {
 }
 
 /// What is counted.
+///
+/// ```
+/// # use finefs_lockmeter::{Mode, mode};
+/// assert_eq!(mode(), Mode::ContendedOnly);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Only acquisitions that had to wait: the wait, and for how long the lock was held after it. The
@@ -127,11 +152,13 @@ const TIMES_ALL: u8 = 2;
 static ACTIVE: AtomicU8 = AtomicU8::new(0);
 
 fn set_active(flag: u8, is_on: bool) {
-    if is_on {
-        ACTIVE.fetch_or(flag, Ordering::Relaxed);
-    } else {
-        ACTIVE.fetch_and(!flag, Ordering::Relaxed);
-    }
+    // One at a time, so that both words say the same in the end.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let old = ACTIVE.load(Ordering::Relaxed);
+    let new = if is_on { old | flag } else { old & !flag };
+    ACTIVE.store(new, Ordering::Relaxed);
+    fast_path::hinder(new != 0);
 }
 
 #[cfg(not(feature = "off"))]
@@ -140,11 +167,23 @@ fn set_times_all(is_on: bool) {
 }
 
 /// Switches what is counted from now on.
+///
+/// ```
+/// # use finefs_lockmeter::{Mode, mode, set_mode};
+/// set_mode(Mode::Full);
+/// assert_eq!(mode(), Mode::Full);
+/// # set_mode(Mode::ContendedOnly);
+/// ```
 pub fn set_mode(mode: Mode) {
     set_active(COUNTS_ALL, mode == Mode::Full);
 }
 
 /// What is counted now.
+///
+/// ```
+/// # use finefs_lockmeter::{Mode, mode};
+/// assert_eq!(mode(), Mode::ContendedOnly);
+/// ```
 pub fn mode() -> Mode {
     if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0 {
         Mode::Full
@@ -155,6 +194,13 @@ pub fn mode() -> Mode {
 
 /// Sums the counts of all threads, living and ended. Counts that other threads make meanwhile may
 /// or may not be in it.
+///
+/// ```
+/// # use finefs_lockmeter::snapshot;
+/// let before = snapshot();
+/// // ... work ...
+/// print!("{}", snapshot().since(&before));
+/// ```
 #[cfg(not(feature = "off"))]
 pub fn snapshot() -> Snapshot {
     registry::snapshot()
@@ -165,3 +211,8 @@ pub fn snapshot() -> Snapshot {
 fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -119,11 +119,23 @@ impl fmt::Display for Snapshot {
 
 impl Snapshot {
     /// As JSON, which [`Snapshot::from_json`] reads.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::snapshot;
+    /// assert!(snapshot().to_json().starts_with('{'));
+    /// ```
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings and numbers only")
     }
 
     /// What [`Snapshot::to_json`] gave.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Snapshot, snapshot};
+    /// let counts = snapshot();
+    /// assert_eq!(Snapshot::from_json(&counts.to_json()).unwrap(), counts);
+    /// assert!(Snapshot::from_json("no JSON").is_err());
+    /// ```
     pub fn from_json(text: &str) -> Result<Snapshot, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -202,6 +214,14 @@ fn seconds(ns: u64) -> f64 {
 }
 
 /// What one class and kind did per second: a row of a live view.
+///
+/// ```
+/// # use finefs_lockmeter::{rates, snapshot};
+/// # use std::time::Duration;
+/// let rates = rates(&snapshot(), Duration::from_secs(1));
+/// let busiest = rates.iter().max_by(|a, b| a.waiting.total_cmp(&b.waiting));
+/// assert!(busiest.is_none_or(|rate| rate.waiting >= 0.0));
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rate {
     /// The class.

@@ -8,6 +8,16 @@ use crate::Kind;
 use crate::histogram::Times;
 
 /// Where locks are taken, and what that cost.
+///
+/// ```
+/// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+/// let counts = snapshot().class("log").unwrap().writer.clone();
+/// let worst: &CallSite = &counts.worst_sites()[0];
+/// assert_eq!(worst.contended, 1);
+/// println!("{}: waited {} ns", worst.location, worst.wait_ns_total);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CallSite {
     /// File, line and column.
@@ -21,6 +31,14 @@ pub struct CallSite {
 }
 
 /// Counts of one class and kind.
+///
+/// ```
+/// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+/// let counts = snapshot().class("log").unwrap().writer.clone();
+/// assert_eq!((counts.contended, counts.given_up), (1, 0));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Acquisitions while all were counted ([`crate::Mode::Full`]).
@@ -44,21 +62,57 @@ pub struct Counts {
 
 impl Counts {
     /// The share of acquisitions that had to wait, in per cent; `None` if they were not all counted.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let counts = snapshot().class("log").unwrap().writer.clone();
+    /// // Only contended acquisitions were counted: no share can be told.
+    /// assert_eq!(counts.contention_percent(), None);
+    /// ```
     pub fn contention_percent(&self) -> Option<f64> {
         percent(self.contended_counted, self.acquisitions)
     }
 
     /// The four call sites that cost most.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let counts = snapshot().class("log").unwrap().writer.clone();
+    /// assert!(counts.worst_sites().len() <= 4);
+    /// ```
     pub fn worst_sites(&self) -> &[CallSite] {
         &self.sites[..self.sites.len().min(4)]
     }
 
     /// True when there is nothing to show.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let counts = snapshot().class("log").unwrap().writer.clone();
+    /// assert!(!counts.is_empty());
+    /// assert!(Counts::default().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.acquisitions == 0 && self.contended == 0 && self.hold.count() == 0
     }
 
     /// Adds the counts of `other`.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let counts = snapshot().class("log").unwrap().writer.clone();
+    /// let mut all = Counts::default();
+    /// all.merge(&counts);
+    /// assert_eq!(all.contended, 1);
+    /// ```
     pub fn merge(&mut self, other: &Counts) {
         for (own, others) in self.plain_mut().into_iter().zip(other.plain()) {
             *own = own.wrapping_add(others);
@@ -137,6 +191,14 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// Counts of one class.
+///
+/// ```
+/// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+/// # static LOG: LockClass = LockClass::new("log", 10);
+/// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+/// let log = snapshot().class("log").unwrap().clone();
+/// assert_eq!((&*log.name, log.level), ("log", 10));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ClassCounts {
     /// Name of the class.
@@ -151,6 +213,15 @@ pub struct ClassCounts {
 
 impl ClassCounts {
     /// The counts of one kind.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let counts = snapshot();
+    /// let log = counts.class("log").unwrap();
+    /// assert_eq!(log.of(Kind::Writer), &log.writer);
+    /// ```
     pub fn of(&self, kind: Kind) -> &Counts {
         match kind {
             Kind::Writer => &self.writer,
@@ -165,6 +236,13 @@ impl ClassCounts {
 
 /// How contended all locks together are, and which class is to blame: what lockmeter's reports of
 /// 2002 gave as `62.2% (BKL=61.9%)`.
+///
+/// ```
+/// # use finefs_lockmeter::snapshot;
+/// if let Some(contention) = snapshot().contention() {
+///     println!("{:.1} %, most of it in {}", contention.percent, contention.worst.0);
+/// }
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Contention {
     /// Acquisitions that had to wait, in per cent of all acquisitions.
@@ -199,11 +277,28 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The counts of the class of this name.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// assert_eq!(snapshot().class("log").unwrap().writer.contended, 1);
+    /// assert!(snapshot().class("no such class").is_none());
+    /// ```
     pub fn class(&self, name: &str) -> Option<&ClassCounts> {
         self.classes.iter().find(|class| class.name == name)
     }
 
     /// What was counted after `earlier` was taken.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let before = snapshot();
+    /// Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// assert_eq!(snapshot().since(&before).class("log").unwrap().writer.contended, 1);
+    /// ```
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let mut classes = self.classes.clone();
         // Classes are only ever added at the end.

@@ -40,6 +40,12 @@ static WAITERS: AtomicUsize = AtomicUsize::new(usize::MAX);
 static PER_SECOND_MAX: AtomicUsize = AtomicUsize::new(10);
 
 /// Sets what is reported from now on, and begins a new second for the limit.
+///
+/// ```
+/// # use finefs_lockmeter::{Thresholds, set_thresholds};
+/// # use std::time::Duration;
+/// set_thresholds(&Thresholds { wait: Some(Duration::from_millis(1)), ..Thresholds::default() });
+/// ```
 pub fn set_thresholds(thresholds: &Thresholds) {
     let ns = |duration: Option<Duration>| {
         duration.map_or(u64::MAX, |duration| {
@@ -55,6 +61,11 @@ pub fn set_thresholds(thresholds: &Thresholds) {
 }
 
 /// What is reported now.
+///
+/// ```
+/// # use finefs_lockmeter::thresholds;
+/// assert_eq!(thresholds().hold, None);
+/// ```
 pub fn thresholds() -> Thresholds {
     let duration = |ns: &AtomicU64| match ns.load(Ordering::Relaxed) {
         u64::MAX => None,

@@ -31,6 +31,12 @@ impl Holding {
         Holding
     }
 
+    /// False.
+    #[inline(always)]
+    pub const fn is_running(&self) -> bool {
+        false
+    }
+
     /// Does nothing.
     #[inline(always)]
     pub fn stop(&mut self) {}
@@ -58,14 +64,6 @@ impl Waiting {
         Holding
     }
 }
-
-/// Does nothing.
-#[inline(always)]
-pub fn acquired(_: &'static LockClass, _: Kind) {}
-
-/// Does nothing.
-#[inline(always)]
-pub fn contended(_: &'static LockClass, _: Kind, _: u64) {}
 
 /// Nothing was counted.
 pub fn snapshot() -> Snapshot {

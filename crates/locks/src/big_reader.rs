@@ -112,6 +112,14 @@ impl Counter<'_> {
 }
 
 /// Holds a [`BigReader`] shared; releases it when dropped.
+///
+/// ```
+/// # use finefs_locks::{LockClass, BigReader};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let operations = BigReader::new(&CLASS);
+/// let operation = operations.read();
+/// drop(operation);
+/// ```
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct BigReadGuard<'a> {
@@ -122,6 +130,14 @@ pub struct BigReadGuard<'a> {
 }
 
 /// Holds a [`BigReader`] exclusively; releases it when dropped.
+///
+/// ```
+/// # use finefs_locks::{LockClass, BigReader};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let operations = BigReader::new(&CLASS);
+/// let frozen = operations.write();
+/// drop(frozen);
+/// ```
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct BigWriteGuard<'a> {
@@ -132,6 +148,13 @@ pub struct BigWriteGuard<'a> {
 
 impl BigReader {
     /// An unlocked lock.
+    ///
+    /// ```
+    /// # use finefs_locks::{BigReader, LockClass};
+    /// static CLASS: LockClass = LockClass::new("example", 10);
+    /// let operations = BigReader::new(&CLASS);
+    /// assert!(operations.try_write().is_some());
+    /// ```
     pub fn new(class: &'static LockClass) -> BigReader {
         barrier::prepare();
         let zeros = |count| {
@@ -152,6 +175,18 @@ impl BigReader {
     }
 
     /// Takes the lock shared, waiting for a writer to end if need be.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, BigReader};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let operations = BigReader::new(&CLASS);
+    /// let operation = operations.read();
+    /// std::thread::scope(|scope| {
+    ///     // Readers share.
+    ///     scope.spawn(|| drop(operations.read()));
+    /// });
+    /// # drop(operation);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn read(&self) -> BigReadGuard<'_> {
@@ -172,6 +207,15 @@ impl BigReader {
     }
 
     /// Takes the lock shared if no writer holds it or waits for it.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, BigReader};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let operations = BigReader::new(&CLASS);
+    /// let frozen = operations.write();
+    /// assert!(operations.try_read().is_none());
+    /// # drop(frozen);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn try_read(&self) -> Option<BigReadGuard<'_>> {
@@ -240,6 +284,15 @@ impl BigReader {
     }
 
     /// Takes the lock exclusively: turns new readers away and waits for those inside to leave.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, BigReader};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let operations = BigReader::new(&CLASS);
+    /// let frozen = operations.write();
+    /// // Nobody is inside.
+    /// drop(frozen);
+    /// ```
     #[track_caller]
     pub fn write(&self) -> BigWriteGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
@@ -257,6 +310,15 @@ impl BigReader {
     }
 
     /// Takes the lock exclusively if nobody holds it or waits for it.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, BigReader};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let operations = BigReader::new(&CLASS);
+    /// let operation = operations.read();
+    /// assert!(operations.try_write().is_none());
+    /// # drop(operation);
+    /// ```
     #[track_caller]
     pub fn try_write(&self) -> Option<BigWriteGuard<'_>> {
         if !self.announce_if_free() {

@@ -74,5 +74,10 @@ pub use recursive::Relaxed;
 pub use relaxed_mutex::{RelaxedMutex, RelaxedMutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seq_lock::{ExclusiveGuard, SeqLock};
-pub use sharded_list::{ShardedList, Ticket};
+pub use sharded_list::{Removals, ShardedList, Ticket};
 pub use sharded_max::ShardedMax;
+
+/// The examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -59,6 +59,14 @@ pub struct LocalGuard<'a, T> {
 }
 
 /// Holds all shards; releases them when dropped.
+///
+/// ```
+/// # use finefs_locks::{LockClass, LocalGlobal};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let log = LocalGlobal::new(&CLASS, |_| 0);
+/// let all = log.global();
+/// assert_eq!(all.iter().sum::<i32>(), 0);
+/// ```
 #[derive(Debug)]
 #[must_use = "the shards are released when the guard is dropped"]
 pub struct GlobalGuard<'a, T> {
@@ -67,6 +75,13 @@ pub struct GlobalGuard<'a, T> {
 
 impl<T> LocalGlobal<T> {
     /// A lock with one shard per CPU, whose data `init` makes from the shard's number.
+    ///
+    /// ```
+    /// # use finefs_locks::{LocalGlobal, LockClass};
+    /// static CLASS: LockClass = LockClass::new("example", 10);
+    /// let numbers = LocalGlobal::new(&CLASS, |shard| shard);
+    /// assert_eq!(*numbers.shard(0), 0);
+    /// ```
     pub fn new(class: &'static LockClass, mut init: impl FnMut(usize) -> T) -> LocalGlobal<T> {
         let shards = (0..cpu::count())
             .map(|i| CachePadded::new(ShardLock::new(class, init(i))))
@@ -75,11 +90,25 @@ impl<T> LocalGlobal<T> {
     }
 
     /// The number of shards.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// assert_eq!(log.shard_count(), finefs_locks::cpu::count());
+    /// ```
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
     /// Takes the shard of the CPU that the thread runs on (or ran on a moment ago).
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// *log.local() += 1;
+    /// ```
     #[inline]
     #[track_caller]
     pub fn local(&self) -> LocalGuard<'_, T> {
@@ -90,6 +119,15 @@ impl<T> LocalGlobal<T> {
     ///
     /// # Panics
     /// When there is no such shard.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// let shard = log.local().shard();
+    /// // Later, perhaps on another CPU:
+    /// *log.shard(shard) += 1;
+    /// ```
     #[inline]
     #[track_caller]
     pub fn shard(&self, shard: usize) -> LocalGuard<'_, T> {
@@ -100,6 +138,14 @@ impl<T> LocalGlobal<T> {
     }
 
     /// Takes all shards.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// *log.local() += 1;
+    /// assert_eq!(log.global().iter().sum::<i32>(), 1);
+    /// ```
     #[track_caller]
     pub fn global(&self) -> GlobalGuard<'_, T> {
         let mut guards = Vec::with_capacity(self.shards.len());
@@ -111,6 +157,14 @@ impl<T> LocalGlobal<T> {
     }
 
     /// All shards' data, through exclusive access.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let mut log = LocalGlobal::new(&CLASS, |_| 0);
+    /// log.iter_mut().for_each(|shard| *shard = 3);
+    /// assert_eq!(*log.shard(0), 3);
+    /// ```
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.shards.iter_mut().map(|shard| shard.get_mut())
     }
@@ -118,6 +172,14 @@ impl<T> LocalGlobal<T> {
 
 impl<T> LocalGuard<'_, T> {
     /// The shard's number, to find it again by [`LocalGlobal::shard`].
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// let shard = log.local();
+    /// assert!(shard.shard() < log.shard_count());
+    /// ```
     pub fn shard(&self) -> usize {
         self.shard
     }
@@ -138,11 +200,26 @@ impl<T> DerefMut for LocalGuard<'_, T> {
 
 impl<T> GlobalGuard<'_, T> {
     /// All shards' data, in the order of the shards' numbers.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// assert_eq!(log.global().iter().count(), log.shard_count());
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.guards.iter().map(|guard| &**guard)
     }
 
     /// All shards' data, in the order of the shards' numbers.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, LocalGlobal};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
+    /// log.global().iter_mut().for_each(|shard| *shard = 3);
+    /// assert_eq!(*log.shard(0), 3);
+    /// ```
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.guards.iter_mut().map(|guard| &mut **guard)
     }

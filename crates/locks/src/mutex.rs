@@ -10,7 +10,7 @@ use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 
 /// Mutual exclusion around a `T`.
 ///
@@ -29,6 +29,15 @@ pub struct Mutex<T> {
 }
 
 /// Holds a [`Mutex`]; releases it when dropped.
+///
+/// ```
+/// # use finefs_locks::{LockClass, Mutex};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let table = Mutex::new(&CLASS, 1);
+/// let mut guard = table.lock();
+/// *guard += 1;
+/// assert_eq!(*guard, 2);
+/// ```
 #[derive(Debug)]
 #[must_use = "the mutex is released when the guard is dropped"]
 pub struct MutexGuard<'a, T> {
@@ -42,12 +51,27 @@ pub struct MutexGuard<'a, T> {
 impl<T> Mutex<T> {
     const_unless_loom! {
         /// An unlocked mutex of `class`.
+        ///
+        /// ```
+        /// # use finefs_locks::{LockClass, Mutex};
+        /// static CLASS: LockClass = LockClass::new("example", 10);
+        /// static NAMES: Mutex<Vec<String>> = Mutex::new(&CLASS, Vec::new());
+        /// assert!(NAMES.lock().is_empty());
+        /// ```
         pub const fn new(class: &'static LockClass, value: T) -> Mutex<T> {
             Mutex { class, last_cpu: LastCpu::new(), inner: primitive::Mutex::new(value) }
         }
     }
 
     /// Takes the mutex, waiting for it if need be.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// *table.lock() += 1;
+    /// assert_eq!(*table.lock(), 2);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -56,6 +80,15 @@ impl<T> Mutex<T> {
 
     /// Takes the mutex where others of its class may be held: legal when `order_key` is greater than
     /// the key of every held mutex of the class.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// # let other = Mutex::new(&CLASS, 2);
+    /// let _first = table.lock_nested(7);
+    /// let _second = other.lock_nested(8);
+    /// ```
     #[inline]
     #[track_caller]
     pub fn lock_nested(&self, order_key: u64) -> MutexGuard<'_, T> {
@@ -67,7 +100,7 @@ impl<T> Mutex<T> {
     fn lock_with_key(&self, key: Option<OrderKey>) -> MutexGuard<'_, T> {
         let held = order::acquire(self.class, key, self.address());
         let (inner, holding) = self
-            .metered()
+            .metered(Kind::Writer)
             .take(|| self.inner.try_lock(), || self.inner.lock());
         MutexGuard {
             inner,
@@ -77,6 +110,16 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the mutex if it is free.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// let guard = table.lock();
+    /// assert!(table.try_lock().is_none());
+    /// drop(guard);
+    /// assert!(table.try_lock().is_some());
+    /// ```
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -85,41 +128,64 @@ impl<T> Mutex<T> {
         Some(MutexGuard {
             inner,
             held,
-            holding: self.metered().taken(),
+            holding: self.metered(Kind::Writer).taken(),
         })
     }
 
     /// True when somebody holds the mutex at this moment.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// assert!(!table.is_locked());
+    /// ```
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
 
     /// The value, through exclusive access.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let mut table = Mutex::new(&CLASS, 1);
+    /// *table.get_mut() = 5;
+    /// assert_eq!(*table.lock(), 5);
+    /// ```
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
 
     /// The value.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// assert_eq!(table.into_inner(), 1);
+    /// ```
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 
     /// The class.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// assert_eq!(table.class().name(), "example");
+    /// ```
     pub fn class(&self) -> &'static LockClass {
         self.class
     }
+}
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn metered(&self) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind: Kind::Writer,
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
+impl<T> MeteredLock for Mutex<T> {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 
@@ -169,6 +235,12 @@ pub struct Condvar(primitive::Condvar);
 impl Condvar {
     const_unless_loom! {
         /// A condition variable that nobody waits for.
+        ///
+        /// ```
+        /// # use finefs_locks::Condvar;
+        /// static CHANGED: Condvar = Condvar::new();
+        /// CHANGED.notify_all();
+        /// ```
         pub const fn new() -> Condvar {
             Condvar(primitive::Condvar::new())
         }
@@ -177,6 +249,22 @@ impl Condvar {
     /// Releases the mutex, waits for a notification, and takes the mutex again.
     ///
     /// Since the mutex is taken again, no lock above it in the order may be held.
+    ///
+    /// ```
+    /// # use finefs_locks::{Condvar, LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| {
+    ///         let mut guard = ready.lock();
+    ///         while !*guard {
+    ///             condvar.wait(&mut guard);
+    ///         }
+    ///     });
+    ///     *ready.lock() = true;
+    ///     condvar.notify_all();
+    /// });
+    /// ```
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.held.check_retake();
@@ -185,6 +273,15 @@ impl Condvar {
     }
 
     /// Like [`Condvar::wait`], but no longer than `timeout`; true when the time ran out.
+    ///
+    /// ```
+    /// # use finefs_locks::{Condvar, LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
+    /// let mut guard = ready.lock();
+    /// let is_over = condvar.wait_timeout(&mut guard, std::time::Duration::from_millis(1));
+    /// assert!(is_over || !*guard);
+    /// ```
     #[track_caller]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         guard.held.check_retake();
@@ -193,11 +290,27 @@ impl Condvar {
     }
 
     /// Wakes one waiter, if there is one.
+    ///
+    /// ```
+    /// # use finefs_locks::{Condvar, LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
+    /// *ready.lock() = true;
+    /// condvar.notify_one();
+    /// ```
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
     /// Wakes all waiters.
+    ///
+    /// ```
+    /// # use finefs_locks::{Condvar, LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
+    /// *ready.lock() = true;
+    /// condvar.notify_all();
+    /// ```
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -9,6 +9,7 @@
 //! 3. No lock is taken twice by a thread, not even shared.
 //! 4. A lock taken by a `try_` function cannot deadlock at that moment, so rules 1 and 2 do not
 //!    apply to it; later acquisitions are checked against it.
+//!    The same goes for what a `sleep` of a recursive lock takes back.
 //! 5. Waiting for a latch or on a condition variable counts as taking a lock at that moment.
 //!
 //! If all threads keep rules 1 to 3, no cycle of waiting threads can form: in a cycle, some thread
@@ -27,9 +28,21 @@ use std::marker::PhantomData;
 use finefs_lockmeter::LockClass;
 
 /// Orders locks of one class that are held together: compared first by `.0`, then by `.1`.
+///
+/// ```
+/// # use finefs_locks::OrderKey;
+/// let (directory, bucket): OrderKey = (7, 3);
+/// assert!((directory, bucket) < (7, 4) && (7, 4) < (8, 0));
+/// ```
 pub type OrderKey = (u64, u64);
 
 /// True when this build checks the lock order.
+///
+/// ```
+/// if finefs_locks::order::IS_CHECKING {
+///     println!("a wrong order panics");
+/// }
+/// ```
 pub const IS_CHECKING: bool = cfg!(any(debug_assertions, feature = "order-check"));
 
 /// Evidence in a guard that the lock is on the thread's list. Not `Send`: a guard stays with its
@@ -205,6 +218,16 @@ mod checking {
     }
 
     /// The names of the classes of the locks that the thread holds, in the order of acquisition.
+    ///
+    /// ```
+    /// # use finefs_locks::order::{IS_CHECKING, held_classes};
+    /// # use finefs_locks::{LockClass, Mutex};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let table = Mutex::new(&CLASS, 1);
+    /// let guard = table.lock();
+    /// assert!(!IS_CHECKING || held_classes() == ["example"]);
+    /// # drop(guard);
+    /// ```
     pub fn held_classes() -> Vec<&'static str> {
         let names = |list: &RefCell<HeldList>| {
             list.borrow()
@@ -244,6 +267,10 @@ mod checking {
     }
 
     /// Empty: this build does not keep the list.
+    ///
+    /// ```
+    /// assert!(finefs_locks::order::held_classes().is_empty());
+    /// ```
     pub fn held_classes() -> Vec<&'static str> {
         Vec::new()
     }

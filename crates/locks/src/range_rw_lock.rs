@@ -37,6 +37,14 @@ pub struct RangeRwLock<T> {
 unsafe impl<T: Send + Sync> Sync for RangeRwLock<T> {}
 
 /// Reads a part of a [`RangeRwLock`]'s items.
+///
+/// ```
+/// # use finefs_locks::{LockClass, RangeRwLock};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+/// let part = items.read(1..3);
+/// assert_eq!(part[..], [2, 3]);
+/// ```
 #[must_use = "the range is released when the guard is dropped"]
 pub struct RangeReadGuard<'a, T> {
     items: &'a [UnsafeCell<T>],
@@ -44,6 +52,16 @@ pub struct RangeReadGuard<'a, T> {
 }
 
 /// Reads and writes a part of a [`RangeRwLock`]'s items.
+///
+/// ```
+/// # use finefs_locks::{LockClass, RangeRwLock};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+/// let mut part = items.write(1..3);
+/// part.reverse();
+/// drop(part);
+/// assert_eq!(items.into_inner(), [1, 3, 2, 4]);
+/// ```
 #[must_use = "the range is released when the guard is dropped"]
 pub struct RangeWriteGuard<'a, T> {
     items: &'a [UnsafeCell<T>],
@@ -68,6 +86,13 @@ fn held<'a, T>(items: &'a [UnsafeCell<T>], range: &RangeGuard<'_>) -> &'a [Unsaf
 
 impl<T> RangeRwLock<T> {
     /// A lock over `items`, of which nothing is held.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// static CLASS: LockClass = LockClass::new("example", 10);
+    /// let items = RangeRwLock::new(&CLASS, vec![0; 8]);
+    /// assert_eq!(items.len(), 8);
+    /// ```
     pub fn new(class: &'static LockClass, items: impl Into<Vec<T>>) -> RangeRwLock<T> {
         RangeRwLock {
             lock: RangeLock::new(class),
@@ -76,28 +101,67 @@ impl<T> RangeRwLock<T> {
     }
 
     /// How many items there are.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// assert_eq!(items.len(), 4);
+    /// ```
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
     /// True when there are no items.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// assert!(!items.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Takes a part for reading. Panics if it is not within the items; so do all that follow.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// assert_eq!(items.read(2..4)[..], [3, 4]);
+    /// ```
     #[track_caller]
     pub fn read(&self, range: Range<usize>) -> RangeReadGuard<'_, T> {
         self.reading(self.lock.read(offsets(&self.items, &range)))
     }
 
     /// Takes a part for writing.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// items.write(2..4).fill(0);
+    /// assert_eq!(items.into_inner(), [1, 2, 0, 0]);
+    /// ```
     #[track_caller]
     pub fn write(&self, range: Range<usize>) -> RangeWriteGuard<'_, T> {
         self.writing(self.lock.write(offsets(&self.items, &range)))
     }
 
     /// Takes a part for reading if that needs no waiting.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// let part = items.write(0..2);
+    /// assert!(items.try_read(1..3).is_none());
+    /// assert!(items.try_read(2..4).is_some());
+    /// # drop(part);
+    /// ```
     #[track_caller]
     pub fn try_read(&self, range: Range<usize>) -> Option<RangeReadGuard<'_, T>> {
         let guard = self.lock.try_read(offsets(&self.items, &range))?;
@@ -105,6 +169,15 @@ impl<T> RangeRwLock<T> {
     }
 
     /// Takes a part for writing if that needs no waiting.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// let part = items.read(0..2);
+    /// assert!(items.try_write(1..3).is_none());
+    /// # drop(part);
+    /// ```
     #[track_caller]
     pub fn try_write(&self, range: Range<usize>) -> Option<RangeWriteGuard<'_, T>> {
         let guard = self.lock.try_write(offsets(&self.items, &range))?;
@@ -112,6 +185,18 @@ impl<T> RangeRwLock<T> {
     }
 
     /// Takes a part for reading, waiting no longer than `timeout`.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// # use std::time::{Duration, Instant};
+    /// let part = items.write(0..2);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| assert!(items.read_timeout(1..3, Duration::from_millis(1)).is_none()));
+    /// });
+    /// # drop(part);
+    /// ```
     #[track_caller]
     pub fn read_timeout(
         &self,
@@ -123,6 +208,18 @@ impl<T> RangeRwLock<T> {
     }
 
     /// Takes a part for writing, waiting no longer than `timeout`.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// # use std::time::{Duration, Instant};
+    /// let part = items.write(0..2);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| assert!(items.write_timeout(1..3, Duration::from_millis(1)).is_none()));
+    /// });
+    /// # drop(part);
+    /// ```
     #[track_caller]
     pub fn write_timeout(
         &self,
@@ -134,6 +231,18 @@ impl<T> RangeRwLock<T> {
     }
 
     /// Takes a part for reading, waiting no longer than until `deadline`.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// # use std::time::{Duration, Instant};
+    /// let part = items.write(0..2);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| assert!(items.read_deadline(1..3, Instant::now()).is_none()));
+    /// });
+    /// # drop(part);
+    /// ```
     #[track_caller]
     pub fn read_deadline(
         &self,
@@ -145,6 +254,18 @@ impl<T> RangeRwLock<T> {
     }
 
     /// Takes a part for writing, waiting no longer than until `deadline`.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// # use std::time::{Duration, Instant};
+    /// let part = items.write(0..2);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| assert!(items.write_deadline(1..3, Instant::now()).is_none()));
+    /// });
+    /// # drop(part);
+    /// ```
     #[track_caller]
     pub fn write_deadline(
         &self,
@@ -156,6 +277,14 @@ impl<T> RangeRwLock<T> {
     }
 
     /// The items, through exclusive access.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let mut items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// items.get_mut()[0] = 9;
+    /// assert_eq!(items.read(0..1)[..], [9]);
+    /// ```
     pub fn get_mut(&mut self) -> &mut [T] {
         let items: *mut [UnsafeCell<T>] = &raw mut *self.items;
         // SAFETY: an `UnsafeCell` has the layout of what is in it, and nobody else has access.
@@ -163,6 +292,13 @@ impl<T> RangeRwLock<T> {
     }
 
     /// The items.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// assert_eq!(items.into_inner().len(), 4);
+    /// ```
     pub fn into_inner(self) -> Vec<T> {
         self.items.into_iter().map(UnsafeCell::into_inner).collect()
     }
@@ -180,6 +316,16 @@ impl<T> RangeRwLock<T> {
 
 impl<T> RangeReadGuard<'_, T> {
     /// Gives back all but `to`, or but what of `to` is held; in indices of the whole.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeRwLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let items = RangeRwLock::new(&CLASS, vec![1, 2, 3, 4]);
+    /// let mut part = items.read(0..4);
+    /// part.shrink(1..3);
+    /// assert_eq!(part[..], [2, 3]);
+    /// assert!(items.try_write(3..4).is_some());
+    /// ```
     pub fn shrink(&mut self, to: Range<usize>) {
         let start = self.range.range().start;
         self.range.shrink(to.start as u64..to.end as u64);

@@ -13,8 +13,11 @@
 //! 2. `owned` and `changes` are changed only by the holder of the raw lock.
 //!
 //! # Locking
-//! For the order checker only the outermost level counts. What is let go of and retaken must stand above
-//! nothing that is held meanwhile.
+//! For the order checker only the outermost level counts. What [`Recursive::relax`] lets go of and retakes
+//! must stand above nothing that is held meanwhile. [`Recursive::sleep`] may be called with locks of
+//! higher levels held, as a task under the big kernel lock slept with semaphores held: the order checker
+//! does not look at its retaking. It cannot deadlock if whoever holds this lock waits only inside a sleep
+//! for what others hold over one: then nobody waits for a sleeper while keeping this lock from it.
 
 use finefs_lockmeter::{Kind, LockClass};
 
@@ -22,7 +25,7 @@ use crate::order::{self, Held};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{UnsafeCell, const_unless_loom};
 use crate::task;
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{Holding, LastCpu, MeteredLock};
 
 /// A lock that can be taken once, and how to wait for it.
 pub(crate) trait RawWait {
@@ -35,12 +38,33 @@ pub(crate) trait RawWait {
 }
 
 /// What [`crate::RelaxedMutex::relax`] and [`crate::BigLock::relax`] give.
+///
+/// ```
+/// # use finefs_locks::{LockClass, RelaxedMutex};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let lock = RelaxedMutex::new(&CLASS);
+/// let level = lock.lock();
+/// let relaxed = lock.relax(|| 7);
+/// if relaxed.others > 0 {
+///     // Somebody was here: look again at all that was known.
+/// }
+/// assert_eq!(relaxed.value, 7);
+/// # drop(level);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relaxed<R> {
     /// What the closure gave.
     pub value: R,
     /// How often others took the lock meanwhile. 0: all is as it was.
     pub others: u64,
+}
+
+/// Whether an acquisition must keep the lock order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    Kept,
+    /// See the module's head.
+    Exempt,
 }
 
 #[derive(Debug)]
@@ -103,7 +127,7 @@ impl<W: RawWait> Recursive<W> {
                 (*owned).as_mut().expect("invariant 1").depth += 1;
             });
         } else {
-            self.take_all(1);
+            self.take_all(1, Order::Kept);
         }
     }
 
@@ -121,7 +145,7 @@ impl<W: RawWait> Recursive<W> {
         self.taken(Owned {
             depth: 1,
             held,
-            holding: self.metered().taken(),
+            holding: self.metered(Kind::Writer).taken(),
         });
         true
     }
@@ -143,25 +167,39 @@ impl<W: RawWait> Recursive<W> {
     /// Lets go of all levels, runs `f`, and takes them back, after a panic too.
     #[track_caller]
     pub(crate) fn relax<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
+        if self.is_mine() {
+            // SAFETY: this task holds the raw lock (invariant 1).
+            self.owned.with(|owned| unsafe {
+                (*owned).as_ref().expect("invariant 1").held.check_retake();
+            });
+        }
+        self.without(f, Order::Kept)
+    }
+
+    /// As [`Recursive::relax`], also while locks of higher levels are held: see the module's head.
+    #[track_caller]
+    pub(crate) fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
+        self.without(f, Order::Exempt)
+    }
+
+    #[track_caller]
+    fn without<R>(&self, f: impl FnOnce() -> R, order: Order) -> Relaxed<R> {
         if !self.is_mine() {
             return Relaxed {
                 value: f(),
                 others: 0,
             };
         }
-        // SAFETY: this task holds the raw lock (invariant 1).
-        self.owned.with(|owned| unsafe {
-            (*owned).as_ref().expect("invariant 1").held.check_retake();
-        });
         let before = self.changes.load(Ordering::Relaxed);
         let retake = Retake {
             lock: self,
             depth: self.give_all_but_note(),
+            order,
         };
         let value = f();
         let depth = retake.depth;
         std::mem::forget(retake);
-        self.take_all(depth);
+        self.take_all(depth, order);
         let since = self.changes.load(Ordering::Relaxed).wrapping_sub(before);
         Relaxed {
             value,
@@ -171,10 +209,13 @@ impl<W: RawWait> Recursive<W> {
     }
 
     #[track_caller]
-    fn take_all(&self, depth: u32) {
-        let held = order::acquire(self.class, None, self.address());
+    fn take_all(&self, depth: u32, order: Order) {
+        let held = match order {
+            Order::Kept => order::acquire(self.class, None, self.address()),
+            Order::Exempt => order::acquired_by_try(self.class, None, self.address()),
+        };
         let ((), holding) = self
-            .metered()
+            .metered(Kind::Writer)
             .take(|| self.raw.try_take().then_some(()), || self.raw.take());
         self.taken(Owned {
             depth,
@@ -208,18 +249,12 @@ impl<W: RawWait> Recursive<W> {
         // `holding` is counted here, after the release.
         owned.depth
     }
+}
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    fn metered(&self) -> Metered<'_> {
-        Metered {
-            class: self.class,
-            kind: Kind::Writer,
-            last_cpu: &self.last_cpu,
-            address: self.address(),
-        }
+impl<W: RawWait> MeteredLock for Recursive<W> {
+    #[inline]
+    fn parts(&self) -> (&'static LockClass, &LastCpu) {
+        (self.class, &self.last_cpu)
     }
 }
 
@@ -237,10 +272,11 @@ impl<W> Drop for Recursive<W> {
 struct Retake<'a, W: RawWait> {
     lock: &'a Recursive<W>,
     depth: u32,
+    order: Order,
 }
 
 impl<W: RawWait> Drop for Retake<'_, W> {
     fn drop(&mut self) {
-        self.lock.take_all(self.depth);
+        self.lock.take_all(self.depth, self.order);
     }
 }

@@ -23,6 +23,18 @@ use crate::primitive::{const_unless_loom, hint, thread};
 use crate::{MutexGuard, RawGuard, RwLockWriteGuard};
 
 /// A guard that shows that its holder is alone: what a writer must hold.
+///
+/// ```
+/// # use finefs_locks::{LockClass, Mutex, SeqLock};
+/// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
+/// fn write_alone(seq: &SeqLock, alone: &impl finefs_locks::ExclusiveGuard, size: &AtomicU64) {
+///     seq.write(alone, || size.store(2, Relaxed));
+/// }
+/// write_alone(&seq, &writers.lock(), &size);
+/// assert_eq!(size.load(Relaxed), 2);
+/// ```
 pub trait ExclusiveGuard {}
 
 impl<T> ExclusiveGuard for MutexGuard<'_, T> {}
@@ -57,6 +69,12 @@ const SPIN_MAX: u32 = 64;
 impl SeqLock {
     const_unless_loom! {
         /// A sequence without a writer.
+        ///
+        /// ```
+        /// # use finefs_locks::SeqLock;
+        /// static SEQ: SeqLock = SeqLock::new();
+        /// assert_eq!(SEQ.read(|| 7), 7);
+        /// ```
         pub const fn new() -> SeqLock {
             SeqLock { sequence: AtomicUsize::new(0) }
         }
@@ -66,6 +84,14 @@ impl SeqLock {
     ///
     /// `read_fields` reads the fields with relaxed loads. It may see a mixture, so it must not act on
     /// what it reads.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex, SeqLock};
+    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
+    /// assert_eq!(seq.read(|| size.load(Relaxed)), 1);
+    /// ```
     #[inline]
     pub fn read<T>(&self, mut read_fields: impl FnMut() -> T) -> T {
         let mut attempts = 0;
@@ -84,6 +110,16 @@ impl SeqLock {
     }
 
     /// What `read_fields` gives, or `None` when a writer interfered.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex, SeqLock};
+    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
+    /// assert_eq!(seq.try_read(|| size.load(Relaxed)), Some(1));
+    /// let alone = writers.lock();
+    /// seq.write(&alone, || assert_eq!(seq.try_read(|| 0), None));
+    /// ```
     #[inline]
     pub fn try_read<T>(&self, read_fields: impl FnOnce() -> T) -> Option<T> {
         let before = self.sequence.load(Ordering::Acquire);
@@ -97,6 +133,16 @@ impl SeqLock {
 
     /// Runs `write_fields` as a writer. `_alone` is the guard of the lock under which alone these
     /// fields are written. Should `write_fields` panic, readers see what it wrote until then.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, Mutex, SeqLock};
+    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
+    /// let alone = writers.lock();
+    /// seq.write(&alone, || size.store(4096, Relaxed));
+    /// assert_eq!(seq.read(|| size.load(Relaxed)), 4096);
+    /// ```
     #[inline]
     pub fn write<R>(&self, _alone: &impl ExclusiveGuard, write_fields: impl FnOnce() -> R) -> R {
         let before = self.sequence.load(Ordering::Relaxed);

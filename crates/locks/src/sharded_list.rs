@@ -4,7 +4,7 @@
 //! Each shard is a slab: a vector of slots, and the free ones linked. A [`Ticket`] names an item's
 //! shard and slot, so that it is removed in constant time from wherever it was added, whichever CPU
 //! the remover runs on. Each shard counts its removals, and those made by a thread that ran on the
-//! shard's own CPU: their share says how well the per-CPU lists work.
+//! shard's own CPU or NUMA node: their shares say how well the per-CPU lists work.
 //!
 //! # Invariants
 //! 1. A ticket names a used slot; adding makes it, removing consumes it, and it cannot be copied.
@@ -39,6 +39,14 @@ pub struct ShardedList<T> {
 }
 
 /// Names an item of a [`ShardedList`]. Not to be shown to another list.
+///
+/// ```
+/// # use finefs_locks::{LockClass, ShardedList};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let open = ShardedList::new(&CLASS);
+/// let ticket = open.add("a");
+/// assert_eq!(open.remove(ticket), "a");
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the item stays on the list until the ticket is given back"]
 pub struct Ticket {
@@ -48,8 +56,22 @@ pub struct Ticket {
 
 impl Ticket {
     /// The shard that the item was added to.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert!(ticket.shard() < finefs_locks::cpu::count());
+    /// # open.remove(ticket);
+    /// ```
     pub fn shard(&self) -> usize {
         self.shard as usize
+    }
+
+    /// A number that no other ticket of the list has at the same time.
+    pub fn key(&self) -> u64 {
+        u64::from(self.shard) << 32 | u64::from(self.slot)
     }
 }
 
@@ -65,8 +87,18 @@ struct Slab<T> {
     slots: Vec<Slot<T>>,
     first_free: Option<u32>,
     used_count: usize,
-    removals: u64,
-    removals_local: u64,
+    removals: Removals,
+}
+
+/// How often items have been removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removals {
+    /// In all.
+    pub total: u64,
+    /// By a thread on the CPU whose thread had added the item.
+    pub on_cpu: u64,
+    /// By a thread on a CPU of the same NUMA node.
+    pub on_node: u64,
 }
 
 impl<T> Slab<T> {
@@ -75,8 +107,7 @@ impl<T> Slab<T> {
             slots: Vec::new(),
             first_free: None,
             used_count: 0,
-            removals: 0,
-            removals_local: 0,
+            removals: Removals::default(),
         }
     }
 
@@ -119,6 +150,13 @@ impl<T> Slab<T> {
 
 impl<T> ShardedList<T> {
     /// An empty list.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// static CLASS: LockClass = LockClass::new("example", 10);
+    /// let open = ShardedList::<u32>::new(&CLASS);
+    /// assert!(open.is_empty());
+    /// ```
     pub fn new(class: &'static LockClass) -> ShardedList<T> {
         ShardedList {
             shards: LocalGlobal::new(class, |_| Slab::new()),
@@ -126,6 +164,15 @@ impl<T> ShardedList<T> {
     }
 
     /// Adds an item to the list of this CPU.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert_eq!(open.len(), 1);
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn add(&self, item: T) -> Ticket {
         let mut shard = self.shards.local();
@@ -137,16 +184,39 @@ impl<T> ShardedList<T> {
     }
 
     /// Removes an item from the list that it is on.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// std::thread::scope(|scope| {
+    ///     // On whatever CPU.
+    ///     scope.spawn(|| assert_eq!(open.remove(ticket), "a"));
+    /// });
+    /// ```
     #[track_caller]
     pub fn remove(&self, ticket: Ticket) -> T {
-        let is_local = cpu::current() == ticket.shard();
+        let cpu = cpu::current();
+        let is_on_cpu = cpu == ticket.shard();
+        let is_on_node = is_on_cpu || cpu::node_of(cpu) == cpu::node_of(ticket.shard());
         let mut shard = self.shards.shard(ticket.shard());
-        shard.removals += 1;
-        shard.removals_local += u64::from(is_local);
+        shard.removals.total += 1;
+        shard.removals.on_cpu += u64::from(is_on_cpu);
+        shard.removals.on_node += u64::from(is_on_node);
         shard.remove(ticket.slot)
     }
 
     /// Calls `f` with every item, in no particular order, while nothing is added or removed.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// open.for_each(|name| assert_eq!(*name, "a"));
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
         for shard in self.shards.global().iter() {
@@ -155,6 +225,15 @@ impl<T> ShardedList<T> {
     }
 
     /// True when `f` holds for some item. Looks at a state in which nothing is being added or removed.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert!(open.any(|name| *name == "a"));
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn any(&self, mut f: impl FnMut(&T) -> bool) -> bool {
         self.shards
@@ -164,6 +243,15 @@ impl<T> ShardedList<T> {
     }
 
     /// The number of items.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert_eq!(open.len(), 1);
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn len(&self) -> usize {
         self.shards
@@ -174,28 +262,57 @@ impl<T> ShardedList<T> {
     }
 
     /// True when there is no item.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let ticket = open.add("a");
+    /// assert!(!open.is_empty());
+    /// # open.remove(ticket);
+    /// ```
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// How many items have been removed, and from how near.
+    #[track_caller]
+    pub fn removals(&self) -> Removals {
+        let mut sum = Removals::default();
+        for shard in self.shards.global().iter() {
+            sum.total += shard.removals.total;
+            sum.on_cpu += shard.removals.on_cpu;
+            sum.on_node += shard.removals.on_node;
+        }
+        sum
+    }
+
     /// How many items have been removed.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// open.remove(open.add("a"));
+    /// assert_eq!(open.removals_total(), 1);
+    /// ```
     #[track_caller]
     pub fn removals_total(&self) -> u64 {
-        self.shards
-            .global()
-            .iter()
-            .map(|shard| shard.removals)
-            .sum()
+        self.removals().total
     }
 
     /// How many items have been removed by a thread on the CPU whose thread had added them.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// open.remove(open.add("a"));
+    /// assert!(open.removals_local() <= open.removals_total());
+    /// ```
     #[track_caller]
     pub fn removals_local(&self) -> u64 {
-        self.shards
-            .global()
-            .iter()
-            .map(|shard| shard.removals_local)
-            .sum()
+        self.removals().on_cpu
     }
 }

@@ -16,6 +16,30 @@ pub(crate) struct Metered<'a> {
     pub(crate) address: usize,
 }
 
+/// A lock that knows its class.
+pub(crate) trait MeteredLock {
+    /// Its class, and where it was last taken.
+    fn parts(&self) -> (&'static LockClass, &LastCpu);
+
+    /// By which it is told from others of its class.
+    #[inline]
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>().addr()
+    }
+
+    /// How the meter knows it when it is taken as `kind`.
+    #[inline]
+    fn metered(&self, kind: Kind) -> Metered<'_> {
+        let (class, last_cpu) = self.parts();
+        Metered {
+            class,
+            kind,
+            last_cpu,
+            address: self.address(),
+        }
+    }
+}
+
 impl Metered<'_> {
     /// Takes a lock: at once if `fast` gives it, else by `slow`, which waits.
     #[inline]
@@ -45,15 +69,43 @@ impl Metered<'_> {
         Holding::begin(self.class, self.kind, self.last_cpu)
     }
 
-    /// Takes the lock by `wait`, which waits.
+    /// The calling thread begins to wait.
     #[cold]
     #[track_caller]
-    pub(crate) fn wait<R>(self, wait: impl FnOnce() -> R) -> (R, Holding) {
+    pub(crate) fn waiting(self) -> Option<Waiting> {
         if cfg!(any(loom, feature = "shuttle")) {
-            return (wait(), Holding::none());
+            return None;
         }
-        let waiting = Waiting::begin(self.class, self.kind, self.address);
-        let result = wait();
-        (result, waiting.granted(self.last_cpu))
+        Some(Waiting::begin(self.class, self.kind, self.address))
+    }
+
+    /// Takes the lock by `slow`, which waits.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn wait<R>(self, slow: impl FnOnce() -> R) -> (R, Holding) {
+        Metered::wait_apart(self.class, self.kind, self.last_cpu, self.address, slow)
+    }
+
+    /// Gets the parts, so that who might have to wait need not have them together in memory.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn wait_apart<R>(
+        class: &'static LockClass,
+        kind: Kind,
+        last_cpu: &LastCpu,
+        address: usize,
+        slow: impl FnOnce() -> R,
+    ) -> (R, Holding) {
+        let metered = Metered {
+            class,
+            kind,
+            last_cpu,
+            address,
+        };
+        let waiting = metered.waiting();
+        let result = slow();
+        let holding = waiting.map_or_else(Holding::none, |waiting| waiting.granted(last_cpu));
+        (result, holding)
     }
 }

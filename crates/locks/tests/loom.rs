@@ -215,6 +215,25 @@ fn range_lock_word_excludes() {
     });
 }
 
+/// Who waits in the queue sees what the holder before it did, though it may see the grant before it is
+/// woken. Fails without the release in `Node::grant`, and without the acquire in `is_granted`.
+#[test]
+fn range_lock_grant_publishes() {
+    model(4, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+        let guard = shared.0.write(0..10);
+        let waiter = Arc::clone(&shared);
+        let waiter = thread::spawn(move || {
+            let _guard = waiter.0.write(5..15);
+            waiter.1.bump();
+        });
+        shared.1.bump();
+        drop(guard);
+        waiter.join().unwrap();
+        assert_eq!(shared.1.get(), 2);
+    });
+}
+
 /// A reader, and a writer that downgrades.
 #[test]
 fn range_lock_reader_and_writer() {

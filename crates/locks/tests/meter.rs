@@ -5,18 +5,22 @@
 use std::sync::{Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use finefs_lockmeter::{Counts, Kind, Mode, Snapshot, set_mode, snapshot, waiting};
+use finefs_lockmeter::{CallSite, Counts, Kind, Mode, Snapshot, set_mode, snapshot, waiting};
 use finefs_locks::{
-    BigLock, BigLockKind, BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RawLock,
-    RelaxedMutex, RwLock, ShardedList,
+    BigLock, BigLockKind, BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RangeLock,
+    RawLock, RelaxedMutex, RwLock, ShardedList,
 };
 
 /// Counts while `f` runs with the full mode on. Tests take turns.
 fn counted(f: impl FnOnce()) -> Snapshot {
+    counted_in(Mode::Full, f)
+}
+
+fn counted_in(mode: Mode, f: impl FnOnce()) -> Snapshot {
     static TURN: StdMutex<()> = StdMutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = snapshot();
-    set_mode(Mode::Full);
+    set_mode(mode);
     f();
     set_mode(Mode::ContendedOnly);
     snapshot().since(&before)
@@ -103,6 +107,164 @@ fn raw_lock() {
         contend(&CLASS, || lock.lock(&CLASS, (1, 1)), wait);
     });
     assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (4, 1, 4));
+}
+
+#[test]
+fn range_lock() {
+    static CLASS: LockClass = LockClass::new("meter.range", 1);
+    let lock = RangeLock::new(&CLASS);
+    let second = Duration::from_secs(1);
+    let counts = counted(|| {
+        drop(lock.read(0..10));
+        drop(lock.read_nested(0..10, 7));
+        drop(lock.read_timeout(0..10, second));
+        // Readers of one range share a cell.
+        let one = lock.read(0..10).into_send();
+        let other = lock.try_read(0..10).expect("shares");
+        assert!(lock.try_write(0..10).is_none());
+        drop(one);
+        drop(other);
+        drop(lock.write(0..10));
+        drop(lock.write_nested(0..10, 7));
+        drop(lock.try_write(0..10));
+        drop(lock.append(|| 5));
+        // Comes by the queue without waiting.
+        let low = lock.write(0..10).into_send();
+        drop(lock.write(10..20));
+        drop(low);
+        contend(&CLASS, || lock.write(0..10), || drop(lock.read(5..6)));
+        contend(&CLASS, || lock.read(0..10), || drop(lock.write(5..6)));
+        contend(&CLASS, || lock.write(0..10), || drop(lock.append(|| 5)));
+    });
+    let (reader, writer) = (
+        of(&counts, &CLASS, Kind::Reader),
+        of(&counts, &CLASS, Kind::Writer),
+    );
+    assert_eq!(plain(&reader), (7, 1, 7));
+    assert_eq!(plain(&writer), (10, 2, 10));
+    assert!(writer.wait.min_ns > 0 && reader.wait.min_ns > 0);
+    let is_here = |site: &CallSite| site.location.contains(file!());
+    assert!(writer.sites.iter().chain(&reader.sites).all(is_here));
+    assert_eq!(writer.sites.len(), 10, "{:?}", writer.sites);
+    assert!(lock.settle());
+}
+
+/// What the meter watches is held by another way; it is reduced and released all the same, on whatever
+/// thread, and counted once.
+#[test]
+fn range_lock_reduced() {
+    static CLASS: LockClass = LockClass::new("meter.range.reduced", 1);
+    let lock = RangeLock::new(&CLASS);
+    let counts = counted(|| {
+        let mut guard = lock.write(0..10);
+        assert!(lock.is_fast());
+        guard.downgrade();
+        assert!(lock.try_read(5..6).is_some());
+        assert!(lock.try_write(5..6).is_none());
+        drop(guard);
+        assert!(lock.try_write(5..6).is_some());
+        let mut guard = lock.write(0..10);
+        guard.shrink(0..4);
+        assert!(lock.try_write(4..6).is_some());
+        assert!(lock.try_write(3..6).is_none());
+        guard.shrink(0..2);
+        guard.downgrade();
+        assert!(lock.try_write(1..6).is_none());
+        assert!(lock.try_read(1..6).is_some());
+        drop(guard);
+        // One of two who share a cell.
+        let mut one = lock.read(0..10).into_send();
+        let other = lock.try_read(0..10).expect("shares");
+        one.shrink(0..4);
+        drop(other);
+        assert!(lock.try_write(4..10).is_some());
+        assert!(lock.try_write(3..10).is_none());
+        std::thread::scope(|scope| scope.spawn(move || drop(one)).join().unwrap());
+        assert!(lock.try_write(0..10).is_some());
+    });
+    assert!(lock.settle());
+    assert_eq!(plain(&of(&counts, &CLASS, Kind::Reader)), (4, 0, 4));
+    assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (6, 0, 6));
+}
+
+/// The mode is switched while ranges are held and while the lock is spread.
+#[test]
+fn range_lock_whose_holders_saw_another_mode() {
+    static CLASS: LockClass = LockClass::new("meter.range.switched", 1);
+    let lock = RangeLock::new(&CLASS);
+    let counts = counted_in(Mode::ContendedOnly, || {
+        let one = lock.read(0..10).into_send();
+        set_mode(Mode::Full);
+        let other = lock.read(0..10).into_send();
+        drop(one);
+        set_mode(Mode::ContendedOnly);
+        drop(other);
+        drop(lock.write(0..10));
+        for round in 0..10_000 {
+            let low = lock.try_write(0..4096);
+            drop(lock.try_write(1 << 20..(1 << 20) + 4096));
+            drop(low);
+            if !lock.is_fast() && round > 100 {
+                break;
+            }
+        }
+        assert!(!lock.is_fast(), "spread");
+        set_mode(Mode::Full);
+        for block in 0..10 {
+            drop(lock.write(block * 4096..(block + 1) * 4096));
+        }
+        set_mode(Mode::ContendedOnly);
+        drop(lock.write(0..4096));
+    });
+    assert_eq!(plain(&of(&counts, &CLASS, Kind::Reader)), (1, 0, 1));
+    assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (10, 0, 10));
+    assert!(lock.settle());
+}
+
+/// By default waits are counted, and how long the range was held after them.
+#[test]
+fn range_lock_contended_only() {
+    static CLASS: LockClass = LockClass::new("meter.range.contended", 1);
+    let lock = RangeLock::new(&CLASS);
+    let counts = counted_in(Mode::ContendedOnly, || {
+        drop(lock.write(0..10));
+        contend(&CLASS, || lock.write(0..10), || drop(lock.read(5..6)));
+        let _held = lock.write(0..10).into_send();
+        assert!(lock.write_timeout(5..6, Duration::from_millis(5)).is_none());
+    });
+    let reader = of(&counts, &CLASS, Kind::Reader);
+    assert_eq!(plain(&reader), (0, 1, 1));
+    assert!(reader.sites[0].location.contains(file!()));
+    let writer = of(&counts, &CLASS, Kind::Writer);
+    assert_eq!((plain(&writer), writer.given_up), ((0, 1, 0), 1));
+}
+
+/// A lock that is taken on one CPU, then on another, bounces.
+#[test]
+fn range_lock_bounces() {
+    static CLASS: LockClass = LockClass::new("meter.range.bounces", 1);
+    let lock = RangeLock::new(&CLASS);
+    let mut has_two = false;
+    let counts = counted(|| {
+        let take_on = |cpu: usize| {
+            let lock = &lock;
+            let take = move || {
+                // SAFETY: `set` is plain bits; the call reads it and concerns this thread only.
+                let is_pinned = unsafe {
+                    let mut set: libc::cpu_set_t = std::mem::zeroed();
+                    libc::CPU_SET(cpu, &mut set);
+                    libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0
+                };
+                drop(lock.write(0..10));
+                is_pinned
+            };
+            std::thread::scope(|scope| scope.spawn(take).join().unwrap())
+        };
+        // With one CPU there is nothing to bounce to.
+        has_two = take_on(0) && take_on(0) && take_on(1) && take_on(0);
+    });
+    let writer = of(&counts, &CLASS, Kind::Writer);
+    assert!(!has_two || (writer.acquisitions, writer.bounces) == (4, 2));
 }
 
 #[test]

@@ -271,6 +271,29 @@ fn recursive_locks_may_be_taken_again_but_not_below() {
 }
 
 #[test]
+fn a_sleep_takes_back_below_what_is_held() {
+    let (middle, high) = (Mutex::new(&MIDDLE, ()), Mutex::new(&HIGH, ()));
+    let big = BigLock::new(&LOW, BigLockKind::Spinning);
+    let outer = big.lock();
+    let middle = middle.lock();
+    // What the sleeper takes stays with it when it wakes up.
+    let high = big.sleep(|| {
+        assert!(!big.is_mine());
+        high.lock()
+    });
+    assert_eq!(high.others, 0);
+    assert!(big.is_mine());
+    drop((middle, high, outer));
+    // Later acquisitions are checked against what was taken back.
+    let (low, relaxed) = (Mutex::new(&LOW, ()), RelaxedMutex::new(&MIDDLE));
+    assert_forbidden("inversion", || {
+        let _lock = relaxed.lock();
+        relaxed.sleep(|| ());
+        drop(low.lock());
+    });
+}
+
+#[test]
 fn relaxing_below_a_held_lock_is_forbidden() {
     let (low, high, relaxed) = (
         Mutex::new(&LOW, ()),

@@ -322,6 +322,15 @@ fn a_panic_in_end_of_file_releases() {
     drop(reader);
     assert!(lock.try_write(0..u64::MAX).is_some());
     assert!(lock.is_fast());
+    // One request in 1024 is looked at more closely, and an append then comes by the queue.
+    for number in 0..1100 {
+        if number < 1000 {
+            drop(lock.write(0..1));
+        } else {
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.append(failing)))).is_err());
+            assert!(lock.is_fast());
+        }
+    }
 }
 
 #[test]
@@ -351,7 +360,7 @@ fn contention_is_counted() {
 #[test]
 fn a_waiter_does_not_starve_behind_later_lower_ranges() {
     let lock = RangeLock::new(&CLASS);
-    let is_done = AtomicBool::new(false);
+    let (is_done, readers) = (AtomicBool::new(false), AtomicUsize::new(0));
     let deadline = Instant::now() + Duration::from_secs(20);
     let first = lock.read(50..60);
     std::thread::scope(|scope| {
@@ -359,15 +368,18 @@ fn a_waiter_does_not_starve_behind_later_lower_ranges() {
             let guard = lock.write_deadline(40..100, deadline);
             is_done.store(true, Ordering::Release);
             assert!(guard.is_some(), "starved");
+            assert_eq!(readers.load(Ordering::Relaxed), 0, "let in beside readers");
         });
         wait_until_queued(&lock);
         for thread in 0..3 {
-            let (lock, is_done) = (&lock, &is_done);
+            let (lock, is_done, readers) = (&lock, &is_done, &readers);
             scope.spawn(move || {
                 while !is_done.load(Ordering::Acquire) {
                     let _guard = lock.read(thread..55);
+                    readers.fetch_add(1, Ordering::Relaxed);
                     // Longer than the others need to come back: one of them always holds.
                     std::thread::sleep(Duration::from_millis(2));
+                    readers.fetch_sub(1, Ordering::Relaxed);
                 }
             });
         }
@@ -405,6 +417,44 @@ fn a_waiter_comes_when_its_last_blocker_leaves() {
         drop(high);
     });
     assert!(entered[1].load(Ordering::Acquire));
+    assert!(lock.settle());
+}
+
+#[test]
+fn a_downgrade_lets_waiting_readers_in() {
+    let lock = RangeLock::new(&CLASS);
+    let mut guard = lock.write(0..10);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| lock.read_timeout(5..15, Duration::from_secs(20)).is_some());
+        wait_until_queued(&lock);
+        guard.downgrade();
+        assert!(reader.join().unwrap());
+    });
+    assert!(lock.try_write(5..6).is_none());
+    drop(guard);
+    assert!(lock.settle());
+}
+
+#[test]
+fn a_shrink_lets_in_who_waits_for_the_rest() {
+    let lock = RangeLock::new(&CLASS);
+    let mut guard = lock.write(0..20);
+    let (has_low, limit) = (AtomicBool::new(false), Duration::from_secs(20));
+    std::thread::scope(|scope| {
+        let high = scope.spawn(|| lock.write_timeout(10..20, limit).is_some());
+        let low = scope.spawn(|| {
+            let guard = lock.write_timeout(0..5, limit);
+            has_low.store(true, Ordering::Release);
+            guard.is_some()
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        guard.shrink(0..10);
+        assert!(high.join().unwrap());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!has_low.load(Ordering::Acquire), "still held");
+        drop(guard);
+        assert!(low.join().unwrap());
+    });
     assert!(lock.settle());
 }
 
@@ -534,6 +584,19 @@ fn a_spread_lock_knows_exactly_who_conflicts() {
     drop(one);
     assert!(lock.try_write(0..u64::MAX).is_some());
     assert!(lock.settle());
+}
+
+/// A group that a lock has given back is another's: a range that is held at home is not had by it.
+#[test]
+fn a_lock_at_home_leaves_its_group_alone() {
+    let (one, other) = (RangeLock::new(&CLASS), RangeLock::new(&CLASS));
+    spread(&one);
+    assert!(one.settle());
+    spread(&other);
+    let guard = one.write(0..10);
+    assert!(one.try_write(5..6).is_none());
+    drop(guard);
+    assert!(one.settle() && other.settle());
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn random_range() -> Range<u64> {
 }
 
 /// Fails without: the wait for `published` in `close`, the entry of a closed cell's holders in the queue,
-/// the look at `is_granted` after the time ran out, the removal after that, the waking in `unblock`.
+/// the removal after the time ran out, the waking in `unblock`.
 #[test]
 fn range_lock_excludes_whatever_happens() {
     check(1500, || {

@@ -186,6 +186,7 @@ fn recursive_locks_exclude_and_relax() {
     for kind in [BigLockKind::Spinning, BigLockKind::Sleeping] {
         let big = BigLock::new(&CLASS, kind);
         check(|| big.lock(), || big.relax(std::thread::yield_now).others);
+        check(|| big.lock(), || big.sleep(std::thread::yield_now).others);
     }
 }
 

@@ -5,19 +5,20 @@ use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::oplog::Record;
 use crate::permission::{WRITE, check_access, check_owner};
+use crate::scheme::Call;
 use crate::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 
 impl Namespace {
     /// The attributes of an inode (stat). Takes no lock.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::GetAttributes)?;
         Ok(self.inode(ino, &operation.guard)?.attributes())
     }
 
     /// EACCES unless the caller may access the inode as `mask` (R_OK, W_OK, X_OK) says; EROFS for
     /// writing on a read-only file system.
     pub fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Permission)?;
         let inode = self.inode(ino, &operation.guard)?;
         let holds_data = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
         if mask & WRITE != 0 && self.options.is_read_only && holds_data {
@@ -28,7 +29,7 @@ impl Namespace {
 
     /// The target of a symbolic link.
     pub fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::ReadLink)?;
         let inode = self.inode(ino, &operation.guard)?;
         self.symlink_text(inode).map(<[u8]>::to_vec)
     }
@@ -42,14 +43,14 @@ impl Namespace {
         change: &SetAttributes,
     ) -> Result<Attributes> {
         {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::SetAttributes)?;
             let inode = self.inode(ino, &operation.guard)?;
             check_change(caller, inode, change)?;
         }
         if let Some(size_bytes) = change.size_bytes {
             self.truncate(ino, size_bytes)?;
         }
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
         let lock = inode.lock();
         let now = self.now();
@@ -94,7 +95,7 @@ impl Namespace {
     /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a write by
     /// somebody without privilege does (POSIX write()).
     pub fn clear_privileges(&self, ino: Ino) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
         let lock = inode.lock();
         let before = inode.ownership();

@@ -3,6 +3,7 @@
 //! ```text
 //! ns.commit            one commit at a time
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
+//!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
 //!       ns.resize      a directory's table grows, or dies
 //!         ns.range     a range of one file's data; the only lock held over device I/O
@@ -10,6 +11,9 @@
 //!             ns.inode attributes and xattrs of an inode; several only in the order of number
 //!               ns.xattr    the extended attributes of an inode
 //!               ns.segment  the extents of one stretch of a file
+//!               ns.file_locks   the locks on one file
+//!                 ns.lock_graph   which processes wait for one
+//!                   ns.lock_wait  one waiting request
 //!               ns.files    a shard of the open-file list
 //!               ns.log      a shard of the operation log; global: the swap of a commit
 //!                 (the store's own locks: 60 and up)
@@ -23,12 +27,20 @@ use finefs_lockmeter::LockClass;
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
+/// Around every operation of every file system, by the schemes `big-*`.
+pub static BIG: LockClass = LockClass::new("ns.big", 12);
+/// Around every operation of a file system, by the scheme `per-superblock`.
+pub static SUPERBLOCK: LockClass = LockClass::new("ns.superblock", 12);
 /// Makes ancestry stable: held while a directory changes its parent.
 pub static TOPOLOGY: LockClass = LockClass::new("ns.topology", 20);
 /// Growth and death of one directory's table.
 pub static RESIZE: LockClass = LockClass::new("ns.resize", 25);
 /// Ranges of one file's data.
 pub static RANGE: LockClass = LockClass::new("ns.range", 30);
+/// All of one file's data, by the schemes `whole-file` and `whole-file-mutex`.
+pub static WHOLE_FILE: LockClass = LockClass::new("ns.whole_file", 30);
+/// Reads and overwrites of data against all else, by the scheme `unlocked-data`.
+pub static UNLOCKED: LockClass = LockClass::new("ns.unlocked", 30);
 /// A bucket of a directory: the names in it.
 pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);
 /// Attributes and xattrs of one inode.
@@ -39,6 +51,14 @@ pub static XATTR: LockClass = LockClass::new("ns.xattr", 42);
 pub static COMMITTED: LockClass = LockClass::new("ns.committed", 44);
 /// The extents of one segment of a file.
 pub static SEGMENT: LockClass = LockClass::new("ns.segment", 45);
+/// The locks on one file: what is held, who waits.
+pub static FILE_LOCKS: LockClass = LockClass::new("ns.file_locks", 47);
+/// Which processes wait for a lock on a file; taken only by those that must sleep.
+pub static LOCK_GRAPH: LockClass = LockClass::new("ns.lock_graph", 48);
+/// One request that waits for a lock on a file.
+pub static LOCK_WAIT: LockClass = LockClass::new("ns.lock_wait", 49);
+/// The waits that an interrupt ends.
+pub static LOCK_INTERRUPT: LockClass = LockClass::new("ns.lock_interrupt", 49);
 /// A shard of the open-file list.
 pub static FILES: LockClass = LockClass::new("ns.files", 50);
 /// A shard of the operation log.
@@ -47,5 +67,7 @@ pub static LOG: LockClass = LockClass::new("ns.log", 55);
 pub static LOAD: LockClass = LockClass::new("ns.load", 32);
 /// The free lists of the memory store.
 pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
+/// Who waits for a thaw; a leaf that nobody takes inside an operation.
+pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
 /// The commit thread's bell.
 pub static BELL: LockClass = LockClass::new("ns.bell", 58);

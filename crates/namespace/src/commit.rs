@@ -11,9 +11,10 @@
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
-//! change (EROFS) and every sync reports the error; reads go on.
+//! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage at the
+//! moment keeps what it was given, and the commit is tried again. See `health`.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
@@ -24,7 +25,9 @@ use crate::coalesce::{Coalesced, coalesce};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
+use crate::scheme::Call;
 use crate::types::Ino;
+use crate::write_errors::WriteErrors;
 
 /// Records in the log after which a commit is asked for, where the store asks for no less.
 const RECORDS_SOFT: usize = 1 << 18;
@@ -36,22 +39,27 @@ const EVICTED_AT_ONCE: usize = 256;
 
 /// The state of committing.
 pub(crate) struct Committer {
-    lock: Mutex<Eviction>,
+    lock: Mutex<State>,
     bell: Arc<Bell>,
     is_closed: AtomicBool,
     is_overfull: AtomicBool,
     /// The bell was rung for the length of the current generation.
     is_asked: AtomicBool,
-    failure: OnceLock<Error>,
     /// Records after which a commit is asked for.
     records_soft: usize,
     /// Inodes in memory, about.
     pub inodes_loaded: PerCpuCounter,
 }
 
-/// Where the search for inodes to evict goes on.
-struct Eviction {
-    next: Ino,
+/// What one commit leaves to the next.
+#[derive(Default)]
+struct State {
+    /// Where the search for inodes to evict goes on.
+    evict_from: Ino,
+    /// Inodes that a postponed commit frees.
+    freed: Vec<Ino>,
+    /// The store is as after a clean end, and stays so.
+    is_frozen: bool,
 }
 
 /// Wakes the commit thread.
@@ -87,7 +95,7 @@ impl Committer {
     /// For a store that wants batches of about so many records at most.
     pub fn new(batch_records: Option<u64>) -> Committer {
         Committer {
-            lock: Mutex::new(&classes::COMMIT, Eviction { next: Ino(0) }),
+            lock: Mutex::new(&classes::COMMIT, State::default()),
             bell: Arc::new(Bell {
                 state: Mutex::new(&classes::BELL, BellState::default()),
                 rings: Condvar::new(),
@@ -95,7 +103,6 @@ impl Committer {
             is_closed: AtomicBool::new(false),
             is_overfull: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
-            failure: OnceLock::new(),
             records_soft: batch_records.map_or(RECORDS_SOFT, |records| {
                 usize::try_from(records).map_or(RECORDS_SOFT, |r| r.clamp(1, RECORDS_SOFT))
             }),
@@ -115,9 +122,8 @@ impl Committer {
                     let Some(namespace) = weak.upgrade() else {
                         return;
                     };
-                    if let Err(error) = namespace.commit() {
-                        log::error!("commit failed: {error}");
-                    }
+                    // A failure was logged when it came; syncs report it.
+                    let _ = namespace.commit();
                 }
             })
             .map_err(|error| Error::io(format_args!("cannot start the commit thread: {error}")))?;
@@ -140,9 +146,7 @@ impl Committer {
 
     /// Makes a writer that outruns the commits wait for one; refuses it after a failure.
     pub fn wait_for_room(&self, namespace: &Namespace) -> Result<()> {
-        if self.failure.get().is_some() {
-            return Err(Error::ReadOnly);
-        }
+        namespace.health.may_change()?;
         if self.is_overfull.load(Ordering::Relaxed) {
             namespace.commit()?;
         }
@@ -164,11 +168,12 @@ impl Namespace {
 
     /// Returns when the given generation is durable.
     pub(crate) fn commit_generation(&self, wanted: u64) -> Result<()> {
-        let mut eviction = self.committer.lock.lock();
-        if let Some(error) = self.committer.failure.get() {
+        let mut state = self.committer.lock.lock();
+        if let Some(error) = self.health.failure() {
             return Err(error.clone());
         }
-        if self.log.committed() >= wanted {
+        // All that anybody did was committed before the store was frozen.
+        if self.log.committed() >= wanted || state.is_frozen {
             return Ok(());
         }
         let guard = &crossbeam_epoch::pin();
@@ -178,29 +183,24 @@ impl Namespace {
         let number = generation.number;
         let Coalesced { batch, freed } =
             coalesce(generation, &self.inodes, self.store.can_reload(), guard);
+        state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
                 .get(ino, guard)
                 .and_then(|inode| inode.loaded())
                 .map(|core| core.times())
         };
-        match self.store.commit(batch, &times) {
-            Ok(committed) => {
-                for (ino, sectors) in committed.sectors {
-                    let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
-                    // An inode that changed again since the swap gets its count by its next commit.
-                    if let Some(core) = core.filter(|core| core.dirty_generation() <= number) {
-                        core.set_sectors(sectors);
-                    }
-                }
-            }
-            Err(error) => {
-                log::error!("commit failed, the file system is read-only from now on: {error}");
-                let _ = self.committer.failure.set(error.clone());
-                return Err(error);
+        let mut sectors = Vec::new();
+        let outcome = self.store.commit(batch, &times);
+        self.note_commit(outcome.map(|committed| sectors = committed.sectors))?;
+        for (ino, sectors) in sectors {
+            let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
+            // An inode that changed again since the swap gets its count by its next commit.
+            if let Some(core) = core.filter(|core| core.dirty_generation() <= number) {
+                core.set_sectors(sectors);
             }
         }
-        for ino in freed {
+        for ino in std::mem::take(&mut state.freed) {
             // Its number is free already: another inode may have it by now, and be gone too.
             let cell = self.inodes.get(ino, guard);
             if let Some(inode) =
@@ -211,8 +211,28 @@ impl Namespace {
             }
         }
         self.log.set_committed(number);
-        self.evict(&mut eviction);
+        self.evict(&mut state);
         Ok(())
+    }
+
+    /// The last step of a freeze.
+    pub(crate) fn freeze_store(&self) -> Result<()> {
+        let mut state = self.committer.lock.lock();
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        self.note_commit(self.store.freeze())?;
+        state.is_frozen = true;
+        Ok(())
+    }
+
+    /// The first step of a thaw.
+    pub(crate) fn thaw_store(&self) -> Result<()> {
+        let mut state = self.committer.lock.lock();
+        if !std::mem::take(&mut state.is_frozen) {
+            return Ok(());
+        }
+        self.note_commit(self.store.thaw())
     }
 
     /// Puts clean inodes that nobody refers to out of memory while there are too many.
@@ -220,7 +240,7 @@ impl Namespace {
     /// Nothing is evicted while an operation runs: those hold no references on the directories that
     /// they pass through. Candidates are sought beside the operations, and a few at a time are
     /// looked at again, and evicted, while the gate is closed.
-    fn evict(&self, eviction: &mut Eviction) {
+    fn evict(&self, state: &mut State) {
         let surplus = self.committer.inodes_loaded.exact()
             - self.options.inode_cache_max.min(i64::MAX as u64) as i64;
         if surplus <= 0 || !self.store.can_reload() {
@@ -231,14 +251,14 @@ impl Namespace {
             let guard = &crossbeam_epoch::pin();
             let most = wanted.min(EVICTED_AT_ONCE);
             let mut candidates: Vec<&Inode> = Vec::new();
-            self.inodes.for_each_from(eviction.next, guard, |inode| {
+            self.inodes.for_each_from(state.evict_from, guard, |inode| {
                 if self.is_evictable(inode) {
                     candidates.push(inode);
                 }
                 candidates.len() < most
             });
             let is_end = candidates.len() < most;
-            eviction.next = match candidates.last() {
+            state.evict_from = match candidates.last() {
                 Some(last) if !is_end => Ino(last.ino.0 + 1),
                 _ => Ino(0),
             };
@@ -267,23 +287,43 @@ impl Namespace {
         }
     }
 
-    /// Makes everything that was done before durable.
+    /// Makes everything that was done before durable. EIO, once, when data of some file could not be
+    /// written and no sync has told that yet.
     pub fn sync(&self) -> Result<()> {
         if self.options.is_read_only {
             return Ok(());
         }
-        self.commit()
+        self.commit()?;
+        match self.write_errors.take_unseen() {
+            true => Err(lost_data()),
+            false => Ok(()),
+        }
     }
 
     /// Makes an inode's data and attributes durable (fsync, and fdatasync, which here differs in
-    /// nothing: one commit writes both). Costs nothing when nothing changed.
+    /// nothing: one commit writes both). Costs nothing when nothing changed. EIO, once, when data of the
+    /// file could not be written and no sync of it has told that yet; [`OpenFile::sync`] tells it to
+    /// everybody who has the file open.
+    ///
+    /// [`OpenFile::sync`]: crate::OpenFile::sync
     pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        let dirty = {
-            let operation = self.begin()?;
-            self.inode(ino, &operation.guard)?.dirty_generation()
+        let (dirty, is_lossy) = {
+            let operation = self.begin(Call::SyncFile)?;
+            let inode = self.inode(ino, &operation.guard)?;
+            let errors = inode.file().ok().map(|file| &file.write_errors);
+            (
+                inode.dirty_generation(),
+                errors.is_some_and(WriteErrors::take_unseen),
+            )
         };
+        self.sync_generation(dirty)?;
+        if is_lossy { Err(lost_data()) } else { Ok(()) }
+    }
+
+    /// Returns when an inode whose newest change is of generation `dirty` is durable.
+    pub(crate) fn sync_generation(&self, dirty: u64) -> Result<()> {
         if dirty <= self.log.committed() {
-            return match self.committer.failure.get() {
+            return match self.health.failure() {
                 Some(error) if dirty != 0 => Err(error.clone()),
                 _ => Ok(()),
             };
@@ -297,12 +337,12 @@ impl Namespace {
         {
             let _gate = self.gate.write();
             if self.committer.is_closed.swap(true, Ordering::AcqRel) {
-                return self
-                    .committer
-                    .failure
-                    .get()
-                    .map_or(Ok(()), |e| Err(e.clone()));
+                return self.health.failure().map_or(Ok(()), |e| Err(e.clone()));
             }
+        }
+        self.end_file_locks(&Namespace::shut_down_error());
+        if self.is_frozen() {
+            self.thaw()?;
         }
         if self.options.is_read_only {
             return self.store.close();
@@ -317,4 +357,9 @@ impl Namespace {
         self.commit()?;
         self.store.close()
     }
+}
+
+/// What a sync says when data could not be written earlier.
+pub(crate) fn lost_data() -> Error {
+    Error::io("data could not be written earlier")
 }

@@ -14,14 +14,15 @@
 //! 3. The size changes under the inode's lock, inside the range lock.
 
 use crossbeam_epoch::Guard;
-use finefs_locks::RangeGuard;
 use smallvec::SmallVec;
 
+use crate::data_lock::DataGuard;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Found};
 use crate::inode::{FileBody, Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace, Reservation};
 use crate::oplog::{Group, Record};
+use crate::scheme::Call;
 use crate::store::{BlockRun, Extent, ExtentState, MapChange, Plan};
 use crate::types::{BlockNo, Ino};
 
@@ -41,10 +42,10 @@ pub enum AllocateMode {
 }
 
 /// A regular file in an operation.
-struct File<'g> {
-    inode: &'g Inode,
-    body: &'g FileBody,
-    extents: &'g ExtentMap,
+pub(crate) struct File<'g> {
+    pub inode: &'g Inode,
+    pub body: &'g FileBody,
+    pub extents: &'g ExtentMap,
 }
 
 /// A part of a write that lies in one extent.
@@ -79,7 +80,7 @@ impl Drop for Pending<'_> {
 const SECTOR_BYTES: u64 = 512;
 
 impl Namespace {
-    fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.geometry.block_size_bytes)
     }
 
@@ -100,7 +101,7 @@ impl Namespace {
     /// Reads from `offset_bytes` on; gives the number of bytes read, less than asked for only at
     /// the end of the file.
     pub fn read(&self, ino: Ino, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Data)?;
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
         let body = inode.file()?;
@@ -115,7 +116,7 @@ impl Namespace {
             return Ok(0);
         }
         let extents = self.extents(inode, guard)?;
-        let _range = body.ranges.read(offset_bytes..end);
+        let _range = body.data.read(&self.scheme, offset_bytes..end);
         let end = end.min(inode.size_bytes());
         if offset_bytes >= end {
             return Ok(0);
@@ -150,7 +151,9 @@ impl Namespace {
             let length = available.min((buffer.len() - done) as u64) as usize;
             let piece = &mut buffer[done..done + length];
             match source {
-                Some(physical) => self.store.read(physical, within, piece)?,
+                Some(physical) => self
+                    .scheme
+                    .device(|| self.store.read(physical, within, piece))?,
                 None => piece.fill(0),
             }
             done += length;
@@ -180,14 +183,14 @@ impl Namespace {
     /// file, ENOSPC when space runs out; nothing is written then.
     pub fn write(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
             if data.is_empty() {
                 return Ok(0);
             }
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
-            let range = self.lock_write(&file, offset_bytes, end);
+            let range = self.lock_write(&file, (offset_bytes, end), true, guard);
             self.write_locked(&file, &range, offset_bytes, data, guard)?;
             Ok(data.len())
         })
@@ -197,14 +200,13 @@ impl Namespace {
     /// whole.
     pub fn append(&self, ino: Ino, data: &[u8]) -> Result<u64> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
             let block_bytes = self.block_bytes();
-            let range = file
-                .body
-                .ranges
-                .append(|| file.inode.size_bytes() / block_bytes * block_bytes);
+            let range = file.body.data.append(&self.scheme, || {
+                file.inode.size_bytes() / block_bytes * block_bytes
+            });
             let offset_bytes = file.inode.size_bytes();
             self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             if !data.is_empty() {
@@ -234,30 +236,10 @@ impl Namespace {
     }
 
     /// The range of whole blocks around a range of bytes.
-    fn rounded(&self, from: u64, to: u64) -> std::ops::Range<u64> {
+    pub(crate) fn rounded(&self, from: u64, to: u64) -> std::ops::Range<u64> {
         let block_bytes = self.block_bytes();
         from / block_bytes * block_bytes
             ..to.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX)
-    }
-
-    /// Takes the range of a change that may grow the file: from the end of file on where that lies
-    /// before `from` and within a block, because the rest of that block is cleared.
-    fn lock_write<'g>(&self, file: &File<'g>, from: u64, to: u64) -> RangeGuard<'g> {
-        let block_bytes = self.block_bytes();
-        loop {
-            let size = file.inode.size_bytes();
-            let start = if size.is_multiple_of(block_bytes) {
-                from
-            } else {
-                from.min(size)
-            };
-            let range = file.body.ranges.write(self.rounded(start, to));
-            // The file may have shrunk before the range was granted.
-            let size = file.inode.size_bytes();
-            if size.is_multiple_of(block_bytes) || range.range().start <= size {
-                return range;
-            }
-        }
     }
 
     /// Clears the rest of the block in which the file ends, before the file grows to `to`. Where that
@@ -266,12 +248,12 @@ impl Namespace {
     fn clear_end(
         &self,
         file: &File<'_>,
-        range: &RangeGuard<'_>,
+        range: &DataGuard<'_>,
         to: u64,
         guard: &Guard,
     ) -> Result<()> {
         let size = file.inode.size_bytes();
-        if to > size && range.range().start <= size {
+        if to > size && range.start() <= size {
             self.clear_tail(file, size, to, guard)?;
         }
         Ok(())
@@ -280,7 +262,7 @@ impl Namespace {
     fn write_locked(
         &self,
         file: &File<'_>,
-        range: &RangeGuard<'_>,
+        range: &DataGuard<'_>,
         offset_bytes: u64,
         data: &[u8],
         guard: &Guard,
@@ -327,18 +309,39 @@ impl Namespace {
         }
         let reservation = self.reserve_mapping((pending.extents.len() + converted.len()) as u64)?;
 
-        self.clear_end(file, range, offset_bytes, guard)?;
+        let written = self
+            .clear_end(file, range, offset_bytes, guard)
+            .and_then(|()| self.write_pieces(pieces, data));
+        self.note_write(file, written)?;
+        self.publish_write(file, pending, &converted, end, reservation, guard);
+        Ok(())
+    }
+
+    fn write_pieces(&self, pieces: SmallVec<[Piece; 4]>, data: &[u8]) -> Result<()> {
         for piece in pieces {
             let bytes = &data[piece.bytes];
             if piece.is_blank {
                 self.write_padded(&piece.extent, piece.within, bytes)?;
             } else {
-                self.store
-                    .write(piece.extent.physical, piece.within, bytes)?;
+                self.write_store(piece.extent.physical, piece.within, bytes)?;
             }
         }
-        self.publish_write(file, pending, &converted, end, reservation, guard);
         Ok(())
+    }
+
+    /// Passes on how writing data ended. What failed is told by the next sync too: the writer may have
+    /// looked away, and what was in the file before may be there only in part.
+    fn note_write(&self, file: &File<'_>, written: Result<()>) -> Result<()> {
+        if matches!(written, Err(Error::Io(_))) {
+            file.body.write_errors.record();
+            self.write_errors.record();
+        }
+        written
+    }
+
+    fn write_store(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.scheme
+            .device(|| self.store.write(block, offset_bytes, data))
     }
 
     /// Takes up to `wanted` blocks for the hole at `block`.
@@ -372,7 +375,7 @@ impl Namespace {
         let block_bytes = self.block_bytes();
         let tail = (within + data.len() as u64) % block_bytes;
         if within == 0 && tail == 0 {
-            return self.store.write(extent.physical, 0, data);
+            return self.write_store(extent.physical, 0, data);
         }
         let padding = if tail == 0 { 0 } else { block_bytes - tail };
         // Whole blocks in the middle are not copied.
@@ -386,12 +389,12 @@ impl Namespace {
         let mut at = extent.physical;
         if within != 0 {
             block[within as usize..within as usize + head.len()].copy_from_slice(head);
-            self.store.write(at, 0, &block)?;
+            self.write_store(at, 0, &block)?;
             at.0 += 1;
         }
         let whole = rest.len() - rest.len() % block_bytes as usize;
         if whole > 0 {
-            self.store.write(at, 0, &rest[..whole])?;
+            self.write_store(at, 0, &rest[..whole])?;
             at.0 += (whole as u64) / block_bytes;
         }
         let rest = &rest[whole..];
@@ -399,7 +402,7 @@ impl Namespace {
             debug_assert_eq!(rest.len() as u64 + padding, block_bytes);
             block.fill(0);
             block[..rest.len()].copy_from_slice(rest);
-            self.store.write(at, 0, &block)?;
+            self.write_store(at, 0, &block)?;
         }
         Ok(())
     }
@@ -482,15 +485,14 @@ impl Namespace {
             && extent.state == ExtentState::Written
         {
             let length = (block_bytes - within).min(to - from);
-            self.store
-                .write(extent.physical, within, &vec![0; length as usize])?;
+            self.write_store(extent.physical, within, &vec![0; length as usize])?;
         }
         Ok(())
     }
 
     /// Sets the size of a file; what is beyond is freed, what is new reads as zeros.
     pub(crate) fn truncate(&self, ino: Ino, size_bytes: u64) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::SetAttributes)?;
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
         if size_bytes > self.size_max_of(file.inode) {
@@ -499,12 +501,12 @@ impl Namespace {
         let inode = file.inode;
         let block_bytes = self.block_bytes();
         let from = size_bytes.min(inode.size_bytes()) / block_bytes * block_bytes;
-        let mut range = file.body.ranges.write_to_end(from);
+        let mut range = file.body.data.write_to_end(&self.scheme, from);
         // The file may have shrunk before the range was granted: take it from further down.
-        while range.range().start > inode.size_bytes() {
+        while range.start() > inode.size_bytes() {
             let start = inode.size_bytes() / block_bytes * block_bytes;
             drop(range);
-            range = file.body.ranges.write_to_end(start);
+            range = file.body.data.write_to_end(&self.scheme, start);
         }
         let size_before = inode.size_bytes();
         if size_bytes > size_before {
@@ -560,15 +562,15 @@ impl Namespace {
             return Err(Error::Invalid);
         }
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
             let end = match mode {
                 AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
                 _ => self.end_of(file.inode, offset_bytes, length_bytes)?,
             };
-            let range = self.lock_write(&file, offset_bytes, end);
             let bounds = (offset_bytes, end);
+            let range = self.lock_write(&file, bounds, false, guard);
             match mode {
                 AllocateMode::Extend => self.fill(&file, &range, bounds, true, guard)?,
                 AllocateMode::KeepSize => self.fill(&file, &range, bounds, false, guard)?,
@@ -604,7 +606,7 @@ impl Namespace {
     fn fill(
         &self,
         file: &File<'_>,
-        range: &RangeGuard<'_>,
+        range: &DataGuard<'_>,
         (from, to): (u64, u64),
         may_grow: bool,
         guard: &Guard,
@@ -637,7 +639,8 @@ impl Namespace {
                     let extent = self.fill_hole(file, &mut pending, block, wanted, state, guard)?;
                     if !has_unwritten {
                         let (start, length) = (extent.physical, extent.length);
-                        self.store.write_zeros(BlockRun { start, length })?;
+                        let run = BlockRun { start, length };
+                        self.scheme.device(|| self.store.write_zeros(run))?;
                     }
                     block = extent.end();
                 }
@@ -661,8 +664,7 @@ impl Namespace {
             if let Found::Mapped(extent) = file.extents.find(start / block_bytes, guard)
                 && extent.state == ExtentState::Written
             {
-                self.store
-                    .write(extent.physical, 0, &vec![0; (to - start) as usize])?;
+                self.write_store(extent.physical, 0, &vec![0; (to - start) as usize])?;
             }
         }
         let now = self.now();
@@ -695,7 +697,7 @@ impl Namespace {
     }
 
     fn seek(&self, ino: Ino, offset_bytes: u64, wants_data: bool) -> Result<u64> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Data)?;
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
         let body = inode.file()?;
@@ -707,7 +709,7 @@ impl Namespace {
             return Ok(if wants_data { offset_bytes } else { size });
         }
         let extents = self.extents(inode, guard)?;
-        let _range = body.ranges.read(offset_bytes..u64::MAX);
+        let _range = body.data.read(&self.scheme, offset_bytes..u64::MAX);
         let size = inode.size_bytes();
         let block_bytes = self.block_bytes();
         let mut at = offset_bytes;
@@ -715,6 +717,10 @@ impl Namespace {
             let block = at / block_bytes;
             let (blocks, is_data) = match extents.find(block, guard) {
                 Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
+                Found::Hole(_) if wants_data => match extents.next_mapped(block, guard) {
+                    Some(next) => (next - block, false),
+                    None => break,
+                },
                 Found::Hole(blocks) => (blocks, false),
             };
             if is_data == wants_data {

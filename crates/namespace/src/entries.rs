@@ -14,6 +14,7 @@ use crate::name_table::{Dead, HashedName, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::Record;
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::scheme::Call;
 use crate::store::{Fate, Plan, Store};
 use crate::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
 use crate::walk::{Located, Place};
@@ -111,7 +112,7 @@ impl From<Dead> for Error {
 impl Namespace {
     /// Finds a name in a directory (`.` and `..` too) and takes a reference on its inode.
     pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Lookup)?;
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         dir.directory()?;
@@ -252,7 +253,7 @@ impl Namespace {
         new: &New<'_>,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let located = self.locate(caller, place, &operation.guard)?;
             self.make_located(&operation, caller, &located, new)
         })
@@ -287,7 +288,7 @@ impl Namespace {
         };
         let mut allotted = self.allot(dir.ino, new.kind)?;
         let attributes = self.new_attributes(caller, dir, &allotted, new);
-        let core = Core::created(attributes, dir.ino, new.target);
+        let core = Core::created(attributes, self.scheme.kind(), dir.ino, new.target);
         let inode = Owned::new(Inode::created(core, new.references));
 
         let mut wants_room = false;
@@ -345,7 +346,7 @@ impl Namespace {
         permissions: u32,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let dir = self.inode(parent, guard)?;
             dir.directory()?;
@@ -353,7 +354,7 @@ impl Namespace {
             let mut allotted = self.allot(parent, FileKind::Regular)?;
             let new = New::file(permissions);
             let mut attributes = self.new_attributes(caller, dir, &allotted, &new);
-            let core = Core::created(attributes, dir.ino, None);
+            let core = Core::created(attributes, self.scheme.kind(), dir.ino, None);
             let inode = Owned::new(Inode::created(core, 1));
             attributes.link_count = 0;
             allotted.is_used = true;
@@ -472,7 +473,7 @@ impl Namespace {
         references: u64,
     ) -> Result<Attributes> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let inode = self.inode(ino, guard)?;
             let located = self.locate(caller, place, guard)?;
@@ -542,7 +543,7 @@ impl Namespace {
 
     /// As [`Namespace::remove_file`], wherever `place` is.
     pub(crate) fn unlink(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
         let (dir, table, name) = (located.dir, located.table, located.name());
@@ -616,7 +617,7 @@ impl Namespace {
 
     /// As [`Namespace::remove_directory`], wherever `place` is.
     pub(crate) fn rmdir(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
         let (dir, table, name) = (located.dir, located.table, located.name());

@@ -78,6 +78,24 @@ pub enum Error {
     /// ENXIO (lseek past the last data)
     #[error("no such offset")]
     NoSuchOffset,
+    /// EAGAIN: the file system is frozen; only where changes do not wait ([`crate::Options`]).
+    #[error("frozen")]
+    Frozen,
+    /// EAGAIN: somebody's lock is in the way.
+    #[error("resource temporarily unavailable")]
+    WouldBlock,
+    /// EDEADLK: to wait would be to wait for oneself.
+    #[error("resource deadlock avoided")]
+    Deadlock,
+    /// ENOLCK
+    #[error("no locks available")]
+    NoLocks,
+    /// ETIMEDOUT
+    #[error("timed out")]
+    TimedOut,
+    /// EINTR
+    #[error("interrupted")]
+    Interrupted,
     /// EIO: the device failed.
     #[error("input/output error: {0}")]
     Io(Cow<'static, str>),
@@ -113,6 +131,12 @@ impl Error {
             Error::Stale => libc::ESTALE,
             Error::CrossesFileSystems => libc::EXDEV,
             Error::NoSuchOffset => libc::ENXIO,
+            Error::Frozen => libc::EAGAIN,
+            Error::WouldBlock => libc::EAGAIN,
+            Error::Deadlock => libc::EDEADLK,
+            Error::NoLocks => libc::ENOLCK,
+            Error::TimedOut => libc::ETIMEDOUT,
+            Error::Interrupted => libc::EINTR,
             Error::Io(_) => libc::EIO,
             Error::Corrupt(_) => libc::EUCLEAN,
         }

@@ -98,6 +98,28 @@ impl ExtentMap {
         }
     }
 
+    /// The first block at or after `block` that is mapped. What it takes grows with what is mapped, not
+    /// with the hole: a file may have any size.
+    pub fn next_mapped(&self, block: u64, guard: &Guard) -> Option<u64> {
+        let index = block / SEGMENT_BLOCKS;
+        let in_segment = |segment: &Segment| {
+            let extents = segment.read(guard);
+            let after = extents.partition_point(|extent| extent.end() <= block);
+            extents.get(after).map(|extent| extent.logical.max(block))
+        };
+        let mut found = match index {
+            0 => in_segment(&self.first),
+            _ => None,
+        };
+        if found.is_none() {
+            self.rest.for_each_from(index.max(1), |_, segment| {
+                found = in_segment(segment);
+                found.is_none()
+            });
+        }
+        found
+    }
+
     /// The store block just after what is mapped at or before `block`: a goal for allocation.
     pub fn goal(&self, block: u64, guard: &Guard) -> Option<BlockNo> {
         let index = block / SEGMENT_BLOCKS;
@@ -345,6 +367,9 @@ mod tests {
     fn compare(map: &ExtentMap, model: &BTreeMap<u64, (u64, bool)>, guard: &Guard) {
         let mut block = 0;
         while block < 6 * SEGMENT_BLOCKS {
+            // Extents of the model are single blocks.
+            let next = model.range(block..).next().map(|(at, _)| *at);
+            assert_eq!(map.next_mapped(block, guard), next);
             match map.find(block, guard) {
                 Found::Hole(length) => {
                     assert!(length > 0);

@@ -19,14 +19,18 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use finefs_locks::{Mutex, MutexGuard, OnceLatch, RangeLock, RwLock, SeqLock};
+use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 
 use crate::classes;
+use crate::data_lock::DataLock;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::file_lock::FileLocks;
 use crate::name_table::NameTable;
+use crate::scheme::{LockingScheme, Scheme};
 use crate::store::InodeImage;
 use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
+use crate::write_errors::WriteErrors;
 
 /// Set in `life` when the inode is freed or evicted: it takes no reference any more.
 const GONE: u64 = 1 << 63;
@@ -67,8 +71,8 @@ impl Inode {
     }
 
     /// The content; the first caller loads it.
-    pub fn load(&self, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
-        self.core.get_or_try_init(load)
+    pub fn load(&self, scheme: &Scheme, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
+        scheme.load(&self.core, load)
     }
 
     /// Takes `count` references; false when the inode is gone.
@@ -180,6 +184,8 @@ pub(crate) struct Core {
     /// The log generation of the newest record of this inode, 0 when it never had one.
     dirty: AtomicU64,
     lock: Mutex<Guarded>,
+    /// Locks on the file, while there are any.
+    file_locks: Mutex<Option<Box<FileLocks>>>,
     unnamed: AtomicBool,
     is_block_mapped: bool,
     words: Words,
@@ -205,6 +211,10 @@ struct Words {
 }
 
 /// What a kind of inode has beyond attributes.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most inodes are regular files, and a box would cost each of them an allocation"
+)]
 pub(crate) enum Body {
     Regular(FileBody),
     Directory(DirectoryBody),
@@ -213,10 +223,12 @@ pub(crate) enum Body {
 }
 
 pub(crate) struct FileBody {
-    pub ranges: RangeLock,
+    pub data: DataLock,
     pub extents: OnceLatch<ExtentMap>,
     /// Content stored with the inode (read-only images).
     pub inline: Option<Vec<u8>>,
+    /// Data that could not be written.
+    pub write_errors: WriteErrors,
 }
 
 pub(crate) struct DirectoryBody {
@@ -244,12 +256,13 @@ pub(crate) struct Ownership {
 }
 
 impl Core {
-    pub fn from_image(image: InodeImage) -> Core {
+    pub fn from_image(image: InodeImage, scheme: LockingScheme) -> Core {
         let body = match image.attributes.kind {
             FileKind::Regular => Body::Regular(FileBody {
-                ranges: RangeLock::new(&classes::RANGE),
+                data: DataLock::new(scheme),
                 extents: OnceLatch::new(&classes::LOAD),
                 inline: image.inline,
+                write_errors: WriteErrors::new(),
             }),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(0),
@@ -267,12 +280,18 @@ impl Core {
 
     /// A new object: what a load would fill is there from the start, since nothing of it is in the
     /// store. `parent` counts for a directory, `target` for a symbolic link.
-    pub fn created(attributes: Attributes, parent: Ino, target: Option<&[u8]>) -> Core {
+    pub fn created(
+        attributes: Attributes,
+        scheme: LockingScheme,
+        parent: Ino,
+        target: Option<&[u8]>,
+    ) -> Core {
         let body = match attributes.kind {
             FileKind::Regular => Body::Regular(FileBody {
-                ranges: RangeLock::new(&classes::RANGE),
+                data: DataLock::new(scheme),
                 extents: OnceLatch::ready(&classes::LOAD, ExtentMap::new()),
                 inline: None,
+                write_errors: WriteErrors::new(),
             }),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(parent.0),
@@ -299,6 +318,7 @@ impl Core {
             sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
+            file_locks: Mutex::new(&classes::FILE_LOCKS, None),
             unnamed: AtomicBool::new(false),
             is_block_mapped: false,
             words: Words {
@@ -326,13 +346,13 @@ impl Core {
 
     /// From an image of a store whose new files are mapped by extents: a file without the extents
     /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
-    pub fn from_image_with_extents(image: InodeImage) -> Core {
+    pub fn from_image_with_extents(image: InodeImage, scheme: LockingScheme) -> Core {
         const EXTENTS_FLAG: u32 = 0x80000;
         let is_block_mapped = image.attributes.kind == FileKind::Regular
             && image.attributes.flags & EXTENTS_FLAG == 0;
         Core {
             is_block_mapped,
-            ..Core::from_image(image)
+            ..Core::from_image(image, scheme)
         }
     }
 
@@ -355,6 +375,11 @@ impl Core {
     /// The inode's lock. Several inodes only in ascending order of number.
     pub fn lock(&self) -> MutexGuard<'_, Guarded> {
         self.lock.lock_nested(self.ino.0)
+    }
+
+    /// The locks on the file.
+    pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
+        self.file_locks.lock()
     }
 
     /// A number for the next record of this inode. See invariant 3.

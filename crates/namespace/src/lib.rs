@@ -10,9 +10,11 @@
 //! | `entries`, `rename` | operations on names |
 //! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
+//! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
 //! | `memory_store`, `pages` | a store that persists nothing |
+//! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
@@ -27,9 +29,13 @@ mod classes;
 mod coalesce;
 mod commit;
 mod data;
+mod data_lock;
 mod entries;
 pub mod error;
 mod extent_map;
+mod file_lock;
+mod freeze;
+mod health;
 mod inode;
 mod inode_table;
 mod memory_store;
@@ -43,19 +49,24 @@ mod permission;
 mod radix;
 mod read_directory;
 mod rename;
+mod scheme;
 pub mod store;
 pub mod types;
 mod walk;
+mod write_errors;
 mod xattrs;
 
 pub use data::AllocateMode;
 pub use error::{Error, Result};
+pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, RangeOwner};
+pub use finefs_locks::Removals;
 pub use memory_store::MemoryStore;
 pub use namespace::{AtimePolicy, Namespace, Options};
 pub use open_file::{OpenAccess, OpenFile, Opened};
 pub use paths::{Create, OpenHow};
 pub use read_directory::DirectoryEntry;
 pub use rename::RenameMode;
+pub use scheme::{LockingScheme, UnknownScheme};
 pub use store::*;
 pub use types::*;
 pub use walk::{At, LastLink};

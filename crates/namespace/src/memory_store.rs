@@ -74,6 +74,7 @@ impl MemoryStore {
                 has_unwritten: true,
                 batch_records: Some(BATCH_RECORDS),
                 is_read_only: false,
+                stops_on_damage: false,
             },
             root: Attributes {
                 ino: ROOT,
@@ -103,6 +104,15 @@ impl MemoryStore {
             next_inode: AtomicU64::new(ROOT.0 + 1),
             free: LocalGlobal::new(&classes::MEMORY, |_| FreeList::default()),
         })
+    }
+
+    /// The same, for [`LockingScheme::UnlockedData`](crate::LockingScheme::UnlockedData): copies may race,
+    /// and take longer.
+    pub fn tolerating_races(self) -> MemoryStore {
+        MemoryStore {
+            pages: self.pages.tolerating_races(),
+            ..self
+        }
     }
 
     /// Takes up to `count` blocks off a free list.
@@ -154,6 +164,10 @@ impl Store for MemoryStore {
 
     fn can_reload(&self) -> bool {
         false
+    }
+
+    fn tolerates_races(&self) -> bool {
+        self.pages.tolerates_races()
     }
 
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {

@@ -5,18 +5,23 @@ use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::Ordering;
-use finefs_locks::{BigReadGuard, BigReader, Mutex, ShardedList};
+use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList};
 
 use crate::classes;
 use crate::commit::Committer;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
+use crate::file_lock::WaitsFor;
+use crate::freeze::Freeze;
+use crate::health::Health;
 use crate::inode::{Core, Inode};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{OperationLog, Record};
+use crate::scheme::{Call, LockingScheme, OuterGuard, Scheme};
 use crate::store::{Geometry, Plan, Store};
 use crate::types::{Attributes, Ino, StatFs, Timestamp};
+use crate::write_errors::WriteErrors;
 
 /// When reading a file updates its access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,6 +46,13 @@ pub struct Options {
     pub is_read_only: bool,
     /// Inodes in memory above which clean ones that nobody refers to are evicted.
     pub inode_cache_max: u64,
+    /// Changes wait while the file system is frozen. Else they fail with [`Error::Frozen`] before
+    /// anything has happened, and the caller tries again after [`Namespace::wait_for_thaw`].
+    pub waits_for_thaw: bool,
+    /// Locks on files, and requests for them, beyond which there is an error (ENOLCK).
+    pub file_locks_max: u64,
+    /// Locks beside the fine ones, to compare with.
+    pub locking: LockingScheme,
 }
 
 impl Default for Options {
@@ -50,6 +62,9 @@ impl Default for Options {
             atime: AtimePolicy::Relatime,
             is_read_only: false,
             inode_cache_max: 200_000,
+            waits_for_thaw: true,
+            file_locks_max: 1 << 20,
+            locking: LockingScheme::Fine,
         }
     }
 }
@@ -59,17 +74,26 @@ pub struct Namespace {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) geometry: Geometry,
     pub(crate) options: Options,
+    pub(crate) scheme: Scheme,
     pub(crate) inodes: InodeTable,
     pub(crate) log: OperationLog,
     pub(crate) gate: BigReader,
     pub(crate) topology: Mutex<()>,
     pub(crate) committer: Committer,
+    pub(crate) health: Health,
+    pub(crate) freeze: Freeze,
+    /// Of all files.
+    pub(crate) write_errors: WriteErrors,
     pub(crate) open_files: ShardedList<Ino>,
+    pub(crate) waits_for: WaitsFor,
+    /// Locks on files that there may still be.
+    pub(crate) file_lock_credit: LimitedCounter,
 }
 
 /// An operation under way: its epoch, and its place in the gate.
 pub(crate) struct Operation<'n> {
     pub guard: Guard,
+    _outer: OuterGuard<'n>,
     _gate: BigReadGuard<'n>,
 }
 
@@ -85,11 +109,18 @@ impl Namespace {
     }
 
     /// A namespace that commits only when asked to (`sync`, fsync, lack of space): for tests and
-    /// tools that run to an end.
+    /// tools that run to an end. ENOTSUP for a locking scheme that the store cannot bear.
     pub fn without_thread(store: Arc<dyn Store>, mut options: Options) -> Result<Namespace> {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
+        if options.locking == LockingScheme::UnlockedData && !store.tolerates_races() {
+            return Err(Error::NotSupported);
+        }
         let namespace = Namespace {
+            waits_for: WaitsFor::new(),
+            file_lock_credit: LimitedCounter::new(options.file_locks_max),
+            // What a store cannot load again it keeps in memory.
+            scheme: Scheme::new(options.locking, store.can_reload()),
             store,
             options,
             inodes: InodeTable::new(),
@@ -97,6 +128,9 @@ impl Namespace {
             gate: BigReader::new(&classes::GATE),
             topology: Mutex::new(&classes::TOPOLOGY, ()),
             committer: Committer::new(geometry.batch_records),
+            health: Health::default(),
+            freeze: Freeze::new(),
+            write_errors: WriteErrors::new(),
             open_files: ShardedList::new(&classes::FILES),
             geometry,
         };
@@ -122,6 +156,7 @@ impl Namespace {
 
     /// Free and used space.
     pub fn statfs(&self) -> StatFs {
+        let _outer = self.scheme.enter(Call::StatFs);
         self.store.statfs()
     }
 
@@ -140,24 +175,41 @@ impl Namespace {
     }
 
     /// Begins an operation that changes nothing.
-    pub(crate) fn begin(&self) -> Result<Operation<'_>> {
+    pub(crate) fn begin(&self, call: Call) -> Result<Operation<'_>> {
         let gate = self.gate.read();
         if self.committer.is_closed() {
-            return Err(Error::Io("the file system was shut down".into()));
+            return Err(Namespace::shut_down_error());
         }
+        let outer = self.scheme.enter(call);
         Ok(Operation {
             guard: crossbeam_epoch::pin(),
+            _outer: outer,
             _gate: gate,
         })
     }
 
+    /// What everybody is told who comes after the shut-down.
+    pub(crate) fn shut_down_error() -> Error {
+        Error::Io("the file system was shut down".into())
+    }
+
     /// Begins an operation that may change something.
-    pub(crate) fn begin_change(&self) -> Result<Operation<'_>> {
+    pub(crate) fn begin_change(&self, call: Call) -> Result<Operation<'_>> {
         if self.options.is_read_only {
             return Err(Error::ReadOnly);
         }
-        self.committer.wait_for_room(self)?;
-        self.begin()
+        loop {
+            self.committer.wait_for_room(self)?;
+            let operation = self.begin(call)?;
+            if !self.freeze.is_frozen() {
+                return Ok(operation);
+            }
+            drop(operation);
+            if !self.options.waits_for_thaw {
+                return Err(Error::Frozen);
+            }
+            self.freeze.wait();
+        }
     }
 
     /// Runs an operation; when it fails for lack of space, commits, which frees what was removed,
@@ -184,13 +236,13 @@ impl Namespace {
                 self.inodes.get(ino, guard)
             }
             .ok_or(Error::Stale)?;
-            cell.load(|| {
-                let image = self.store.load_inode(ino)?;
+            cell.load(&self.scheme, || {
+                let image = self.note_load(self.store.load_inode(ino))?;
                 self.committer.inodes_loaded.add(1);
                 Ok(if self.geometry.has_unwritten {
-                    Core::from_image_with_extents(image)
+                    Core::from_image_with_extents(image, self.scheme.kind())
                 } else {
-                    Core::from_image(image)
+                    Core::from_image(image, self.scheme.kind())
                 })
             })?;
             if !cell.is_gone() {
@@ -207,11 +259,11 @@ impl Namespace {
     /// The names of a directory; loaded if need be.
     pub(crate) fn table<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
         let directory = inode.directory()?;
-        directory.table.get_or_try_init(|| {
+        self.scheme.load(&directory.table, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
-            let image = self.store.load_directory(inode.ino)?;
+            let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
             Ok(NameTable::load(
                 image
@@ -226,12 +278,12 @@ impl Namespace {
     /// The mapping of a regular file; loaded if need be.
     pub(crate) fn extents<'g>(&self, inode: &'g Inode, guard: &Guard) -> Result<&'g ExtentMap> {
         let file = inode.file()?;
-        file.extents.get_or_try_init(|| {
+        self.scheme.load(&file.extents, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
             let map = ExtentMap::new();
-            for extent in self.store.load_extents(inode.ino)? {
+            for extent in self.note_load(self.store.load_extents(inode.ino))? {
                 if !map.insert(extent, guard) {
                     return Err(Error::corrupt(format_args!(
                         "inode {}: blocks beyond the largest file",
@@ -245,7 +297,7 @@ impl Namespace {
 
     /// Takes a reference on an inode by number; give it back with [`Namespace::forget`].
     pub fn reference(&self, ino: Ino) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Lookup)?;
         loop {
             let inode = self.inode(ino, &operation.guard)?;
             if inode.refer(1) {
@@ -256,12 +308,18 @@ impl Namespace {
 
     /// Gives back `count` references. The last one of an inode without names frees it.
     pub fn forget(&self, ino: Ino, count: u64) {
-        let guard = &crossbeam_epoch::pin();
         let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::OpenClose);
+        self.release(ino, count);
+    }
+
+    /// As [`Namespace::forget`], inside the gate.
+    pub(crate) fn release(&self, ino: Ino, count: u64) {
         // The end of the namespace has dropped all references; see `shut_down`.
         if self.committer.is_closed() {
             return;
         }
+        let guard = &crossbeam_epoch::pin();
         let Some(inode) = self.inodes.get(ino, guard) else {
             return;
         };
@@ -272,6 +330,7 @@ impl Namespace {
 
     /// Frees an inode that has neither names nor references any more.
     pub(crate) fn free_unlinked(&self, inode: &Inode) {
+        let _outer = self.scheme.enter(Call::FreeInode);
         let lock = inode.lock();
         if inode.end_unlinked(&lock) {
             let record = Record::Linked {

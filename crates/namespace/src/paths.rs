@@ -10,6 +10,7 @@ use crate::inode::Inode;
 use crate::namespace::{Namespace, Operation};
 use crate::open_file::{OpenAccess, Opened};
 use crate::rename::RenameMode;
+use crate::scheme::Call;
 use crate::types::{Attributes, Caller, FileKind, Ino};
 use crate::walk::{At, LastLink, Place, Walk};
 
@@ -49,21 +50,21 @@ pub enum Create {
 impl Namespace {
     /// Takes a reference on what a path leads to; give it back with [`Namespace::forget`].
     pub fn walk(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Lookup)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
         Ok(walk.resolve(link, true)?.attributes())
     }
 
     /// The attributes of what a path leads to (stat, lstat). Writes nothing.
     pub fn attributes_at(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::GetAttributes)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
         Ok(walk.resolve(link, false)?.attributes())
     }
 
     /// The target of the symbolic link at the end of a path (readlink).
     pub fn read_symlink_at(&self, caller: &Caller, at: At<'_>) -> Result<Vec<u8>> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::ReadLink)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
         let inode = walk.resolve(LastLink::Keep, false)?;
         self.symlink_text(inode).map(<[u8]>::to_vec)
@@ -125,9 +126,9 @@ impl Namespace {
         let (opened, was_made) = self.with_space(|| {
             // A file system that refuses changes still opens, for reading, what is there.
             let (operation, may_make) = match how.create {
-                Create::Never => (self.begin()?, false),
-                _ => match self.begin_change() {
-                    Err(Error::ReadOnly) => (self.begin()?, false),
+                Create::Never => (self.begin(Call::OpenClose)?, false),
+                _ => match self.begin_change(Call::MakeName) {
+                    Err(Error::ReadOnly) => (self.begin(Call::OpenClose)?, false),
                     operation => (operation?, true),
                 },
             };
@@ -172,7 +173,7 @@ impl Namespace {
                             Err(Error::Exists) if !matches!(how.create, Create::New { .. }) => {
                                 continue;
                             }
-                            made => return Ok((self.opened(made?.ino, FileKind::Regular), true)),
+                            made => return Ok((self.opened_new(made?.ino), true)),
                         }
                     }
                     (Ok(_), Create::New { .. }) => return Err(Error::Exists),
@@ -186,7 +187,7 @@ impl Namespace {
                 }
                 self.check_how(caller, inode, how, last.has_slash)?;
                 if walk.refer(&last, inode)? {
-                    return Ok((self.opened(inode.ino, inode.kind), false));
+                    return Ok((self.opened(inode), false));
                 }
             }
         }
@@ -226,6 +227,6 @@ impl Namespace {
         let dir = self.walk(caller, at, LastLink::Follow)?;
         let made = self.create_unnamed(caller, dir.ino, permissions);
         self.forget(dir.ino, 1);
-        Ok(self.opened(made?.ino, FileKind::Regular))
+        Ok(self.opened_new(made?.ino))
     }
 }

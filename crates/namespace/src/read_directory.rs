@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::name_table::COOKIE_FIRST;
 use crate::namespace::Namespace;
+use crate::scheme::Call;
 use crate::types::{FileKind, Ino};
 
 /// One entry as [`Namespace::read_directory`] gives it.
@@ -28,7 +29,7 @@ impl Namespace {
         cookie: u64,
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<()> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::ReadDirectory)?;
         let guard = &operation.guard;
         let dir = self.inode(ino, guard)?;
         let table = self.table(dir)?;

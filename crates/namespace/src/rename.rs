@@ -21,6 +21,7 @@ use crate::name_table::{HashedName, NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::scheme::Call;
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino, NameBytes};
 use crate::walk::{Located, Place};
@@ -86,7 +87,7 @@ impl Namespace {
         to: Place<'_>,
         mode: RenameMode,
     ) -> Result<bool> {
-        let operation = self.begin_change()?;
+        let operation = self.begin_change(Call::Rename)?;
         let guard = &operation.guard;
         let from = self.locate(caller, from, guard)?;
         let to = self.locate(caller, to, guard)?;
@@ -124,7 +125,10 @@ impl Namespace {
                 }
             }
         }
-        let topology = (changes_parent && moves_directory).then(|| self.topology.lock());
+        let topology = (changes_parent && moves_directory).then(|| {
+            let topology = &self.topology;
+            self.scheme.wait(|| topology.try_lock(), || topology.lock())
+        });
         if topology.is_some() {
             self.check_no_loop(moved, to.dir, guard)?;
             if let (RenameMode::Exchange, Some(victim)) = (mode, victim) {

@@ -54,6 +54,8 @@ pub struct Geometry {
     pub batch_records: Option<u64>,
     /// The store takes no changes.
     pub is_read_only: bool,
+    /// No more changes once the store has found that what it holds is damaged.
+    pub stops_on_damage: bool,
 }
 
 /// An inode as the store holds it.
@@ -321,14 +323,40 @@ pub trait Store: Send + Sync + 'static {
     /// Applies a batch, writes everything out and makes it durable; then frees what it freed.
     /// An empty batch makes earlier data writes durable. Called by one thread at a time.
     ///
+    /// `Error::NoSpace`: there is no storage below the device at the moment. The store has taken the
+    /// batch in, and the next commit that succeeds makes it durable too. After any other error
+    /// nothing is committed any more.
+    ///
     /// `captured` gives the times of an inode at the moment it is written out.
     fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed>;
 
     /// Free and used space.
     fn statfs(&self) -> StatFs;
 
+    /// Brings what is stored into the state of a clean end, durably, so that it can be copied; nothing is
+    /// written then before [`Store::thaw`]. After a commit; no other follows meanwhile.
+    fn freeze(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends [`Store::freeze`].
+    fn thaw(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Names the store for messages.
+    fn describe(&self) -> String {
+        "file system in memory".to_owned()
+    }
+
     /// False for a store that persists nothing: its objects must stay in memory.
     fn can_reload(&self) -> bool {
+        true
+    }
+
+    /// True when `read` and `write` of the same bytes may run at the same time: what is read, or stays, is
+    /// then a mix of what was written, and nothing worse happens.
+    fn tolerates_races(&self) -> bool {
         true
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// An inode number. 0 names no inode.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ino(pub u64);
 
 impl fmt::Display for Ino {

@@ -133,13 +133,12 @@ impl Namespace {
         let Body::Symlink(text) = &inode.body else {
             return Err(Error::Invalid);
         };
-        let text = text.get_or_try_init(|| {
+        let text = self.scheme.load(text, || {
             if let Some(error) = &inode.unreadable {
                 return Err(error.clone());
             }
-            self.store
-                .load_symlink(inode.ino)
-                .map(Vec::into_boxed_slice)
+            let target = self.note_load(self.store.load_symlink(inode.ino));
+            target.map(Vec::into_boxed_slice)
         })?;
         Ok(text)
     }

@@ -11,6 +11,7 @@ use crate::inode::{Core, Inode, Time, Xattrs};
 use crate::namespace::Namespace;
 use crate::oplog::Record;
 use crate::permission::{READ, WRITE, check_access, check_owner};
+use crate::scheme::Call;
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
 
@@ -33,8 +34,8 @@ const VALUE_MAX: usize = 65536;
 
 impl Namespace {
     fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
-        inode.xattrs.get_or_try_init(|| {
-            let loaded = self.store.load_xattrs(inode.ino)?;
+        self.scheme.load(&inode.xattrs, || {
+            let loaded = self.note_load(self.store.load_xattrs(inode.ino))?;
             let values = loaded
                 .into_iter()
                 .map(|(name, value)| (name.into(), value.into()));
@@ -44,7 +45,7 @@ impl Namespace {
 
     /// The value of an attribute; ENODATA when there is none.
     pub fn xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Xattr)?;
         let inode = self.inode(ino, &operation.guard)?;
         check_name(caller, inode, name, READ)?;
         let values = self.values(inode)?.read();
@@ -56,7 +57,7 @@ impl Namespace {
 
     /// The names of all attributes that the caller may see.
     pub fn list_xattrs(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        let operation = self.begin()?;
+        let operation = self.begin(Call::Xattr)?;
         let inode = self.inode(ino, &operation.guard)?;
         let is_privileged = caller.uid == 0;
         let values = self.values(inode)?.read();
@@ -95,7 +96,7 @@ impl Namespace {
         mode: XattrMode,
     ) -> Result<()> {
         self.with_space(|| {
-            let operation = self.begin_change()?;
+            let operation = self.begin_change(Call::Xattr)?;
             let inode = self.inode(ino, &operation.guard)?;
             check_name(caller, inode, name, WRITE)?;
             if name.starts_with(b"system.") {

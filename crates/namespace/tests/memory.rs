@@ -231,7 +231,9 @@ fn permissions_are_checked_for_others() {
     ));
     let open = ns.open(&other, own.ino, OpenAccess::Read).unwrap();
     assert_eq!(ns.open_file_count(), 1);
-    drop(open);
+    let shared = ns.open_shared(&other, own.ino, OpenAccess::Read).unwrap();
+    assert_eq!(ns.open_file_count(), 2);
+    drop((open, shared));
     assert_eq!(ns.open_file_count(), 0);
     let give = SetAttributes {
         uid: Some(1001),
@@ -293,4 +295,16 @@ fn a_write_that_finds_no_space_changes_nothing() {
     let mut content = [0; 8192];
     ns.read(ino, 0, &mut content).unwrap();
     assert_eq!(content, [1; 8192]);
+}
+
+/// The mount ends while a file is open: closing it afterwards does nothing.
+#[test]
+fn a_file_may_be_closed_after_the_shut_down() {
+    let ns = memory();
+    let root = Caller::root();
+    let file = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap();
+    let open = ns.open(&root, file.ino, OpenAccess::Read).unwrap();
+    ns.shut_down().unwrap();
+    drop(open);
+    assert_eq!(ns.open_file_count(), 0);
 }

@@ -13,169 +13,13 @@
 
 #![cfg(feature = "shuttle")]
 
-use std::collections::BTreeMap;
+mod world;
+
 use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_locks::primitive::thread;
-use finefs_namespace::{
-    Attributes, Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, SetAttributes,
-};
-use finefs_testkit::CheckedStore;
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
-use shuttle::{Config, Runner};
-
-/// A namespace and its store, shared by the tasks of one run.
-struct World {
-    store: Arc<CheckedStore>,
-    namespace: Namespace,
-    user: Caller,
-}
-
-type Shared = Arc<World>;
-
-/// What one thread does.
-type Task<T> = Box<dyn FnOnce(&World) -> T + Send>;
-
-impl World {
-    fn new() -> World {
-        let store = Arc::new(CheckedStore::new(1 << 20));
-        let shared: Arc<CheckedStore> = Arc::clone(&store);
-        let namespace = Namespace::without_thread(shared, Options::default()).unwrap();
-        let user = Caller::root();
-        World {
-            store,
-            namespace,
-            user,
-        }
-    }
-
-    fn root(&self) -> Ino {
-        self.namespace.root()
-    }
-
-    /// Makes a file and keeps no reference.
-    fn file(&self, dir: Ino, name: &str) -> Result<Ino, Error> {
-        let made = self
-            .namespace
-            .create_file(&self.user, dir, name.as_bytes(), 0o644)?;
-        self.namespace.forget(made.ino, 1);
-        Ok(made.ino)
-    }
-
-    /// Makes a directory and keeps the reference: who uses a number must hold one.
-    fn directory(&self, dir: Ino, name: &str) -> Ino {
-        let made = self
-            .namespace
-            .make_directory(&self.user, dir, name.as_bytes(), 0o755);
-        made.unwrap().ino
-    }
-
-    /// Finds a name and keeps no reference.
-    fn look(&self, dir: Ino, name: &str) -> Result<Attributes, Error> {
-        let found = self.namespace.lookup(&self.user, dir, name.as_bytes())?;
-        self.namespace.forget(found.ino, 1);
-        Ok(found)
-    }
-
-    fn remove(&self, dir: Ino, name: &str) -> Result<(), Error> {
-        self.namespace.remove_file(&self.user, dir, name.as_bytes())
-    }
-
-    fn rename(
-        &self,
-        (from, from_name): (Ino, &str),
-        (to, to_name): (Ino, &str),
-        mode: RenameMode,
-    ) -> Result<(), Error> {
-        let from = (from, from_name.as_bytes());
-        self.namespace
-            .rename(&self.user, from, (to, to_name.as_bytes()), mode)
-    }
-
-    fn names(&self, dir: Ino) -> Vec<(String, Ino, FileKind)> {
-        let mut names = Vec::new();
-        self.namespace
-            .read_directory(dir, 2, &mut |entry| {
-                let name = String::from_utf8_lossy(entry.name).into_owned();
-                names.push((name, entry.ino, entry.kind));
-                true
-            })
-            .unwrap();
-        names
-    }
-
-    fn content(&self, ino: Ino) -> Vec<u8> {
-        let size = self.namespace.attributes(ino).unwrap().size_bytes as usize;
-        let mut buffer = vec![0; size];
-        assert_eq!(self.namespace.read(ino, 0, &mut buffer), Ok(size));
-        buffer
-    }
-
-    /// Commits, compares what is shown with what is committed, and shuts down.
-    fn finish(&self) {
-        self.namespace.sync().unwrap();
-        let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
-        let mut dirs = vec![self.root()];
-        while let Some(dir) = dirs.pop() {
-            let mut shown = Vec::new();
-            for (name, ino, kind) in self.names(dir) {
-                *links.entry(ino).or_default() += 1;
-                if kind == FileKind::Directory {
-                    dirs.push(ino);
-                }
-                shown.push((name.into_bytes(), ino));
-            }
-            shown.sort();
-            assert_eq!(shown, self.store.committed_names(dir), "directory {dir}");
-        }
-        for (ino, count) in links {
-            let attributes = self.namespace.attributes(ino).unwrap();
-            if attributes.kind != FileKind::Directory {
-                assert_eq!(attributes.link_count, count, "links of {ino}");
-            }
-        }
-        self.namespace.shut_down().unwrap();
-        self.store.assert_at_rest();
-        self.store.assert_no_orphans();
-    }
-}
-
-/// The stacks of shuttle's tasks are small by default, for debug builds too small.
-fn config() -> Config {
-    let mut config = Config::new();
-    config.stack_size = 1 << 20;
-    config.silence_warnings = true;
-    config
-}
-
-fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
-    let schedules =
-        std::env::var("FINEFS_SCHEDULES").map_or(schedules, |text| text.parse().unwrap());
-    let run = Arc::new(run);
-    let again = Arc::clone(&run);
-    Runner::new(RandomScheduler::new(schedules), config()).run(move || run());
-    Runner::new(PctScheduler::new(3, schedules / 2 + 1), config()).run(move || again());
-}
-
-/// Runs the tasks to their ends; gives what each gave.
-fn race<T: Send + 'static>(world: &Shared, tasks: Vec<Task<T>>) -> Vec<T> {
-    let handles: Vec<_> = tasks
-        .into_iter()
-        .map(|task| {
-            let world = Arc::clone(world);
-            thread::spawn(move || task(&world))
-        })
-        .collect();
-    handles
-        .into_iter()
-        .map(|handle| handle.join().unwrap())
-        .collect()
-}
-
-fn task<T>(f: impl FnOnce(&World) -> T + Send + 'static) -> Task<T> {
-    Box::new(f)
-}
+use finefs_namespace::{Error, RenameMode, SetAttributes};
+use world::{World, check, file_with, race, task};
 
 /// Creates and unlinks of one name.
 ///
@@ -641,16 +485,6 @@ fn a_number_is_used_again_during_the_commit_that_freed_it() {
         );
         world.finish();
     });
-}
-
-/// A file of these bytes, with a reference.
-fn file_with(world: &World, data: &[u8]) -> Ino {
-    let made = world
-        .namespace
-        .create_file(&world.user, world.root(), b"f", 0o600);
-    let ino = made.unwrap().ino;
-    world.namespace.write(ino, 0, data).unwrap();
-    ino
 }
 
 /// Overlapping writes and reads happen one after the other, and appends are whole.

@@ -8,6 +8,7 @@ use finefs_testkit::crash::report::Report;
 use finefs_testkit::crash::single::{Lie, judge_all};
 use finefs_testkit::crash::threads::{self, Shape};
 use finefs_testkit::crash::workload::{Generator, setup};
+use finefs_testkit::crash::{faults, lies};
 
 fn judged(name: &str, lie: Lie, length: usize, count: usize) -> Report {
     let base = Base::new(profile(name).unwrap(), &setup()).unwrap();
@@ -86,4 +87,27 @@ fn every_short_workload_runs() {
     for workload in all {
         finefs_testkit::crash::single::run(&base, &workload).unwrap();
     }
+}
+
+/// A few of the requests of each kind, in each way; `xtask prove faults` tries them all.
+#[test]
+fn errors_are_told_and_nothing_synced_is_lost() {
+    let base = Base::new(profile("ext4-1k").unwrap(), &setup()).unwrap();
+    let effort = Effort {
+        limits: Limits {
+            exhaustive_writes: 1,
+            states: 2,
+            unit_sectors: 1,
+            whole_sectors: 2..4,
+        },
+        e2fsck_one_in: 40,
+        recovery_one_in: 0,
+        epochs: 2,
+    };
+    let report = faults::judge_all(&base, &effort, 5, 3);
+    assert!(report.workloads > 40, "{report}");
+    assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
+    let report = lies::judge_all(&base, 20, 1);
+    assert!(report.caught > 0, "{report}");
+    assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
 }

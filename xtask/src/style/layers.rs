@@ -75,6 +75,18 @@ const LAYERS: &[(&str, &[&str])] = &[
             "xtask",
         ],
     ),
+    (
+        "finefs-fuzz",
+        &[
+            "finefs-ext",
+            "finefs-fuse",
+            "finefs-namespace",
+            "finefs-block",
+            "finefs-ext-disk",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -1,8 +1,8 @@
 //! A device that fails on request.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::BlockDevice;
 
@@ -15,29 +15,57 @@ pub enum FaultOn {
     Write,
     /// Flushes.
     Flush,
+    /// Reservations of storage.
+    Reserve,
 }
 
-/// Passes requests on and fails the n-th of one kind, or all from the n-th on, with EIO.
+/// How a request fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// With EIO; nothing is done.
+    Error,
+    /// With EIO, when the first half of it is done, in whole sectors (writes and reads only). Two sectors
+    /// are done as one: ext4 takes that for granted of its superblock.
+    Short,
+    /// With ENOSPC; nothing is done.
+    Full,
+    /// Not at all: it is not done, and nobody is told.
+    Dropped,
+}
+
+const SECTOR_BYTES: usize = 512;
+
+/// Passes requests on and fails the n-th of one kind, or all from the n-th on.
 pub struct FaultDevice {
     inner: Arc<dyn BlockDevice>,
     on: FaultOn,
+    fault: Fault,
     /// The first request that fails; counted from 0.
     first: AtomicU64,
     /// How many fail.
     count: u64,
     seen: AtomicU64,
+    first_write: OnceLock<(u64, Vec<u8>)>,
 }
 
 impl FaultDevice {
-    /// Fails `count` requests of the kind `on`, after `first` good ones.
+    /// Fails `count` requests of the kind `on`, after `first` good ones, with EIO.
     pub fn new(inner: Arc<dyn BlockDevice>, on: FaultOn, first: u64, count: u64) -> FaultDevice {
         FaultDevice {
             inner,
             on,
+            fault: Fault::Error,
             first: AtomicU64::new(first),
             count,
             seen: AtomicU64::new(0),
+            first_write: OnceLock::new(),
         }
+    }
+
+    /// The same device, whose requests fail in another way.
+    pub fn failing(mut self, fault: Fault) -> FaultDevice {
+        self.fault = fault;
+        self
     }
 
     /// Starts to count again: the next `count` requests fail after `first` good ones.
@@ -51,16 +79,38 @@ impl FaultDevice {
         self.seen.load(Ordering::SeqCst)
     }
 
-    fn pass(&self, kind: FaultOn) -> io::Result<()> {
+    /// The first write that failed: where, and what was to be written.
+    pub fn first_write(&self) -> Option<&(u64, Vec<u8>)> {
+        self.first_write.get()
+    }
+
+    /// How the request at hand fails, if it does.
+    fn fault(&self, kind: FaultOn) -> Option<Fault> {
         if kind != self.on {
-            return Ok(());
+            return None;
         }
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
         let first = self.first.load(Ordering::SeqCst);
-        if number >= first && number - first < self.count {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+        (number >= first && number - first < self.count).then_some(self.fault)
+    }
+}
+
+/// What whoever made the request is told.
+fn told(fault: Fault) -> io::Result<()> {
+    match fault {
+        Fault::Error | Fault::Short => Err(io::Error::from_raw_os_error(libc::EIO)),
+        Fault::Full => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+        Fault::Dropped => Ok(()),
+    }
+}
+
+/// How much of a request of that length is done when it fails.
+fn done_bytes(fault: Fault, length_bytes: usize) -> usize {
+    match fault {
+        Fault::Short if length_bytes > 2 * SECTOR_BYTES => {
+            length_bytes / 2 / SECTOR_BYTES * SECTOR_BYTES
         }
-        Ok(())
+        _ => 0,
     }
 }
 
@@ -74,23 +124,46 @@ impl BlockDevice for FaultDevice {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.pass(FaultOn::Read)?;
-        self.inner.read_at(offset_bytes, buffer)
+        let Some(fault) = self.fault(FaultOn::Read) else {
+            return self.inner.read_at(offset_bytes, buffer);
+        };
+        let done = done_bytes(fault, buffer.len());
+        self.inner.read_at(offset_bytes, &mut buffer[..done])?;
+        told(fault)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
-        self.pass(FaultOn::Write)?;
-        self.inner.write_at(offset_bytes, data)
+        let Some(fault) = self.fault(FaultOn::Write) else {
+            return self.inner.write_at(offset_bytes, data);
+        };
+        self.first_write
+            .get_or_init(|| (offset_bytes, data.to_vec()));
+        let done = done_bytes(fault, data.len());
+        if done > 0 {
+            self.inner.write_at(offset_bytes, &data[..done])?;
+        }
+        told(fault)
     }
 
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
-        self.pass(FaultOn::Write)?;
-        self.inner.write_zeros_at(offset_bytes, length_bytes)
+        match self.fault(FaultOn::Write) {
+            Some(fault) => told(fault),
+            None => self.inner.write_zeros_at(offset_bytes, length_bytes),
+        }
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.pass(FaultOn::Flush)?;
-        self.inner.flush()
+        match self.fault(FaultOn::Flush) {
+            Some(fault) => told(fault),
+            None => self.inner.flush(),
+        }
+    }
+
+    fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        match self.fault(FaultOn::Reserve) {
+            Some(fault) => told(fault),
+            None => self.inner.reserve_at(offset_bytes, length_bytes),
+        }
     }
 
     fn describe(&self) -> String {
@@ -114,5 +187,22 @@ mod tests {
         assert!(device.write_at(0, &[1]).is_ok());
         device.arm(0);
         assert!(device.write_at(0, &[1]).is_err());
+    }
+
+    #[test]
+    fn fails_in_the_way_it_was_told_to() {
+        let write = |fault| {
+            let inner = Arc::new(MemoryDevice::new(4096));
+            let device = FaultDevice::new(inner.clone(), FaultOn::Write, 0, 1).failing(fault);
+            let told = device.write_at(0, &[7; 2048]);
+            let mut bytes = vec![0; 4096];
+            inner.read_at(0, &mut bytes).unwrap();
+            let written = bytes.iter().filter(|&&byte| byte == 7).count();
+            (told.map_err(|error| error.raw_os_error()), written)
+        };
+        assert_eq!(write(Fault::Error), (Err(Some(libc::EIO)), 0));
+        assert_eq!(write(Fault::Short), (Err(Some(libc::EIO)), 1024));
+        assert_eq!(write(Fault::Full), (Err(Some(libc::ENOSPC)), 0));
+        assert_eq!(write(Fault::Dropped), (Ok(()), 0));
     }
 }

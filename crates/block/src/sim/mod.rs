@@ -14,6 +14,6 @@ pub mod image;
 pub mod record;
 
 pub use crash::{Choice, Epoch, Limits, Part};
-pub use fault::{FaultDevice, FaultOn};
+pub use fault::{Fault, FaultDevice, FaultOn};
 pub use image::{Image, ImageDevice};
 pub use record::{Recorded, RecordingDevice, Request};

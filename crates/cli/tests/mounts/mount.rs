@@ -543,14 +543,14 @@ fn a_failed_final_write_out_is_told() {
     let mut server = mount_in_front(&place, &arguments);
     fs::write(place.mount_point().join("large"), vec![1; 3 << 20]).unwrap();
     for number in 0..5000 {
-        // A commit that comes early has failed already: then nothing more is taken.
+        // A commit that comes early has found no room already: then nothing more is taken.
         if let Err(error) = File::create(place.mount_point().join(format!("file-{number}"))) {
-            assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+            assert_eq!(error.kind(), ErrorKind::StorageFull);
             break;
         }
     }
     let line = fail(finefs().arg("umount").arg(place.mount_point()));
-    assert!(line.contains("write-out failed"), "{line}");
+    assert!(line.contains("not everything is on the image"), "{line}");
     assert_eq!(server.wait().unwrap().code(), Some(1));
     assert!(!place.is_mounted());
 }

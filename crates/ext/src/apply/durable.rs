@@ -14,14 +14,44 @@ use crate::state::ExtState;
 
 use super::space::Space;
 
-/// Makes all dirty buffers durable, which `space` says some things about.
+/// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when there is no
+/// storage for them below the device: nothing was written then.
 pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
     let Some(mut writer) = state.take_journal()? else {
+        reserve(state, &[])?;
         return in_order(state, space);
     };
-    let outcome = with_journal(state, &mut writer, space.freed());
+    let freed: u64 = space.freed().iter().map(|run| run.length).sum();
+    let changes = state.buffers.dirty_count();
+    let outcome = writer
+        .places(changes, freed as usize)
+        .and_then(|log| reserve(state, &log))
+        .and_then(|()| with_journal(state, &mut writer, space.freed()));
     *state.journal.lock() = Some(writer);
     outcome
+}
+
+/// Takes storage for the dirty buffers' places and the log's.
+fn reserve(state: &ExtState, log: &[std::ops::Range<u64>]) -> Result<()> {
+    let block_bytes = u64::from(state.geometry.block_size);
+    let mut ranges: Vec<std::ops::Range<u64>> = log.to_vec();
+    for block in state.buffers.dirty().into_keys() {
+        let start = block * block_bytes;
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end += block_bytes,
+            _ => ranges.push(start..start + block_bytes),
+        }
+    }
+    for range in ranges {
+        let length = range.end - range.start;
+        if let Err(error) = state.device.reserve_at(range.start, length) {
+            return Err(match finefs_block::is_full(&error) {
+                true => Error::NoSpace,
+                false => Error::io(format_args!("taking storage: {error}")),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn with_journal(state: &ExtState, writer: &mut JournalWriter, freed: &[BlockRun]) -> Result<()> {

@@ -18,7 +18,9 @@
 //! # Invariants
 //! 1. What is read is checked; damage is reported and does not spread: the object at hand is left, the
 //!    others of the batch are applied, the superblock notes that there were errors, and the commit
-//!    fails. Where the device fails nothing of the batch is written.
+//!    fails. Where the device fails nothing of the batch is written. Where it has no storage for what is
+//!    to be written (a sparse image on a full disk) nothing is written either, but the commit is only
+//!    postponed: the batch stays in the buffers, and the next commit takes it over.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
 //! 3. Metadata is written after the data that it points at, and what a batch freed is given out again
 //!    only when the batch is durable. With a journal a crash leaves all of a batch or nothing. Without
@@ -43,12 +45,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use finefs_namespace::{
     Batch, Committed, DirectoryChange, Error, Fate, FileKind, Ino, InodeChange, Result, Times,
 };
 
-use crate::state::ExtState;
+use crate::damage;
+use crate::state::{ExtState, Postponed};
 use directory::DirFormat;
 use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};
@@ -68,10 +71,11 @@ pub(crate) fn commit(
     batch: Batch,
     captured: &dyn Fn(Ino) -> Option<Times>,
 ) -> Result<Committed> {
-    if batch.is_empty() {
+    let postponed = std::mem::take(&mut *state.postponed.lock());
+    if batch.is_empty() && !postponed.is_there {
         return durable::flush(state).map(|()| Committed::default());
     }
-    let mut commit = Commit::new(state, batch.reserved_blocks, captured);
+    let mut commit = Commit::new(state, batch.reserved_blocks, captured, postponed);
     let orphans_before = orphans::list(&commit.table, state);
     for (ino, kind) in &batch.unused_inodes {
         release_inode(state, *ino, *kind);
@@ -147,11 +151,15 @@ impl<'a> Commit<'a> {
         state: &'a ExtState,
         reserved: u64,
         captured: &'a dyn Fn(Ino) -> Option<Times>,
+        mut postponed: Postponed,
     ) -> Commit<'a> {
         let superblock = state.superblock.lock().clone();
+        let committed = Committed {
+            sectors: std::mem::take(&mut postponed.sectors),
+        };
         Commit {
             state,
-            space: Space::new(state, reserved),
+            space: Space::new(state, reserved, postponed),
             table: InodeTable::new(state),
             format: DirFormat::of(&superblock),
             captured,
@@ -164,7 +172,7 @@ impl<'a> Commit<'a> {
             has_xattrs: false,
             orphans: Vec::new(),
             others: HashSet::new(),
-            committed: Committed::default(),
+            committed,
         }
     }
 
@@ -346,13 +354,26 @@ impl<'a> Commit<'a> {
             self.space.abandon();
             return Err(error);
         }
-        let has_errors = error.is_some() || self.state.allocator.take_damage();
+        if let Some(error) = &error {
+            damage::put(&mut self.state.superblock.lock(), error);
+        } else if self.state.allocator.take_damage() {
+            let error = Error::corrupt("a bitmap");
+            damage::put(&mut self.state.superblock.lock(), &error);
+        }
         let written = self
-            .store_superblock(has_errors)
+            .store_superblock()
             .and_then(|()| durable::write(self.state, &self.space));
-        if let Err(error) = written {
-            self.space.abandon();
-            return Err(error);
+        match written {
+            Ok(()) => {}
+            // Where something else is wrong too, that is what counts.
+            Err(Error::NoSpace) if error.is_none() => {
+                self.space.postpone(self.committed.sectors);
+                return Err(Error::NoSpace);
+            }
+            Err(failure) => {
+                self.space.abandon();
+                return Err(error.unwrap_or(failure));
+            }
         }
         self.space.release();
         match error {
@@ -361,7 +382,7 @@ impl<'a> Commit<'a> {
         }
     }
 
-    fn store_superblock(&self, has_errors: bool) -> Result<()> {
+    fn store_superblock(&self) -> Result<()> {
         let (blocks, inodes) = self.state.groups.totals();
         let bytes = {
             let mut superblock = self.state.superblock.lock();
@@ -375,16 +396,6 @@ impl<'a> Commit<'a> {
             if self.has_xattrs {
                 let features = superblock.compat() | Compat::EXT_ATTR;
                 superblock.set_compat(features);
-            }
-            if has_errors {
-                let state = superblock.state() | State::ERROR;
-                superblock.set_state(state);
-                superblock.set_last_error_time(self.now);
-                if superblock.error_count() == 0 {
-                    superblock.set_first_error_time(self.now);
-                }
-                let count = superblock.error_count().saturating_add(1);
-                superblock.set_error_count(count);
             }
             superblock.update_checksum();
             *superblock.as_bytes()

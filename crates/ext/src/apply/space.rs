@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use crate::alloc::BitmapSource;
 use crate::alloc::bits::Bits;
 use crate::error::at;
-use crate::state::ExtState;
+use crate::state::{ExtState, Postponed};
 
 /// See the module's head.
 pub(crate) struct Space<'a> {
@@ -54,14 +54,15 @@ struct GroupEdit {
 }
 
 impl<'a> Space<'a> {
-    pub(crate) fn new(state: &'a ExtState, reserved: u64) -> Space<'a> {
+    /// Begins with what earlier commits postponed.
+    pub(crate) fn new(state: &'a ExtState, reserved: u64, postponed: Postponed) -> Space<'a> {
         Space {
             state,
             reserved,
             groups: BTreeMap::new(),
-            freed: Vec::new(),
-            fresh: HashSet::new(),
-            freed_inodes: Vec::new(),
+            freed: postponed.freed,
+            fresh: postponed.fresh,
+            freed_inodes: postponed.freed_inodes,
             error: None,
         }
     }
@@ -315,6 +316,18 @@ impl<'a> Space<'a> {
     /// freed may still be in use on the device.
     pub(crate) fn abandon(self) {
         self.state.allocator.unreserve(self.reserved);
+    }
+
+    /// Leaves what the batch freed, which used `sectors`, to the next commit: nothing was written.
+    pub(crate) fn postpone(self, sectors: Vec<(finefs_namespace::Ino, u64)>) {
+        self.state.allocator.unreserve(self.reserved);
+        *self.state.postponed.lock() = Postponed {
+            is_there: true,
+            freed: self.freed,
+            freed_inodes: self.freed_inodes,
+            fresh: self.fresh,
+            sectors,
+        };
     }
 
     /// Gives to the live allocator what the batch freed and what it did not need. Call it when the

@@ -16,9 +16,11 @@
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
 
+#[cfg(test)]
+mod tests;
 pub(crate) mod writer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -174,7 +176,8 @@ struct Copy {
 #[derive(Default)]
 struct Transaction {
     copies: Vec<Copy>,
-    revoked: Vec<u64>,
+    /// Each once: a damaged map may lead to the same revoke block again and again.
+    revoked: HashSet<u64>,
     /// A checksum was wrong. That counts only if the commit block is there: a crash can cut a
     /// transaction off anywhere.
     damage: Option<String>,
@@ -264,12 +267,17 @@ impl Transaction {
                 }
             }
         } else if let Some(wanted) = commit.v1_checksum {
-            let mut all = Vec::with_capacity(self.covered.len());
-            for &block in &self.covered {
-                journal.read(block, &mut bytes)?;
-                all.push(bytes.clone());
+            // One at a time: a transaction can fill a large journal.
+            let mut failure = None;
+            let found = crc32_be(self.covered.iter().map_while(|&block| {
+                let mut bytes = vec![0; format.block_size as usize];
+                let read = journal.read(block, &mut bytes);
+                read.map_err(|error| failure = Some(error)).ok()?;
+                Some(bytes)
+            }));
+            if let Some(error) = failure {
+                return Err(error);
             }
-            let found = crc32_be(all.iter().map(Vec::as_slice));
             if wanted != found {
                 return Ok(Some(format!(
                     "checksum is {found:#x}, should be {wanted:#x}"

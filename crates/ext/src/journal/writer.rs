@@ -27,6 +27,7 @@
 //! Linux `Documentation/filesystems/ext4/journal.rst`, `fs/jbd2/commit.c`, `fs/jbd2/checkpoint.c`.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -179,6 +180,39 @@ impl JournalWriter {
         self.held = 0;
         self.logged.clear();
         flush(device)
+    }
+
+    /// The parts of the device that a transaction of so many blocks is written to.
+    pub fn places(&self, changes: usize, freed: usize) -> Result<Vec<Range<u64>>> {
+        let per_descriptor = DescriptorWriter::capacity(&self.format).max(1);
+        let per_revoke = RevokeWriter::capacity(&self.format).max(1);
+        let blocks = changes + changes.div_ceil(per_descriptor) + freed.div_ceil(per_revoke) + 1;
+        let blocks = blocks.min(self.log_blocks() as usize) as u32;
+        let block_bytes = u64::from(self.format.block_size);
+        let mut places: Vec<Range<u64>> = Vec::new();
+        for index in 0..blocks {
+            let start = self.journal.offset_bytes(self.advance(self.head, index))?;
+            match places.last_mut() {
+                Some(last) if last.end == start => last.end += block_bytes,
+                _ => places.push(start..start + block_bytes),
+            }
+        }
+        Ok(places)
+    }
+
+    /// Notes in the journal's superblock, as the device has it, that the file system was stopped by an
+    /// error. Whoever replays the log marks the file system.
+    pub fn note_error(&mut self, device: &dyn BlockDevice) -> std::io::Result<()> {
+        let place = self
+            .journal
+            .offset_bytes(0)
+            .map_err(std::io::Error::other)?;
+        let mut bytes = self.block();
+        device.read_at(place, &mut bytes)?;
+        let mut superblock = JournalSuperblock::parse(&bytes).map_err(std::io::Error::other)?;
+        superblock.set_errno(-libc::EIO);
+        superblock.update_checksum();
+        device.write_at(place, superblock.as_bytes())
     }
 
     /// The blocks among `freed` whose copies recovery would find.

@@ -93,7 +93,7 @@ pub fn open(image: &Path, is_read_only: bool) -> std::result::Result<ExtStore, M
         device,
         &ExtOptions {
             is_read_only,
-            mount_point: None,
+            ..ExtOptions::default()
         },
     )
 }

@@ -12,13 +12,29 @@
 //! | shuttle | chance, which stands for migration |
 
 #[cfg(not(any(loom, feature = "shuttle")))]
+mod node;
+#[cfg(not(any(loom, feature = "shuttle")))]
 mod rseq;
+
+#[cfg(not(any(loom, feature = "shuttle")))]
+pub use node::node_of;
+
+/// All CPUs are of one node.
+#[cfg(any(loom, feature = "shuttle"))]
+pub fn node_of(_: usize) -> usize {
+    0
+}
 
 #[cfg(not(any(loom, feature = "shuttle")))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of shards worth having: the CPUs that the system may ever have. At least 1, and
 /// the same at every call.
+///
+/// ```
+/// let shards: Vec<u64> = vec![0; finefs_locks::cpu::count()];
+/// assert!(!shards.is_empty());
+/// ```
 #[cfg(not(any(loom, feature = "shuttle")))]
 #[inline]
 pub fn count() -> usize {
@@ -44,6 +60,10 @@ fn ask_for_count() -> usize {
 }
 
 /// The CPU that the thread ran on a moment ago, in `0..count()`.
+///
+/// ```
+/// assert!(finefs_locks::cpu::current() < finefs_locks::cpu::count());
+/// ```
 #[cfg(not(any(loom, feature = "shuttle")))]
 #[inline]
 pub fn current() -> usize {

@@ -12,6 +12,24 @@
 //!
 //! The mutex, the RwLock and the condition variable have no class and no order checks: they are for
 //! building locks. Use [`crate::Mutex`] and its kin for data.
+//!
+//! ```
+//! use finefs_locks::primitive::atomic::{AtomicU32, Ordering};
+//! use finefs_locks::primitive::{Arc, Condvar, Mutex, thread};
+//! let shared = Arc::new((Mutex::new(false), Condvar::new(), AtomicU32::new(0)));
+//! let other = Arc::clone(&shared);
+//! let setter = thread::spawn(move || {
+//!     other.2.store(7, Ordering::Relaxed);
+//!     *other.0.lock() = true;
+//!     other.1.notify_one();
+//! });
+//! let mut is_set = shared.0.lock();
+//! while !*is_set {
+//!     shared.1.wait(&mut is_set);
+//! }
+//! assert_eq!(shared.2.load(Ordering::Relaxed), 7);
+//! # setter.join().unwrap();
+//! ```
 
 #[cfg(any(loom, feature = "shuttle"))]
 mod adapter;

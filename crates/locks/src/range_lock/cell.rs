@@ -1,8 +1,8 @@
 //! [`Cell`]: the one-word fast path. Holds one range at a time: a writer's, or that of any number of
 //! readers who ask for the very same one.
 //!
-//! Every guard knows its holding by a cell: the one that it took or, where it came by the queue, one in
-//! its node that is always closed. So all leave alike, by one subtraction.
+//! Every guard knows its holding by a cell: the one that it took or, where it came by the queue or is
+//! metered, one in its node that is always closed. So all leave alike, by one subtraction.
 //!
 //! # Data model
 //! The word, from the lowest bit:
@@ -13,6 +13,8 @@
 //! - a count of readers, in steps of READER;
 //! - CLOSED, as two bits, so that takers find it beside the holders, and leavers in the sign: no holder
 //!   comes any more, and who leaves goes to the lock's queue;
+//! - ALWAYS, which is always set: while the meter counts all acquisitions it makes `take` fail, by the one
+//!   test that `take` has (`finefs_lockmeter::hindrances`);
 //! - a sequence number, of which the count of holders is the low part; `open` raises it too.
 //!
 //! `start` and `end` are the holders' range. They count when `published` has the word's sequence number.
@@ -32,6 +34,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32 as GuardedU32, Ordering::Relaxed};
 
+use finefs_lockmeter as lockmeter;
+
 use super::node::{Access, Link, Node};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{const_unless_loom, thread};
@@ -48,12 +52,28 @@ const READERS: u64 = 0x3fff << 12;
 const HOLDERS: u64 = WRITE | READERS;
 const CLOSED_FOR_TAKERS: u64 = 1 << 26;
 const CLOSED: u64 = 1 << 63 | CLOSED_FOR_TAKERS;
-const UPPER_ONE: u64 = 1 << 27;
+const ALWAYS: u64 = lockmeter::ALWAYS as u64;
+const UPPER_ONE: u64 = ALWAYS << 1;
 const SEQUENCE: u64 = !(SAMPLE | HOLDERS | CLOSED) & !(UPPER_ONE - 1) | COUNT;
+
+/// What keeps a request from taking an empty cell.
+const HINDRANCES: u64 = SAMPLE | HOLDERS | CLOSED_FOR_TAKERS;
+
+/// HINDRANCES, and ALWAYS when the meter wants to know of acquisitions that do not wait.
+#[inline(always)]
+fn hindrances() -> u64 {
+    if cfg!(any(loom, feature = "shuttle")) {
+        // In models a sample is so frequent that its bit is below those that the meter looks at.
+        HINDRANCES
+    } else {
+        const { assert!(HINDRANCES & !(lockmeter::HINDRANCES as u64) == 0 || SAMPLE < 1 << 10) };
+        u64::from(lockmeter::hindrances())
+    }
+}
 
 /// A new sequence number for a cell without holders, not closed.
 fn next_sequence(word: u64) -> u64 {
-    (word & SEQUENCE).wrapping_add(UPPER_ONE) & SEQUENCE
+    (word & SEQUENCE).wrapping_add(UPPER_ONE) & SEQUENCE | ALWAYS
 }
 
 /// See the module's head.
@@ -102,7 +122,7 @@ impl Cell {
         /// An open cell without holders.
         pub const fn opened() -> Cell {
             Cell {
-                word: AtomicU64::new(0),
+                word: AtomicU64::new(ALWAYS),
                 published: AtomicU64::new(0),
                 start: AtomicU64::new(0),
                 end: AtomicU64::new(0),
@@ -116,7 +136,7 @@ impl Cell {
         /// A closed cell without holders.
         pub const fn closed() -> Cell {
             Cell {
-                word: AtomicU64::new(CLOSED),
+                word: AtomicU64::new(CLOSED | ALWAYS),
                 published: AtomicU64::new(0),
                 start: AtomicU64::new(0),
                 end: AtomicU64::new(0),
@@ -126,16 +146,24 @@ impl Cell {
         }
     }
 
+    /// The node that this is the cell of, if it is one's. For who holds the cell.
+    pub(super) fn own_node(&self) -> Option<&'static Node> {
+        // Read without the mutex: a cell that is not a node's may have any node here, but not one whose
+        // cell it is.
+        self.imported
+            .get()
+            .filter(|node| std::ptr::eq(&raw const node.cell, self))
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Takes an open and empty cell.
+    /// Takes an open and empty cell, unless the meter wants to know.
     #[inline(always)]
     pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
         let empty = self.word.load(Ordering::Relaxed);
-        empty & (SAMPLE | HOLDERS | CLOSED_FOR_TAKERS) == 0
-            && self.take_from(empty, empty, range, access)
+        empty & hindrances() == 0 && self.take_from(empty, empty, range, access)
     }
 
     /// Like `take`, if the cell is `ours`: see `take_or_join`.
@@ -148,9 +176,7 @@ impl Cell {
     ) -> bool {
         // Acquire: `ours` looks after this.
         let empty = self.word.load(Ordering::Acquire);
-        empty & (SAMPLE | HOLDERS | CLOSED_FOR_TAKERS) == 0
-            && ours()
-            && self.take_from(empty, empty, range, access)
+        empty & hindrances() == 0 && ours() && self.take_from(empty, empty, range, access)
     }
 
     /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is asked
@@ -202,7 +228,7 @@ impl Cell {
     pub(super) fn take_unpublished(&self) -> Option<u64> {
         let empty = self.word.load(Ordering::Relaxed);
         let word = empty.wrapping_add(1 + WRITE);
-        if empty & (SAMPLE | HOLDERS | CLOSED) != 0 {
+        if empty & HINDRANCES != 0 {
             return None;
         }
         self.word
@@ -318,9 +344,10 @@ impl Cell {
         self.word.store(next_sequence(word), Ordering::Release);
     }
 
-    /// Makes a cell that was never open that of one holder whose entry in the queue is `node`.
+    /// Makes a cell that was never open that of the one holder for whom `node` stands.
     pub(super) fn represent(&self, node: &'static Node, access: Access) {
-        self.word.store(CLOSED | unit(access), Ordering::Relaxed);
+        self.word
+            .store(CLOSED | ALWAYS | unit(access), Ordering::Relaxed);
         // Its only user keeps it from being opened.
         self.users.store(1, Relaxed);
         self.imported.set(Some(node));
@@ -329,7 +356,8 @@ impl Cell {
     /// Forgets holders that were leaked. The cell stays closed.
     pub(super) fn reset(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        self.word.store(word & SEQUENCE | CLOSED, Ordering::Release);
+        self.word
+            .store(word & SEQUENCE | CLOSED | ALWAYS, Ordering::Release);
         self.users.store(0, Relaxed);
         self.imported.set(None);
     }

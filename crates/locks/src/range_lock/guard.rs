@@ -44,6 +44,15 @@ impl Drop for Holding<'_> {
 
 /// Holds a range of a [`RangeLock`]; releases it when dropped. Stays with its thread, whose held locks
 /// the order checker knows; [`RangeGuard::into_send`] makes one that need not.
+///
+/// ```
+/// # use finefs_locks::{LockClass, RangeLock};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let data = RangeLock::new(&CLASS);
+/// let guard = data.write(0..10);
+/// assert!(guard.is_write());
+/// drop(guard);
+/// ```
 #[derive(Debug)]
 #[must_use = "the range is released when the guard is dropped"]
 pub struct RangeGuard<'a> {
@@ -73,11 +82,25 @@ impl<'a> RangeGuard<'a> {
     }
 
     /// The range that is held.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let data = RangeLock::new(&CLASS);
+    /// assert_eq!(data.read(3..10).range(), 3..10);
+    /// ```
     pub fn range(&self) -> Range<u64> {
         self.holding.range.clone()
     }
 
     /// True when the range is held exclusively.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let data = RangeLock::new(&CLASS);
+    /// assert!(!data.read(3..10).is_write());
+    /// ```
     pub fn is_write(&self) -> bool {
         self.holding.access == Access::Write
     }
@@ -131,27 +154,71 @@ impl<'a> RangeGuard<'a> {
 
 /// Holds a range of a [`RangeLock`]; releases it when dropped, on whatever thread. See
 /// [`RangeGuard::into_send`].
+///
+/// ```
+/// # use finefs_locks::{LockClass, RangeLock};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// # let data = RangeLock::new(&CLASS);
+/// let guard = data.write(0..10).into_send();
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || drop(guard));
+/// });
+/// ```
 #[derive(Debug)]
 #[must_use = "the range is released when the guard is dropped"]
 pub struct SendRangeGuard<'a>(Holding<'a>);
 
 impl SendRangeGuard<'_> {
     /// The range that is held.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let data = RangeLock::new(&CLASS);
+    /// # let guard = data.write(0..10).into_send();
+    /// assert_eq!(guard.range(), 0..10);
+    /// ```
     pub fn range(&self) -> Range<u64> {
         self.0.range.clone()
     }
 
     /// True when the range is held exclusively.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let data = RangeLock::new(&CLASS);
+    /// # let guard = data.write(0..10).into_send();
+    /// assert!(guard.is_write());
+    /// ```
     pub fn is_write(&self) -> bool {
         self.0.access == Access::Write
     }
 
     /// Gives back all but `to`, or but what of `to` is held.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let data = RangeLock::new(&CLASS);
+    /// # let mut guard = data.write(0..10).into_send();
+    /// guard.shrink(0..4);
+    /// assert!(data.try_write(4..10).is_some());
+    /// ```
     pub fn shrink(&mut self, to: Range<u64>) {
         self.0.shrink(&to);
     }
 
     /// Turns an exclusive range into a shared one, without anybody else in between.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, RangeLock};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let data = RangeLock::new(&CLASS);
+    /// # let mut guard = data.write(0..10).into_send();
+    /// guard.downgrade();
+    /// assert!(data.try_read(0..10).is_some());
+    /// ```
     pub fn downgrade(&mut self) {
         self.0.downgrade();
     }

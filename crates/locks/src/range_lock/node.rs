@@ -1,4 +1,4 @@
-//! [`Node`]: one request in the queue of a lock; and the pool that nodes come from.
+//! [`Node`]: one request in the queue of a lock, or one metered holding; and the pool that nodes come from.
 //!
 //! # Data model
 //! Nodes live for ever: [`POOL_NODES`] of them in static memory, and more, allocated in blocks, once
@@ -6,7 +6,7 @@
 //! guard can be moved while its node stays, and a stale reference is never dangling. A thread keeps a
 //! few free nodes at hand; the rest are on a list under a mutex.
 //!
-//! All fields but `granted` and `next_free` are guarded by the mutex of the lock in whose queue the node
+//! All fields but `granted` and `metered` are guarded by the mutex of the lock in whose queue the node
 //! is; they are atomics, always accessed relaxed, so that the compiler need not be told so. Under loom
 //! and shuttle every request has a new node, since those objects belong to one execution.
 
@@ -15,6 +15,7 @@ use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::cell::Cell;
+use super::seat::Metered;
 use crate::primitive::atomic::{AtomicBool, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
@@ -73,6 +74,8 @@ pub(super) struct Node {
     granted: AtomicBool,
     /// Who waits. Only locked under the lock's mutex.
     waiter: StdMutex<Option<thread::Thread>>,
+    /// The holder's own: what the meter is to be told.
+    pub(super) metered: Metered,
 }
 
 impl Node {
@@ -91,6 +94,7 @@ impl Node {
                 cells: AtomicU64::new(0),
                 granted: AtomicBool::new(false),
                 waiter: StdMutex::new(None),
+                metered: Metered::none(),
             }
         }
     }

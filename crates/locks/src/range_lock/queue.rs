@@ -45,6 +45,11 @@ impl Wakes {
 
 impl Drop for Wakes {
     fn drop(&mut self) {
+        // Loom would not let a waiter see its grant before the wake-up.
+        #[cfg(loom)]
+        if self.count > 0 {
+            crate::primitive::thread::yield_now();
+        }
         for thread in self.threads[..self.count]
             .iter_mut()
             .filter_map(Option::take)

@@ -139,8 +139,7 @@ impl Placement {
             };
         }
         let (first, last) = (self.segment(range.start), self.segment(range.end - 1));
-        // To the end: an append must find everybody who may move the end of file in the queue.
-        if range.end == u64::MAX || last - first >= CELLS as u64 {
+        if last - first >= CELLS as u64 {
             return ALL_CELLS;
         }
         (first..=last).fold(0, |cells, segment| cells | 1_u64 << self.index(segment))

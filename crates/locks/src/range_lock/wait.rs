@@ -1,41 +1,51 @@
-//! Waiting: how long it took, and until when.
+//! Waiting: what the meter is told of it, and until when.
 
 use std::time::Instant;
 
-use finefs_lockmeter::{self as lockmeter, LockClass};
+use crate::wait::{Holding, Metered, Waiting};
 
-use super::kind;
-use super::node::Access;
-
-/// Measures how long a contended acquisition waits. Waits that end before a thread gave its CPU away
-/// are not worth a clock's reading.
-pub(super) struct Wait {
-    class: &'static LockClass,
-    access: Access,
-    since: Option<Instant>,
+/// A request that may have to wait. Waits that end before a thread gave its CPU away are not worth a
+/// clock's reading. Dropped without a grant, the request has given up.
+pub(super) struct Wait<'a> {
+    metered: Metered<'a>,
+    waiting: Option<Waiting>,
 }
 
-impl Wait {
-    pub(super) fn new(class: &'static LockClass, access: Access) -> Wait {
+impl<'a> Wait<'a> {
+    pub(super) fn new(metered: Metered<'a>) -> Wait<'a> {
         Wait {
-            class,
-            access,
-            since: None,
+            metered,
+            waiting: None,
         }
     }
 
+    #[track_caller]
     pub(super) fn begin(&mut self) {
-        self.since.get_or_insert_with(Instant::now);
+        if self.waiting.is_none() {
+            self.waiting = self.metered.waiting();
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn granted(self) -> Holding {
+        match self.waiting {
+            Some(waiting) => waiting.granted(self.metered.last_cpu),
+            None => self.metered.taken(),
+        }
     }
 }
 
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if let Some(since) = self.since {
-            let wait_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            lockmeter::contended(self.class, kind(self.access), wait_ns);
-        }
-    }
+/// True when a holding has something to tell at its end.
+#[cfg(not(feature = "shuttle"))]
+pub(super) fn is_watched(holding: &Holding) -> bool {
+    holding.is_running()
+}
+
+/// In models the meter is told nothing; holdings are treated as if, by chance.
+#[cfg(feature = "shuttle")]
+pub(super) fn is_watched(_: &Holding) -> bool {
+    use shuttle::rand::Rng;
+    shuttle::rand::thread_rng().gen_bool(0.25)
 }
 
 /// Looks at the grant before a waiter sleeps.

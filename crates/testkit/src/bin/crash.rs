@@ -9,6 +9,7 @@ use finefs_block::sim::Limits;
 use finefs_testkit::crash::base::{Base, PROFILES, Profile};
 use finefs_testkit::crash::faults;
 use finefs_testkit::crash::judge::{Effort, mix};
+use finefs_testkit::crash::lies;
 use finefs_testkit::crash::report::Report;
 use finefs_testkit::crash::single::{Lie, in_parallel, judge_all};
 use finefs_testkit::crash::threads::{self, Shape};
@@ -221,8 +222,13 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
             ..effort.clone()
         };
         kind("failing device", &|| {
-            faults::judge_all(&base, &effort, seed)
+            let most = if long { usize::MAX } else { 24 };
+            faults::judge_all(&base, &effort, most, seed)
         });
+        if profile.has_checksums {
+            let most = if long { usize::MAX } else { 60 };
+            kind("lying device", &|| lies::judge_all(&base, most, seed));
+        }
     }
     Ok(sum)
 }

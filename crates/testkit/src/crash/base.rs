@@ -27,6 +27,8 @@ pub struct Profile {
     pub size_mib: usize,
     /// Recovery needs no e2fsck.
     pub is_journaled: bool,
+    /// Metadata and the journal have checksums.
+    pub has_checksums: bool,
 }
 
 /// The images that crashes are tried on.
@@ -37,6 +39,7 @@ pub const PROFILES: &[Profile] = &[
         block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
+        has_checksums: true,
     },
     Profile {
         name: "ext4-4k",
@@ -44,6 +47,7 @@ pub const PROFILES: &[Profile] = &[
         block_sectors: 8,
         size_mib: 12,
         is_journaled: true,
+        has_checksums: true,
     },
     Profile {
         name: "ext4-upstream",
@@ -60,6 +64,7 @@ pub const PROFILES: &[Profile] = &[
         block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
+        has_checksums: true,
     },
     Profile {
         name: "ext3",
@@ -67,6 +72,7 @@ pub const PROFILES: &[Profile] = &[
         block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
+        has_checksums: false,
     },
     Profile {
         name: "ext4-nojournal",
@@ -74,6 +80,7 @@ pub const PROFILES: &[Profile] = &[
         block_sectors: 2,
         size_mib: 6,
         is_journaled: false,
+        has_checksums: true,
     },
     Profile {
         name: "ext2",
@@ -81,6 +88,7 @@ pub const PROFILES: &[Profile] = &[
         block_sectors: 2,
         size_mib: 6,
         is_journaled: false,
+        has_checksums: false,
     },
 ];
 

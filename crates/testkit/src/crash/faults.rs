@@ -1,14 +1,17 @@
 //! A device that fails each of its requests in turn.
 //!
 //! A small workload runs once for every request that it makes of the device, and that request fails, or
-//! it and all after it. Whatever fails: nothing panics; a write or flush that failed is told to somebody;
-//! once a sync has failed, no later one claims that all is well; and what is left opens again with all
-//! that a sync reported as done.
+//! it and all after it: with an error, with an error after a part of it was done, or because the storage below
+//! is full. Whatever fails: nothing panics; a write or flush that failed is told to somebody; data that could
+//! not be written is told by the next sync too, and once; when commits have become impossible, no later sync
+//! claims that all is well, and closing fails; when there only was no storage, the next commit makes up for it;
+//! and what is left opens again with all that a sync reported as done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use finefs_block::sim::{FaultDevice, FaultOn, RecordingDevice};
+use finefs_block::sim::{Fault, FaultDevice, FaultOn, RecordingDevice};
+use finefs_namespace::Error;
 
 use super::base::{Base, open};
 use super::judge::{Effort, Judge, begun, synced};
@@ -51,28 +54,64 @@ struct Run {
     pretended: Option<String>,
 }
 
-/// All requests of one kind in turn, failing once or from then on.
-pub fn judge_all(base: &Base, effort: &Effort, seed: u64) -> Report {
+/// One way in which a device fails.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    on: FaultOn,
+    fault: Fault,
+    /// How many requests in a row.
+    count: u64,
+}
+
+const fn way(on: FaultOn, fault: Fault, count: u64) -> Way {
+    Way { on, fault, count }
+}
+
+/// All ways. Storage is taken before anything is written, so that a write that finds none is rare, and is an
+/// error like any other.
+const WAYS: &[Way] = &[
+    way(FaultOn::Write, Fault::Error, 1),
+    way(FaultOn::Write, Fault::Error, u64::MAX),
+    way(FaultOn::Write, Fault::Short, 1),
+    way(FaultOn::Write, Fault::Full, u64::MAX),
+    way(FaultOn::Flush, Fault::Error, 1),
+    way(FaultOn::Flush, Fault::Error, u64::MAX),
+    way(FaultOn::Read, Fault::Error, 1),
+    way(FaultOn::Read, Fault::Short, 1),
+    way(FaultOn::Read, Fault::Error, u64::MAX),
+    way(FaultOn::Reserve, Fault::Full, 1),
+    way(FaultOn::Reserve, Fault::Full, 4),
+    way(FaultOn::Reserve, Fault::Full, u64::MAX),
+];
+
+/// All requests in turn, in all ways; of more than `most` of one way, a sample.
+pub fn judge_all(base: &Base, effort: &Effort, most: usize, seed: u64) -> Report {
     let mut sum = Report::default();
-    for on in [FaultOn::Write, FaultOn::Flush, FaultOn::Read] {
+    for way in WAYS {
         let whole = Arc::new(RecordingDevice::over(base.image.clone()));
-        let counting = Arc::new(FaultDevice::new(whole.clone(), on, u64::MAX, 1));
-        run(base, &whole, counting.clone());
-        let requests = counting.seen();
-        for count in [1, u64::MAX] {
-            sum.add(in_parallel(requests as usize, |first| {
-                one(base, effort, on, first as u64, count, seed)
-            }));
-        }
+        let counting = Arc::new(FaultDevice::new(whole.clone(), way.on, u64::MAX, 1));
+        run(base, &whole, counting.clone(), *way);
+        let requests = counting.seen() as usize;
+        let step = requests.div_ceil(most.max(1)).max(1);
+        let offset = seed as usize % step;
+        sum.add(in_parallel(
+            (requests - offset.min(requests)).div_ceil(step),
+            |index| one(base, effort, *way, (offset + index * step) as u64, seed),
+        ));
     }
     sum
 }
 
-fn one(base: &Base, effort: &Effort, on: FaultOn, first: u64, count: u64, seed: u64) -> Report {
+fn one(base: &Base, effort: &Effort, way: Way, first: u64, seed: u64) -> Report {
+    let Way { on, fault, count } = way;
     let name = format!(
-        "{} {on:?} {first} fails{}",
+        "{} {on:?} {first} fails ({fault:?}){}",
         base.profile.name,
-        if count == 1 { "" } else { ", and all after it" }
+        match count {
+            1 => "",
+            u64::MAX => ", and all after it",
+            _ => ", and some after it",
+        }
     );
     let wrong = |text: String| {
         let mut report = Report {
@@ -85,8 +124,11 @@ fn one(base: &Base, effort: &Effort, on: FaultOn, first: u64, count: u64, seed: 
         report
     };
     let recording = Arc::new(RecordingDevice::over(base.image.clone()));
-    let faulty = Arc::new(FaultDevice::new(recording.clone(), on, first, count));
-    let caught = catch_unwind(AssertUnwindSafe(|| run(base, &recording, faulty.clone())));
+    let faulty = FaultDevice::new(recording.clone(), on, first, count).failing(fault);
+    let faulty = Arc::new(faulty);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        run(base, &recording, faulty.clone(), way)
+    }));
     let Ok(ended) = caught else {
         return wrong("panic".to_owned());
     };
@@ -107,7 +149,7 @@ fn one(base: &Base, effort: &Effort, on: FaultOn, first: u64, count: u64, seed: 
 }
 
 /// Runs the workload; after an operation that fails nothing more is changed, only synced.
-fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>) -> Run {
+fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: Way) -> Run {
     let mut model = base.model.clone();
     let mut run = Run {
         history: History::new(&model, Vec::new()),
@@ -122,7 +164,8 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>) -> Ru
         }
     };
     let ns = &opened.ns;
-    let mut has_failed_sync = false;
+    // Commits have become impossible.
+    let mut has_failed = false;
     for (number, (step, persist)) in workload().into_iter().enumerate() {
         recording.mark(begun(0, number));
         let done = step.on_namespace(ns);
@@ -137,6 +180,19 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>) -> Ru
             run.errors
                 .push(format!("{step:?}: the model says {errors:?}"));
         }
+        let is_data_lost = !has_failed
+            && way.on == FaultOn::Write
+            && matches!(step, Step::Append { .. })
+            && matches!(done, Err(Error::Io(_)));
+        if is_data_lost {
+            match Persist::All.on_namespace(ns) {
+                Err(error) => run.errors.push(format!("first sync: {error}")),
+                Ok(()) => {
+                    let text = "a sync says nothing about data that could not be written";
+                    run.pretended = Some(text.to_owned());
+                }
+            }
+        }
         let persist = match done {
             Ok(()) => persist,
             Err(_) => Some(Persist::All),
@@ -145,9 +201,12 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>) -> Ru
             match persist.on_namespace(ns) {
                 Err(error) => {
                     run.errors.push(format!("{persist:?}: {error}"));
-                    has_failed_sync = true;
+                    has_failed |= error != Error::NoSpace;
+                    if is_data_lost && way.count == 1 {
+                        run.pretended = Some(format!("told twice: {error}"));
+                    }
                 }
-                Ok(()) if has_failed_sync && persist == Persist::All => {
+                Ok(()) if has_failed && persist == Persist::All => {
                     run.pretended = Some("a later sync succeeds".to_owned());
                 }
                 Ok(()) => {
@@ -160,14 +219,22 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>) -> Ru
             break;
         }
     }
-    if has_failed_sync && ns.sync().is_ok() {
+    if has_failed && ns.sync().is_ok() {
         run.pretended = Some("sync succeeds after one that failed".to_owned());
     }
+    let last = run.history.synced_by(&Persist::All);
     match ns.shut_down() {
-        Err(error) => run.errors.push(format!("closing: {error}")),
-        Ok(()) if has_failed_sync => {
+        Err(error) => {
+            run.errors.push(format!("closing: {error}"));
+            let has_room_again = way.on == FaultOn::Reserve && way.count < u64::MAX;
+            if has_room_again && ns.sync().is_err() && way.count == 1 && run.errors.len() > 1 {
+                run.pretended = Some("no storage, though there was some again".to_owned());
+            }
+        }
+        Ok(()) if has_failed => {
             run.pretended = Some("closing succeeds after a sync that failed".to_owned());
         }
+        Ok(()) if run.errors.is_empty() => recording.mark(synced(0, last)),
         Ok(()) => {}
     }
     run

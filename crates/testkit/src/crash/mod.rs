@@ -16,6 +16,7 @@
 //! | [`single`] | a workload of one thread, from the run to the verdict |
 //! | [`threads`] | threads at once: random operations and mail |
 //! | [`faults`] | a device that fails each of its requests in turn |
+//! | [`lies`] | a device that drops each of its writes in turn |
 //! | [`report`] | counts, violations |
 //!
 //! # What a crash may leave
@@ -30,6 +31,7 @@
 pub mod base;
 pub mod faults;
 pub mod judge;
+pub mod lies;
 pub mod oracle;
 pub mod report;
 pub mod single;

@@ -51,7 +51,8 @@ pub enum Wrong {
 }
 
 impl Wrong {
-    fn text(&self) -> &str {
+    /// What differs.
+    pub fn text(&self) -> &str {
         match self {
             Wrong::Tree(text) | Wrong::Data(text) => text,
         }

@@ -48,6 +48,10 @@ pub struct Report {
     pub by_e2fsck: u64,
     /// States of crashes during a recovery.
     pub during_recovery: u64,
+    /// Lies of a device that were noticed when the image was opened or read.
+    pub caught: u64,
+    /// Lies after which the image showed what it showed before the write, or a part of that.
+    pub stale: u64,
     /// Violations by kind.
     pub violations: BTreeMap<Kind, u64>,
     /// The first few of each kind.
@@ -81,6 +85,8 @@ impl Report {
         self.distinct += other.distinct;
         self.by_e2fsck += other.by_e2fsck;
         self.during_recovery += other.during_recovery;
+        self.caught += other.caught;
+        self.stale += other.stale;
         for (kind, count) in other.violations {
             *self.violations.entry(kind).or_default() += count;
         }
@@ -104,6 +110,9 @@ impl std::fmt::Display for Report {
             self.during_recovery,
             self.violated()
         )?;
+        if self.caught + self.stale > 0 {
+            write!(f, ", lies: {} caught, {} stale", self.caught, self.stale)?;
+        }
         for (kind, count) in &self.violations {
             write!(f, " {kind:?}={count}")?;
         }

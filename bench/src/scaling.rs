@@ -1,0 +1,329 @@
+//! What two threads do in the time of one, in process on a memory file system, beside the ceiling that
+//! the machine sets: two processes that share nothing.
+//!
+//! Every measurement is a process of its own; in each round one thread, all threads, and as many processes
+//! of one thread take turns, and the ratios are those of the rounds. CPUs that are hyperthreads of one
+//! core, or a busy machine, keep the ceiling below the number of threads.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess, Store};
+use finefs::{Caller, LockingScheme, RenameMode};
+use finefs_lockmeter::{Mode, set_mode, snapshot};
+use indicatif::ProgressBar;
+use xtask::rng::Rng;
+
+use crate::postmark::User;
+use crate::result::median;
+
+/// What each thread repeats.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Look up, open and close one of ten files that all share
+    OpenClose,
+    /// PostMark transactions, a directory for each thread
+    Postmark,
+    /// Create, rename, unlink, a directory for each thread
+    Names,
+    /// Create, rename, unlink, all in one directory
+    NamesTogether,
+    /// Read or write 4 KiB at random in the thread's own part of one file
+    Blocks,
+}
+
+const WORKLOADS: [Workload; 5] = [
+    Workload::OpenClose,
+    Workload::Postmark,
+    Workload::Names,
+    Workload::NamesTogether,
+    Workload::Blocks,
+];
+
+/// How to compare.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Workloads; all by default
+    #[arg(long, value_enum, value_delimiter = ',')]
+    workloads: Vec<Workload>,
+    /// Locking schemes
+    #[arg(long, value_delimiter = ',', default_value = "fine")]
+    locking: Vec<LockingScheme>,
+    /// Threads, and processes for the ceiling
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Rounds
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Milliseconds for each measurement
+    #[arg(long, default_value_t = 300)]
+    time_ms: u64,
+}
+
+/// One measurement.
+#[derive(clap::Args)]
+pub struct Worker {
+    #[arg(long, value_enum)]
+    workload: Workload,
+    #[arg(long, default_value = "fine")]
+    locking: LockingScheme,
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    #[arg(long, default_value_t = 300)]
+    time_ms: u64,
+    /// Count all acquisitions and print the meter's table to standard error
+    #[arg(long)]
+    table: bool,
+    /// Stop after so many operations of each thread, whatever the time (for callgrind)
+    #[arg(long)]
+    operations: Option<u64>,
+}
+
+/// Runs all and prints a table.
+pub fn run(options: &Options) -> Result<()> {
+    let workloads = if options.workloads.is_empty() {
+        &WORKLOADS[..]
+    } else {
+        &options.workloads
+    };
+    let cells = workloads.len() * options.locking.len() * options.rounds;
+    let progress = ProgressBar::new(cells as u64);
+    let mut rows = Vec::new();
+    for &workload in workloads {
+        for &locking in &options.locking {
+            let mut runs: [Vec<f64>; 3] = Default::default();
+            for round in 0..options.rounds {
+                for turn in 0..runs.len() {
+                    let which = (round + turn) % runs.len();
+                    let (processes, threads) =
+                        [(1, 1), (1, options.threads), (options.threads, 1)][which];
+                    let start = || start(workload, locking, threads, options.time_ms);
+                    let children = (0..processes)
+                        .map(|_| start())
+                        .collect::<Result<Vec<_>>>()?;
+                    let rates = children.into_iter().map(rate).collect::<Result<Vec<_>>>()?;
+                    runs[which].push(rates.iter().sum());
+                }
+                progress.inc(1);
+            }
+            rows.push((workload, locking, runs));
+        }
+    }
+    progress.finish_and_clear();
+    println!(
+        "| workload | locking | one thread, 1/s | {0} threads, 1/s | ratio | {0} processes, ratio | of the \
+         ceiling |",
+        options.threads
+    );
+    println!("|---|---|---:|---:|---:|---:|---:|");
+    for (workload, locking, [one, many, apart]) in rows {
+        let middle = |runs: &[f64]| median(runs).unwrap_or(f64::NAN);
+        let ratio = |runs: &[f64], to: &[f64]| {
+            middle(
+                &runs
+                    .iter()
+                    .zip(to)
+                    .map(|(run, to)| run / to)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        println!(
+            "| {workload:?} | {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} |",
+            locking.name(),
+            middle(&one),
+            middle(&many),
+            ratio(&many, &one),
+            ratio(&apart, &one),
+            ratio(&many, &apart),
+        );
+    }
+    Ok(())
+}
+
+fn start(
+    workload: Workload,
+    locking: LockingScheme,
+    threads: usize,
+    time_ms: u64,
+) -> Result<Child> {
+    let workload = clap::ValueEnum::to_possible_value(&workload).context("a workload")?;
+    let child = Command::new(std::env::current_exe()?)
+        .args(["scaling-worker", "--workload", workload.get_name()])
+        .args(["--locking", locking.name()])
+        .args(["--threads", &threads.to_string()])
+        .args(["--time-ms", &time_ms.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    Ok(child)
+}
+
+fn rate(child: Child) -> Result<f64> {
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "a worker failed");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().parse()?)
+}
+
+const FILES: u64 = 10;
+const BLOCK: usize = 4096;
+/// Of each thread.
+const BLOCKS: u64 = 4096;
+
+/// One measurement: prints operations per second.
+pub fn work(worker: &Worker) -> Result<()> {
+    let mut store = MemoryStore::new(2 << 30, 0o755, 0, 0)?;
+    if worker.locking == LockingScheme::UnlockedData {
+        store = store.tolerating_races();
+    }
+    let store: Arc<dyn Store> = Arc::new(store);
+    let options = finefs::Options {
+        locking: worker.locking,
+        ..finefs::Options::default()
+    };
+    let space = Namespace::new(store, options)?;
+    let mut steps = (0..worker.threads as u64)
+        .map(|thread| step(&space, worker, thread))
+        .collect::<Result<Vec<_>>>()?;
+    if worker.table {
+        set_mode(Mode::Full);
+    }
+    let started = Barrier::new(worker.threads);
+    let time = Duration::from_millis(worker.time_ms);
+    let rates = std::thread::scope(|scope| {
+        let threads: Vec<_> = steps
+            .iter_mut()
+            .map(|step| {
+                scope.spawn(|| -> Result<f64> {
+                    started.wait();
+                    let (start, mut done) = (Instant::now(), 0_u64);
+                    loop {
+                        for _ in 0..64 {
+                            step()?;
+                        }
+                        done += 64;
+                        let is_over = match worker.operations {
+                            Some(operations) => done >= operations,
+                            None => start.elapsed() >= time,
+                        };
+                        if is_over {
+                            return Ok(done as f64 / start.elapsed().as_secs_f64());
+                        }
+                    }
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<f64>>| {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))?
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+    })?;
+    if worker.table {
+        let counts = snapshot();
+        eprintln!("{counts}");
+        if let Some(contention) = counts.contention() {
+            eprintln!("contention of all acquisitions {contention}");
+        }
+    }
+    println!("{}", rates.iter().sum::<f64>());
+    Ok(())
+}
+
+type Step<'a> = Box<dyn FnMut() -> Result<()> + Send + 'a>;
+
+/// What a thread repeats, with what it needs made.
+fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<Step<'a>> {
+    let caller = Caller::root();
+    let root = space.root();
+    let mut rng = Rng::new(thread);
+    Ok(match worker.workload {
+        Workload::OpenClose => {
+            let names: Vec<_> = (0..FILES).map(|n| format!("f{n}").into_bytes()).collect();
+            if thread == 0 {
+                for name in &names {
+                    space.create_file(&caller, root, name, 0o644)?;
+                }
+            }
+            Box::new(move || {
+                let found = space.lookup(&caller, root, &rng.pick(&names)[..])?;
+                drop(space.open(&caller, found.ino, OpenAccess::Read)?);
+                space.forget(found.ino, 1);
+                Ok(())
+            })
+        }
+        Workload::Postmark => {
+            let mut user = User::new(space, thread, 1000, None)?;
+            Box::new(move || user.transaction())
+        }
+        Workload::Names => {
+            let name = format!("d{thread}");
+            let dir = space.make_directory(&caller, root, name.as_bytes(), 0o755)?;
+            names_in(space, dir.ino, thread)
+        }
+        Workload::NamesTogether => names_in(space, root, thread),
+        Workload::Blocks => {
+            let file = match thread {
+                0 => {
+                    let file = space.create_file(&caller, root, b"f", 0o644)?;
+                    for block in 0..BLOCKS * worker.threads as u64 {
+                        space.write(file.ino, block * BLOCK as u64, &[1; BLOCK])?;
+                    }
+                    file
+                }
+                _ => space.lookup(&caller, root, b"f")?,
+            };
+            let mut buffer = [0; BLOCK];
+            Box::new(move || {
+                let offset_bytes = (thread * BLOCKS + rng.below(BLOCKS)) * BLOCK as u64;
+                if rng.percent(50) {
+                    space.read(file.ino, offset_bytes, &mut buffer)?;
+                } else {
+                    space.write(file.ino, offset_bytes, &buffer)?;
+                }
+                Ok(())
+            })
+        }
+    })
+}
+
+fn names_in(space: &Arc<Namespace>, dir: Ino, thread: u64) -> Step<'_> {
+    let caller = Caller::root();
+    let mut number = 0_u64;
+    Box::new(move || {
+        number += 1;
+        // Some hundred names at a time, so that each goes to a bucket of its own.
+        let (old, new) = (
+            format!("{thread}-{}", number % 512),
+            format!("{thread}.{number}"),
+        );
+        let (old, new) = (old.as_bytes(), new.as_bytes());
+        let made = space.create_file(&caller, dir, old, 0o644)?;
+        space.forget(made.ino, 1);
+        space.rename(&caller, (dir, old), (dir, new), RenameMode::Replace)?;
+        space.remove_file(&caller, dir, new)?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_runs_under_every_scheme() {
+        for workload in WORKLOADS {
+            for locking in LockingScheme::ALL {
+                let worker = Worker {
+                    workload,
+                    locking,
+                    threads: 2,
+                    time_ms: 0,
+                    table: false,
+                    operations: Some(64),
+                };
+                work(&worker).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `finefs bench seeds`: the tables of five published threads, measured again, as text, JSON and a page.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use finefs_workloads::Watch;
+use finefs_workloads::page::Document;
+use finefs_workloads::seeds::{Options, Seed, run};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::signals;
+use crate::{CliResult, Failure};
+
+#[derive(Args)]
+pub(crate) struct Seeds {
+    /// Seconds of each run
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// Times that everything runs; the tables show medians
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    rounds: usize,
+    /// Threads of each load, instead of as many as were published
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    threads: Option<usize>,
+    /// Only these parts
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Seed>,
+    /// Write all numbers as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with tables and charts to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a number, at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds, 0.001 to 3600".to_owned()),
+    }
+}
+
+impl Seeds {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let stop = signals::catch()?;
+        // Before minutes of work, not after them.
+        let json = self.json.as_ref().map(create).transpose()?;
+        let html = self.html.as_ref().map(create).transpose()?;
+        let options = Options {
+            seconds: self.seconds,
+            rounds: self.rounds,
+            threads: self.threads,
+            only: self.only,
+        };
+        let bar = bar();
+        let progress = |share: f64| bar.set_position((share * f64::from(STEPS)) as u64);
+        let watch = Watch {
+            stop: &stop,
+            progress: &progress,
+        };
+        let name = |name: &str| bar.set_message(name.to_owned());
+        let outcome = run(&options, watch, &name);
+        bar.finish_and_clear();
+        let document = outcome.map_err(Failure::new)?;
+        write(&document, json, html)?;
+        Ok(match document.is_partial {
+            true => signals::exit_code(),
+            false => ExitCode::SUCCESS,
+        })
+    }
+}
+
+type Output = (PathBuf, File);
+
+fn create(path: &PathBuf) -> CliResult<Output> {
+    match File::create(path) {
+        Ok(file) => Ok((path.clone(), file)),
+        Err(error) => Err(failed(path, &error)),
+    }
+}
+
+fn failed(path: &std::path::Path, error: &io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
+}
+
+fn write(document: &Document, json: Option<Output>, html: Option<Output>) -> CliResult<()> {
+    let text = document.to_markdown();
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(Failure::new(error)),
+        _ => {}
+    }
+    let put = |(path, mut file): Output, text: String| {
+        file.write_all(text.as_bytes())
+            .map_err(|error| failed(&path, &error))
+    };
+    if let Some(output) = json {
+        let text = serde_json::to_string_pretty(document).map_err(Failure::new)?;
+        put(output, text + "\n")?;
+    }
+    html.map_or(Ok(()), |output| put(output, document.to_html()))
+}
+
+const STEPS: u32 = 10_000;
+
+/// Drawn on a terminal only.
+fn bar() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(u64::from(STEPS));
+    let template = "{bar:30} {percent:>3} % {elapsed} of about {duration}  {wide_msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

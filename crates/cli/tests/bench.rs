@@ -1,0 +1,236 @@
+//! `finefs bench`, as users run it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+    command.arg("bench").args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    bench(arguments).output().unwrap()
+}
+
+fn succeed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&succeed(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).unwrap().next().is_none()
+}
+
+#[test]
+fn every_workload_runs_in_memory() {
+    let text = succeed(&["openspeed", "--operations", "100", "--verify"]);
+    assert!(text.starts_with("openspeed: 400 opens in "), "{text}");
+    let text = succeed(&["postmark", "--transactions", "100", "--verify"]);
+    assert!(text.contains("Creation alone: 500 files"), "{text}");
+    let text = succeed(&["dirops", "mwcl", "--operations", "10", "--memory", "64m"]);
+    assert!(text.starts_with("MWCL dirops: 10 creates in "), "{text}");
+}
+
+#[test]
+fn processes_work_together_and_leave_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let found = json(&[
+        "postmark",
+        "--number=50",
+        "--transactions=200",
+        "--verify",
+        "--latencies",
+        "--processes=3",
+        "--dir",
+        path,
+    ]);
+    assert_eq!(found["operations"], 600);
+    assert_eq!(found["plan"]["crew"]["processes"], 3);
+    assert_eq!(found["detail"]["created_alone"], 150);
+    assert!(found["latencies"]["median_ns"].as_u64() > Some(0));
+    assert!(is_empty(dir.path()));
+    let found = json(&[
+        "dirops",
+        "mwrm",
+        "--files=50",
+        "--operations=50",
+        "--verify",
+        "--processes=2",
+        "--dir",
+        path,
+    ]);
+    assert!(found["operations"].as_u64() >= Some(50), "{found}");
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn an_image_is_sound_and_empty_afterwards() {
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let make = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4"])
+        .arg(&image)
+        .output();
+    assert!(make.unwrap().status.success());
+    let path = image.to_str().unwrap();
+    for arguments in [
+        &["postmark", "--transactions=300", "--verify"][..],
+        &["openspeed", "--operations=50"],
+        &[
+            "dirops",
+            "mwcm",
+            "--operations=200",
+            "--verify",
+            "--threads=2",
+        ],
+    ] {
+        let output = run(&[arguments, &["--image", path]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said, format!("finefs: {path} is modified\n"));
+    }
+    let check = Command::new("e2fsck").args(["-f", "-n", path]).output();
+    let check = check.unwrap();
+    assert!(check.status.success(), "{check:?}");
+    let list = Command::new("debugfs")
+        .args(["-R", "ls -p", path])
+        .output()
+        .unwrap();
+    let names = String::from_utf8_lossy(&list.stdout).into_owned();
+    assert!(
+        names.contains("lost+found") && !names.contains("bench"),
+        "{names}"
+    );
+}
+
+#[test]
+fn a_signal_ends_it_cleanly() {
+    let dir = TempDir::new().unwrap();
+    for crew in ["--threads", "--processes"] {
+        let mut command = bench(&["openspeed", "--seconds=3600", crew, "2", "--dir"]);
+        command.arg(dir.path()).stdout(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let started = Instant::now();
+        let is_running = || {
+            let own = fs::read_dir(dir.path()).unwrap().next();
+            own.is_some_and(|own| own.unwrap().path().join("openspeed/9").exists())
+        };
+        while !is_running() {
+            assert!(started.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The last file is there; give the workers a moment to start.
+        std::thread::sleep(Duration::from_millis(500));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert!(is_empty(dir.path()));
+    }
+}
+
+#[test]
+fn mistakes_are_told() {
+    for (arguments, status, line) in [
+        (
+            &["openspeed", "--dir", "/nonexistent"][..],
+            1,
+            "/nonexistent: ",
+        ),
+        (&["openspeed", "--image", "/nonexistent"], 1, "/nonexistent"),
+        (&["postmark", "--size-low=9", "--size-high=8"], 1, "sizes: "),
+        (&["openspeed", "--threads=0"], 1, "at least one thread"),
+        (&["openspeed", "--memory=x"], 1, "memory=x"),
+        (&["openspeed", "--processes=2"], 2, "--dir"),
+        (&["dirops"], 2, "OPERATION"),
+        (&["nothing"], 2, "nothing"),
+    ] {
+        let output = run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.contains(line), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_meter_tells_of_a_run_by_lock_class() {
+    let run = ["openspeed", "--operations=500", "--threads=2"];
+    let text = succeed(&[&run[..], &["--locking=big-sleep", "--contention"]].concat());
+    assert!(text.contains("\nlock contention: "), "{text}");
+    assert!(text.contains("ns.big (writer)"), "{text}");
+    let found = json(&[&run[..], &["--contention"]].concat());
+    let classes = found["locks"]["classes"].as_array().unwrap();
+    let opens = classes
+        .iter()
+        .find(|class| class["name"] == "ns.files")
+        .unwrap();
+    assert!(
+        opens["writer"]["acquisitions"].as_u64().unwrap() >= 1000,
+        "{opens}"
+    );
+    assert_eq!(found["operations_of_each"], serde_json::json!([500, 500]));
+    assert!(json(&run)["locks"].is_null());
+}
+
+#[test]
+fn long_holds_are_reported_with_backtraces() {
+    let run = [
+        "openspeed",
+        "--operations=50",
+        "--threads=1",
+        "--locking=big-spin",
+    ];
+    let output = bench(&run).arg("--threshold-us=0").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains(" held ns.") && said.contains("finefs_namespace"),
+        "{said}"
+    );
+    let output = bench(&run).arg("--threshold-us=60000000").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("nobody waited for or held a lock"), "{said}");
+}
+
+#[test]
+fn what_the_meter_cannot_see_is_refused() {
+    for option in ["--contention", "--threshold-us=5", "--locking=big-spin"] {
+        let output = run(&["openspeed", "--operations=1", "--dir=.", option]);
+        assert_eq!(output.status.code(), Some(2), "{option}: {output:?}");
+    }
+}
+
+#[test]
+fn interrupted_seeds_tell_what_there_is() {
+    let dir = TempDir::new().unwrap();
+    let page = dir.path().join("page.html");
+    let mut child = bench(&["seeds", "--seconds=30", "--only=bkl-semaphore"])
+        .arg("--html")
+        .arg(&page)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The page is created before the first run.
+    while !page.exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let started = Instant::now();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(fs::read_to_string(&page).unwrap().contains("ended early"));
+}

@@ -1,0 +1,132 @@
+//! `finefs freeze` and `finefs thaw`. These tests need root and FUSE.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::*;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// As many as wait at once: more than there are server threads.
+const WRITERS: usize = 10;
+
+/// In a directory of their own: who makes a file in a directory holds the kernel's lock of it while it waits, so that
+/// nobody can list the directory.
+fn waiting_file(place: &Place, round: usize, number: usize) -> PathBuf {
+    place
+        .mount_point()
+        .join(format!("waiting/{round}-{number}"))
+}
+
+fn writers(place: &Place, round: usize) -> Vec<std::thread::JoinHandle<()>> {
+    (0..WRITERS)
+        .map(|number| {
+            let path = waiting_file(place, round, number);
+            std::thread::spawn(move || fs::write(path, vec![7; 100_000]).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn a_frozen_image_can_be_copied_and_changes_wait() {
+    if !can_mount() {
+        return;
+    }
+    for (kind, options) in [("ext4", "rw"), ("ext4", "noio_uring"), ("ext2", "rw")] {
+        let place = Place::new();
+        let (image, mount_point) = (place.image(kind), place.mount_point());
+        succeed(
+            finefs()
+                .args(["mount", "-o", options])
+                .arg(&image)
+                .arg(&mount_point),
+        );
+        fs::create_dir(mount_point.join("waiting")).unwrap();
+        for round in 0..2 {
+            fs::write(mount_point.join(format!("file-{round}")), vec![3; 300_000]).unwrap();
+            succeed(finefs().arg("freeze").arg(&mount_point));
+            let line = fail(finefs().arg("freeze").arg(&mount_point));
+            assert!(line.contains("frozen already"), "{line}");
+
+            let waiting = writers(&place, round);
+            std::thread::sleep(Duration::from_millis(300));
+            // Nothing was written meanwhile, and reading goes on.
+            let copy = place.path().join("copy");
+            fs::copy(&image, &copy).unwrap();
+            check(&copy);
+            let info = run(Command::new("dumpe2fs").arg("-h").arg(&copy));
+            let info = String::from_utf8_lossy(&info.stdout).into_owned();
+            assert!(info.contains("Filesystem state:         clean\n"), "{info}");
+            assert!(!info.contains("needs_recovery"), "{info}");
+            for entry in fs::read_dir(&mount_point).unwrap() {
+                let path = entry.unwrap().path();
+                assert!(path.is_dir() || fs::read(&path).unwrap().len() >= 100_000);
+            }
+            assert!(waiting.iter().all(|writer| !writer.is_finished()));
+            let sync = fs::File::open(mount_point.join(format!("file-{round}"))).unwrap();
+            sync.sync_all().unwrap();
+
+            succeed(finefs().arg("thaw").arg(&mount_point));
+            waiting
+                .into_iter()
+                .for_each(|writer| writer.join().unwrap());
+            let line = fail(finefs().arg("thaw").arg(&mount_point));
+            assert!(line.contains("not frozen"), "{line}");
+            fs::remove_file(copy).unwrap();
+        }
+        unmount(&place);
+        check(&image);
+        succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+        for round in 0..2 {
+            for number in 0..WRITERS {
+                let path = waiting_file(&place, round, number);
+                assert!(fs::read(path).unwrap() == vec![7; 100_000]);
+            }
+        }
+        unmount(&place);
+    }
+}
+
+#[test]
+fn a_frozen_mount_ends_like_any_other() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+    fs::write(mount_point.join("file"), b"file").unwrap();
+    fs::create_dir(mount_point.join("waiting")).unwrap();
+    succeed(finefs().arg("freeze").arg(&mount_point));
+    unmount(&place);
+    check(&image);
+
+    // By a signal, while somebody waits.
+    let mut server = mount_in_front(&place, &[image.to_str().unwrap()]);
+    succeed(finefs().arg("freeze").arg(&mount_point));
+    let waiting = writers(&place, 0);
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    waiting
+        .into_iter()
+        .for_each(|writer| writer.join().unwrap());
+    assert!(server.wait().unwrap().success());
+    check(&image);
+}
+
+/// The kernel has no way to tell a FUSE server to freeze.
+#[test]
+fn the_kernels_own_freeze_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+    let output = run(Command::new("fsfreeze").arg("-f").arg(&mount_point));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("not supported"), "{message}");
+    fs::write(mount_point.join("file"), b"file").unwrap();
+    unmount(&place);
+}

@@ -1,0 +1,135 @@
+//! Requests that are answered later, by other threads: a server thread that waited for them would not serve
+//! anybody meanwhile.
+//!
+//! - Syncs wait for the disk. One thread serves them: all that have come while one was served are served by
+//!   the next commit together.
+//! - Changes wait while the file system is frozen. Another thread serves them after the thaw.
+//!
+//! Both threads end when the server threads have, which hold the senders.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::abi::{FsyncIn, InHeader, opcode};
+use crate::adapter::{Adapter, Refusal};
+use crate::device::{Device, Message};
+use crate::ring;
+
+/// Enough for the answer to a sync, or to any request that changes something.
+const ANSWER_BYTES: usize = 4096;
+
+/// A request, and where its answer goes.
+pub(crate) struct Waiting {
+    header: InHeader,
+    fixed: Vec<u8>,
+    rest: Vec<u8>,
+    to: Origin,
+}
+
+/// Where a request was read, which is the one place where it can be answered.
+pub(crate) enum Origin {
+    Device(Arc<Device>),
+    Entry(ring::Origin),
+}
+
+impl Waiting {
+    fn new(message: &Message<'_>, to: Origin) -> Waiting {
+        Waiting {
+            header: message.header,
+            fixed: message.fixed.to_vec(),
+            rest: message.rest.to_vec(),
+            to,
+        }
+    }
+
+    /// Serves it; gives it back when it has to wait for another thaw.
+    fn serve(self, adapter: &Adapter, space: &mut [u8]) -> Option<Waiting> {
+        let answer = match adapter.serve(&self.header, &self.fixed, &self.rest, space) {
+            Err(Refusal::Frozen) => return Some(self),
+            Err(Refusal::Errno(errno)) => Err(errno),
+            Ok(length) => Ok(&space[..length]),
+        };
+        match self.to {
+            Origin::Device(device) => device.answer(self.header.unique, answer),
+            Origin::Entry(origin) => origin.answer(answer),
+        }
+        None
+    }
+}
+
+/// Takes requests that are answered later.
+#[derive(Clone)]
+pub(crate) struct Later {
+    syncs: Sender<Waiting>,
+    changes: Sender<Waiting>,
+}
+
+/// What serves them.
+pub(crate) struct Workers {
+    syncs: Receiver<Waiting>,
+    changes: Receiver<Waiting>,
+}
+
+impl Later {
+    /// Both ends.
+    pub(crate) fn new() -> (Later, Workers) {
+        let ((to_syncs, syncs), (to_changes, changes)) = (channel(), channel());
+        let later = Later {
+            syncs: to_syncs,
+            changes: to_changes,
+        };
+        (later, Workers { syncs, changes })
+    }
+
+    /// True for a request that waits for the disk.
+    pub(crate) fn is_sync(header: &InHeader) -> bool {
+        matches!(
+            header.opcode,
+            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS
+        )
+    }
+
+    /// Takes a sync.
+    pub(crate) fn sync(&self, message: &Message<'_>, to: Origin) {
+        let fixed = &message.fixed[..message.fixed.len().min(size_of::<FsyncIn>())];
+        let message = Message {
+            fixed,
+            ..Message { ..*message }
+        };
+        // The workers go last.
+        let _ = self.syncs.send(Waiting::new(&message, to));
+    }
+
+    /// Takes a change that was refused because the file system is frozen.
+    pub(crate) fn change(&self, message: &Message<'_>, to: Origin) {
+        let _ = self.changes.send(Waiting::new(message, to));
+    }
+}
+
+impl Workers {
+    /// The work of the two threads, syncs first.
+    pub(crate) fn split(
+        self,
+        adapter: &Arc<Adapter>,
+    ) -> (impl FnOnce() + use<>, impl FnOnce() + use<>) {
+        let Workers { syncs, changes } = self;
+        let (for_syncs, for_changes) = (Arc::clone(adapter), Arc::clone(adapter));
+        let serve_syncs = move || {
+            let mut space = [0; ANSWER_BYTES];
+            for waiting in syncs {
+                waiting.serve(&for_syncs, &mut space);
+            }
+        };
+        let serve_changes = move || {
+            let mut space = [0; ANSWER_BYTES];
+            for waiting in changes {
+                let mut left = Some(waiting);
+                while let Some(waiting) = left {
+                    for_changes.wait_for_thaw();
+                    left = waiting.serve(&for_changes, &mut space);
+                }
+            }
+        };
+        (serve_syncs, serve_changes)
+    }
+}

@@ -1,0 +1,132 @@
+//! The network of a program, from what the meter counted while one thread ran it.
+//!
+//! One thread never waits, so its hold times are the plain service times. The meter's full mode counts
+//! them, and slows the program; the time of an operation is therefore taken from a second run with the meter
+//! at rest, and from every hold time what the meter shows for an empty one is taken off.
+//!
+//! # Which locks queue
+//! The counts tell of classes, not of locks. How many locks of a class there are, and who uses them, is the
+//! workload's to say ([`Sharing`]). Shared acquisitions do not exclude each other and are part of the delay.
+
+use finefs_lockmeter::{Counts, Snapshot};
+
+use super::{HandOver, Network, Station};
+
+/// Which locks of a class threads meet at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// All threads use so many locks of the class, each as often as the others.
+    Locks(u32),
+    /// Each thread or CPU has locks of its own: nobody waits.
+    Private,
+}
+
+/// What one thread's run showed.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// Counts of the run in the meter's full mode.
+    pub counts: &'a Snapshot,
+    /// Operations in that run.
+    pub operations: u64,
+    /// Time of one operation with the meter at rest, nanoseconds.
+    pub operation_ns: f64,
+    /// What the meter shows for an empty hold, nanoseconds.
+    pub empty_hold_ns: f64,
+}
+
+impl Observed<'_> {
+    /// The network. `of_class` says for each class how it is shared and handed over; `None` leaves the class
+    /// out, as one that is only ever taken under another which is in.
+    pub fn network(&self, of_class: impl Fn(&str) -> Option<(Sharing, HandOver)>) -> Network {
+        let mut stations = Vec::new();
+        for class in &self.counts.classes {
+            let Some((Sharing::Locks(locks), hand_over)) = of_class(&class.name) else {
+                continue;
+            };
+            let station = self.station(&class.name, &class.writer, locks, hand_over);
+            stations.extend(station.filter(|station| station.visits > 0.0));
+        }
+        let held: f64 = stations.iter().map(Station::demand_ns).sum();
+        // Locks under locks are counted twice; together they cannot be held longer than all the time.
+        if held > self.operation_ns {
+            for station in &mut stations {
+                station.hold_ns *= self.operation_ns / held;
+            }
+        }
+        Network {
+            delay_ns: (self.operation_ns - held).max(0.0),
+            stations,
+        }
+    }
+
+    fn station(
+        &self,
+        name: &str,
+        counts: &Counts,
+        locks: u32,
+        hand_over: HandOver,
+    ) -> Option<Station> {
+        let mean_ns = counts.hold.mean_ns()? as f64;
+        (self.operations != 0).then(|| Station {
+            name: name.to_owned(),
+            visits: counts.acquisitions as f64 / self.operations as f64,
+            hold_ns: (mean_ns - self.empty_hold_ns).max(0.0),
+            locks,
+            hand_over,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use finefs_lockmeter::{ClassCounts, Times};
+
+    fn class(name: &'static str, acquisitions: u64, hold_ns: u64) -> ClassCounts {
+        let mut hold = Times::default();
+        hold.histogram.add(hold_ns, acquisitions);
+        hold.total_ns = hold_ns * acquisitions;
+        ClassCounts {
+            name: name.into(),
+            writer: Counts {
+                acquisitions,
+                hold,
+                ..Counts::default()
+            },
+            ..ClassCounts::default()
+        }
+    }
+
+    #[test]
+    fn counts_become_stations() {
+        let counts = Snapshot {
+            classes: vec![class("big", 200, 120), class("own", 500, 60)],
+        };
+        let observed = Observed {
+            counts: &counts,
+            operations: 100,
+            operation_ns: 1_000.0,
+            empty_hold_ns: 20.0,
+        };
+        let network = observed.network(|name| match name {
+            "big" => Some((Sharing::Locks(1), HandOver::Free)),
+            _ => Some((Sharing::Private, HandOver::Free)),
+        });
+        assert_eq!(network.stations.len(), 1);
+        let big = &network.stations[0];
+        assert_eq!(
+            (big.visits, big.hold_ns, network.delay_ns),
+            (2.0, 100.0, 800.0)
+        );
+        assert_eq!(network.alone_ns(), 1_000.0);
+        // What is held for more than all the time is held for all the time.
+        let short = Observed {
+            operation_ns: 100.0,
+            ..observed
+        };
+        let network = short.network(|_| Some((Sharing::Locks(1), HandOver::Free)));
+        assert_eq!(network.delay_ns, 0.0);
+        assert!((network.alone_ns() - 100.0).abs() < 1e-9);
+        assert!(short.network(|_| None).stations.is_empty());
+    }
+}

@@ -1,0 +1,368 @@
+//! One run: a load under a locking scheme on some CPUs, its samples and their medians.
+
+use std::sync::Arc;
+
+use finefs::namespace::{Error, MemoryStore, Namespace};
+use finefs::{FileSystem, LockingScheme, Options};
+use finefs_lockmeter::{Mode, Snapshot, set_mode};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+use super::affinity::{self, Limit};
+use crate::Dbench;
+use crate::dbench::run_dual;
+use crate::error::{During, Result, WorkloadError};
+use crate::model::costs::Costs;
+use crate::plan::{Crew, Length, Plan, Watch};
+use crate::report::Report;
+use crate::target::{Errno, InProcess, OpenFileStatistics, Target};
+use crate::workload::Workload;
+
+/// What runs: two runs of the same key are samples of one thing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Key {
+    /// The load, with what makes it differ from others of its workload.
+    pub load: &'static str,
+    /// The locks around it.
+    pub scheme: LockingScheme,
+    /// CPUs.
+    pub cpus: usize,
+    /// Threads.
+    pub threads: usize,
+    /// All acquisitions are counted, which takes time: throughput is from other runs.
+    pub is_counted: bool,
+}
+
+impl Key {
+    pub fn new(load: &'static str, scheme: LockingScheme, cpus: usize, threads: usize) -> Key {
+        Key {
+            load,
+            scheme,
+            cpus: cpus.min(affinity::cpus()),
+            threads,
+            is_counted: false,
+        }
+    }
+
+    /// The run of the same thing in which all acquisitions are counted.
+    pub fn counted(&self) -> Key {
+        Key {
+            is_counted: true,
+            ..self.clone()
+        }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (scheme, counted) = (
+            self.scheme.name(),
+            if self.is_counted { ", counted" } else { "" },
+        );
+        write!(
+            f,
+            "{}, {scheme}, {} CPUs, {} threads{counted}",
+            self.load, self.cpus, self.threads
+        )
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    /// Operations.
+    pub operations: u64,
+    /// Operations a second.
+    pub per_second: f64,
+    /// Operations of each thread a second.
+    pub of_each_per_second: Vec<f64>,
+    /// Waits for locks, in the time of all threads, 0 to 1.
+    pub waiting_share: f64,
+    /// What the meter counted while the load ran.
+    pub locks: Snapshot,
+    /// Time in user space by time and CPU, 0 to 1.
+    pub user_share: f64,
+    /// The same in the kernel.
+    pub system_share: f64,
+    /// Removals of open files from their list, from the file system's beginning to its end.
+    pub removals: Option<OpenFileStatistics>,
+    /// What a load counts besides, in the order that its section knows.
+    pub more: Vec<f64>,
+}
+
+type Load = Box<dyn Fn(&Key, f64, Watch<'_>) -> Result<Option<Sample>>>;
+
+/// A key, and how it is run.
+pub(super) struct Experiment {
+    pub key: Key,
+    load: Load,
+}
+
+impl Experiment {
+    /// `workload` on a new file system in memory. `more` picks what else the section wants to know.
+    pub fn new<W: Workload + 'static>(
+        key: Key,
+        workload: W,
+        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
+    ) -> Experiment {
+        Experiment::on(Memory::Usual, key, workload, more)
+    }
+
+    /// The same on memory that lets reads and writes of the same bytes mix, which `unlocked-data` needs. All
+    /// schemes that are compared with it run on such memory, too: it copies in another way.
+    pub fn with_races<W: Workload + 'static>(
+        key: Key,
+        workload: W,
+        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
+    ) -> Experiment {
+        Experiment::on(Memory::WithRaces, key, workload, more)
+    }
+
+    fn on<W: Workload + 'static>(
+        memory: Memory,
+        key: Key,
+        workload: W,
+        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
+    ) -> Experiment {
+        let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
+            let target = memory.open(key.scheme)?;
+            let before = CpuTime::now();
+            let report = crate::run(&workload, &target, &plan(key, seconds), watch)?;
+            let cpu = CpuTime::now().since(&before);
+            Ok((!report.is_interrupted).then(|| Sample {
+                removals: target.open_file_statistics(),
+                ..Sample::of(&report, key, &cpu, more(&report))
+            }))
+        };
+        Experiment {
+            key,
+            load: Box::new(load),
+        }
+    }
+
+    /// dbench on two new file systems at once, with half of the threads on each. `of` is what the section wants
+    /// to know of each.
+    pub fn on_two(
+        key: Key,
+        workload: Dbench,
+        of: impl Fn(&Report<Dbench>) -> f64 + 'static,
+    ) -> Experiment {
+        let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
+            let open = || Memory::Usual.open(key.scheme);
+            let targets = (open()?, open()?);
+            let each = Key {
+                threads: (key.threads / 2).max(1),
+                ..key.clone()
+            };
+            let before = CpuTime::now();
+            let targets = (&targets.0, &targets.1);
+            let reports = run_dual(&workload, targets, &plan(&each, seconds), watch)?;
+            let cpu = CpuTime::now().since(&before);
+            let is_whole = !reports.0.is_interrupted && !reports.1.is_interrupted;
+            let more = vec![of(&reports.0), of(&reports.1)];
+            // The meter is one for both.
+            Ok(is_whole.then(|| Sample::of(&reports.0, key, &cpu, more)))
+        };
+        Experiment {
+            key,
+            load: Box::new(load),
+        }
+    }
+
+    /// One sample; none if the run was ended before its time.
+    pub fn run(&self, seconds: f64, watch: Watch<'_>) -> Result<Option<Sample>> {
+        let _limit = Limit::to(self.key.cpus);
+        if self.key.is_counted {
+            set_mode(Mode::Full);
+        }
+        let outcome = (self.load)(&self.key, seconds, watch);
+        set_mode(Mode::ContendedOnly);
+        match outcome {
+            Err(WorkloadError::Interrupted) => Ok(None),
+            outcome => outcome,
+        }
+    }
+}
+
+/// What the files of a load may take, bytes. Pages are taken as they are written.
+const MEMORY_BYTES: u64 = 8 << 30;
+
+/// What holds the files.
+#[derive(Clone, Copy, PartialEq)]
+enum Memory {
+    Usual,
+    WithRaces,
+}
+
+impl Memory {
+    fn open(self, scheme: LockingScheme) -> Result<InProcess> {
+        self.try_open(scheme)
+            .during("open", "a file system in memory")
+    }
+
+    fn try_open(self, scheme: LockingScheme) -> std::result::Result<InProcess, Errno> {
+        let errno = |error: Error| Errno::from_raw_os_error(error.errno());
+        let store = MemoryStore::new(MEMORY_BYTES, 0o755, 0, 0).map_err(errno)?;
+        let store = match self {
+            Memory::Usual => store,
+            Memory::WithRaces => store.tolerating_races(),
+        };
+        let options = Options {
+            locking: scheme,
+            ..Options::default()
+        };
+        let namespace = Namespace::new(Arc::new(store), options).map_err(errno)?;
+        let file_system = FileSystem::of(namespace, Vec::new());
+        let root = file_system
+            .open_dir(".")
+            .map_err(|error| Errno::from_raw_os_error(error.errno()))?;
+        Ok(InProcess::new(file_system, root, scheme.name().to_owned()))
+    }
+}
+
+fn plan(key: &Key, seconds: f64) -> Plan {
+    Plan {
+        warm_up_seconds: (seconds / 10.0).min(0.2),
+        is_verified: false,
+        has_lock_counts: true,
+        ..Plan::new(Crew::Threads(key.threads), Length::Seconds(seconds))
+    }
+}
+
+impl Sample {
+    fn of<W: Workload>(report: &Report<W>, key: &Key, cpu: &CpuTime, more: Vec<f64>) -> Sample {
+        let locks = report.locks.clone().unwrap_or_default();
+        let waited_ns: u64 = locks
+            .classes
+            .iter()
+            .flat_map(|class| [&class.writer, &class.reader])
+            .map(|counts| counts.wait.total_ns)
+            .sum();
+        let seconds = report.seconds.max(1e-9);
+        let share = |part: f64, whole: f64| (part / whole.max(1e-9)).clamp(0.0, 1.0);
+        let cpu_share = share(report.cpu_seconds, seconds * key.cpus as f64);
+        // User and system apart are known of the whole run only, its making and removing of files included.
+        let user_part = share(cpu.user_s, cpu.user_s + cpu.system_s);
+        Sample {
+            operations: report.operations,
+            per_second: report.operations_per_second,
+            of_each_per_second: report
+                .operations_of_each
+                .iter()
+                .map(|operations| *operations as f64 / seconds)
+                .collect(),
+            waiting_share: share(waited_ns as f64 / 1e9, seconds * key.threads as f64),
+            locks,
+            user_share: cpu_share * user_part,
+            system_share: cpu_share * (1.0 - user_part),
+            removals: None,
+            more,
+        }
+    }
+}
+
+/// CPU time of this process.
+struct CpuTime {
+    user_s: f64,
+    system_s: f64,
+}
+
+impl CpuTime {
+    /// So far; 0 where the system does not tell.
+    fn now() -> CpuTime {
+        getrusage(UsageWho::RUSAGE_SELF).map_or(
+            CpuTime {
+                user_s: 0.0,
+                system_s: 0.0,
+            },
+            |usage| CpuTime {
+                user_s: usage.user_time().num_microseconds() as f64 / 1e6,
+                system_s: usage.system_time().num_microseconds() as f64 / 1e6,
+            },
+        )
+    }
+
+    fn since(&self, earlier: &CpuTime) -> CpuTime {
+        CpuTime {
+            user_s: self.user_s - earlier.user_s,
+            system_s: self.system_s - earlier.system_s,
+        }
+    }
+}
+
+/// All samples.
+pub(super) struct Results {
+    /// Some dozens of keys, in the order of their first sample.
+    samples: Vec<(Key, Vec<Sample>)>,
+    costs: Costs,
+}
+
+impl Results {
+    pub fn new(costs: Costs) -> Results {
+        Results {
+            samples: Vec::new(),
+            costs,
+        }
+    }
+
+    pub fn add(&mut self, key: Key, sample: Sample) {
+        match self.samples.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, samples)) => samples.push(sample),
+            None => self.samples.push((key, vec![sample])),
+        }
+    }
+
+    /// The samples of `key`, in the order of the rounds.
+    pub fn of(&self, key: &Key) -> Option<&[Sample]> {
+        let (_, samples) = self.samples.iter().find(|(known, _)| known == key)?;
+        Some(samples)
+    }
+
+    /// What handing over costs here.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Runs that came to their end.
+    pub fn count(&self) -> usize {
+        self.samples.iter().map(|(_, samples)| samples.len()).sum()
+    }
+
+    /// The median of something over the samples of `key`; none without samples.
+    pub fn median(&self, key: &Key, of: impl Fn(&Sample) -> f64) -> Option<f64> {
+        let values: Vec<f64> = self.of(key)?.iter().map(of).collect();
+        median(values)
+    }
+
+    /// Operations a second.
+    pub fn per_second(&self, key: &Key) -> Option<f64> {
+        self.median(key, |sample| sample.per_second)
+    }
+
+    /// The last sample of `key`.
+    pub fn last(&self, key: &Key) -> Option<&Sample> {
+        self.of(key)?.last()
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+    }
+}

@@ -1,0 +1,61 @@
+//! What all tables compute and show alike.
+
+use finefs::LockingScheme;
+
+use super::affinity;
+use super::experiment::{Key, Results};
+use crate::page::{Cell, Tone};
+
+/// `a / b`, if both are known.
+pub(super) fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(a? / b.filter(|b| *b != 0.0)?)
+}
+
+/// A ratio of two decimals.
+pub(super) fn times(a: Option<f64>, b: Option<f64>) -> Cell {
+    Cell::maybe(ratio(a, b), 2)
+}
+
+/// A share as per cent.
+pub(super) fn percent(share: Option<f64>) -> Cell {
+    Cell::maybe(share.map(|share| share * 100.0), 1)
+}
+
+/// How contended all locks together were in the counted run of `key`, and the worst class where it shows, as
+/// the tables of 2002 had it.
+pub(super) fn contention(results: &Results, key: &Key) -> Cell {
+    let counted = results.last(&key.counted());
+    let Some(contention) = counted.and_then(|sample| sample.locks.contention()) else {
+        return Cell::missing();
+    };
+    let (_, worst_percent) = contention.worst;
+    if worst_percent >= 0.05 {
+        Cell::text(contention.to_string())
+    } else {
+        Cell::text(format!("{:.1}%", contention.percent))
+    }
+}
+
+/// 1, 2, 4 .. as far as there are CPUs, and all of them.
+pub(super) fn cpu_counts() -> Vec<usize> {
+    let all = affinity::cpus();
+    let mut counts: Vec<usize> = (0..)
+        .map(|power| 1usize << power)
+        .take_while(|count| *count < all)
+        .collect();
+    counts.push(all);
+    counts
+}
+
+/// A scheme's colour.
+pub(super) fn tone(scheme: LockingScheme) -> Tone {
+    match scheme {
+        LockingScheme::BigSpin | LockingScheme::BigOptional => Tone::Spin,
+        LockingScheme::BigSleep => Tone::Sleep,
+        LockingScheme::PerSuperblock | LockingScheme::WholeFile | LockingScheme::WholeFileMutex => {
+            Tone::Coarse
+        }
+        LockingScheme::Fine => Tone::Fine,
+        LockingScheme::UnlockedData => Tone::None,
+    }
+}

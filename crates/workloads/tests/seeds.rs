@@ -1,0 +1,160 @@
+//! The published tables measured again, in a run of milliseconds: every section has its rows, the ratios are
+//! those of the rows, and what a run finds reaches the page.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use finefs_workloads::Watch;
+use finefs_workloads::page::{Cell, Document, Origin, Section};
+use finefs_workloads::seeds::{Options, Seed, run};
+
+/// The meter's mode and the CPUs are the process's: one run at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn options(only: &[Seed]) -> Options {
+    Options {
+        seconds: 0.02,
+        rounds: 1,
+        threads: Some(3),
+        only: only.to_vec(),
+    }
+}
+
+fn section<'a>(document: &'a Document, id: &str) -> &'a Section {
+    let mut sections = document.sections.iter();
+    sections.find(|section| section.id == id).unwrap()
+}
+
+/// The numbers of a column in the measured rows of a section's first table.
+fn measured(section: &Section, column: usize) -> Vec<Option<f64>> {
+    let rows = section.exhibits[0].table.rows.iter();
+    rows.filter(|row| row.origin == Origin::Measured)
+        .map(|row| match row.cells[column] {
+            Cell::Number { value, .. } => Some(value),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn every_thread_is_measured() {
+    let _alone = alone();
+    let names = Mutex::new(Vec::new());
+    let only = [Seed::BklRemoval, Seed::BklSemaphore, Seed::ExtentLocks];
+    let document = run(&options(&only), Watch::nobody(), &|name| {
+        names.lock().unwrap().push(name.to_owned());
+    })
+    .unwrap();
+    assert!(!document.is_partial);
+    assert_eq!(document.sections.len(), 3);
+    let removal = section(&document, "bkl-removal");
+    assert!(measured(removal, 2).iter().all(|rate| rate.unwrap() > 0.0));
+    // The first row of each scheme is one CPU.
+    assert_eq!(measured(removal, 3)[0], Some(1.0));
+    let contention = removal.exhibits[0].table.rows.last().unwrap().cells[4].shown();
+    assert!(
+        contention.ends_with('%') || contention.ends_with("%)"),
+        "{contention}"
+    );
+    for section in &document.sections {
+        for exhibit in &section.exhibits {
+            for row in &exhibit.table.rows {
+                assert_eq!(
+                    row.cells.len(),
+                    exhibit.table.columns.len(),
+                    "{}",
+                    exhibit.table.caption
+                );
+            }
+        }
+    }
+    let schemes = [
+        "big-spin",
+        "big-sleep",
+        "fine",
+        "whole-file-mutex",
+        "unlocked-data",
+    ];
+    for scheme in schemes {
+        let names = names.lock().unwrap();
+        assert!(names.iter().any(|name| name.contains(scheme)), "{scheme}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&serde_json::to_string(&document).unwrap()).unwrap();
+    assert_eq!(
+        json["sections"][0]["exhibits"][0]["table"]["rows"][0]["cells"][2]["value"],
+        1197.0
+    );
+    assert!(document.to_markdown().contains("| published | 2.4.17, BKL"));
+}
+
+#[test]
+fn the_model_predicts_from_what_was_measured() {
+    let _alone = alone();
+    let document = run(&options(&[Seed::WhatIf]), Watch::nobody(), &|_| {}).unwrap();
+    let what_if = section(&document, "what-if");
+    let captions: Vec<&str> = what_if
+        .exhibits
+        .iter()
+        .map(|exhibit| exhibit.table.caption.as_str())
+        .collect();
+    assert_eq!(captions.len(), 5, "{captions:?}");
+    let post_mark = &what_if.exhibits[1].table;
+    assert_eq!(post_mark.rows.len(), 6, "two rows for each scheme");
+    for row in &post_mark.rows {
+        let values: Vec<f64> = row.cells[2..]
+            .iter()
+            .map(|cell| match cell {
+                Cell::Number { value, .. } => *value,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(values.iter().all(|value| *value > 0.0), "{row:?}");
+        if row.cells[0].shown() == "big-spin" {
+            assert!(
+                values[6] < values[0] * 64.0,
+                "a big lock does not scale: {row:?}"
+            );
+        }
+    }
+    // One thread is what the model was fed with.
+    let against = &what_if.exhibits[3].table;
+    assert!(against.rows.iter().all(|row| row.cells.len() == 6));
+    let Cell::Number { value, .. } = against.rows[0].cells[5] else {
+        panic!("{:?}", against.rows[0]);
+    };
+    assert!((value - 1.0).abs() < 1e-6, "{value}");
+}
+
+#[test]
+fn a_run_that_is_stopped_tells_what_there_is() {
+    let _alone = alone();
+    let stop = AtomicBool::new(false);
+    let watch = Watch {
+        stop: &stop,
+        progress: &|_| {},
+    };
+    let names = Mutex::new(0);
+    let document = run(&options(&[Seed::BklRemoval]), watch, &|_| {
+        let mut names = names.lock().unwrap();
+        *names += 1;
+        // The calibration, two runs, and no more.
+        if *names == 4 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    assert!(document.is_partial);
+    let rates = measured(&document.sections[0], 2);
+    assert!(
+        rates.iter().any(Option::is_some) && rates.iter().any(Option::is_none),
+        "{rates:?}"
+    );
+    assert!(document.to_html().contains("ended early"));
+}

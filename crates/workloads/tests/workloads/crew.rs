@@ -1,0 +1,180 @@
+//! How crews start, end, fail and clean up.
+
+use crate::support::{memory, names, operations};
+use finefs_workloads::{
+    Crew, InProcess, Length, Nothing, OpenSpeed, Plan, Result, Target, Watch, Worker, Workload,
+    WorkloadError, run,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Fails, or panics, in the worker of this number, before or in the midst of its work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Failing {
+    at: usize,
+    before_start: bool,
+    by_panic: bool,
+}
+
+impl Workload for Failing {
+    const NAME: &'static str = "failing";
+    type Detail = ();
+
+    fn operations(&self) -> &'static str {
+        "nothings"
+    }
+
+    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+        target.create_dir("left").unwrap();
+        Ok(())
+    }
+
+    fn work<T: Target>(&self, _: &T, worker: &mut Worker<'_>) -> Result<()> {
+        let fail = || {
+            assert!(!self.by_panic, "as it shall");
+            Err(WorkloadError::Wrong("as it shall".to_owned()))
+        };
+        if self.before_start && worker.index() == self.at {
+            return fail();
+        }
+        worker.start()?;
+        while worker.goes_on() {
+            worker.done();
+            if worker.index() == self.at && worker.operations() == 10 {
+                return fail();
+            }
+        }
+        Ok(())
+    }
+
+    fn clean_up<T: Target>(&self, target: &T, _: Crew) -> Result<()> {
+        target.remove_dir("left").unwrap();
+        Ok(())
+    }
+}
+
+#[test]
+fn one_failure_ends_all_and_cleans_up() {
+    for (before_start, by_panic) in [(false, false), (true, false), (false, true), (true, true)] {
+        let failing = Failing {
+            at: 1,
+            before_start,
+            by_panic,
+        };
+        let target: InProcess = memory();
+        // Without the failure this would take an hour.
+        let plan = Plan::new(Crew::Threads(3), Length::Seconds(3600.0));
+        let error = run(&failing, &target, &plan, Watch::nobody()).unwrap_err();
+        let is_cause = match error {
+            WorkloadError::Panicked => by_panic,
+            WorkloadError::Wrong(_) => !by_panic,
+            _ => false,
+        };
+        assert!(is_cause, "{failing:?}: {error}");
+        assert_eq!(names(&target, "."), [""; 0]);
+    }
+}
+
+#[test]
+fn a_run_over_seconds_takes_that_long() {
+    let mut plan = Plan::new(Crew::Threads(2), Length::Seconds(0.2));
+    plan.warm_up_seconds = 0.2;
+    plan.has_latencies = true;
+    let started = Instant::now();
+    let report = run(&OpenSpeed::default(), &memory(), &plan, Watch::nobody()).unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(400));
+    assert!((0.19..5.0).contains(&report.seconds), "{report:?}");
+    assert!(report.operations > 0 && report.latencies.is_some());
+    assert!(report.cpu_seconds > 0.0 && !report.is_interrupted);
+}
+
+#[test]
+fn a_stop_from_outside_ends_the_run_and_cleans_up() {
+    let stop = AtomicBool::new(false);
+    let told = AtomicUsize::new(0);
+    let target = memory();
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while told.load(Ordering::Relaxed) < 2 {
+                std::thread::yield_now();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let progress = |share: f64| {
+            assert!((0.0..=1.0).contains(&share));
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        let watch = Watch {
+            stop: &stop,
+            progress: &progress,
+        };
+        let plan = Plan::new(Crew::Threads(2), Length::Seconds(3600.0));
+        run(&OpenSpeed::default(), &target, &plan, watch).unwrap()
+    });
+    assert!(report.is_interrupted && report.seconds < 3600.0);
+    assert!(report.text().contains("interrupted"));
+    assert_eq!(names(&target, "."), [""; 0]);
+}
+
+#[test]
+fn the_seed_decides_what_is_chosen() {
+    fn choices(seed: u64) -> Vec<u64> {
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        struct Choosing;
+        #[derive(Debug, Default, Serialize, Deserialize)]
+        struct Choices(Vec<u64>);
+        impl finefs_workloads::Detail for Choices {
+            fn add(&mut self, other: Self) {
+                self.0.extend(other.0);
+                self.0.sort();
+            }
+        }
+        impl Workload for Choosing {
+            const NAME: &'static str = "choosing";
+            type Detail = Choices;
+            fn operations(&self) -> &'static str {
+                "choices"
+            }
+            fn work<T: Target>(&self, _: &T, worker: &mut Worker<'_>) -> Result<Choices> {
+                worker.start()?;
+                let mut choices = Choices::default();
+                while worker.goes_on() {
+                    choices.0.push(worker.rng.u64(..));
+                    worker.done();
+                }
+                Ok(choices)
+            }
+            fn clean_up<T: Target>(&self, _: &T, _: Crew) -> Result<()> {
+                Ok(())
+            }
+        }
+        let plan = Plan {
+            seed,
+            ..operations(2, 4)
+        };
+        let report = run(&Choosing, &Nothing, &plan, Watch::nobody()).unwrap();
+        report.detail.0
+    }
+    assert_eq!(choices(1), choices(1));
+    assert_ne!(choices(1), choices(9));
+    let mut all = choices(1);
+    all.dedup();
+    assert_eq!(all.len(), 8, "workers choose alike");
+}
+
+#[test]
+fn plans_without_sense_are_refused() {
+    for plan in [
+        operations(0, 1),
+        Plan::new(Crew::Processes(1), Length::Operations(1)),
+        Plan::new(Crew::Threads(1), Length::Seconds(-1.0)),
+        Plan::new(Crew::Threads(1), Length::Seconds(f64::NAN)),
+    ] {
+        let result = run(&OpenSpeed::default(), &Nothing, &plan, Watch::nobody());
+        assert!(
+            matches!(result, Err(WorkloadError::Parameters(_))),
+            "{plan:?}"
+        );
+    }
+}
