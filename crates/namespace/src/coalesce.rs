@@ -339,3 +339,59 @@ fn push_map(map: &mut Vec<MapChange>, next: MapChange) {
         _ => map.push(next),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(version: u64, name: &[u8], was_there: bool, names: Option<u64>) -> Record {
+        Record::Entry {
+            dir: Ino(2),
+            version,
+            hash: 7,
+            name: NameBytes::from_slice(name),
+            was_there,
+            names: names.map(|ino| (Ino(ino), FileKind::Regular)),
+        }
+    }
+
+    /// The names of directory 2 after these records, and whether the directory is an inode to change.
+    fn coalesced(records: Vec<Record>) -> (BTreeMap<Vec<u8>, Option<u64>>, bool) {
+        let mut sorted = Sorted::new(records);
+        let changes = sorted.take_directories().remove(&Ino(2));
+        let entries = changes.map(|change| change.entries).unwrap_or_default();
+        let names = entries
+            .into_iter()
+            .map(|(name, names)| (name.into_vec(), names.map(|(ino, _)| ino.0)))
+            .collect();
+        (names, sorted.order.iter().any(|place| place.0 == Ino(2)))
+    }
+
+    #[test]
+    fn names_of_one_hash_stay_apart() {
+        let (names, _) = coalesced(vec![
+            entry(1, b"one", false, Some(10)),
+            entry(2, b"other", true, None),
+        ]);
+        let expected = [(b"one".to_vec(), Some(10)), (b"other".to_vec(), None)];
+        assert_eq!(names, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_name_that_came_and_went_leaves_only_times_in_whatever_order_shards_are_read() {
+        for (first, second) in [(1, 2), (2, 1)] {
+            let mut records = vec![
+                entry(1, b"short", false, Some(10)),
+                entry(2, b"short", true, None),
+            ];
+            records.sort_by_key(|record| {
+                if record.sequence() == 1 {
+                    first
+                } else {
+                    second
+                }
+            });
+            assert_eq!(coalesced(records), (BTreeMap::new(), true));
+        }
+    }
+}
