@@ -62,7 +62,7 @@ fn requests_allocate_nothing() {
     let held = lock.write(0..100);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (work, start) = (&work, &start);
+            let (work, start, lock) = (&work, &start, &lock);
             scope.spawn(move || {
                 // What the first use of the order checker, the meter and thread-local storage needs: in
                 // a thread that waits in vain, that waits and is served, and that does not wait.
