@@ -59,11 +59,15 @@ fn requests_allocate_nothing() {
         }
     };
     let start = Barrier::new(4);
+    let held = lock.write(0..100);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (work, start) = (&work, &start);
+            let (work, start, lock) = (&work, &start, &lock);
             scope.spawn(move || {
-                // What the first use of the order checker, the meter and thread-local storage needs.
+                // What the first use of the order checker, the meter and thread-local storage needs: in
+                // a thread that waits in vain, that waits and is served, and that does not wait.
+                assert!(lock.write_timeout(0..1, Duration::from_millis(1)).is_none());
+                drop(lock.write(0..1));
                 work(thread, 300);
                 start.wait();
                 let before = ALLOCATIONS.get();
@@ -71,5 +75,7 @@ fn requests_allocate_nothing() {
                 assert_eq!(ALLOCATIONS.get() - before, 0);
             });
         }
+        std::thread::sleep(Duration::from_millis(100));
+        drop(held);
     });
 }
