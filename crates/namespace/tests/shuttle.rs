@@ -18,12 +18,12 @@ mod world;
 use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_namespace::{Error, RenameMode, SetAttributes};
+use finefs_namespace::{Error, Ino, RenameMode, SetAttributes};
 use world::{World, check, file_with, race, task};
 
 /// Creates and unlinks of one name.
 ///
-/// Without: `if held.find(table, name, guard).is_some()` under the lock in `make`; `node.ino !=
+/// Without: `if held.find(name, guard).is_some()` under the lock in `make`; `node.ino !=
 /// child.ino` in `remove_file`.
 #[test]
 fn one_name_is_made_and_removed() {
