@@ -48,7 +48,7 @@ pub fn run(options: &Options) -> Result<()> {
     suite.cargo("clippy", &deny, &[]);
     suite.cargo(
         "unit and integration tests",
-        &["test", "--workspace", "--quiet"],
+        &["test", "--workspace", "--quiet", "--no-fail-fast"],
         &[],
     );
     suite.scheduler_tests();

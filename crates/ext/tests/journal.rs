@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use finefs_namespace::{Error, Store};
-use image::{Walked, assert_clean, debugfs, lookup, make, open, read_file, run, walk};
+use image::{Walked, assert_clean, debugfs, lookup, make, open, read_file, run, unmount, walk};
 
 const BLOCK: usize = 1024;
 
@@ -405,7 +405,7 @@ fn a_journal_that_the_kernel_wrote() {
         run(Command::new("sync").arg("-f").arg(&place));
         let copy = directory.path().join("copy");
         let copied = fs::copy(&image, &copy);
-        run(Command::new("umount").arg(&place));
+        unmount(&place);
         worked.unwrap();
         copied.unwrap();
         let by_e2fsck = replayed_by_e2fsck(&copy);
@@ -466,7 +466,7 @@ fn fast_commits_allow_reading_only() {
     let worked = work();
     let copy = directory.path().join("copy");
     let copied = fs::copy(&image, &copy);
-    run(Command::new("umount").arg(&place));
+    unmount(&place);
     worked.unwrap();
     copied.unwrap();
     let before = fs::read(&copy).unwrap();

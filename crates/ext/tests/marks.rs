@@ -11,7 +11,7 @@ use std::sync::Arc;
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Error, Store};
-use image::{assert_clean, debugfs, lookup, make, open, run, walk};
+use image::{assert_clean, debugfs, lookup, make, open, run, unmount, walk};
 
 fn field(image: &Path, name: &str) -> String {
     let dump = Command::new("dumpe2fs")
@@ -191,7 +191,7 @@ fn orphans_of_the_kernel_are_cleaned_up() {
         let copy = directory.path().join("copy");
         let copied = fs::copy(&image, &copy);
         drop(open_file);
-        run(Command::new("umount").arg(&place));
+        unmount(&place);
         removed.unwrap();
         copied.unwrap();
         let store = open(&copy, false).unwrap();

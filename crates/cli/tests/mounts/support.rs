@@ -83,15 +83,24 @@ pub fn run(command: &mut Command) -> Output {
     command.output().unwrap()
 }
 
-/// Runs a command that must succeed and print nothing to stderr.
+/// Runs a command that must succeed and print nothing to stderr. A child that another test is about to start
+/// holds our open files until it executes, so "busy" is given a moment.
 pub fn succeed(command: &mut Command) {
-    let output = run(command);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && message.is_empty(),
-        "{command:?}: {}: {message}",
-        output.status
-    );
+    let start = Instant::now();
+    loop {
+        let output = run(command);
+        let message = String::from_utf8_lossy(&output.stderr);
+        if message.contains("target is busy") && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        }
+        assert!(
+            output.status.success() && message.is_empty(),
+            "{command:?}: {}: {message}",
+            output.status
+        );
+        return;
+    }
 }
 
 /// Runs a command that must fail with one line of `finefs: ...`; gives the line.
@@ -144,18 +153,7 @@ pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
     child
 }
 
-/// Unmounts. A child that another test is about to start holds our open files until it executes, so
-/// "busy" is given a moment.
+/// Unmounts with `finefs umount`.
 pub fn unmount(place: &Place) {
-    let start = Instant::now();
-    loop {
-        let output = run(finefs().arg("umount").arg(place.mount_point()));
-        let message = String::from_utf8_lossy(&output.stderr);
-        if message.contains("target is busy") && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        }
-        assert!(output.status.success() && message.is_empty(), "{message}");
-        return;
-    }
+    succeed(finefs().arg("umount").arg(place.mount_point()));
 }

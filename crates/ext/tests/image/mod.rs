@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError};
@@ -25,6 +26,21 @@ pub fn run(command: &mut Command) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Unmounts. A child that another test is about to start holds our open files until it executes, so "busy"
+/// is given a moment.
+pub fn unmount(place: &Path) {
+    let start = Instant::now();
+    loop {
+        let output = Command::new("umount").arg(place).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        if !message.contains("busy") || start.elapsed() > Duration::from_secs(20) {
+            assert!(output.status.success(), "{}: {message}", place.display());
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Makes an image: `options` are mke2fs's.
