@@ -37,10 +37,14 @@ const MOST_ENTRIES: usize = 100_000;
 /// A damaged inode may claim any size.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// Where the images are looked for when nothing is said.
+pub fn beside() -> PathBuf {
+    tools::workspace().join("../shared/images")
+}
+
 /// Every image in the directory.
 pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
-    let beside = tools::workspace().join("../shared/images");
-    let from = options.from.clone().unwrap_or(beside);
+    let from = options.from.clone().unwrap_or_else(beside);
     if !from.is_dir() {
         report.skip("images", &format!("no directory {}", from.display()));
         return Ok(());
