@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use finefs::namespace::Namespace;
+use finefs::namespace::{Error, Namespace};
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
 use finefs_lockmeter::control::Server;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -113,10 +113,10 @@ pub(crate) fn serve(
 
 /// Lets those go on who wait for a thaw: an unmount waits for them.
 fn thaw(namespace: &Namespace) {
-    if namespace.is_frozen()
-        && let Err(error) = namespace.thaw()
-    {
-        log::error!("thawing: {error}");
+    match namespace.thaw() {
+        // Not frozen.
+        Ok(()) | Err(Error::Invalid) => {}
+        Err(error) => log::error!("thawing: {error}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The lock classes of the namespace and their order.
 //!
 //! ```text
+//! ns.freezing          a freeze or a thaw, from beginning to end
 //! ns.commit            one commit at a time
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
@@ -23,6 +24,8 @@
 
 use finefs_lockmeter::LockClass;
 
+/// A freeze or a thaw, with the commits that belong to it.
+pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
 /// Operations (readers) against global operations (the writer).

@@ -341,8 +341,10 @@ impl Namespace {
             }
         }
         self.end_file_locks(&Namespace::shut_down_error());
-        if self.is_frozen() {
-            self.thaw()?;
+        match self.thaw() {
+            // Not frozen.
+            Ok(()) | Err(Error::Invalid) => {}
+            Err(error) => return Err(error),
         }
         if self.options.is_read_only {
             return self.store.close();

@@ -10,6 +10,9 @@
 //!
 //! Reading goes on all the time. The end of the namespace thaws it first.
 //!
+//! A freeze and a thaw exclude each other from beginning to end (`ns.freezing`): a thaw that came between the steps
+//! would lift the mark and leave behind a store that no commit changes any more.
+//!
 //! # References
 //! Linux `Documentation/filesystems/` (freeze_super), fsfreeze(8).
 
@@ -22,6 +25,8 @@ use crate::namespace::Namespace;
 
 /// See the module's head.
 pub(crate) struct Freeze {
+    /// Held by a freeze and by a thaw.
+    freezing: Mutex<()>,
     /// The mark.
     is_frozen: AtomicBool,
     /// Guards no data: a waiter looks at the mark under it, and the mark goes down under it.
@@ -33,6 +38,7 @@ impl Freeze {
     /// Not frozen.
     pub fn new() -> Freeze {
         Freeze {
+            freezing: Mutex::new(&classes::FREEZING, ()),
             is_frozen: AtomicBool::new(false),
             lock: Mutex::new(&classes::THAW, ()),
             thawed: Condvar::new(),
@@ -66,6 +72,7 @@ impl Namespace {
         if self.options.is_read_only {
             return Err(Error::ReadOnly);
         }
+        let _alone = self.freeze.freezing.lock();
         if self.freeze.is_frozen.swap(true, Ordering::AcqRel) {
             return Err(Error::Busy);
         }
@@ -80,6 +87,7 @@ impl Namespace {
 
     /// Lets changes go on. EINVAL when it is not frozen.
     pub fn thaw(&self) -> Result<()> {
+        let _alone = self.freeze.freezing.lock();
         if !self.freeze.is_frozen() {
             return Err(Error::Invalid);
         }

@@ -347,6 +347,32 @@ fn commits_are_causally_closed() {
     });
 }
 
+/// A thaw while a freeze is under way ends it, whenever it comes: later commits do something again.
+///
+/// Without: the lock that `freeze` and `thaw` hold (`ns.freezing`).
+#[test]
+fn a_thaw_ends_a_freeze_that_is_under_way() {
+    check(400, || {
+        let world = Arc::new(World::new());
+        let root = world.root();
+        race(
+            &world,
+            vec![
+                task(move |w: &World| w.namespace.freeze().unwrap()),
+                task(move |w: &World| {
+                    let thawed = w.namespace.thaw();
+                    assert!(matches!(thawed, Ok(()) | Err(Error::Invalid)));
+                }),
+            ],
+        );
+        if world.namespace.is_frozen() {
+            world.namespace.thaw().unwrap();
+        }
+        world.file(root, "later").unwrap();
+        world.finish();
+    });
+}
+
 /// A table grows under creates, lookups and readdirs.
 ///
 /// Without: `if head.tag() & MOVED != 0` in `find`; `if tag & MOVED == 0` in `lock_hash`; the same
