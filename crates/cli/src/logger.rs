@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use finefs_locks::{LockClass, Mutex};
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -103,56 +103,11 @@ fn system_line(record: &Record<'_>) -> String {
 }
 
 fn file_line(record: &Record<'_>) -> String {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
     let process = std::process::id();
     format!(
         "{} finefs[{process}]: {}: {}\n",
-        utc(now.as_secs()),
+        humantime::format_rfc3339_seconds(SystemTime::now()),
         record.level().as_str().to_lowercase(),
         record.args()
     )
-}
-
-/// `2026-01-31T23:59:59Z`. The Gregorian calendar repeats every 400 years, in which a year that
-/// starts in March has its leap day at its end.
-fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 0000-03-01.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_right() {
-        // As date -u -d @N prints them.
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_251_199, "2024-02-29T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-            (1_798_761_599, "2026-12-31T23:59:59Z"),
-        ] {
-            assert_eq!(utc(seconds), text);
-        }
-    }
 }

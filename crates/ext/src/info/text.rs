@@ -1,6 +1,7 @@
 //! An [`ImageInfo`] as text, in the form that users know from `dumpe2fs -h`.
 
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use super::{GroupInfo, ImageInfo, JournalInfo};
 
@@ -217,6 +218,9 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Seconds from 1970 to a year that dates do not show; a damaged superblock may claim more.
+const YEAR_10000: u64 = 253_402_300_800;
+
 /// Seconds since 1970 as a date in UTC; 0 is never.
 struct Time(u64);
 
@@ -225,27 +229,12 @@ impl fmt::Display for Time {
         if self.0 == 0 {
             return f.write_str("n/a");
         }
-        let (days, seconds) = (self.0 / 86_400, self.0 % 86_400);
-        // Years are counted from March, so that the leap day is the last; 719,468 days lie between
-        // 0000-03-01 and 1970-01-01, and 146,097 in 400 years.
-        let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 {
-            month_from_march + 3
-        } else {
-            month_from_march - 9
-        };
-        let year = era * 400 + year_of_era + u64::from(month <= 2);
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"
-        )
+        if self.0 >= YEAR_10000 {
+            return write!(f, "{} s after 1970", self.0);
+        }
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.0);
+        let text = humantime::format_rfc3339_seconds(time).to_string();
+        f.write_str(&text.replace('T', " ").replace('Z', " UTC"))
     }
 }
 
@@ -268,6 +257,10 @@ mod tests {
             assert_eq!(Time(seconds).to_string(), shown);
         }
         assert_eq!(Time(0).to_string(), "n/a");
+        assert_eq!(
+            Time(u64::MAX).to_string(),
+            format!("{} s after 1970", u64::MAX)
+        );
     }
 
     #[test]
