@@ -10,7 +10,7 @@ use super::published::bkl_semaphore::{
     AFTER_THE_REVERT, BEFORE_THE_REVERT, FILES, POSIX_LOCKS_SOURCE, RUNS, Run, SEMAPHORE_ON_1_CPU,
     SEMAPHORE_ON_8_CPUS, SOURCE, THREADS,
 };
-use super::ratios::{contention, percent, ratio, tone};
+use super::ratios::{contention, lock_table, percent, ratio, tone};
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 use crate::{OpenSpeed, PosixLock};
 
@@ -141,22 +141,12 @@ fn table(options: &Options, results: &Results) -> Table {
 }
 
 fn posix_locks(options: &Options, results: &Results) -> Exhibit {
-    let mut table = Table::new(
+    let table = lock_table(
         "POSIX locks: byte ranges of one file locked and unlocked, a second",
-        &["locks<", "locks and unlocks/s", "contention<", "waiting, %"],
+        "locks and unlocks/s",
+        results,
+        SCHEMES.map(|scheme| (scheme, posix_key(options, scheme))),
     );
-    for scheme in SCHEMES {
-        let key = posix_key(options, scheme);
-        table.push(
-            Origin::Measured,
-            vec![
-                Cell::text(scheme.name()),
-                Cell::maybe(results.per_second(&key), 0),
-                contention(results, &key),
-                percent(results.median(&key, |sample| sample.waiting_share)),
-            ],
-        );
-    }
     Exhibit {
         table,
         chart: None,

@@ -7,7 +7,7 @@ use super::Options;
 use super::affinity;
 use super::experiment::{Experiment, Key, Results, Sample};
 use super::published::extent_locks::{BLOCK_BYTES, READ_PERCENT, ROWS, Round, SOURCE, THREADS};
-use super::ratios::{contention, percent, ratio, tone};
+use super::ratios::{lock_table, ratio, tone};
 use crate::RandRw;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 
@@ -241,22 +241,12 @@ fn notes(options: &Options, results: &Results) -> Vec<String> {
 }
 
 fn locks(options: &Options, results: &Results) -> Exhibit {
-    let mut table = Table::new(
+    let table = lock_table(
         "Locks of the same runs",
-        &["locks<", "operations/s", "contention<", "waiting, %"],
+        "operations/s",
+        results,
+        SCHEMES.map(|scheme| (scheme, key(options, scheme))),
     );
-    for scheme in SCHEMES {
-        let key = key(options, scheme);
-        table.push(
-            Origin::Measured,
-            vec![
-                Cell::text(scheme.name()),
-                Cell::maybe(results.per_second(&key), 0),
-                contention(results, &key),
-                percent(results.median(&key, |sample| sample.waiting_share)),
-            ],
-        );
-    }
     Exhibit {
         table,
         chart: None,

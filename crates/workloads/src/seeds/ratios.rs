@@ -4,7 +4,7 @@ use finefs::LockingScheme;
 
 use super::affinity;
 use super::experiment::{Key, Results};
-use crate::page::{Cell, Tone};
+use crate::page::{Cell, Origin, Table, Tone};
 
 /// `a / b`, if both are known.
 pub(super) fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
@@ -34,6 +34,28 @@ pub(super) fn contention(results: &Results, key: &Key) -> Cell {
     } else {
         Cell::text(format!("{:.1}%", contention.percent))
     }
+}
+
+/// A table of how the locks of one load did: a row for each scheme, whose rate is headed `rate`.
+pub(super) fn lock_table(
+    title: &str,
+    rate: &str,
+    results: &Results,
+    rows: impl IntoIterator<Item = (LockingScheme, Key)>,
+) -> Table {
+    let mut table = Table::new(title, &["locks<", rate, "contention<", "waiting, %"]);
+    for (scheme, key) in rows {
+        table.push(
+            Origin::Measured,
+            vec![
+                Cell::text(scheme.name()),
+                Cell::maybe(results.per_second(&key), 0),
+                contention(results, &key),
+                percent(results.median(&key, |sample| sample.waiting_share)),
+            ],
+        );
+    }
+    table
 }
 
 /// 1, 2, 4 .. as far as there are CPUs, and all of them.
