@@ -10,7 +10,7 @@ use crate::run;
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,25 +58,32 @@ const WHOLE_LIMIT: Duration = Duration::from_secs(600);
 /// A changed test that still runs after this hangs: nobody wakes its waiters.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs every test that a change names, without a change and with it; only those changes in whose names
-/// `only` occurs.
-pub fn run(only: Option<&str>, report: &mut Report) -> Result<()> {
+/// Which changes are tried.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only lines in whose descriptions this occurs
+    #[arg(long)]
+    only: Option<String>,
+    /// Only the first line of each file
+    #[arg(long)]
+    ci: bool,
+}
+
+/// Runs every test that a change names, without a change and with it.
+pub fn run(options: &Options, report: &mut Report) -> Result<()> {
     let text = fs::read_to_string(tools::workspace().join("crates/locks/tests/teeth.toml"))?;
     let teeth: Teeth = toml::from_str(&text).context("teeth.toml")?;
     let copy = copy(&teeth.tooth)?;
     let mut programs = BTreeMap::new();
-    let is_wanted = |tooth: &Tooth| only.is_none_or(|only| tooth.name.contains(only));
-    let wanted = || {
-        let all = teeth.tooth.iter().enumerate();
-        all.filter(|(_, tooth)| is_wanted(tooth))
-    };
-    for (_, tooth) in wanted() {
+    let wanted = wanted(&teeth.tooth, options);
+    for (_, tooth) in &wanted {
         if !programs.contains_key(&tooth.suite) {
             let program = build(&copy, &tooth.suite)?;
             programs.insert(tooth.suite.clone(), program);
         }
     }
-    let mut whole: Vec<(&str, &str)> = wanted()
+    let mut whole: Vec<(&str, &str)> = wanted
+        .iter()
         .map(|(_, tooth)| (tooth.suite.as_str(), tooth.test.as_str()))
         .collect();
     whole.sort_unstable();
@@ -89,7 +96,7 @@ pub fn run(only: Option<&str>, report: &mut Report) -> Result<()> {
             Ok(String::new())
         });
     }
-    for (number, tooth) in wanted() {
+    for (number, tooth) in wanted {
         report.proof(&format!("lock-teeth/{}", tooth.name), || {
             let program = &programs[&tooth.suite];
             let output = run_test(program, &tooth.test, Some(number), HANG_LIMIT)?;
@@ -101,6 +108,18 @@ pub fn run(only: Option<&str>, report: &mut Report) -> Result<()> {
         });
     }
     Ok(())
+}
+
+/// The changes that are tried, with their numbers.
+fn wanted<'a>(teeth: &'a [Tooth], options: &Options) -> Vec<(usize, &'a Tooth)> {
+    let mut files = BTreeSet::new();
+    let mut is_wanted = |tooth: &Tooth| {
+        let only = options.only.as_deref();
+        only.is_none_or(|only| tooth.name.contains(only))
+            && (files.insert(tooth.file.clone()) || !options.ci)
+    };
+    let all = teeth.iter().enumerate();
+    all.filter(|(_, tooth)| is_wanted(tooth)).collect()
 }
 
 fn run_test(
@@ -268,6 +287,21 @@ mod tests {
             suite: String::new(),
             test: String::new(),
         }
+    }
+
+    #[test]
+    fn a_sample_has_one_change_of_each_file() {
+        let in_file = |file: &str| Tooth {
+            file: PathBuf::from(file),
+            ..tooth("f(1);", None)
+        };
+        let teeth = [in_file("a.rs"), in_file("a.rs"), in_file("b.rs")];
+        let numbers = |ci: bool| -> Vec<usize> {
+            let options = Options { only: None, ci };
+            let wanted = wanted(&teeth, &options);
+            wanted.into_iter().map(|(number, _)| number).collect()
+        };
+        assert_eq!((numbers(true), numbers(false)), (vec![0, 2], vec![0, 1, 2]));
     }
 
     #[test]

@@ -146,11 +146,7 @@ enum What {
     /// The locks under the thread sanitizer
     Tsan,
     /// The locks' tests fail when a line is left out on which a protocol hangs
-    LockTeeth {
-        /// Only lines in whose descriptions this occurs
-        #[arg(long)]
-        only: Option<String>,
-    },
+    LockTeeth(lock_teeth::Options),
     /// What crashes at any moment leave on an image, simulated
     Crash(crash::Options),
     /// Devices that fail or lie, one request at a time, simulated
@@ -246,7 +242,7 @@ fn prove(options: Prove) -> Result<()> {
     }
     if !matches!(
         options.what,
-        What::Images(_) | What::Tsan | What::LockTeeth { .. } | What::Crash(_) | What::Faults(_)
+        What::Images(_) | What::Tsan | What::LockTeeth(_) | What::Crash(_) | What::Faults(_)
     ) {
         ensure!(
             tools::is_root(),
@@ -285,7 +281,7 @@ fn prove(options: Prove) -> Result<()> {
             unprivileged::run(&server()?, &parent, &mut report)?;
         }
         What::Tsan => tsan::run(&mut report),
-        What::LockTeeth { only } => lock_teeth::run(only.as_deref(), &mut report)?,
+        What::LockTeeth(own) => lock_teeth::run(own, &mut report)?,
         What::Crash(own) => crash::run(own, options.seed, &mut report)?,
         What::Faults(own) => crash::run_faults(own, options.seed, &mut report)?,
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,

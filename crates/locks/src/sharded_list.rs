@@ -3,8 +3,8 @@
 //! # Data model
 //! Each shard is a slab: a vector of slots, and the free ones linked. A [`Ticket`] names an item's
 //! shard and slot, so that it is removed in constant time from wherever it was added, whichever CPU
-//! the remover runs on. Each shard counts its removals, and those made by a thread that ran on the
-//! shard's own CPU or NUMA node: their shares say how well the per-CPU lists work.
+//! the remover runs on. Each shard counts what was ever added to it and removed from it, and the removals
+//! by threads that ran on other CPUs than the shard's, or on other NUMA nodes: few, if per-CPU lists work.
 //!
 //! # Invariants
 //! 1. A ticket names a used slot; adding makes it, removing consumes it, and it cannot be copied.
@@ -86,8 +86,10 @@ enum Slot<T> {
 struct Slab<T> {
     slots: Vec<Slot<T>>,
     first_free: Option<u32>,
-    used_count: usize,
-    removals: Removals,
+    added: u64,
+    removed: u64,
+    removed_off_cpu: u64,
+    removed_off_node: u64,
 }
 
 /// How often items have been removed.
@@ -106,13 +108,15 @@ impl<T> Slab<T> {
         Slab {
             slots: Vec::new(),
             first_free: None,
-            used_count: 0,
-            removals: Removals::default(),
+            added: 0,
+            removed: 0,
+            removed_off_cpu: 0,
+            removed_off_node: 0,
         }
     }
 
     fn add(&mut self, item: T) -> u32 {
-        self.used_count += 1;
+        self.added += 1;
         let Some(slot) = self.first_free else {
             self.slots.push(Slot::Used(item));
             return u32::try_from(self.slots.len() - 1).expect("less than 2^32 items in a shard");
@@ -136,8 +140,12 @@ impl<T> Slab<T> {
             unreachable!("just checked")
         };
         self.first_free = Some(slot);
-        self.used_count -= 1;
+        self.removed += 1;
         item
+    }
+
+    fn used_count(&self) -> usize {
+        (self.added - self.removed) as usize
     }
 
     fn items(&self) -> impl Iterator<Item = &T> {
@@ -198,12 +206,12 @@ impl<T> ShardedList<T> {
     #[track_caller]
     pub fn remove(&self, ticket: Ticket) -> T {
         let cpu = cpu::current();
-        let is_on_cpu = cpu == ticket.shard();
-        let is_on_node = is_on_cpu || cpu::node_of(cpu) == cpu::node_of(ticket.shard());
         let mut shard = self.shards.shard(ticket.shard());
-        shard.removals.total += 1;
-        shard.removals.on_cpu += u64::from(is_on_cpu);
-        shard.removals.on_node += u64::from(is_on_node);
+        if cpu != ticket.shard() {
+            shard.removed_off_cpu += 1;
+            let is_off_node = cpu::node_of(cpu) != cpu::node_of(ticket.shard());
+            shard.removed_off_node += u64::from(is_off_node);
+        }
         shard.remove(ticket.slot)
     }
 
@@ -254,11 +262,7 @@ impl<T> ShardedList<T> {
     /// ```
     #[track_caller]
     pub fn len(&self) -> usize {
-        self.shards
-            .global()
-            .iter()
-            .map(|shard| shard.used_count)
-            .sum()
+        self.shards.global().iter().map(Slab::used_count).sum()
     }
 
     /// True when there is no item.
@@ -281,9 +285,9 @@ impl<T> ShardedList<T> {
     pub fn removals(&self) -> Removals {
         let mut sum = Removals::default();
         for shard in self.shards.global().iter() {
-            sum.total += shard.removals.total;
-            sum.on_cpu += shard.removals.on_cpu;
-            sum.on_node += shard.removals.on_node;
+            sum.total += shard.removed;
+            sum.on_cpu += shard.removed - shard.removed_off_cpu;
+            sum.on_node += shard.removed - shard.removed_off_node;
         }
         sum
     }

@@ -7,14 +7,13 @@
 //!
 //! References: glibc manual, "Restartable Sequences"; Linux `include/uapi/linux/rseq.h`.
 
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 
 /// The CPU that the thread runs on, where the C library and the kernel keep it.
 #[inline]
 pub(super) fn current_cpu() -> Option<usize> {
     let offset = match AREA_OFFSET.load(Ordering::Relaxed) {
         UNKNOWN => find_area()?,
-        NONE => return None,
         offset => offset,
     };
     let cpu_id = read_cpu_id(offset);
@@ -22,16 +21,21 @@ pub(super) fn current_cpu() -> Option<usize> {
     usize::try_from(cpu_id).ok()
 }
 
-/// The area's offset, or one of the two below, which no offset can be. It never changes once it is
-/// known, so it does not matter who finds it.
+/// The area's offset, or UNKNOWN, which no offset is: the thread pointer's own place. It never changes once
+/// it is known, so it does not matter who finds it.
 static AREA_OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
-const UNKNOWN: isize = isize::MAX;
-const NONE: isize = isize::MIN;
+const UNKNOWN: isize = 0;
+/// Set when it is known that there is no area.
+static IS_WITHOUT: AtomicBool = AtomicBool::new(false);
 
 #[cold]
 fn find_area() -> Option<isize> {
+    if IS_WITHOUT.load(Ordering::Relaxed) {
+        return None;
+    }
     let offset = area_offset();
-    AREA_OFFSET.store(offset.unwrap_or(NONE), Ordering::Relaxed);
+    IS_WITHOUT.store(offset.is_none(), Ordering::Relaxed);
+    AREA_OFFSET.store(offset.unwrap_or(UNKNOWN), Ordering::Relaxed);
     offset
 }
 

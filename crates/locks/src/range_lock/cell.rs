@@ -46,8 +46,8 @@ const SAMPLE: u64 = 1 << 10;
 #[cfg(any(loom, feature = "shuttle"))]
 const SAMPLE: u64 = 1 << 1;
 const COUNT: u64 = SAMPLE - 1;
-const WRITE: u64 = 1 << 11;
-const READER: u64 = 1 << 12;
+pub(super) const WRITE: u64 = 1 << 11;
+pub(super) const READER: u64 = 1 << 12;
 const READERS: u64 = 0x3fff << 12;
 const HOLDERS: u64 = WRITE | READERS;
 const CLOSED_FOR_TAKERS: u64 = 1 << 26;
@@ -69,6 +69,15 @@ fn hindrances() -> u64 {
         const { assert!(HINDRANCES & !(lockmeter::HINDRANCES as u64) == 0 || SAMPLE < 1 << 10) };
         u64::from(lockmeter::hindrances())
     }
+}
+
+/// Tells the compiler where the fast path falls through.
+#[inline(always)]
+fn is_likely(is_so: bool) -> bool {
+    if !is_so {
+        std::hint::cold_path();
+    }
+    is_so
 }
 
 /// A new sequence number for a cell without holders, not closed.
@@ -106,15 +115,6 @@ pub(super) enum Hindrance {
     Conflict,
     /// It has a holder that does not conflict, or has gone.
     Needless,
-}
-
-/// What a holder adds to the word and takes away.
-#[inline(always)]
-fn unit(access: Access) -> u64 {
-    match access {
-        Access::Read => READER,
-        Access::Write => WRITE,
-    }
 }
 
 impl Cell {
@@ -163,7 +163,7 @@ impl Cell {
     #[inline(always)]
     pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
         let empty = self.word.load(Ordering::Relaxed);
-        empty & hindrances() == 0 && self.take_from(empty, empty, range, access)
+        is_likely(empty & hindrances() == 0) && self.take_from(empty, empty, range, access)
     }
 
     /// Like `take`, if the cell is `ours`: see `take_or_join`.
@@ -176,7 +176,8 @@ impl Cell {
     ) -> bool {
         // Acquire: `ours` looks after this.
         let empty = self.word.load(Ordering::Acquire);
-        empty & hindrances() == 0 && ours() && self.take_from(empty, empty, range, access)
+        is_likely(empty & hindrances() == 0 && ours())
+            && self.take_from(empty, empty, range, access)
     }
 
     /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is asked
@@ -213,14 +214,15 @@ impl Cell {
     /// `base` is `empty`, or has a new sequence number.
     #[inline(always)]
     fn take_from(&self, empty: u64, base: u64, range: &Range<u64>, access: Access) -> bool {
-        let word = base.wrapping_add(1 + unit(access));
+        let word = base.wrapping_add(1 + access as u64);
         let exchange =
             self.word
                 .compare_exchange(empty, word, Ordering::Acquire, Ordering::Relaxed);
-        if exchange.is_ok() {
+        let is_taken = is_likely(exchange.is_ok());
+        if is_taken {
             self.publish(word, range);
         }
-        exchange.is_ok()
+        is_taken
     }
 
     /// Takes an empty cell for writing without publishing the range: `publish` must follow, soon, with
@@ -292,7 +294,7 @@ impl Cell {
     #[must_use]
     pub(super) fn leave(&self, access: Access) -> bool {
         // Adding the complement, and CLOSED being the sign, make this one instruction and one jump.
-        let minus = unit(access).wrapping_neg();
+        let minus = (access as u64).wrapping_neg();
         let word = self.word.fetch_add(minus, Ordering::Release);
         word.wrapping_add(minus) as i64 >= 0
     }
@@ -347,7 +349,7 @@ impl Cell {
     /// Makes a cell that was never open that of the one holder for whom `node` stands.
     pub(super) fn represent(&self, node: &'static Node, access: Access) {
         self.word
-            .store(CLOSED | ALWAYS | unit(access), Ordering::Relaxed);
+            .store(CLOSED | ALWAYS | access as u64, Ordering::Relaxed);
         // Its only user keeps it from being opened.
         self.users.store(1, Relaxed);
         self.imported.set(Some(node));

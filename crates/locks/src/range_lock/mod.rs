@@ -27,8 +27,9 @@
 //! compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
 //! lies on, which turns their holders into entries of the queue with their exact ranges, and waits for
 //! the entries before it that it conflicts with. Cells are opened again when no entry lies on them. When
-//! requests keep meeting without conflict, the lock *spreads* over 64 cells; when one thread is alone
-//! again, or requests conflict too often for it, it goes home.
+//! requests keep meeting without conflict, the lock *spreads* over 64 cells, in segments that become longer or
+//! shorter as requests need them; when one thread is alone again, or too many requests need many cells, it goes
+//! home.
 //!
 //! # Why this structure
 //! Rates and instruction counts beside the rivals, and the command, are in `docs/locks-bench.md`.
@@ -44,7 +45,7 @@
 //! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one compare-and-swap to take, one addition to release; some 14 instructions, of which one test
+//! Alone: one compare-and-swap to take, one addition to release; 13 instructions, of which one test
 //! of the word finds out whether it is free and whether the meter wants to know (`docs/locks-bench.md` says
 //! where they go, and what was weighed to have fewer). Spread: three loads of lines that nobody writes
 //! besides. No allocation on any path: entries of the queue are static memory, of which there is enough for

@@ -261,7 +261,7 @@ impl RangeLock {
         }
         let (range, access) = (node.range(), node.access());
         let cells = node.cells.load(Relaxed);
-        let is_time = slow.note_request(blockers, &range, access, cells);
+        let is_time = slow.note_request(blockers, sampler(), (&range, access), cells);
         slow.queue.push(node, blockers);
         if is_time {
             slow.change_mode(self);
@@ -292,7 +292,7 @@ const RELAX_ROUNDS: u32 = 4;
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SPIN_ROUNDS: u32 = 10;
 
-/// Tells threads apart, as `Slow::sample` needs it.
+/// Tells threads apart, as `Slow::sample` and `Slow::note_request` need it.
 #[cfg(not(any(loom, feature = "shuttle")))]
 fn sampler() -> usize {
     thread_local!(static HERE: u8 = const { 0 });

@@ -6,10 +6,20 @@
 //!   lie on it. The home cell is closed.
 //! - *Draining*: all cells are closed and all requests go to the queue, until that is empty; then home.
 //!
-//! home -> spread: `spread`, when `Policy` has seen enough requests that met in the home cell without
-//! conflict. spread -> draining: `drain`, when one thread alone is left, when too many requests have to
-//! go to the queue all the same, or by `settle`. draining -> home: `rest`, when the last entry leaves.
-//! draining -> spread: `resume`, when that takes long and requests meet without conflict meanwhile.
+//! - home -> spread: `spread`, when `Policy` has seen enough requests that met in the home cell without
+//!   conflict.
+//! - spread -> spread: `respread`, with segments of another length, when too many requests have to go to the
+//!   queue all the same: shorter ones when they share segments with others; longer ones when they touch two, or
+//!   only share cells.
+//! - spread -> draining: `drain`, when that is so for other reasons, or by `settle`.
+//! - spread -> draining, and at once back (`resume`) unless nobody else holds a range: `leave_alone`, when
+//!   one thread alone seems to be left.
+//! - draining -> home: `rest`, when the last entry leaves.
+//! - draining -> spread: `resume`, when that takes long and requests meet without conflict meanwhile.
+//!
+//! A holder may be off its CPU for as long as a time slice, or asleep over its device. Its cell is closed all
+//! the while, and all requests for its segment go to the queue, as do all of a lock that is draining. So
+//! no transition waits for a holder while the others have work to do.
 //!
 //! # Invariants
 //! 1. A holder that is not in an open cell is in the queue, and so is every waiter.
@@ -35,6 +45,8 @@ use crate::primitive::atomic::Ordering;
 const MEETINGS_TO_SPREAD: u32 = 16;
 #[cfg(any(loom, feature = "shuttle"))]
 const MEETINGS_TO_SPREAD: u32 = 1;
+/// Meetings without conflict in the queue after which a draining session goes on.
+const MEETINGS_TO_RESUME: u32 = MEETINGS_TO_SPREAD;
 /// Meetings that are needed after many failures.
 const MEETINGS_MAX: u32 = 1 << 16;
 
@@ -86,7 +98,11 @@ struct Policy {
     /// Added to the segments' size since requests touched several segments.
     widening: u32,
     strain: u32,
+    /// How many of the requests that strained a session touched two segments, and one.
     wide: u32,
+    narrow: u32,
+    /// How many of the latter shared it with entries. The others only shared a cell.
+    crowded: u32,
     /// Who made the last sample, and with what request.
     last_sampler: usize,
     last_range: Range<u64>,
@@ -106,6 +122,8 @@ impl Policy {
             widening: 0,
             strain: 0,
             wide: 0,
+            narrow: 0,
+            crowded: 0,
             last_sampler: 0,
             last_range: 0..0,
             last_access: Access::Read,
@@ -127,18 +145,22 @@ impl Policy {
         if let Some(log) = distance.checked_ilog2() {
             self.distance_log = self.distance_log.min(log);
         }
+        self.note_length(range);
+    }
+
+    fn note_length(&mut self, range: &Range<u64>) {
         let last = range.end.saturating_sub(range.start).saturating_sub(1);
         self.length_log = self.length_log.max(u64::BITS - last.leading_zeros());
     }
 
-    /// A request in home mode, of which `queue` does not have the node yet. True when it is time to
-    /// spread.
-    fn met_at_home(
+    /// A request in home mode or while draining, of which `queue` does not have the node yet. True when it
+    /// has met so many.
+    fn met(
         &mut self,
         queue: &Queue,
         blockers: u32,
-        range: &Range<u64>,
-        access: Access,
+        (range, access): (&Range<u64>, Access),
+        enough: u32,
     ) -> bool {
         if blockers > 0 {
             self.has_seen_write |= access == Access::Write;
@@ -148,7 +170,7 @@ impl Policy {
         for entry in queue.iter() {
             self.note_meeting((range, access), (&entry.range(), entry.access()), 1);
         }
-        self.meetings >= self.meetings_to_spread
+        self.meetings >= enough
     }
 
     /// The rule for the next session; the search for one begins anew.
@@ -164,10 +186,16 @@ impl Policy {
         self.has_seen_overlap = false;
         self.distance_log = u64::BITS - 1;
         self.length_log = 0;
-        self.strain = 0;
-        self.wide = 0;
+        self.relax();
         self.samples_alone = 0;
         rule
+    }
+
+    fn relax(&mut self) {
+        self.strain = 0;
+        self.wide = 0;
+        self.narrow = 0;
+        self.crowded = 0;
     }
 
     fn back_off(&mut self) {
@@ -175,19 +203,52 @@ impl Policy {
         self.meetings_to_spread = (self.meetings_to_spread * 2).min(MEETINGS_MAX);
     }
 
-    /// A request in a session had to go to the queue. True when the session should end.
-    fn strained(&mut self, cells: u64) -> bool {
+    /// A request in a session had to go to the queue, though it conflicts with nobody. True when the session
+    /// should change (`relief`).
+    fn strained(
+        &mut self,
+        queue: &Queue,
+        placement: Placement,
+        range: &Range<u64>,
+        cells: u64,
+    ) -> bool {
+        self.note_length(range);
         self.strain += 1 + cells.count_ones() / 2;
         self.wide += u32::from(cells.count_ones() == 2);
-        if self.strain < STRAIN_MAX {
-            return false;
+        if cells.count_ones() == 1 {
+            self.narrow += 1;
+            let is_crowded = queue
+                .iter()
+                .any(|entry| placement.is_in_common_segment(range, &entry.range()));
+            self.crowded += u32::from(is_crowded);
         }
-        self.widening = match self.wide * 2 > self.strain / 2 {
-            true => (self.widening + 2).min(8),
-            false => 0,
+        self.strain >= STRAIN_MAX
+    }
+
+    /// The length of segments with which a strained session should go on, if that can help.
+    fn relief(&mut self, placement: Placement) -> Option<u32> {
+        let Rule::Segments { shift } = placement.rule() else {
+            return None;
         };
-        self.back_off();
-        true
+        if self.wide * 2 > self.strain / 2 {
+            self.widening = (self.widening + 2).min(8);
+            return (self.widening < 8).then_some(shift + 2);
+        }
+        self.widening = 0;
+        if self.narrow * 2 <= self.strain {
+            return None;
+        }
+        match self.crowded * 2 > self.narrow {
+            true => (shift > self.length_log).then(|| shift - 1),
+            false => Some(shift + 1),
+        }
+    }
+
+    /// Somebody has been to the queue: whose samples came last is not alone.
+    fn saw(&mut self, requester: usize) {
+        if requester != self.last_sampler {
+            self.samples_alone = 0;
+        }
     }
 
     /// A sample, in a session or not. True when the mode should change: to home when the sampling
@@ -200,8 +261,7 @@ impl Policy {
         range: &Range<u64>,
         access: Access,
     ) -> bool {
-        self.strain = 0;
-        self.wide = 0;
+        self.relax();
         let last = (self.last_range.clone(), self.last_access);
         self.last_range = range.clone();
         self.last_access = access;
@@ -280,6 +340,10 @@ impl Slow {
             Mode::Spread(_) => return,
             Mode::Home => {}
             Mode::Draining(placement) => {
+                debug_assert!(
+                    placement.all_cells().all(is_unused),
+                    "invariant 2 of groups"
+                );
                 // Before the group can have another owner.
                 lock.spread.store(0, Ordering::Release);
                 self.put_group(placement);
@@ -307,8 +371,7 @@ impl Slow {
     }
 
     fn open_if_unused(&self, cell: &Cell) {
-        let is_unused = cell.users.load(Relaxed) == 0 && cell.imported.get().is_none();
-        if is_unused && matches!(self.mode, Mode::Spread(_)) {
+        if is_unused(cell) && matches!(self.mode, Mode::Spread(_)) {
             cell.open();
         }
     }
@@ -343,29 +406,42 @@ impl Slow {
     pub(super) fn note_request(
         &mut self,
         blockers: u32,
-        range: &Range<u64>,
-        access: Access,
+        requester: usize,
+        (range, access): (&Range<u64>, Access),
         cells: u64,
     ) -> bool {
         let policy = &mut self.policy;
+        policy.saw(requester);
         match self.mode {
-            // Draining, too, may last: a holder can be off its CPU.
-            Mode::Home | Mode::Draining(_) => {
-                policy.met_at_home(&self.queue, blockers, range, access)
+            Mode::Home => {
+                let enough = policy.meetings_to_spread;
+                policy.met(&self.queue, blockers, (range, access), enough)
+            }
+            Mode::Draining(_) => {
+                policy.met(&self.queue, blockers, (range, access), MEETINGS_TO_RESUME)
             }
             // Those that conflict would wait at home too.
-            Mode::Spread(_) => blockers == 0 && policy.strained(cells),
+            Mode::Spread(placement) => {
+                blockers == 0 && policy.strained(&self.queue, placement, range, cells)
+            }
         }
     }
 
-    /// Spreads, or begins to drain. The queue has all entries, and `rest` has still to be called.
+    /// Spreads, goes on otherwise, or begins to drain. The queue has all entries, and `rest` has still to be
+    /// called.
     pub(super) fn change_mode(&mut self, lock: &RangeLock) {
         match self.mode {
             Mode::Home => {
                 let rule = self.policy.rule();
                 self.spread(lock, rule);
             }
-            Mode::Spread(_) => self.drain(),
+            Mode::Spread(placement) => match self.policy.relief(placement) {
+                Some(shift) => self.respread(lock, placement, shift),
+                None => {
+                    self.policy.back_off();
+                    self.drain();
+                }
+            },
             Mode::Draining(placement) => self.resume(placement),
         }
     }
@@ -382,6 +458,39 @@ impl Slow {
         }
         for cell in placement.all_cells() {
             self.open_if_unused(cell);
+        }
+    }
+
+    /// spread -> spread, with segments of another length.
+    fn respread(&mut self, lock: &RangeLock, old: Placement, shift: u32) {
+        old.all_cells().for_each(|cell| self.close(cell));
+        for entry in self.queue.iter() {
+            for cell in old.cells(entry.cells.load(Relaxed)) {
+                cell.users.fetch_sub(1, Relaxed);
+            }
+        }
+        self.sessions += 1;
+        let placement = old.with_shift(shift, self.sessions);
+        self.mode = Mode::Spread(placement);
+        self.policy.rule();
+        for entry in self.queue.iter() {
+            cover(placement, entry);
+        }
+        // Before the cells open: who still goes by the old placement must not find that it lasts.
+        lock.spread.store(placement.encode(), Ordering::Release);
+        for cell in placement.all_cells() {
+            self.open_if_unused(cell);
+        }
+    }
+
+    /// One thread alone seems to be left, and holds a range. If it is, the lock drains, and goes home when
+    /// the thread lets go.
+    fn leave_alone(&mut self) {
+        self.drain();
+        if let Mode::Draining(placement) = self.mode
+            && self.queue.iter().nth(1).is_some()
+        {
+            self.resume(placement);
         }
     }
 
@@ -449,8 +558,10 @@ impl Slow {
         if self.policy.sampled(is_home, sampler, range, access) {
             if is_home {
                 self.close(&lock.home);
+                self.change_mode(lock);
+            } else {
+                self.leave_alone();
             }
-            self.change_mode(lock);
         }
     }
 
@@ -464,11 +575,119 @@ impl Slow {
     }
 }
 
+/// True when no entry keeps a cell closed.
+fn is_unused(cell: &Cell) -> bool {
+    cell.users.load(Relaxed) == 0 && cell.imported.get().is_none()
+}
+
 /// Lays an entry on the cells of its footprint, which are closed.
 fn cover(placement: Placement, entry: &Node) {
     let cells = placement.footprint(&entry.range(), entry.access());
     entry.cells.store(cells, Relaxed);
     for cell in placement.cells(cells) {
         cell.users.fetch_add(1, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(any(loom, feature = "shuttle"))))]
+mod tests {
+    use super::*;
+    use crate::LockClass;
+
+    static CLASS: LockClass = LockClass::new("test.range_lock.slow", 10);
+    const BLOCK: u64 = 4096;
+
+    fn block(number: u64) -> Range<u64> {
+        number * BLOCK..(number + 1) * BLOCK
+    }
+
+    fn shift(lock: &RangeLock) -> Option<u32> {
+        match lock.slow.lock().mode {
+            Mode::Spread(placement) => match placement.rule() {
+                Rule::Segments { shift } => Some(shift),
+                Rule::Readers => None,
+            },
+            Mode::Home | Mode::Draining(_) => None,
+        }
+    }
+
+    /// A lock that is spread in segments of 256 blocks.
+    fn spread() -> RangeLock {
+        let lock = RangeLock::new(&CLASS);
+        while lock.is_fast() {
+            let pair = (lock.try_write(block(0)), lock.try_write(block(256)));
+            assert!(pair.0.is_some() && pair.1.is_some());
+        }
+        assert_eq!(shift(&lock), Some(20));
+        lock
+    }
+
+    /// Requests for other parts of a segment do not go to the queue for as long as one is held.
+    #[test]
+    fn a_holder_does_not_keep_his_segment() {
+        let lock = spread();
+        let held = lock.try_write(block(0)).unwrap();
+        for round in 0..10_000 {
+            drop(lock.try_write(block(128 + round % 128)).unwrap());
+        }
+        assert!(shift(&lock).unwrap() < 20);
+        assert!(lock.try_write(block(0)).is_none(), "held all the same");
+        let other = lock.try_write(block(200)).unwrap();
+        let in_queue = lock.slow.lock().queue.iter().count();
+        assert_eq!(in_queue, 1, "the first holder only");
+        drop((held, other));
+        assert!(lock.settle());
+    }
+
+    /// Segments that are so short that many share the cells of holders become longer.
+    #[test]
+    fn holders_do_not_keep_all_cells() {
+        let lock = spread();
+        let held: Vec<_> = (0..48)
+            .map(|i| lock.try_write(block(256 * i * 64)).unwrap())
+            .collect();
+        for round in 0..10_000 {
+            drop(
+                lock.try_write(block(256 * (round % 1000 * 64 + 1)))
+                    .unwrap(),
+            );
+            if shift(&lock).unwrap() > 20 {
+                break;
+            }
+        }
+        assert!(shift(&lock).unwrap() > 20);
+        drop(held);
+        assert!(lock.settle());
+    }
+
+    /// A lock that one thread uses stays spread while a range is held in it: at home all would go to the queue.
+    #[test]
+    fn one_thread_alone_does_not_end_a_session_of_others() {
+        let lock = spread();
+        let held = lock.try_write(block(0)).unwrap();
+        for round in 0..300_000 {
+            drop(lock.try_write(block(256 * (1 + round % 20))).unwrap());
+        }
+        assert!(shift(&lock).is_some());
+        drop(held);
+        for round in 0..1_000_000 {
+            drop(lock.try_write(block(256 * (1 + round % 20))).unwrap());
+            if lock.is_fast() {
+                return;
+            }
+        }
+        panic!("does not go home");
+    }
+
+    /// Who comes by the queue makes no samples, but is there.
+    #[test]
+    fn requests_in_the_queue_tell_that_a_thread_is_not_alone() {
+        let mut policy = Policy::new();
+        let sample = |policy: &mut Policy| policy.sampled(false, 1, &block(0), Access::Write);
+        for _ in 0..10 * SAMPLES_ALONE {
+            assert!(!sample(&mut policy));
+            policy.saw(2);
+        }
+        assert!((0..=SAMPLES_ALONE).any(|_| sample(&mut policy)));
     }
 }

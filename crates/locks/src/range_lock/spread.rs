@@ -5,7 +5,7 @@
 //! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says which,
 //! and by which rule requests are placed on cells; 0 says none.
 //! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes; a segment's number is hashed
-//!   to a cell. A request within one segment takes that cell. One that touches several goes to the
+//!   to a cell, so that up to 29 neighbours have different ones. A request within one segment takes that cell. One that touches several goes to the
 //!   queue, and lies on all of their cells.
 //! - [`Rule::Readers`]: a reader takes the cell of its CPU, whatever its range. A writer goes to the queue
 //!   and lies on all cells.
@@ -56,22 +56,40 @@ pub(super) struct Placement {
     group: &'static Group,
 }
 
-const GROUP_BITS: u32 = 13;
-const SHIFT_AT: u32 = GROUP_BITS;
-const READERS_FLAG: u64 = 1 << 19;
-const SESSION_AT: u32 = 20;
+// A `spread` word from the lowest bit: the shift, the rule, the group. All of it is the hash's multiplier
+// too, of which the upper half counts.
+const SHIFT: u64 = 63;
+const READERS_FLAG: u64 = 1 << 6;
+const SEGMENTS_FLAG: u64 = 1 << 7;
+/// Here, where a group's number is its distance in memory.
+const GROUP_AT: u32 = 13;
+const GROUP_MAX: u32 = (1 << 13) - 1;
+const MULTIPLIER: u64 = !(SHIFT | READERS_FLAG | SEGMENTS_FLAG | (GROUP_MAX as u64) << GROUP_AT);
 
-/// 2^64 over the golden ratio: spreads neighbours best.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// By turns, so that segments that meet on a cell in one session are parted in another: the golden ratio and
+/// other numbers that are far from all simple fractions (roots of 2, 3 and 13), in units of 2^-64. So
+/// neighbours are spread well.
+const MULTIPLIERS: [u64; 4] = [
+    0x9e37_79b9_7f4a_7c15,
+    0x6a09_e667_f3bc_c908,
+    0xbb67_ae85_84ca_a73b,
+    0x4d82_b446_159f_360f,
+];
 
 impl Placement {
-    /// `session` must not be 0, nor one that the lock had before.
+    /// `session` numbers those of a lock.
     pub(super) fn new(rule: Rule, group: u32, session: u64) -> Placement {
         let rule = match rule {
-            Rule::Segments { shift } => u64::from(shift.min(63)) << SHIFT_AT,
+            Rule::Segments { shift } => SEGMENTS_FLAG | u64::from(shift).min(SHIFT),
             Rule::Readers => READERS_FLAG,
         };
-        Placement::decode(u64::from(group) | rule | session << SESSION_AT)
+        let multiplier = MULTIPLIERS[session as usize % MULTIPLIERS.len()] & MULTIPLIER;
+        Placement::decode(multiplier | u64::from(group) << GROUP_AT | rule)
+    }
+
+    /// The same group, in segments of another length.
+    pub(super) fn with_shift(self, shift: u32, session: u64) -> Placement {
+        Placement::new(Rule::Segments { shift }, self.group_index(), session)
     }
 
     /// From a lock's `spread` word.
@@ -79,7 +97,7 @@ impl Placement {
     pub(super) fn decode(word: u64) -> Placement {
         Placement {
             word,
-            group: groups::get((word & ((1 << GROUP_BITS) - 1)) as u32),
+            group: groups::get((word >> GROUP_AT) as u32 & GROUP_MAX),
         }
     }
 
@@ -91,7 +109,7 @@ impl Placement {
     /// True when a `spread` word tells of a session by segments.
     #[inline(always)]
     pub(super) fn is_by_segments(word: u64) -> bool {
-        word != 0 && word & READERS_FLAG == 0
+        word & SEGMENTS_FLAG != 0
     }
 
     #[inline]
@@ -101,22 +119,36 @@ impl Placement {
 
     #[inline]
     fn segment(self, offset: u64) -> u64 {
-        offset >> (self.word >> SHIFT_AT & 63)
+        offset >> (self.word & SHIFT)
+    }
+
+    pub(super) fn rule(self) -> Rule {
+        if self.is_for_readers() {
+            return Rule::Readers;
+        }
+        let shift = (self.word & SHIFT) as u32;
+        Rule::Segments { shift }
+    }
+
+    /// True when two ranges touch the same segment.
+    pub(super) fn is_in_common_segment(self, a: &Range<u64>, b: &Range<u64>) -> bool {
+        let segments = |range: &Range<u64>| {
+            self.segment(range.start)..=self.segment(range.end.saturating_sub(1))
+        };
+        let (a, b) = (segments(a), segments(b));
+        a.start() <= b.end() && b.start() <= a.end()
     }
 
     #[inline]
     fn index(self, segment: u64) -> usize {
-        // The session in it, so that segments that meet on a cell in one are parted in another.
-        let salted = segment ^ (self.word >> SESSION_AT);
-        (salted.wrapping_mul(MULTIPLIER) >> (u64::BITS - CELLS.trailing_zeros())) as usize
+        (segment.wrapping_mul(self.word) >> (u64::BITS - CELLS.trailing_zeros())) as usize
     }
 
     /// The cell of the range's segment, if it lies in one.
     #[inline]
     pub(super) fn cell_of(self, range: &Range<u64>) -> Option<&'static Cell> {
-        let segment = self.segment(range.start);
-        let is_within = segment == self.segment(range.end.wrapping_sub(1));
-        is_within.then(|| &*self.group.cells[self.index(segment)])
+        let is_within = self.segment(range.start ^ range.end.wrapping_sub(1)) == 0;
+        is_within.then(|| &*self.group.cells[self.index(self.segment(range.start))])
     }
 
     /// The cells that a reader on this CPU tries.
@@ -159,7 +191,7 @@ impl Placement {
     }
 
     pub(super) fn group_index(self) -> u32 {
-        (self.word & ((1 << GROUP_BITS) - 1)) as u32
+        (self.word >> GROUP_AT) as u32 & GROUP_MAX
     }
 }
 
@@ -286,12 +318,33 @@ mod tests {
 
     #[test]
     fn neighbours_lie_on_different_cells() {
-        let placement = segments(12, 4);
-        let mut seen = 0;
-        for block in 0..16_u64 {
-            seen |= placement.footprint(&(block << 12..(block + 1) << 12), Access::Write);
+        for session in 1..=4 {
+            for first in (0..4000).step_by(29) {
+                let placement = segments(12, session);
+                let footprint =
+                    placement.footprint(&(first << 12..(first + 29) << 12), Access::Write);
+                assert_eq!(
+                    footprint.count_ones(),
+                    29,
+                    "{session} {first} {footprint:b}"
+                );
+            }
         }
-        assert!(seen.count_ones() >= 12, "{seen:b}");
+    }
+
+    #[test]
+    fn sessions_part_what_met() {
+        let cells = |first: u64| {
+            (1..=4).map(move |session| {
+                segments(0, session).footprint(&(first..first + 1), Access::Write)
+            })
+        };
+        for segment in 1..200 {
+            let met = cells(0)
+                .zip(cells(segment))
+                .filter(|(one, other)| one == other);
+            assert!(met.count() <= 1, "{segment}");
+        }
     }
 
     #[test]
