@@ -589,7 +589,8 @@ fn cover(placement: Placement, entry: &Node) {
     }
 }
 
-#[cfg(all(test, not(any(loom, feature = "shuttle"))))]
+#[cfg(not(any(loom, feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::LockClass;
