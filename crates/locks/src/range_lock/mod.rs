@@ -45,7 +45,7 @@
 //! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one compare-and-swap to take, one addition to release; 13 instructions, of which one test
+//! Alone: one compare-and-swap to take, one addition to release; some 14 instructions, of which one test
 //! of the word finds out whether it is free and whether the meter wants to know (`docs/locks-bench.md` says
 //! where they go, and what was weighed to have fewer). Spread: three loads of lines that nobody writes
 //! besides. No allocation on any path: entries of the queue are static memory, of which there is enough for
