@@ -64,7 +64,7 @@ pub struct Options {
     /// Only lines in whose descriptions this occurs
     #[arg(long)]
     only: Option<String>,
-    /// Only the first line of each file
+    /// Only the first line of each file that a test under loom or shuttle is for
     #[arg(long)]
     ci: bool,
 }
@@ -115,8 +115,11 @@ fn wanted<'a>(teeth: &'a [Tooth], options: &Options) -> Vec<(usize, &'a Tooth)> 
     let mut files = BTreeSet::new();
     let mut is_wanted = |tooth: &Tooth| {
         let only = options.only.as_deref();
-        only.is_none_or(|only| tooth.name.contains(only))
-            && (files.insert(tooth.file.clone()) || !options.ci)
+        let is_sample = || {
+            let is_scheduled = ["loom", "shuttle"].contains(&tooth.suite.as_str());
+            is_scheduled && files.insert(tooth.file.clone())
+        };
+        only.is_none_or(|only| tooth.name.contains(only)) && (!options.ci || is_sample())
     };
     let all = teeth.iter().enumerate();
     all.filter(|(_, tooth)| is_wanted(tooth)).collect()
@@ -291,17 +294,26 @@ mod tests {
 
     #[test]
     fn a_sample_has_one_change_of_each_file() {
-        let in_file = |file: &str| Tooth {
+        let in_file = |file: &str, suite: &str| Tooth {
             file: PathBuf::from(file),
+            suite: suite.to_owned(),
             ..tooth("f(1);", None)
         };
-        let teeth = [in_file("a.rs"), in_file("a.rs"), in_file("b.rs")];
+        let teeth = [
+            in_file("a.rs", "lib"),
+            in_file("a.rs", "loom"),
+            in_file("a.rs", "shuttle"),
+            in_file("b.rs", "shuttle"),
+        ];
         let numbers = |ci: bool| -> Vec<usize> {
             let options = Options { only: None, ci };
             let wanted = wanted(&teeth, &options);
             wanted.into_iter().map(|(number, _)| number).collect()
         };
-        assert_eq!((numbers(true), numbers(false)), (vec![0, 2], vec![0, 1, 2]));
+        assert_eq!(
+            (numbers(true), numbers(false)),
+            (vec![1, 3], vec![0, 1, 2, 3])
+        );
     }
 
     #[test]
