@@ -115,7 +115,7 @@ fn wanted<'a>(teeth: &'a [Tooth], options: &Options) -> Vec<(usize, &'a Tooth)> 
     let mut files = BTreeSet::new();
     let mut is_wanted = |tooth: &Tooth| {
         let only = options.only.as_deref();
-        let is_sample = || {
+        let mut is_sample = || {
             let is_scheduled = ["loom", "shuttle"].contains(&tooth.suite.as_str());
             is_scheduled && files.insert(tooth.file.clone())
         };
