@@ -70,17 +70,15 @@ pub fn run(options: &Options) -> Result<()> {
             continue;
         }
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-        for _ in 0..options.rounds {
-            theirs.push(
-                measured
-                    .by_program(dir, options)
-                    .with_context(|| name.clone())?,
-            );
-            ours.push(
-                measured
-                    .by_finefs(dir, options)
-                    .with_context(|| name.clone())?,
-            );
+        for round in 0..options.rounds {
+            // What one leaves behind in caches and on the disk slows the next: each begins in turn.
+            for turn in 0..2 {
+                let (rates, rate) = match (round + turn) % 2 {
+                    0 => (&mut theirs, measured.by_program(dir, options)),
+                    _ => (&mut ours, measured.by_finefs(dir, options)),
+                };
+                rates.push(rate.with_context(|| name.clone())?);
+            }
         }
         let (Some(their), Some(our)) = (median(&theirs), median(&ours)) else {
             bail!("no rounds");

@@ -67,6 +67,8 @@ pub(super) struct OnDevice<S> {
     store: S,
     device: Device,
     channel: Channel,
+    #[cfg(test)]
+    present: tests::Present,
 }
 
 impl<S> OnDevice<S> {
@@ -79,11 +81,15 @@ impl<S> OnDevice<S> {
                 ..device
             },
             channel: Channel::default(),
+            #[cfg(test)]
+            present: tests::Present::default(),
         }
     }
 
     /// Returns when the device has done a request.
     fn wait(&self) {
+        #[cfg(test)]
+        let _present = self.present.enter();
         let now_ns = now_ns();
         let start_ns = self
             .channel
@@ -196,6 +202,82 @@ impl<S: Store> Store for OnDevice<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use finefs::namespace::{MemoryStore, Namespace};
+    use finefs::{Caller, LockingScheme, Options};
+    use std::sync::Arc;
+
+    /// Requests that are at a device now, and the most that were.
+    #[derive(Default)]
+    pub struct Present {
+        now: AtomicU64,
+        most: AtomicU64,
+    }
+
+    impl Present {
+        pub fn enter(&self) -> Leave<'_> {
+            let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most.fetch_max(now, Ordering::Relaxed);
+            Leave(self)
+        }
+
+        fn most(&self) -> u64 {
+            self.most.load(Ordering::Relaxed)
+        }
+    }
+
+    pub struct Leave<'a>(&'a Present);
+
+    impl Drop for Leave<'_> {
+        fn drop(&mut self) {
+            self.0.now.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    const READERS: u64 = 4;
+
+    /// Four threads read blocks of one file under `scheme` until `is_enough`, told how many reads there were,
+    /// says so. Gives the most requests that were at the device at a time.
+    fn most_present(scheme: LockingScheme, is_enough: impl Fn(u64, u64) -> bool + Sync) -> u64 {
+        let device = Device {
+            latency: Duration::from_micros(500),
+            interval: Duration::from_micros(1),
+        };
+        let memory = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+        let store = Arc::new(OnDevice::new(memory, device));
+        let options = Options {
+            locking: scheme,
+            ..Options::default()
+        };
+        let space = Namespace::new(store.clone(), options).unwrap();
+        let root = Caller::root();
+        let file = space.create_file(&root, space.root(), b"f", 0o644).unwrap();
+        space
+            .write(file.ino, 0, &[1; 4096 * READERS as usize])
+            .unwrap();
+        let reads = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for reader in 0..READERS {
+                let (space, reads, store, is_enough) = (&space, &reads, &store, &is_enough);
+                scope.spawn(move || {
+                    while !is_enough(reads.fetch_add(1, Ordering::Relaxed), store.present.most()) {
+                        space.read(file.ino, reader * 4096, &mut [0; 4096]).unwrap();
+                    }
+                });
+            }
+        });
+        let most = store.present.most();
+        space.shut_down().unwrap();
+        most
+    }
+
+    #[test]
+    fn locks_are_held_while_the_device_works() {
+        let mutex = most_present(LockingScheme::WholeFileMutex, |reads, _| reads > 100);
+        assert_eq!(mutex, 1);
+        // However long it takes until two meet: with the mutex they never would.
+        let range = most_present(LockingScheme::Fine, |_, most| most > 1);
+        assert!(range > 1);
+    }
 
     #[test]
     fn the_channel_is_for_one_request_at_a_time() {

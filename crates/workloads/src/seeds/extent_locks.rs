@@ -131,8 +131,7 @@ pub(super) fn section(options: &Options, results: &Results) -> Section {
         format!("Published: {SOURCE}. Three rounds, reads and writes apart."),
         format!(
             "Here: {} threads, blocks of 16 KiB of one file of 64 MiB, {READ_PERCENT} % reads. \
-             `whole-file-mutex` is ext4's i_mutex over direct I/O; `whole-file` shares it among reads, as \
-             XFS does; `fine` is the range lock that the thread set out to write; `unlocked-data` is the \
+             `whole-file-mutex` is ext4's i_mutex over direct I/O; `whole-file` shares it among reads; `fine` is the range lock that the thread set out to write; `unlocked-data` is the \
              experiment without a lock, which lets a read see half of a write.",
             options.threads.unwrap_or(THREADS as usize)
         ),
@@ -257,6 +256,10 @@ fn on_device(options: &Options, results: &Results) -> Exhibit {
              gives what it does at most. So the mutex's row and the last one come out as published if the \
              locks are held as they were there; what is found out is the range lock's row, and that of the \
              lock that reads share."
+                .to_owned(),
+            "`whole-file` makes a write wait until all reads have come back from the device, and all reads \
+             after it wait for the write; that costs more than a queue for a mutex. XFS's row is another lock: \
+             it shares its lock among direct writes, too, as long as none makes the file longer."
                 .to_owned(),
             format!(
                 "The file has {BLOCKS_ON_DEVICE} blocks here. Reads and writes of data take the device's time; \
