@@ -152,10 +152,19 @@ pub fn config() -> Config {
     config
 }
 
-pub fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
+/// Runs a test under so many schedules. It gets a new world and its root; each world is finished.
+pub fn check(
+    schedules: usize,
+    make: impl Fn() -> World + Send + Sync + 'static,
+    run: impl Fn(&Shared, Ino) + Send + Sync + 'static,
+) {
     let schedules =
         std::env::var("FINEFS_SCHEDULES").map_or(schedules, |text| text.parse().unwrap());
-    let run = Arc::new(run);
+    let run = Arc::new(move || {
+        let world = Arc::new(make());
+        run(&world, world.root());
+        world.finish();
+    });
     let again = Arc::clone(&run);
     Runner::new(RandomScheduler::new(schedules), config()).run(move || run());
     Runner::new(PctScheduler::new(3, schedules / 2 + 1), config()).run(move || again());
