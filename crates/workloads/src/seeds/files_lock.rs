@@ -125,8 +125,9 @@ fn removals(options: &Options, results: &Results) -> Exhibit {
         chart: None,
         notes: vec![
             "The shares carry over: they tell how often the scheduler moves a thread between opening and \
-             closing a file. They grow with the time that files stay open (booting) and with threads that \
-             are more than CPUs."
+             closing a file. Misses grow with the time that files stay open (booting) and with threads that \
+             are more than CPUs. A client of dbench has 4.7 files open on average and 23 at most, and each of \
+             them is a miss when the client moves."
                 .to_owned(),
         ],
     }
