@@ -6,10 +6,11 @@
 //! unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is inside.
 
 use crate::fsync;
-use crate::open_close;
 use crate::result::Results;
 use crate::variant::{VARIANTS, Variant};
+use crate::workload::open_speed;
 use anyhow::{Context, Result, ensure};
+use finefs_workloads::HostDirectory;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -192,9 +193,12 @@ fn measure(
             (processes * shape.transactions) as f64 / took.as_secs_f64()
         }
         Load::OpenClose => {
-            let rate = open_close::rate(mount.dir(), Duration::from_secs(options.seconds))?;
+            let dir = HostDirectory::open(mount.dir())?;
+            let report = open_speed(&dir, options.seconds as f64)?;
+            // What is open in it keeps the mount busy.
+            drop(dir);
             mount.unmount()?;
-            rate
+            report.operations_per_second
         }
         Load::Fsync { threads } => {
             let time = Duration::from_secs(options.seconds);

@@ -4,11 +4,11 @@
 
 mod locked_list;
 
-use crate::postmark::{self, Shape};
 use crate::result::median;
+use crate::workload::postmark;
 use anyhow::{Result, anyhow, ensure};
-use finefs::LockingScheme;
 use finefs_locks::{LockClass, ShardedList, Ticket};
+use finefs_workloads::{InProcess, Target};
 use locked_list::LockedList;
 use serde_json::json;
 use spin::mutex::SpinMutex;
@@ -219,21 +219,26 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Removals in a PostMark run, and how many of them, in per cent, ran on the CPU of the adding.
-fn local_share(threads: u64) -> Result<(u64, f64)> {
-    let list = ShardedList::new(&FILES);
-    let shape = Shape {
-        threads,
-        files: 500,
-        transactions: 100_000 / threads,
-    };
-    postmark::run(&shape, LockingScheme::Fine, Some(&list))?;
-    let (all, local) = (list.removals_total(), list.removals_local());
-    Ok((all, local as f64 / all as f64 * 100.0))
+fn local_share(threads: usize) -> Result<(u64, f64)> {
+    let target = InProcess::memory(2 << 30)?;
+    postmark(&target, threads, 500, 100_000 / threads as u64)?;
+    let found = target.open_file_statistics();
+    let found = found.ok_or_else(|| anyhow!("a file system in process tells its removals"))?;
+    let percent = found.removals_on_cpu as f64 / found.removals as f64 * 100.0;
+    Ok((found.removals, percent))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn postmark_closes_what_it_opens_and_one_thread_mostly_where_it_opened_it() {
+        let (removals, percent) = local_share(1).unwrap();
+        // A create, and a read or an append, in most transactions.
+        assert!(removals > 100_000, "{removals}");
+        assert!((0.0..=100.0).contains(&percent), "{percent}");
+    }
 
     #[test]
     fn all_lists_keep_their_files() {

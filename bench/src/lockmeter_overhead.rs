@@ -1,11 +1,12 @@
 //! What the lock meter costs: PostMark in process without it, with contended acquisitions counted, and
 //! with all of them counted, by turns in processes of their own.
 
-use crate::postmark::{self, Shape};
 use crate::result::median;
+use crate::workload::postmark;
 use anyhow::{Context, Result, ensure};
-use finefs::LockingScheme;
+use finefs::{FileSystem, LockingScheme};
 use finefs_lockmeter::{IS_METERING, Mode, set_mode, snapshot};
+use finefs_workloads::InProcess;
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -32,10 +33,10 @@ pub struct Options {
 struct ShapeOptions {
     /// Threads
     #[arg(long, default_value_t = 2)]
-    threads: u64,
+    threads: usize,
     /// Files of each thread
     #[arg(long, default_value_t = 1000)]
-    files: u64,
+    files: u32,
     /// Transactions of each thread
     #[arg(long, default_value_t = 100_000)]
     transactions: u64,
@@ -169,11 +170,11 @@ fn one_run(program: &Path, shape: ShapeOptions, full: bool) -> Result<Run> {
     let mut command = Command::new(program);
     command.arg("lockmeter-worker");
     for (name, value) in [
-        ("--threads", shape.threads),
-        ("--files", shape.files),
-        ("--transactions", shape.transactions),
+        ("--threads", shape.threads.to_string()),
+        ("--files", shape.files.to_string()),
+        ("--transactions", shape.transactions.to_string()),
     ] {
-        command.arg(name).arg(value.to_string());
+        command.arg(name).arg(value);
     }
     if full {
         command.arg("--full");
@@ -190,17 +191,19 @@ fn one_run(program: &Path, shape: ShapeOptions, full: bool) -> Result<Run> {
 
 /// One run: prints seconds and CPU seconds per transaction.
 pub fn work(worker: &Worker) -> Result<()> {
-    let shape = Shape {
-        threads: worker.shape.threads,
-        files: worker.shape.files,
-        transactions: worker.shape.transactions,
+    let shape = worker.shape;
+    let options = finefs::Options {
+        locking: worker.locking,
+        ..finefs::Options::default()
     };
+    let file_system = FileSystem::memory_with(2 << 30, options)?;
+    let root = file_system.open_dir(".")?;
+    let target = InProcess::new(file_system, root, "memory".to_owned());
     if worker.full {
         set_mode(Mode::Full);
     }
-    let took = postmark::run(&shape, worker.locking, None)?;
-    let total = (shape.threads * shape.transactions) as f64;
-    let each = [took.real, took.cpu].map(|time| time.as_secs_f64() / total);
+    let report = postmark(&target, shape.threads, shape.files, shape.transactions)?;
+    let each = [report.seconds, report.cpu_seconds].map(|time| time / report.operations as f64);
     println!("{:e} {:e}", each[0], each[1]);
     if worker.table {
         let counts = snapshot();

@@ -5,17 +5,16 @@
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
 //! | [`fsync`] | creating, writing and syncing small files |
 //! | [`latency`] | how long single operations take while commits run |
-//! | [`open_close`] | opening and closing one of ten files from four threads |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
-//! | [`postmark`] | PostMark's transactions in process, on a memory file system |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
 //! | [`range_lock`] | the range lock beside its rivals |
 //! | [`scaling`] | two threads beside one, and beside two processes |
 //! | [`real_tools`] | the workloads of `finefs bench` beside the programs they are made after |
 //! | [`result`] | medians, ratios, markdown and JSON |
+//! | [`workload`] | the workloads of `finefs bench`, as they are run here |
 
 mod compare;
 mod file_list_locks;
@@ -23,14 +22,13 @@ mod fsync;
 mod in_process;
 mod latency;
 mod lockmeter_overhead;
-mod open_close;
-mod postmark;
 mod range_lock;
 mod real_postmark;
 mod real_tools;
 mod result;
 mod scaling;
 mod variant;
+mod workload;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -93,7 +91,9 @@ fn main() -> ExitCode {
         Command::RangeLock(options) => range_lock::run(&options),
         Command::Scaling(options) => scaling::run(&options),
         Command::ScalingWorker(worker) => scaling::work(&worker),
-        Command::RealTools(options) => real_tools::run(&options),
+        Command::RealTools(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| real_tools::run(&options))
+        }
         Command::LockmeterWorker(worker) => lockmeter_overhead::work(&worker),
     };
     match outcome {

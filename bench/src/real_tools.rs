@@ -1,12 +1,16 @@
 //! The workloads of `finefs bench` beside the programs that they are made after, on one directory, by turns:
 //! Debian's dbench, and fio with the job of Zheng Liu's mail. Their rates should be alike; where they are
 //! not, a workload measures something else than its name says.
+//!
+//! All work is in a new directory in the given one, which goes at the end, also after a signal.
 
 use crate::result::median;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use xtask::cleanup::Scratch;
+use xtask::run;
 
 /// What is compared, and how often.
 #[derive(clap::Args, Debug)]
@@ -52,6 +56,8 @@ pub fn run(options: &Options) -> Result<()> {
         })
         .collect();
     all.push(("randrw, 32 threads, reads/s".to_owned(), Measured::RandRw));
+    let scratch = Scratch::new_in(&options.dir)?;
+    let dir = scratch.path();
     println!(
         "| measured | the program | finefs bench | ratio | rounds |\n|---|---:|---:|---:|---|"
     );
@@ -64,9 +70,15 @@ pub fn run(options: &Options) -> Result<()> {
             continue;
         }
         let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-        for _ in 0..options.rounds {
-            theirs.push(measured.by_program(options).with_context(|| name.clone())?);
-            ours.push(measured.by_finefs(options).with_context(|| name.clone())?);
+        for round in 0..options.rounds {
+            // What one leaves behind in caches and on the disk slows the next: each begins in turn.
+            for turn in 0..2 {
+                let (rates, rate) = match (round + turn) % 2 {
+                    0 => (&mut theirs, measured.by_program(dir, options)),
+                    _ => (&mut ours, measured.by_finefs(dir, options)),
+                };
+                rates.push(rate.with_context(|| name.clone())?);
+            }
         }
         let (Some(their), Some(our)) = (median(&theirs), median(&ours)) else {
             bail!("no rounds");
@@ -86,11 +98,11 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 impl Measured {
-    fn by_program(&self, options: &Options) -> Result<f64> {
+    fn by_program(&self, dir: &Path, options: &Options) -> Result<f64> {
         let seconds = options.seconds.to_string();
         match self {
             Measured::Dbench { clients } => {
-                let text = output(Command::new("dbench").arg("-D").arg(&options.dir).args([
+                let text = stdout(Command::new("dbench").arg("-D").arg(dir).args([
                     "-t",
                     &seconds,
                     &clients.to_string(),
@@ -101,8 +113,8 @@ impl Measured {
                 Ok(rate.context("dbench names no throughput")?.parse()?)
             }
             Measured::RandRw => {
-                let file = options.dir.join("finefs-bench.fio");
-                let text = output(
+                let file = dir.join("fio");
+                let text = stdout(
                     Command::new("fio")
                         .args(["--name=randrw", "--rw=randrw", "--rwmixread=90", "--bs=16k"])
                         .args(["--ioengine=psync", "--direct=1", "--numjobs=32", "--thread"])
@@ -120,12 +132,13 @@ impl Measured {
         }
     }
 
-    fn by_finefs(&self, options: &Options) -> Result<f64> {
+    fn by_finefs(&self, dir: &Path, options: &Options) -> Result<f64> {
         match self {
             Measured::Dbench { clients } => {
                 // dbench's own warm-up.
                 let warm_up = f64::from(options.seconds) / 5.0;
                 let report = bench(
+                    dir,
                     options,
                     &[
                         "dbench".to_owned(),
@@ -138,6 +151,7 @@ impl Measured {
             }
             Measured::RandRw => {
                 let report = bench(
+                    dir,
                     options,
                     &[
                         "randrw".to_owned(),
@@ -152,29 +166,22 @@ impl Measured {
 }
 
 /// A run of `finefs bench`, as JSON.
-fn bench(options: &Options, arguments: &[String]) -> Result<Value> {
-    let text = output(
+fn bench(dir: &Path, options: &Options, arguments: &[String]) -> Result<Value> {
+    let text = stdout(
         Command::new(&options.finefs)
             .arg("bench")
             .args(arguments)
             .arg(format!("--seconds={}", options.seconds))
             .arg("--json")
             .arg("--dir")
-            .arg(&options.dir),
+            .arg(dir),
     )?;
     Ok(serde_json::from_str(&text)?)
 }
 
-fn output(command: &mut Command) -> Result<String> {
-    let program = Path::new(command.get_program()).display().to_string();
-    let output = command.output().with_context(|| program.clone())?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{program}: {}: {said}",
-        output.status
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+/// What a program that succeeds says. It ends with this one.
+fn stdout(command: &mut Command) -> Result<String> {
+    Ok(run::ok(command)?.stdout)
 }
 
 fn number(value: &Value) -> Result<f64> {

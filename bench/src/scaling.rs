@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess, Store};
-use finefs::{Caller, LockingScheme, RenameMode};
-use finefs_lockmeter::{Mode, set_mode, snapshot};
+use finefs::{Caller, FileSystem, LockingScheme, RenameMode};
+use finefs_lockmeter::{Mode, Snapshot, set_mode, snapshot};
+use finefs_workloads::{Crew, InProcess, Length, Plan, PostMark, Watch};
 use indicatif::ProgressBar;
 use xtask::rng::Rng;
 
-use crate::postmark::User;
 use crate::result::median;
 
 /// What each thread repeats.
@@ -183,13 +183,52 @@ pub fn work(worker: &Worker) -> Result<()> {
         ..finefs::Options::default()
     };
     let space = Namespace::new(store, options)?;
-    let mut steps = (0..worker.threads as u64)
-        .map(|thread| step(&space, worker, thread))
-        .collect::<Result<Vec<_>>>()?;
     if worker.table {
         set_mode(Mode::Full);
     }
-    let started = Barrier::new(worker.threads);
+    let (rate, counts) = match worker.workload {
+        Workload::Postmark => postmark(&space, worker)?,
+        _ => by_steps(&space, worker)?,
+    };
+    if worker.table {
+        eprintln!("{counts}");
+        if let Some(contention) = counts.contention() {
+            eprintln!("contention of all acquisitions {contention}");
+        }
+    }
+    println!("{rate}");
+    Ok(())
+}
+
+/// Operations per second, and what the meter counted meanwhile: 1,000 files for each thread.
+fn postmark(space: &Arc<Namespace>, worker: &Worker) -> Result<(f64, Snapshot)> {
+    let file_system = FileSystem::of(Arc::clone(space), Vec::new());
+    let root = file_system.open_dir(".")?;
+    let target = InProcess::new(file_system, root, "memory".to_owned());
+    let length = match worker.operations {
+        Some(operations) => Length::Operations(operations),
+        None => Length::Seconds(worker.time_ms as f64 / 1e3),
+    };
+    let plan = Plan {
+        is_verified: false,
+        has_lock_counts: true,
+        ..Plan::new(Crew::Threads(worker.threads), length)
+    };
+    let workload = PostMark {
+        number: 1000,
+        ..PostMark::default()
+    };
+    let report = finefs_workloads::run(&workload, &target, &plan, Watch::nobody())?;
+    let counts = report.locks.unwrap_or_default();
+    Ok((report.operations_per_second, counts))
+}
+
+/// The same of a workload that is a step again and again.
+fn by_steps(space: &Arc<Namespace>, worker: &Worker) -> Result<(f64, Snapshot)> {
+    let mut steps = (0..worker.threads as u64)
+        .map(|thread| step(space, worker, thread))
+        .collect::<Result<Vec<_>>>()?;
+    let (started, before) = (Barrier::new(worker.threads), snapshot());
     let time = Duration::from_millis(worker.time_ms);
     let rates = std::thread::scope(|scope| {
         let threads: Vec<_> = steps
@@ -219,15 +258,7 @@ pub fn work(worker: &Worker) -> Result<()> {
         };
         threads.into_iter().map(join).collect::<Result<Vec<_>>>()
     })?;
-    if worker.table {
-        let counts = snapshot();
-        eprintln!("{counts}");
-        if let Some(contention) = counts.contention() {
-            eprintln!("contention of all acquisitions {contention}");
-        }
-    }
-    println!("{}", rates.iter().sum::<f64>());
-    Ok(())
+    Ok((rates.iter().sum(), snapshot().since(&before)))
 }
 
 type Step<'a> = Box<dyn FnMut() -> Result<()> + Send + 'a>;
@@ -252,10 +283,7 @@ fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<S
                 Ok(())
             })
         }
-        Workload::Postmark => {
-            let mut user = User::new(space, thread, 1000, None)?;
-            Box::new(move || user.transaction())
-        }
+        Workload::Postmark => bail!("PostMark is not made of single steps"),
         Workload::Names => {
             let name = format!("d{thread}");
             let dir = space.make_directory(&caller, root, name.as_bytes(), 0o755)?;

@@ -102,6 +102,22 @@ fn an_image_is_sound_and_empty_afterwards() {
         assert!(output.status.success(), "{said}");
         assert_eq!(said, format!("finefs: {path} is modified\n"));
     }
+    let text = succeed(&[
+        "seeds",
+        "--only=bkl-removal,extent-locks",
+        "--seconds=0.02",
+        "--rounds=1",
+        "--threads=2",
+        "--image",
+        path,
+    ]);
+    for expected in [
+        "| measured  | fine ",
+        "Place: the image",
+        "The modelled device is not measured here",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
     let check = Command::new("e2fsck").args(["-f", "-n", path]).output();
     let check = check.unwrap();
     assert!(check.status.success(), "{check:?}");
@@ -114,6 +130,22 @@ fn an_image_is_sound_and_empty_afterwards() {
         names.contains("lost+found") && !names.contains("bench"),
         "{names}"
     );
+}
+
+#[test]
+fn the_seeds_run_on_a_directory_and_leave_it_as_it_was() {
+    let dir = TempDir::new().unwrap();
+    let text = succeed(&[
+        "seeds",
+        "--only=bkl-semaphore,what-if",
+        "--seconds=0.02",
+        "--rounds=1",
+        "--dir",
+        dir.path().to_str().unwrap(),
+    ]);
+    assert!(text.contains("Place: the directory"), "{text}");
+    assert!(text.contains("More cores are not predicted here"), "{text}");
+    assert!(is_empty(dir.path()));
 }
 
 #[test]

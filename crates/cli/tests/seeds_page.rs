@@ -23,7 +23,7 @@ fn make_page(dir: &Path) -> PathBuf {
             "--threads",
             "2",
         ])
-        .args(["--only", "bkl-removal,bkl-semaphore,what-if"])
+        .args(["--only", "bkl-removal,bkl-semaphore,extent-locks,what-if"])
         .arg("--html")
         .arg(&page)
         .arg("--json")
@@ -35,7 +35,7 @@ fn make_page(dir: &Path) -> PathBuf {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("| published | 2.4.17, BKL"), "{text}");
     let json: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    assert_eq!(json["sections"].as_array().unwrap().len(), 3);
+    assert_eq!(json["sections"].as_array().unwrap().len(), 4);
     page
 }
 
@@ -74,7 +74,7 @@ fn the_page_is_whole_at_any_width_and_in_any_light() {
             let rows = ask("document.querySelectorAll('table tbody tr').length");
             assert!(rows.as_u64().unwrap() > 40, "{at}: {rows} rows");
             let charts = ask(&format!("{SEEN}.length"));
-            assert_eq!(charts, 5, "{at}: one drawing of each chart");
+            assert_eq!(charts, 6, "{at}: one drawing of each chart");
             let named = "s.querySelector('title').textContent.length > 5 \
                          && s.getAttribute('aria-labelledby') === s.querySelector('title').id";
             let named = ask(&format!("{SEEN}.every(s => {named})"));

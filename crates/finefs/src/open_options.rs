@@ -40,6 +40,19 @@ impl Default for OpenOptions {
     }
 }
 
+/// Functions that set a field, each with its documentation.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($kind:ty) => $field:ident;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $name(&mut self, value: $kind) -> &mut OpenOptions {
+                self.$field = value;
+                self
+            }
+        )*
+    };
+}
+
 impl OpenOptions {
     /// Nothing is asked for yet; opening so is refused (EINVAL).
     pub fn new() -> OpenOptions {
@@ -56,59 +69,34 @@ impl OpenOptions {
         }
     }
 
-    /// For reading.
-    pub fn read(&mut self, read: bool) -> &mut OpenOptions {
-        self.reads = read;
-        self
-    }
+    setters! {
+        /// For reading.
+        read(bool) => reads;
 
-    /// For writing.
-    pub fn write(&mut self, write: bool) -> &mut OpenOptions {
-        self.writes = write;
-        self
-    }
+        /// For writing.
+        write(bool) => writes;
 
-    /// For writing at the end: each write goes to the end of the file as it is then, whole.
-    pub fn append(&mut self, append: bool) -> &mut OpenOptions {
-        self.appends = append;
-        self
-    }
+        /// For writing at the end: each write goes to the end of the file as it is then, whole.
+        append(bool) => appends;
 
-    /// The file is emptied. Needs `write`.
-    pub fn truncate(&mut self, truncate: bool) -> &mut OpenOptions {
-        self.truncates = truncate;
-        self
-    }
+        /// The file is emptied. Needs `write`.
+        truncate(bool) => truncates;
 
-    /// The file is made if it is not there. Needs `write` or `append`.
-    pub fn create(&mut self, create: bool) -> &mut OpenOptions {
-        self.creates = create;
-        self
-    }
+        /// The file is made if it is not there. Needs `write` or `append`.
+        create(bool) => creates;
 
-    /// The file is made, EEXIST if the name is there. Needs `write` or `append`.
-    pub fn create_new(&mut self, create_new: bool) -> &mut OpenOptions {
-        self.creates_new = create_new;
-        self
-    }
+        /// The file is made, EEXIST if the name is there. Needs `write` or `append`.
+        create_new(bool) => creates_new;
 
-    /// Permission bits of a new file, before the caller's umask. 0666 if nothing is said.
-    pub fn mode(&mut self, permissions: u32) -> &mut OpenOptions {
-        self.mode = permissions;
-        self
-    }
+        /// Permission bits of a new file, before the caller's umask. 0666 if nothing is said.
+        mode(u32) => mode;
 
-    /// Whether a symbolic link at the end of the path is followed, as it is if nothing is said; else
-    /// it fails with ELOOP (O_NOFOLLOW).
-    pub fn follow_last_link(&mut self, follow: bool) -> &mut OpenOptions {
-        self.follows_last_link = follow;
-        self
-    }
+        /// Whether a symbolic link at the end of the path is followed, as it is if nothing is said; else
+        /// it fails with ELOOP (O_NOFOLLOW).
+        follow_last_link(bool) => follows_last_link;
 
-    /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.
-    pub fn directory(&mut self, directory: bool) -> &mut OpenOptions {
-        self.is_directory_wanted = directory;
-        self
+        /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.
+        directory(bool) => is_directory_wanted;
     }
 
     /// Opens `path` in `dir`, or in a file system's root. Errors as of open(2).

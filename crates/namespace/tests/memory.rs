@@ -55,6 +55,34 @@ fn files_are_made_written_read_and_removed() {
     assert!(matches!(ns.attributes(ns.root()), Err(Error::Io(_))));
 }
 
+/// There is nothing to make durable, so nobody waits for a commit; the next one still frees what is gone.
+#[test]
+fn a_file_in_memory_is_synced_without_a_commit() {
+    let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
+    let options = Options {
+        commit_interval: std::time::Duration::from_secs(1 << 20),
+        ..Options::default()
+    };
+    let ns = Namespace::new(std::sync::Arc::new(store), options).unwrap();
+    let root = Caller::root();
+    let make = |name: &[u8]| {
+        let file = ns.create_file(&root, ns.root(), name, 0o644).unwrap();
+        ns.write(file.ino, 0, b"data").unwrap();
+        file.ino
+    };
+    let (gone, kept) = (make(b"gone"), make(b"kept"));
+    ns.sync().unwrap();
+    let free = ns.statfs().blocks_free;
+    ns.remove_file(&root, ns.root(), b"gone").unwrap();
+    ns.forget(gone, 1);
+    ns.write(kept, 0, b"more").unwrap();
+    ns.sync_file(kept, false).unwrap();
+    assert_eq!(ns.statfs().blocks_free, free, "a commit came");
+    ns.sync().unwrap();
+    assert_eq!(ns.statfs().blocks_free, free + 1);
+    ns.shut_down().unwrap();
+}
+
 #[test]
 fn truncate_clears_what_it_cuts() {
     let ns = memory();

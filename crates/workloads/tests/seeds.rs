@@ -2,11 +2,14 @@
 //! those of the rows, and what a run finds reaches the page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use finefs_lockmeter::Snapshot;
 use finefs_workloads::Watch;
 use finefs_workloads::page::{Cell, Document, Origin, Section};
-use finefs_workloads::seeds::{Options, Seed, run};
+use finefs_workloads::seeds::{
+    DeviceTimes, MEMORY_BYTES, Mounted, Options, Place, Seed, ServerMeter, run,
+};
 
 /// The meter's mode and the CPUs are the process's: one run at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -19,6 +22,8 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn options(only: &[Seed]) -> Options {
     Options {
+        place: Place::Memory(MEMORY_BYTES),
+        device: DeviceTimes::default(),
         seconds: 0.02,
         rounds: 1,
         threads: Some(3),
@@ -106,7 +111,11 @@ fn the_model_predicts_from_what_was_measured() {
         .collect();
     assert_eq!(captions.len(), 5, "{captions:?}");
     let post_mark = &what_if.exhibits[1].table;
-    assert_eq!(post_mark.rows.len(), 6, "two rows for each scheme");
+    let rows = post_mark.rows.len();
+    assert!(
+        rows == 6 || rows == 7,
+        "two rows for each scheme, and a convoy's: {rows}"
+    );
     for row in &post_mark.rows {
         let values: Vec<f64> = row.cells[2..]
             .iter()
@@ -125,11 +134,108 @@ fn the_model_predicts_from_what_was_measured() {
     }
     // One thread is what the model was fed with.
     let against = &what_if.exhibits[3].table;
-    assert!(against.rows.iter().all(|row| row.cells.len() == 6));
-    let Cell::Number { value, .. } = against.rows[0].cells[5] else {
+    assert!(against.rows.iter().all(|row| row.cells.len() == 7));
+    let Cell::Number { value, .. } = against.rows[0].cells[6] else {
         panic!("{:?}", against.rows[0]);
     };
     assert!((value - 1.0).abs() < 1e-6, "{value}");
+}
+
+#[test]
+fn every_lock_is_measured_on_the_device() {
+    let _alone = alone();
+    let options = Options {
+        device: DeviceTimes {
+            latency_us: 20.0,
+            requests_per_s: 1e6,
+        },
+        ..options(&[Seed::ExtentLocks])
+    };
+    let document = run(&options, Watch::nobody(), &|_| {}).unwrap();
+    let part = section(&document, "extent-locks");
+    let caption = &part.exhibits[0].table.caption;
+    assert!(caption.contains("20 µs a request"), "{caption}");
+    let rates = measured(part, 1);
+    assert_eq!(rates.len(), 4, "{rates:?}");
+    assert!(rates.iter().all(|rate| rate.unwrap() > 0.0), "{rates:?}");
+    // The first row is the mutex, the last one no lock.
+    assert_eq!(measured(part, 2)[0], Some(1.0));
+    assert_eq!(measured(part, 3)[3], Some(1.0));
+}
+
+/// A meter that only notes what it is asked for.
+#[derive(Default)]
+struct Noting(Mutex<Vec<&'static str>>);
+
+impl ServerMeter for Noting {
+    fn set_full(&self, is_full: bool) -> Result<(), String> {
+        let what = if is_full { "full" } else { "usual" };
+        self.0.lock().unwrap().push(what);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, String> {
+        self.0.lock().unwrap().push("snapshot");
+        Ok(Snapshot::default())
+    }
+}
+
+#[test]
+fn a_directory_has_its_own_locks_and_says_what_cannot_run() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let on = |meter| Options {
+        place: Place::Directory(Mounted {
+            dir: dir.path().to_owned(),
+            name: "as mounted",
+            meter,
+        }),
+        ..options(&[Seed::BklRemoval])
+    };
+    let document = run(&on(None), Watch::nobody(), &|_| {}).unwrap();
+    let removal = section(&document, "bkl-removal");
+    let rows = removal.exhibits[0].table.rows.iter();
+    let ours = rows.filter(|row| row.origin == Origin::Measured);
+    assert!(ours.clone().count() > 0);
+    assert!(ours.clone().all(|row| row.cells[0].shown() == "as mounted"));
+    let contention = ours.clone().map(|row| row.cells[4].shown());
+    assert!(
+        contention
+            .clone()
+            .all(|cell| cell == Cell::missing().shown())
+    );
+    // What is said of a part does not depend on its runs.
+    let stopped = Watch {
+        stop: &AtomicBool::new(true),
+        progress: &|_| {},
+    };
+    let all = Options {
+        only: Vec::new(),
+        ..on(None)
+    };
+    let document = run(&all, stopped, &|_| {}).unwrap();
+    assert_eq!(document.sections.len(), 6);
+    for (id, line) in [
+        ("kill-bkl", "Two file systems at once are not measured here"),
+        ("files-lock", "Removals are not measured here"),
+        ("extent-locks", "The modelled device is not measured here"),
+        ("what-if", "More cores are not predicted here"),
+    ] {
+        let paragraphs = section(&document, id).paragraphs.join("\n");
+        assert!(paragraphs.contains(line), "{id}: {paragraphs}");
+    }
+    assert!(
+        std::fs::read_dir(dir.path()).unwrap().next().is_none(),
+        "left behind"
+    );
+
+    let meter = Arc::new(Noting::default());
+    run(&on(Some(meter.clone())), Watch::nobody(), &|_| {}).unwrap();
+    let asked = meter.0.lock().unwrap().join(" ");
+    // A counted run and a plain one.
+    let both = "full snapshot snapshot usual snapshot snapshot";
+    assert!(asked.starts_with(both), "{asked}");
+    assert!(asked.matches("full").count() == asked.matches("usual").count());
 }
 
 #[test]

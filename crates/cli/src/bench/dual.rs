@@ -8,7 +8,7 @@ use clap::Args;
 use finefs_workloads::dbench::run_dual;
 use finefs_workloads::{Dbench, Watch};
 
-use super::place::{Place, PlaceOptions};
+use super::place::{Place, PlaceOptions, Where};
 use super::{Run, signals};
 use crate::{CliResult, Failure};
 
@@ -76,7 +76,8 @@ impl DbenchRun {
 
 /// The place of the second file system, at `path`.
 fn other(first: &PlaceOptions, path: Option<PathBuf>) -> CliResult<PlaceOptions> {
-    let is_in_memory = first.dir.is_none() && first.image.is_none();
+    let at = &first.at;
+    let is_in_memory = at.dir.is_none() && at.image.is_none();
     if is_in_memory != path.is_none() {
         return Err(Failure::new(if is_in_memory {
             "--dual has no path where the first file system is in memory"
@@ -85,9 +86,11 @@ fn other(first: &PlaceOptions, path: Option<PathBuf>) -> CliResult<PlaceOptions>
         }));
     }
     Ok(PlaceOptions {
-        memory: first.memory.clone(),
-        image: path.clone().filter(|_| first.image.is_some()),
-        dir: path.filter(|_| first.dir.is_some()),
+        at: Where {
+            memory: at.memory.clone(),
+            image: path.clone().filter(|_| at.image.is_some()),
+            dir: path.filter(|_| at.dir.is_some()),
+        },
         locking: first.locking,
     })
 }

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `dual` | dbench on two file systems at once |
 //! | `locks` | what the lock meter says of a run |
+//! | `mounted` | the file system that a directory is in, and its lock meter |
 //! | `place` | what a workload runs on, and leaving it as it was |
 //! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
 
 mod dual;
 mod locks;
+mod mounted;
 mod place;
 mod seeds;
 mod signals;

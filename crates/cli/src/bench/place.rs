@@ -12,9 +12,10 @@ use tempfile::TempDir;
 use crate::size::Size;
 use crate::{CliResult, Failure, say};
 
+/// Where it is.
 #[derive(Args)]
 #[command(next_help_heading = "What it runs on")]
-pub(crate) struct PlaceOptions {
+pub(crate) struct Where {
     /// A new file system in memory, in this process (the default), of at most this size: bytes, or with
     /// k, m, g or %
     #[arg(
@@ -31,6 +32,13 @@ pub(crate) struct PlaceOptions {
     /// A directory, through system calls
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "What it runs on")]
+pub(crate) struct PlaceOptions {
+    #[command(flatten)]
+    pub(super) at: Where,
     /// Locks around the operations, to compare with: big-spin, big-sleep, big-optional, per-superblock,
     /// whole-file, whole-file-mutex or unlocked-data
     #[arg(
@@ -60,13 +68,13 @@ pub(crate) enum Place {
 
 impl Place {
     pub(crate) fn open(options: &PlaceOptions) -> CliResult<Place> {
-        if let Some(dir) = &options.dir {
+        if let Some(dir) = &options.at.dir {
             return open_host(dir);
         }
-        if let Some(image) = &options.image {
+        if let Some(image) = &options.at.image {
             return open_image(image, options.locking);
         }
-        let size = Size::parse("memory", options.memory.as_deref().unwrap_or(MEMORY))?;
+        let size = Size::parse("memory", options.at.memory.as_deref().unwrap_or(MEMORY))?;
         let namespace = Options {
             locking: options.locking,
             ..Options::default()
@@ -98,13 +106,18 @@ impl Place {
     }
 }
 
-fn open_host(dir: &Path) -> CliResult<Place> {
+/// A new directory in `dir`, which is removed with all that is in it.
+pub(super) fn own_directory(dir: &Path) -> CliResult<TempDir> {
     HostDirectory::open(dir).map_err(at(dir))?;
     // Its error names the path.
-    let own = tempfile::Builder::new()
+    tempfile::Builder::new()
         .prefix("finefs-bench.")
         .tempdir_in(dir)
-        .map_err(Failure::new)?;
+        .map_err(Failure::new)
+}
+
+fn open_host(dir: &Path) -> CliResult<Place> {
+    let own = own_directory(dir)?;
     let target = HostDirectory::open(own.path()).map_err(at(dir))?;
     Ok(Place::Host { target, own })
 }

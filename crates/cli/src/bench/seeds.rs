@@ -8,14 +8,19 @@ use std::process::ExitCode;
 use clap::Args;
 use finefs_workloads::Watch;
 use finefs_workloads::page::Document;
-use finefs_workloads::seeds::{Options, Seed, run};
+use finefs_workloads::seeds::{DeviceTimes, MEMORY_BYTES, Options, Place, Seed, run};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::mounted;
+use super::place::{Where, own_directory};
 use super::signals;
-use crate::{CliResult, Failure};
+use crate::size::Size;
+use crate::{CliResult, Failure, say};
 
 #[derive(Args)]
 pub(crate) struct Seeds {
+    #[command(flatten)]
+    at: Where,
     /// Seconds of each run
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
@@ -28,6 +33,14 @@ pub(crate) struct Seeds {
     /// Only these parts
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Seed>,
+    /// Time that the modelled device of extent-locks takes for a request, µs; only in memory
+    #[arg(long, value_name = "N", default_value_t = DeviceTimes::default().latency_us.round(),
+          value_parser = positive)]
+    device_us: f64,
+    /// Requests a second that it does at most
+    #[arg(long, value_name = "N", default_value_t = DeviceTimes::default().requests_per_s,
+          value_parser = positive)]
+    device_iops: f64,
     /// Write all numbers as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -40,6 +53,13 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("give a number, at least 1".to_owned()),
         Ok(number) => Ok(number),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if (1.0..=1e9).contains(&number) => Ok(number),
+        _ => Err("give a number, at least 1".to_owned()),
     }
 }
 
@@ -56,7 +76,25 @@ impl Seeds {
         // Before minutes of work, not after them.
         let json = self.json.as_ref().map(create).transpose()?;
         let html = self.html.as_ref().map(create).transpose()?;
+        // It goes with all that is left in it.
+        let own = self.at.dir.as_deref().map(own_directory).transpose()?;
+        let place = match (&own, &self.at.image) {
+            (Some(own), _) => Place::Directory(mounted::look_at(own.path())?),
+            (None, Some(image)) => {
+                say(format!("{} is modified", image.display()));
+                Place::Image(image.clone())
+            }
+            (None, None) => Place::Memory(match &self.at.memory {
+                Some(size) => Size::parse("memory", size)?.bytes(),
+                None => MEMORY_BYTES,
+            }),
+        };
         let options = Options {
+            place,
+            device: DeviceTimes {
+                latency_us: self.device_us,
+                requests_per_s: self.device_iops,
+            },
             seconds: self.seconds,
             rounds: self.rounds,
             threads: self.threads,
@@ -71,8 +109,10 @@ impl Seeds {
         let name = |name: &str| bar.set_message(name.to_owned());
         let outcome = run(&options, watch, &name);
         bar.finish_and_clear();
+        let removed = own.map_or(Ok(()), tempfile::TempDir::close);
         let document = outcome.map_err(Failure::new)?;
         write(&document, json, html)?;
+        removed.map_err(Failure::new)?;
         Ok(match document.is_partial {
             true => signals::exit_code(),
             false => ExitCode::SUCCESS,

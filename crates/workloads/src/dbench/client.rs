@@ -6,7 +6,7 @@
 //!
 //! | operation | calls |
 //! |---|---|
-//! | NTCreateX | open; for a directory, mkdir first; a directory that was not asked for is opened for reading |
+//! | NTCreateX | open and fstat; for a directory, mkdir first; a directory that was not asked for is opened for reading |
 //! | Qpathinfo | only the look-up |
 //! | Find | for a pattern, the directory's entries, as many as the client took |
 //! | Sfileinfo | fstat, and utime with earlier times |
@@ -227,6 +227,8 @@ impl<'a, T: Target> Client<'a, T> {
         let outcome = result.as_ref().map(|_| ()).map_err(|error| *error);
         self.check(operation, "open", outcome)?;
         if let Ok(file) = result {
+            // The server looks whether it is a regular file.
+            file.stat().during("stat", path)?;
             let opened = Opened {
                 file,
                 path: operation.paths[0],

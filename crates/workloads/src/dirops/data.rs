@@ -1,6 +1,6 @@
 //! DWAL, DWOL, DWOM, DWSL, DWTL, DRBL, DRBM, DRBH: pages of 4 KiB.
 
-use super::{DirOps, Operation, SHARED, make, make_private, wrong};
+use super::{DirOps, Operation, SHARED, Step, make, make_private, repeat, unless_full, wrong};
 use crate::error::{During, Result};
 use crate::target::{File, Target, write_all_at};
 use crate::worker::Worker;
@@ -102,6 +102,15 @@ impl<F: File> Page<F> {
     }
 }
 
+/// A worker's file of `pages` pages at its end: they must all be there, and the worker's.
+fn check_file<F: File>(page: &Page<F>, pages: u64, worker: &Worker<'_>) -> Result<()> {
+    if !worker.verifies() {
+        return Ok(());
+    }
+    page.check_size(pages)?;
+    (0..pages).try_for_each(|number| page.check(number * PAGE as u64))
+}
+
 pub(super) fn append<T: Target>(
     parameters: &DirOps,
     target: &T,
@@ -110,23 +119,20 @@ pub(super) fn append<T: Target>(
     let page = Page::open(parameters.operation, target, worker)?;
     let data = page.data();
     let mut pages = 0;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         if pages == parameters.pages {
-            worker.end_all();
-            break;
+            return Ok(Step::Break(()));
         }
         // FxMark writes at the file's position, which is its end.
-        let count = page.file.write_at(&data, pages * PAGE as u64);
-        page.transferred(count.during("append", &page.path)?)?;
+        let written = unless_full(page.file.write_at(&data, pages * PAGE as u64));
+        let Some(count) = written.during("append", &page.path)? else {
+            return Ok(Step::Break(()));
+        };
+        page.transferred(count)?;
         pages += 1;
-        worker.done();
-    }
-    if worker.verifies() {
-        page.check_size(pages)?;
-        (0..pages).try_for_each(|number| page.check(number * PAGE as u64))?;
-    }
-    Ok(())
+        Ok(Step::Continue(()))
+    })?;
+    check_file(&page, pages, worker)
 }
 
 pub(super) fn truncate<T: Target>(
@@ -141,22 +147,16 @@ pub(super) fn truncate<T: Target>(
         write_all_at(&page.file, &data, number * PAGE as u64).during("write", &page.path)?;
     }
     let mut pages = parameters.pages;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         if pages == 0 {
-            worker.end_all();
-            break;
+            return Ok(Step::Break(()));
         }
         pages -= 1;
         let cut = page.file.set_len(pages * PAGE as u64);
         cut.during("truncate", &page.path)?;
-        worker.done();
-    }
-    if worker.verifies() {
-        page.check_size(pages)?;
-        (0..pages).try_for_each(|number| page.check(number * PAGE as u64))?;
-    }
-    Ok(())
+        Ok(Step::Continue(()))
+    })?;
+    check_file(&page, pages, worker)
 }
 
 pub(super) fn overwrite<T: Target>(
@@ -168,19 +168,14 @@ pub(super) fn overwrite<T: Target>(
     let is_synced = parameters.operation == Operation::Dwsl;
     let data = page.data();
     write_all_at(&page.file, &data, page.offset).during("write", &page.path)?;
-    worker.start()?;
-    while worker.goes_on() {
+    again_and_again(&page, worker, || {
         let count = page.file.write_at(&data, page.offset);
         page.transferred(count.during("write", &page.path)?)?;
         if is_synced {
             page.file.sync_all().during("sync", &page.path)?;
         }
-        worker.done();
-    }
-    if worker.verifies() {
-        page.check(page.offset)?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 pub(super) fn read<T: Target>(
@@ -193,14 +188,25 @@ pub(super) fn read<T: Target>(
     if parameters.operation == Operation::Drbl {
         write_all_at(&page.file, &data, 0).during("write", &page.path)?;
     }
-    worker.start()?;
-    while worker.goes_on() {
+    again_and_again(&page, worker, || {
         let count = page.file.read_at(&mut data, page.offset);
-        page.transferred(count.during("read", &page.path)?)?;
-        worker.done();
+        page.transferred(count.during("read", &page.path)?)
+    })
+}
+
+/// The same with the same page, which is the worker's at the end, too.
+#[inline]
+fn again_and_again<F: File>(
+    page: &Page<F>,
+    worker: &mut Worker<'_>,
+    mut operation: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    repeat(worker, || {
+        operation()?;
+        Ok(Step::Continue(()))
+    })?;
+    match worker.verifies() {
+        true => page.check(page.offset),
+        false => Ok(()),
     }
-    if worker.verifies() {
-        page.check(page.offset)?;
-    }
-    Ok(())
 }

@@ -28,7 +28,7 @@ mod paths;
 
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Plan};
-use crate::target::{OFlags, Target, remove_tree};
+use crate::target::{Errno, OFlags, Target, remove_tree};
 use crate::worker::Worker;
 use crate::workload::Workload;
 use clap::ValueEnum;
@@ -225,6 +225,32 @@ impl Numbered {
     }
 }
 
+/// Whether there is something left to do.
+type Step = std::ops::ControlFlow<()>;
+
+/// Operations until the time is over, or until `step` has nothing left to do, which ends it for all workers.
+#[inline]
+fn repeat(worker: &mut Worker<'_>, mut step: impl FnMut() -> Result<Step>) -> Result<()> {
+    worker.start()?;
+    while worker.goes_on() {
+        if step()?.is_break() {
+            worker.end_all();
+            break;
+        }
+        worker.done();
+    }
+    Ok(())
+}
+
+/// A full file system leaves nothing to do.
+#[inline]
+fn unless_full<T>(result: crate::target::Result<T>) -> crate::target::Result<Option<T>> {
+    match result {
+        Err(Errno::NOSPC) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// Makes an empty file.
 #[inline]
 fn make<T: Target>(target: &T, path: &str) -> Result<T::File> {
@@ -241,8 +267,23 @@ fn make_files<T: Target>(
 ) -> Result<()> {
     (0..count).try_for_each(|number| {
         worker.check_stop()?;
-        make(target, paths.at(number)).map(drop)
+        let made = make(target, paths.at(number));
+        made.map(drop).map_err(|error| too_many(error, number))
     })
+}
+
+/// A file system that is full of a workload's files has too few inodes, or blocks: says what can be done.
+#[cold]
+fn too_many(error: WorkloadError, made: u64) -> WorkloadError {
+    match error {
+        WorkloadError::Operation { errno, path, .. } if errno == Errno::NOSPC => {
+            WorkloadError::Parameters(format!(
+                "{path}: no space or no inode left after {made} files of a worker: give --files a smaller \
+                 number, or a file system with more inodes (mke2fs -N)"
+            ))
+        }
+        error => error,
+    }
 }
 
 #[cold]

@@ -1,9 +1,12 @@
 //! MWCL, MWCM, MWUL, MWUM, MWRL, MWRM: creating, unlinking and renaming.
 
 use super::data::PAGE;
-use super::{DirOps, Numbered, Operation, SHARED, make, make_files, make_private, wrong};
+use super::{
+    DirOps, Numbered, Operation, SHARED, Step, make, make_files, make_private, repeat, unless_full,
+    wrong,
+};
 use crate::error::{During, Result};
-use crate::target::{Errno, File, Target};
+use crate::target::{Errno, File, OFlags, Target};
 use crate::worker::Worker;
 
 /// Where a worker's files are: in a directory of its own, or in that of all.
@@ -28,21 +31,29 @@ pub(super) fn create<T: Target>(
     let page = [1; PAGE];
     let size = if is_shared { PAGE as u64 } else { 0 };
     let mut made = 0;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         if made == parameters.files {
-            worker.end_all();
-            break;
+            return Ok(Step::Break(()));
         }
         let path = paths.at(made);
-        let file = make(target, path)?;
-        if is_shared && file.write_at(&page, 0).during("write", path)? < PAGE {
-            return Err(wrong(path, "was not written whole"));
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let opened = unless_full(target.open(path, flags)).during("create", path)?;
+        let Some(file) = opened else {
+            return Ok(Step::Break(()));
+        };
+        if is_shared {
+            match unless_full(file.write_at(&page, 0)).during("write", path)? {
+                Some(PAGE) => {}
+                Some(_) => return Err(wrong(path, "was not written whole")),
+                None => {
+                    target.remove_file(path).during("unlink", path)?;
+                    return Ok(Step::Break(()));
+                }
+            }
         }
-        drop(file);
         made += 1;
-        worker.done();
-    }
+        Ok(Step::Continue(()))
+    })?;
     if worker.verifies() {
         expect(target, &mut paths, 0..made, Some(size))?;
         expect(target, &mut paths, made..made + 1, None)?;
@@ -59,17 +70,15 @@ pub(super) fn unlink<T: Target>(
     let mut paths = place(is_shared, target, worker)?;
     make_files(target, worker, &mut paths, parameters.files)?;
     let mut removed = 0;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         if removed == parameters.files {
-            worker.end_all();
-            break;
+            return Ok(Step::Break(()));
         }
         let path = paths.at(removed);
         target.remove_file(path).during("unlink", path)?;
         removed += 1;
-        worker.done();
-    }
+        Ok(Step::Continue(()))
+    })?;
     if worker.verifies() {
         expect(target, &mut paths, 0..removed, None)?;
         expect(target, &mut paths, removed..parameters.files, Some(0))?;
@@ -85,13 +94,12 @@ pub(super) fn rename_within<T: Target>(target: &T, worker: &mut Worker<'_>) -> R
     };
     make(target, from.at(0))?;
     let mut renamed = 0;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         let (old, new) = (from.at(renamed), to.at(renamed + 1));
         target.rename(old, new).during("rename", old)?;
         renamed += 1;
-        worker.done();
-    }
+        Ok(Step::Continue(()))
+    })?;
     if worker.verifies() {
         expect(target, &mut from, renamed..renamed + 1, Some(0))?;
         expect(target, &mut from, renamed.saturating_sub(1)..renamed, None)?;
@@ -108,17 +116,15 @@ pub(super) fn rename_out<T: Target>(
     let mut to = Numbered::new(SHARED, worker);
     make_files(target, worker, &mut from, parameters.files)?;
     let mut renamed = 0;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         if renamed == parameters.files {
-            worker.end_all();
-            break;
+            return Ok(Step::Break(()));
         }
         let old = from.at(renamed);
         target.rename(old, to.at(renamed)).during("rename", old)?;
         renamed += 1;
-        worker.done();
-    }
+        Ok(Step::Continue(()))
+    })?;
     if worker.verifies() {
         expect(target, &mut from, 0..renamed, None)?;
         expect(target, &mut to, 0..renamed, Some(0))?;

@@ -1,6 +1,6 @@
 //! MRPL, MRPM, MRPH: resolving paths of five names by stat.
 
-use super::{DirOps, Operation, SHARED, make, private, wrong};
+use super::{DirOps, Operation, SHARED, Step, make, private, repeat, wrong};
 use crate::error::{During, Result};
 use crate::target::{FileType, Target};
 use crate::worker::Worker;
@@ -47,12 +47,10 @@ pub(super) fn resolve_own<T: Target>(target: &T, worker: &mut Worker<'_>) -> Res
         path.push_str("/0");
     }
     make(target, &path)?;
-    worker.start()?;
-    while worker.goes_on() {
+    repeat(worker, || {
         resolve(target, &path)?;
-        worker.done();
-    }
-    Ok(())
+        Ok(Step::Continue(()))
+    })
 }
 
 pub(super) fn resolve_shared<T: Target>(

@@ -32,6 +32,7 @@
 //! | `measured` | the network of a run, from the meter's counts |
 //! | `costs` | what handing over costs on this machine |
 //! | `calibrate` | one lock, from the waiting that it causes |
+//! | `rehearsal` | a sleeping lock tried with a load's times: whether it falls into a convoy |
 //!
 //! # References
 //! Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", J. ACM 27(2), 1980.
@@ -53,6 +54,7 @@ mod convolution;
 pub mod costs;
 pub mod measured;
 mod mva;
+pub mod rehearsal;
 
 use serde::Serialize;
 
@@ -199,6 +201,26 @@ impl Network {
         }
     }
 
+    /// The share of the time, 0 to 1, in which the locks' hand-overs cost what the network says, where so much
+    /// is got through on `cores` cores: the rest of the time they cost nothing. 1 where hand-overs make no
+    /// difference.
+    pub fn convoy_share(&self, cores: usize, throughput_per_ns: f64) -> f64 {
+        let free = self.without_hand_over().solve(cores).throughput_per_ns;
+        let convoy = self.solve(cores).throughput_per_ns;
+        if free <= convoy {
+            return 1.0;
+        }
+        ((free - throughput_per_ns) / (free - convoy)).clamp(0.0, 1.0)
+    }
+
+    /// What is got through on `cores` cores, operations per nanosecond, where hand-overs cost something for
+    /// this share of the time only.
+    pub fn mixed_per_ns(&self, cores: usize, convoy_share: f64) -> f64 {
+        let free = self.without_hand_over().solve(cores).throughput_per_ns;
+        let convoy = self.solve(cores).throughput_per_ns;
+        convoy_share * convoy + (1.0 - convoy_share) * free
+    }
+
     fn solution(&self, cores: usize, throughput_per_ns: f64, present: Vec<f64>) -> Solution {
         let working = throughput_per_ns * self.alone_ns();
         Solution {
@@ -342,6 +364,23 @@ mod tests {
             assert!(pure.solve(256).throughput_per_ns > 0.999 * pure.bound_per_ns(256));
         }
         assert_eq!(one_lock(1.0, 0.0, HandOver::Free).bottleneck(), None);
+    }
+
+    #[test]
+    fn the_share_of_a_convoy_is_found_again() {
+        let network = one_lock(100.0, 50.0, HandOver::Sleeping { wake_up_ns: 400.0 });
+        for cores in [2, 8] {
+            for share in [0.0, 0.3, 1.0] {
+                let mixed = network.mixed_per_ns(cores, share);
+                let found = network.convoy_share(cores, mixed);
+                assert!((found - share).abs() < 1e-9, "{cores} {share} {found}");
+            }
+            // Better than without hand-overs, worse than with all of them.
+            assert_eq!(network.convoy_share(cores, 1.0), 0.0);
+            assert_eq!(network.convoy_share(cores, 0.0), 1.0);
+        }
+        let free = network.without_hand_over();
+        assert_eq!(free.convoy_share(2, 0.001), 1.0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use finefs::LockingScheme;
 
 use super::Options;
 use super::experiment::{Experiment, Key, Results};
+use super::place::Subject;
 use super::published::bkl_removal::{
     BIG_LOCK, BIG_LOCK_SOURCE, FINE_LOCKS, FINE_LOCKS_SOURCE, PROCESSES, Row,
 };
@@ -31,8 +32,8 @@ pub(super) fn experiment(key: Key) -> Experiment {
     Experiment::new(key, workload, |_| Vec::new())
 }
 
-pub(super) fn key(scheme: LockingScheme, cpus: usize, threads: usize) -> Key {
-    Key::new(LOAD, scheme, cpus, threads)
+pub(super) fn key(subject: impl Into<Subject>, cpus: usize, threads: usize) -> Key {
+    Key::new(LOAD, subject, cpus, threads)
 }
 
 fn threads(options: &Options) -> usize {
@@ -42,7 +43,7 @@ fn threads(options: &Options) -> usize {
 pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     let mut experiments = Vec::new();
     for cpus in cpu_counts() {
-        for scheme in SCHEMES {
+        for scheme in options.place.subjects(&SCHEMES) {
             let key = key(scheme, cpus, threads(options));
             experiments.push(experiment(key.counted()));
             experiments.push(experiment(key));
@@ -95,7 +96,7 @@ fn table(options: &Options, results: &Results) -> Table {
             table.push(Origin::Published, published(name, row, &rows[0]));
         }
     }
-    for scheme in SCHEMES {
+    for scheme in options.place.subjects(&SCHEMES) {
         let one = results.per_second(&key(scheme, 1, threads(options)));
         for cpus in cpu_counts() {
             let key = key(scheme, cpus, threads(options));
@@ -148,7 +149,7 @@ fn chart(options: &Options, results: &Results) -> Chart {
         of("2.4.17, BKL", Tone::Spin, &BIG_LOCK),
         of("2.5.1, removed", Tone::Fine, &FINE_LOCKS),
     ];
-    for scheme in SCHEMES {
+    for scheme in options.place.subjects(&SCHEMES) {
         let rate = |cpus| results.per_second(&key(scheme, cpus, threads(options)));
         let points = cpu_counts()
             .into_iter()
@@ -172,7 +173,7 @@ fn chart(options: &Options, results: &Results) -> Chart {
 
 fn notes(options: &Options, results: &Results) -> Vec<String> {
     let most = *cpu_counts().last().unwrap_or(&1);
-    let at = |scheme, cpus| results.per_second(&key(scheme, cpus, threads(options)));
+    let at = |scheme: LockingScheme, cpus| results.per_second(&key(scheme, cpus, threads(options)));
     let mut notes = Vec::new();
     let ours = super::ratios::ratio(
         at(LockingScheme::Fine, most),

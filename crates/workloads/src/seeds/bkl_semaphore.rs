@@ -6,6 +6,7 @@ use finefs::LockingScheme;
 use super::Options;
 use super::affinity;
 use super::experiment::{Experiment, Key, Results};
+use super::place::Subject;
 use super::published::bkl_semaphore::{
     AFTER_THE_REVERT, BEFORE_THE_REVERT, FILES, POSIX_LOCKS_SOURCE, RUNS, Run, SEMAPHORE_ON_1_CPU,
     SEMAPHORE_ON_8_CPUS, SOURCE, THREADS,
@@ -27,8 +28,8 @@ pub(super) fn experiment(key: Key) -> Experiment {
     Experiment::new(key, OpenSpeed { files: FILES }, |_| Vec::new())
 }
 
-pub(super) fn key(scheme: LockingScheme, cpus: usize, threads: usize) -> Key {
-    Key::new(LOAD, scheme, cpus, threads)
+pub(super) fn key(subject: impl Into<Subject>, cpus: usize, threads: usize) -> Key {
+    Key::new(LOAD, subject, cpus, threads)
 }
 
 fn threads(options: &Options) -> usize {
@@ -45,13 +46,13 @@ fn cpu_counts() -> Vec<usize> {
 pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     let mut experiments = Vec::new();
     for cpus in cpu_counts() {
-        for scheme in SCHEMES {
+        for scheme in options.place.subjects(&SCHEMES) {
             let key = key(scheme, cpus, threads(options));
             experiments.push(experiment(key.counted()));
             experiments.push(experiment(key));
         }
     }
-    for scheme in SCHEMES {
+    for scheme in options.place.subjects(&SCHEMES) {
         let key = posix_key(options, scheme);
         let experiment = |key| Experiment::new(key, PosixLock::default(), |_| Vec::new());
         experiments.push(experiment(key.counted()));
@@ -60,8 +61,8 @@ pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     experiments
 }
 
-fn posix_key(options: &Options, scheme: LockingScheme) -> Key {
-    Key::new(POSIX_LOCKS, scheme, affinity::cpus(), threads(options))
+fn posix_key(options: &Options, subject: Subject) -> Key {
+    Key::new(POSIX_LOCKS, subject, affinity::cpus(), threads(options))
 }
 
 pub(super) fn section(options: &Options, results: &Results) -> Section {
@@ -111,7 +112,7 @@ fn table(options: &Options, results: &Results) -> Table {
     for run in &RUNS {
         table.push(Origin::Published, published(run));
     }
-    for scheme in SCHEMES {
+    for scheme in options.place.subjects(&SCHEMES) {
         let one = results.per_second(&key(scheme, 1, threads(options)));
         for cpus in cpu_counts() {
             let key = key(scheme, cpus, threads(options));
@@ -145,7 +146,11 @@ fn posix_locks(options: &Options, results: &Results) -> Exhibit {
         "POSIX locks: byte ranges of one file locked and unlocked, a second",
         "locks and unlocks/s",
         results,
-        SCHEMES.map(|scheme| (scheme, posix_key(options, scheme))),
+        options
+            .place
+            .subjects(&SCHEMES)
+            .into_iter()
+            .map(|subject| posix_key(options, subject)),
     );
     Exhibit {
         table,
@@ -200,8 +205,10 @@ fn chart(options: &Options, results: &Results) -> Chart {
         ),
     ];
     let all = affinity::cpus();
-    let rate = |scheme, cpus| results.per_second(&key(scheme, cpus, threads(options)));
-    let mut ours: Vec<Bar> = SCHEMES
+    let rate = |subject: Subject, cpus| results.per_second(&key(subject, cpus, threads(options)));
+    let mut ours: Vec<Bar> = options
+        .place
+        .subjects(&SCHEMES)
         .into_iter()
         .filter(|_| all > 1)
         .filter_map(|scheme| {
@@ -211,8 +218,8 @@ fn chart(options: &Options, results: &Results) -> Chart {
         })
         .collect();
     let kinds = ratio(
-        rate(LockingScheme::BigSleep, all),
-        rate(LockingScheme::BigSpin, all),
+        rate(LockingScheme::BigSleep.into(), all),
+        rate(LockingScheme::BigSpin.into(), all),
     );
     ours.extend(kinds.map(|value| {
         let name = "big-sleep / big-spin";
@@ -237,7 +244,8 @@ fn chart(options: &Options, results: &Results) -> Chart {
 
 fn notes(options: &Options, results: &Results) -> Vec<String> {
     let all = affinity::cpus();
-    let rate = |scheme, cpus| results.per_second(&key(scheme, cpus, threads(options)));
+    let rate =
+        |scheme: LockingScheme, cpus| results.per_second(&key(scheme, cpus, threads(options)));
     let mut notes = vec![format!(
         "Published: with the semaphore eight CPUs made {:.2} of what one made; the semaphore made {:.2} of \
          what the spinlock made.",

@@ -1,21 +1,19 @@
 //! One run: a load under a locking scheme on some CPUs, its samples and their medians.
 
-use std::sync::Arc;
-
-use finefs::namespace::{Error, MemoryStore, Namespace};
-use finefs::{FileSystem, LockingScheme, Options};
 use finefs_lockmeter::{Mode, Snapshot, set_mode};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use super::affinity::{self, Limit};
+use super::place::{Mounted, Place, Storage, Subject};
 use crate::Dbench;
+use crate::clock::now_ns;
 use crate::dbench::run_dual;
 use crate::error::{During, Result, WorkloadError};
 use crate::model::costs::Costs;
 use crate::plan::{Crew, Length, Plan, Watch};
 use crate::report::Report;
-use crate::target::{Errno, InProcess, OpenFileStatistics, Target};
+use crate::target::{HostDirectory, OpenFileStatistics, Target};
 use crate::workload::Workload;
 
 /// What runs: two runs of the same key are samples of one thing.
@@ -24,7 +22,7 @@ pub(super) struct Key {
     /// The load, with what makes it differ from others of its workload.
     pub load: &'static str,
     /// The locks around it.
-    pub scheme: LockingScheme,
+    pub subject: Subject,
     /// CPUs.
     pub cpus: usize,
     /// Threads.
@@ -34,10 +32,15 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub fn new(load: &'static str, scheme: LockingScheme, cpus: usize, threads: usize) -> Key {
+    pub fn new(
+        load: &'static str,
+        subject: impl Into<Subject>,
+        cpus: usize,
+        threads: usize,
+    ) -> Key {
         Key {
             load,
-            scheme,
+            subject: subject.into(),
             cpus: cpus.min(affinity::cpus()),
             threads,
             is_counted: false,
@@ -55,13 +58,13 @@ impl Key {
 
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (scheme, counted) = (
-            self.scheme.name(),
+        let (locks, counted) = (
+            self.subject.name(),
             if self.is_counted { ", counted" } else { "" },
         );
         write!(
             f,
-            "{}, {scheme}, {} CPUs, {} threads{counted}",
+            "{}, {locks}, {} CPUs, {} threads{counted}",
             self.load, self.cpus, self.threads
         )
     }
@@ -90,7 +93,7 @@ pub(super) struct Sample {
     pub more: Vec<f64>,
 }
 
-type Load = Box<dyn Fn(&Key, f64, Watch<'_>) -> Result<Option<Sample>>>;
+type Load = Box<dyn Fn(&Key, &Place, f64, Watch<'_>) -> Result<Option<Sample>>>;
 
 /// A key, and how it is run.
 pub(super) struct Experiment {
@@ -99,40 +102,33 @@ pub(super) struct Experiment {
 }
 
 impl Experiment {
-    /// `workload` on a new file system in memory. `more` picks what else the section wants to know.
+    /// `workload` on a new file system, or in a directory. `more` picks what else the section wants to know.
     pub fn new<W: Workload + 'static>(
         key: Key,
         workload: W,
         more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
     ) -> Experiment {
-        Experiment::on(Memory::Usual, key, workload, more)
+        Experiment::on(Storage::Usual, key, workload, more)
     }
 
-    /// The same on memory that lets reads and writes of the same bytes mix, which `unlocked-data` needs. All
-    /// schemes that are compared with it run on such memory, too: it copies in another way.
-    pub fn with_races<W: Workload + 'static>(
+    /// The same on a storage of its own.
+    pub fn on<W: Workload + 'static>(
+        storage: Storage,
         key: Key,
         workload: W,
         more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
     ) -> Experiment {
-        Experiment::on(Memory::WithRaces, key, workload, more)
-    }
-
-    fn on<W: Workload + 'static>(
-        memory: Memory,
-        key: Key,
-        workload: W,
-        more: impl Fn(&Report<W>) -> Vec<f64> + 'static,
-    ) -> Experiment {
-        let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
-            let target = memory.open(key.scheme)?;
-            let before = CpuTime::now();
-            let report = crate::run(&workload, &target, &plan(key, seconds), watch)?;
-            let cpu = CpuTime::now().since(&before);
-            Ok((!report.is_interrupted).then(|| Sample {
-                removals: target.open_file_statistics(),
-                ..Sample::of(&report, key, &cpu, more(&report))
-            }))
+        let load = move |key: &Key, place: &Place, seconds: f64, watch: Watch<'_>| {
+            if let Place::Directory(mounted) = place {
+                let target = HostDirectory::open(&mounted.dir);
+                let target = target.during("open", &mounted.dir.display().to_string())?;
+                return run_once(&workload, &target, key, seconds, watch, &more);
+            }
+            let opened = place.open(storage, key.subject)?;
+            let outcome = run_once(&workload, &opened.target, key, seconds, watch, &more);
+            // What is said of the run comes before what is said of its end.
+            let closed = opened.close();
+            outcome.and_then(|sample| closed.map(|()| sample))
         };
         Experiment {
             key,
@@ -140,22 +136,22 @@ impl Experiment {
         }
     }
 
-    /// dbench on two new file systems at once, with half of the threads on each. `of` is what the section wants
-    /// to know of each.
+    /// dbench on two new file systems in memory at once, with half of the threads on each. `of` is what the
+    /// section wants to know of each.
     pub fn on_two(
         key: Key,
         workload: Dbench,
         of: impl Fn(&Report<Dbench>) -> f64 + 'static,
     ) -> Experiment {
-        let load = move |key: &Key, seconds: f64, watch: Watch<'_>| {
-            let open = || Memory::Usual.open(key.scheme);
-            let targets = (open()?, open()?);
+        let load = move |key: &Key, place: &Place, seconds: f64, watch: Watch<'_>| {
+            let open = || place.open(Storage::Usual, key.subject);
+            let opened = (open()?, open()?);
             let each = Key {
                 threads: (key.threads / 2).max(1),
                 ..key.clone()
             };
             let before = CpuTime::now();
-            let targets = (&targets.0, &targets.1);
+            let targets = (&opened.0.target, &opened.1.target);
             let reports = run_dual(&workload, targets, &plan(&each, seconds), watch)?;
             let cpu = CpuTime::now().since(&before);
             let is_whole = !reports.0.is_interrupted && !reports.1.is_interrupted;
@@ -170,54 +166,70 @@ impl Experiment {
     }
 
     /// One sample; none if the run was ended before its time.
-    pub fn run(&self, seconds: f64, watch: Watch<'_>) -> Result<Option<Sample>> {
+    pub fn run(&self, place: &Place, seconds: f64, watch: Watch<'_>) -> Result<Option<Sample>> {
         let _limit = Limit::to(self.key.cpus);
-        if self.key.is_counted {
-            set_mode(Mode::Full);
-        }
-        let outcome = (self.load)(&self.key, seconds, watch);
-        set_mode(Mode::ContendedOnly);
+        let outcome = match place {
+            Place::Directory(mounted) => self.run_mounted(place, mounted, seconds, watch),
+            _ => {
+                if self.key.is_counted {
+                    set_mode(Mode::Full);
+                }
+                let outcome = (self.load)(&self.key, place, seconds, watch);
+                set_mode(Mode::ContendedOnly);
+                outcome
+            }
+        };
         match outcome {
             Err(WorkloadError::Interrupted) => Ok(None),
             outcome => outcome,
         }
     }
+
+    /// The same with the counts of the server's meter: of the whole run, not of its measured part only.
+    fn run_mounted(
+        &self,
+        place: &Place,
+        mounted: &Mounted,
+        seconds: f64,
+        watch: Watch<'_>,
+    ) -> Result<Option<Sample>> {
+        let Some(meter) = &mounted.meter else {
+            return (self.load)(&self.key, place, seconds, watch);
+        };
+        let failed = |reason| WorkloadError::Process(format!("the mount's lock meter: {reason}"));
+        if self.key.is_counted {
+            meter.set_full(true).map_err(failed)?;
+        }
+        let run = || {
+            let (before, began_ns) = (meter.snapshot().map_err(failed)?, now_ns());
+            let sample = (self.load)(&self.key, place, seconds, watch)?;
+            let locks = meter.snapshot().map_err(failed)?.since(&before);
+            let took_s = (now_ns() - began_ns) as f64 / 1e9;
+            Ok(sample.map(|sample| sample.with_locks(locks, took_s, &self.key)))
+        };
+        let outcome = run();
+        if self.key.is_counted {
+            meter.set_full(false).map_err(failed)?;
+        }
+        outcome
+    }
 }
 
-/// What the files of a load may take, bytes. Pages are taken as they are written.
-const MEMORY_BYTES: u64 = 8 << 30;
-
-/// What holds the files.
-#[derive(Clone, Copy, PartialEq)]
-enum Memory {
-    Usual,
-    WithRaces,
-}
-
-impl Memory {
-    fn open(self, scheme: LockingScheme) -> Result<InProcess> {
-        self.try_open(scheme)
-            .during("open", "a file system in memory")
-    }
-
-    fn try_open(self, scheme: LockingScheme) -> std::result::Result<InProcess, Errno> {
-        let errno = |error: Error| Errno::from_raw_os_error(error.errno());
-        let store = MemoryStore::new(MEMORY_BYTES, 0o755, 0, 0).map_err(errno)?;
-        let store = match self {
-            Memory::Usual => store,
-            Memory::WithRaces => store.tolerating_races(),
-        };
-        let options = Options {
-            locking: scheme,
-            ..Options::default()
-        };
-        let namespace = Namespace::new(Arc::new(store), options).map_err(errno)?;
-        let file_system = FileSystem::of(namespace, Vec::new());
-        let root = file_system
-            .open_dir(".")
-            .map_err(|error| Errno::from_raw_os_error(error.errno()))?;
-        Ok(InProcess::new(file_system, root, scheme.name().to_owned()))
-    }
+fn run_once<W: Workload, T: Target>(
+    workload: &W,
+    target: &T,
+    key: &Key,
+    seconds: f64,
+    watch: Watch<'_>,
+    more: &impl Fn(&Report<W>) -> Vec<f64>,
+) -> Result<Option<Sample>> {
+    let before = CpuTime::now();
+    let report = crate::run(workload, target, &plan(key, seconds), watch)?;
+    let cpu = CpuTime::now().since(&before);
+    Ok((!report.is_interrupted).then(|| Sample {
+        removals: target.open_file_statistics(),
+        ..Sample::of(&report, key, &cpu, more(&report))
+    }))
 }
 
 fn plan(key: &Key, seconds: f64) -> Plan {
@@ -232,14 +244,7 @@ fn plan(key: &Key, seconds: f64) -> Plan {
 impl Sample {
     fn of<W: Workload>(report: &Report<W>, key: &Key, cpu: &CpuTime, more: Vec<f64>) -> Sample {
         let locks = report.locks.clone().unwrap_or_default();
-        let waited_ns: u64 = locks
-            .classes
-            .iter()
-            .flat_map(|class| [&class.writer, &class.reader])
-            .map(|counts| counts.wait.total_ns)
-            .sum();
         let seconds = report.seconds.max(1e-9);
-        let share = |part: f64, whole: f64| (part / whole.max(1e-9)).clamp(0.0, 1.0);
         let cpu_share = share(report.cpu_seconds, seconds * key.cpus as f64);
         // User and system apart are known of the whole run only, its making and removing of files included.
         let user_part = share(cpu.user_s, cpu.user_s + cpu.system_s);
@@ -251,7 +256,7 @@ impl Sample {
                 .iter()
                 .map(|operations| *operations as f64 / seconds)
                 .collect(),
-            waiting_share: share(waited_ns as f64 / 1e9, seconds * key.threads as f64),
+            waiting_share: waiting_share(&locks, seconds, key),
             locks,
             user_share: cpu_share * user_part,
             system_share: cpu_share * (1.0 - user_part),
@@ -259,6 +264,30 @@ impl Sample {
             more,
         }
     }
+
+    /// With what another process's meter counted in so many seconds.
+    fn with_locks(self, locks: Snapshot, seconds: f64, key: &Key) -> Sample {
+        Sample {
+            waiting_share: waiting_share(&locks, seconds, key),
+            locks,
+            ..self
+        }
+    }
+}
+
+fn share(part: f64, whole: f64) -> f64 {
+    (part / whole.max(1e-9)).clamp(0.0, 1.0)
+}
+
+/// Waits for locks in the time of all threads.
+fn waiting_share(locks: &Snapshot, seconds: f64, key: &Key) -> f64 {
+    let waited_ns: u64 = locks
+        .classes
+        .iter()
+        .flat_map(|class| [&class.writer, &class.reader])
+        .map(|counts| counts.wait.total_ns)
+        .sum();
+    share(waited_ns as f64 / 1e9, seconds * key.threads as f64)
 }
 
 /// CPU time of this process.
@@ -294,6 +323,8 @@ impl CpuTime {
 pub(super) struct Results {
     /// Some dozens of keys, in the order of their first sample.
     samples: Vec<(Key, Vec<Sample>)>,
+    /// Visits a second to a lock tried alone with the times of a load.
+    rehearsals: Vec<(Key, f64)>,
     costs: Costs,
 }
 
@@ -301,6 +332,7 @@ impl Results {
     pub fn new(costs: Costs) -> Results {
         Results {
             samples: Vec::new(),
+            rehearsals: Vec::new(),
             costs,
         }
     }
@@ -310,6 +342,16 @@ impl Results {
             Some((_, samples)) => samples.push(sample),
             None => self.samples.push((key, vec![sample])),
         }
+    }
+
+    pub fn add_rehearsal(&mut self, key: Key, visits_per_second: f64) {
+        self.rehearsals.push((key, visits_per_second));
+    }
+
+    /// Visits a second in the rehearsals of `key`; none without them.
+    pub fn rehearsed(&self, key: &Key) -> Option<f64> {
+        let of_key = self.rehearsals.iter().filter(|(known, _)| known == key);
+        median(of_key.map(|(_, rate)| *rate).collect())
     }
 
     /// The samples of `key`, in the order of the rounds.

@@ -4,12 +4,15 @@ use std::path::Path;
 
 use finefs::LockingScheme;
 
+use super::Options;
 use super::affinity;
 use super::experiment::{Experiment, Key, Results, Sample};
+use super::place::Subject;
 use super::published::kill_bkl::{ONE_FILE_SYSTEM, SOURCE, TWO_FILE_SYSTEMS};
 use super::ratios::{contention, percent, ratio, tone};
 use crate::Dbench;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
+use crate::report::Report;
 
 const LOAD: &str = "dbench";
 const DUAL: &str = "dbench on two file systems";
@@ -29,12 +32,12 @@ pub(super) fn is_possible() -> bool {
     Path::new(LOAD_FILE).exists()
 }
 
-pub(super) fn key(scheme: LockingScheme, clients: usize) -> Key {
-    Key::new(LOAD, scheme, affinity::cpus(), clients)
+pub(super) fn key(subject: impl Into<Subject>, clients: usize) -> Key {
+    Key::new(LOAD, subject, affinity::cpus(), clients)
 }
 
-fn dual_key(scheme: LockingScheme) -> Key {
-    Key::new(DUAL, scheme, affinity::cpus(), 2)
+fn dual_key(subject: impl Into<Subject>) -> Key {
+    Key::new(DUAL, subject, affinity::cpus(), 2)
 }
 
 pub(super) fn experiment(key: Key) -> Experiment {
@@ -53,27 +56,27 @@ pub(super) fn mb_per_s(sample: &Sample) -> f64 {
     sample.more.first().copied().unwrap_or(f64::NAN)
 }
 
-pub(super) fn experiments() -> Vec<Experiment> {
+pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     if !is_possible() {
         return Vec::new();
     }
     let mut experiments = Vec::new();
-    for scheme in SCHEMES {
+    for scheme in options.place.subjects(&SCHEMES) {
         for published in &ONE_FILE_SYSTEM {
             let key = key(scheme, published.clients as usize);
             experiments.push(experiment(key.counted()));
             experiments.push(experiment(key));
         }
-        experiments.push(Experiment::on_two(
-            dual_key(scheme),
-            Dbench::new(LOAD_FILE),
-            |report| mb(report.detail.bytes, report.seconds),
-        ));
+        if options.place.is_memory() {
+            let of = |report: &Report<Dbench>| mb(report.detail.bytes, report.seconds);
+            let experiment = Experiment::on_two(dual_key(scheme), Dbench::new(LOAD_FILE), of);
+            experiments.push(experiment);
+        }
     }
     experiments
 }
 
-pub(super) fn section(results: &Results) -> Section {
+pub(super) fn section(options: &Options, results: &Results) -> Section {
     let mut paragraphs = vec![
         format!("Published: {SOURCE}."),
         "Here: as many threads as clients, each replays dbench's load in a directory of its own. \
@@ -86,15 +89,21 @@ pub(super) fn section(results: &Results) -> Section {
             "Not measured: dbench's load {LOAD_FILE} is missing (Debian's package dbench has it)."
         ));
     }
+    if !options.place.is_memory() {
+        paragraphs.push(
+            "Two file systems at once are not measured here: there is one. `--memory` has two."
+                .to_owned(),
+        );
+    }
     Section {
         id: "kill-bkl",
         title: "2009: reiserfs without the BKL".to_owned(),
         paragraphs,
-        exhibits: vec![one(results), two(results)],
+        exhibits: vec![one(options, results), two(options, results)],
     }
 }
 
-fn one(results: &Results) -> Exhibit {
+fn one(options: &Options, results: &Results) -> Exhibit {
     let mut table = Table::new(
         "dbench on one file system, MB/s",
         &[
@@ -127,10 +136,10 @@ fn one(results: &Results) -> Exhibit {
             );
         }
     }
-    let rate = |scheme, clients| results.median(&key(scheme, clients), mb_per_s);
+    let rate = |subject: Subject, clients| results.median(&key(subject, clients), mb_per_s);
     for published in &ONE_FILE_SYSTEM {
         let clients = published.clients as usize;
-        for scheme in SCHEMES {
+        for scheme in options.place.subjects(&SCHEMES) {
             let own = rate(scheme, clients);
             let key = key(scheme, clients);
             table.push(
@@ -139,7 +148,7 @@ fn one(results: &Results) -> Exhibit {
                     Cell::text(scheme.name()),
                     Cell::count(clients as f64),
                     Cell::maybe(own, 1),
-                    Cell::maybe(ratio(own, rate(LockingScheme::BigSpin, clients)), 2),
+                    Cell::maybe(ratio(own, rate(LockingScheme::BigSpin.into(), clients)), 2),
                     Cell::maybe(ratio(own, rate(scheme, 1)), 2),
                     contention(results, &key),
                     percent(results.median(&key, |sample| sample.waiting_share)),
@@ -195,7 +204,7 @@ fn chart(results: &Results) -> Chart {
     }
 }
 
-fn two(results: &Results) -> Exhibit {
+fn two(options: &Options, results: &Results) -> Exhibit {
     let mut table = Table::new(
         "dbench on two file systems at once, a client each, MB/s",
         &["locks<", "client #1", "client #2", "both", "/ BKL"],
@@ -220,16 +229,16 @@ fn two(results: &Results) -> Exhibit {
         Origin::Published,
         row("mutex", published.mutex_mb_per_s, big),
     );
-    let pair = |scheme| {
+    let pair = |subject: Subject| {
         let of = |index: usize| {
-            results.median(&dual_key(scheme), |sample| {
+            results.median(&dual_key(subject), |sample| {
                 sample.more.get(index).copied().unwrap_or(f64::NAN)
             })
         };
         Some([of(0)?, of(1)?])
     };
-    let big = pair(LockingScheme::BigSpin).map(total);
-    for scheme in SCHEMES {
+    let big = pair(LockingScheme::BigSpin.into()).map(total);
+    for scheme in options.place.subjects(&SCHEMES) {
         if let Some(found) = pair(scheme) {
             table.push(Origin::Measured, row(scheme.name(), found, big));
         }

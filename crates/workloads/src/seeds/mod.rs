@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`published`] | the numbers of the threads |
 //! | `experiment` | one run: a load under a scheme on some CPUs; its samples, and their medians |
+//! | `place` | where it runs: memory, an image, a directory |
+//! | `device` | a modelled device under files in memory |
 //! | `affinity` | how many CPUs a run has |
 //! | `bkl_removal`, `files_lock`, `bkl_semaphore`, `kill_bkl`, `extent_locks` | a thread each: what runs, and its tables |
 //! | `what_if` | more cores than there are, by the model |
@@ -21,10 +23,12 @@
 mod affinity;
 mod bkl_removal;
 mod bkl_semaphore;
+mod device;
 mod experiment;
 mod extent_locks;
 mod files_lock;
 mod kill_bkl;
+mod place;
 pub mod published;
 mod ratios;
 mod what_if;
@@ -32,15 +36,20 @@ mod what_if;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::error::Result;
+use crate::error::{Result, WorkloadError};
 use crate::model::costs;
 use crate::page::{Document, Fact, Section};
 use crate::plan::Watch;
+use crate::target::Errno;
 use experiment::{Experiment, Results};
+pub use extent_locks::DeviceTimes;
+pub use place::{MEMORY_BYTES, Mounted, Place, ServerMeter};
 
 /// How to run them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
+    /// Where they run.
+    pub place: Place,
     /// Length of each run, seconds.
     pub seconds: f64,
     /// Times that everything runs.
@@ -49,6 +58,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Threads to look at; empty for all.
     pub only: Vec<Seed>,
+    /// The modelled device of the part on range locks.
+    pub device: DeviceTimes,
 }
 
 /// One of the threads, or the model.
@@ -84,9 +95,9 @@ impl Seed {
             Seed::BklRemoval => bkl_removal::experiments(options),
             Seed::FilesLock => files_lock::experiments(options),
             Seed::BklSemaphore => bkl_semaphore::experiments(options),
-            Seed::KillBkl => kill_bkl::experiments(),
+            Seed::KillBkl => kill_bkl::experiments(options),
             Seed::ExtentLocks => extent_locks::experiments(options),
-            Seed::WhatIf => what_if::experiments(),
+            Seed::WhatIf => what_if::experiments(options),
         }
     }
 
@@ -95,9 +106,9 @@ impl Seed {
             Seed::BklRemoval => bkl_removal::section(options, results),
             Seed::FilesLock => files_lock::section(options, results),
             Seed::BklSemaphore => bkl_semaphore::section(options, results),
-            Seed::KillBkl => kill_bkl::section(results),
+            Seed::KillBkl => kill_bkl::section(options, results),
             Seed::ExtentLocks => extent_locks::section(options, results),
-            Seed::WhatIf => what_if::section(results),
+            Seed::WhatIf => what_if::section(options, results),
         }
     }
 }
@@ -115,15 +126,8 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
         .collect();
     name("calibration");
     let mut results = Results::new(costs::measure());
-    let mut experiments: Vec<Experiment> = Vec::new();
-    for seed in &seeds {
-        for experiment in seed.experiments(options) {
-            // Two sections may look at the same run.
-            if !experiments.iter().any(|known| known.key == experiment.key) {
-                experiments.push(experiment);
-            }
-        }
-    }
+    let mut experiments = experiments(options, &seeds);
+    let mut left_out = Vec::new();
     // Counts are of no use as medians: once is enough.
     let runs = |round: usize, experiment: &&Experiment| round == 0 || !experiment.key.is_counted;
     let rounds = 0..options.rounds.max(1);
@@ -131,6 +135,7 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
     let total = rounds.clone().map(of_round).sum::<usize>() as f64;
     let mut done = 0.0;
     'rounds: for round in rounds {
+        let mut impossible = Vec::new();
         for experiment in experiments.iter().filter(|one| runs(round, one)) {
             if watch.stop.load(Ordering::Relaxed) {
                 break 'rounds;
@@ -141,16 +146,27 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
                 progress: &progress,
                 ..watch
             };
-            if let Some(sample) = experiment.run(options.seconds, watch)? {
-                results.add(experiment.key.clone(), sample);
+            match experiment.run(&options.place, options.seconds, watch) {
+                Ok(Some(sample)) => results.add(experiment.key.clone(), sample),
+                Ok(None) => {}
+                Err(error) if is_too_large(&error) && !options.place.is_memory() => {
+                    left_out.push(format!("{}: {error}", experiment.key));
+                    impossible.push(experiment.key.clone());
+                }
+                Err(error) => return Err(error),
             }
             done += 1.0;
         }
+        if seeds.contains(&Seed::WhatIf) {
+            name("the sleeping lock alone");
+            what_if::rehearse(&mut results, options.seconds, watch.stop);
+        }
+        experiments.retain(|experiment| !impossible.contains(&experiment.key));
     }
     Ok(Document {
         title: "Five threads on file system locks, measured again".to_owned(),
-        lead: lead(),
-        facts: facts(options, began.0, began.1.elapsed(), &results),
+        lead: lead(&options.place),
+        facts: facts(options, began.0, began.1.elapsed(), &results, left_out),
         sections: seeds
             .iter()
             .map(|seed| seed.section(options, &results))
@@ -159,13 +175,50 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
     })
 }
 
-fn lead() -> Vec<String> {
+/// What `seeds` run, each once though two sections may look at it.
+fn experiments(options: &Options, seeds: &[Seed]) -> Vec<Experiment> {
+    let mut experiments: Vec<Experiment> = Vec::new();
+    for seed in seeds {
+        for experiment in seed.experiments(options) {
+            let is_known = experiments.iter().any(|known| known.key == experiment.key);
+            let is_blind = experiment.key.is_counted && !options.place.has_lock_counts();
+            if !is_known && !is_blind {
+                experiments.push(experiment);
+            }
+        }
+    }
+    experiments
+}
+
+/// The place has no room for a load: another one may fit.
+fn is_too_large(error: &WorkloadError) -> bool {
+    matches!(error, WorkloadError::Operation { errno, .. } if *errno == Errno::NOSPC)
+}
+
+fn lead(place: &Place) -> Vec<String> {
+    let here = match place {
+        Place::Directory(mounted) => format!(
+            "Here their loads run again, through system calls in a directory, under the locks that its file \
+             system has (`{}`). A load's threads are bound to a number of CPUs where a table says so; a server \
+             behind the mount is not.",
+            mounted.name
+        ),
+        _ => {
+            let what = match place {
+                Place::Image(_) => "one ext image, opened in",
+                _ => "one file system in memory, in",
+            };
+            format!(
+                "Here their loads run again, on finefs: {what} one process, whose operations are put under the \
+                 locks of those days by a locking scheme and are the same code otherwise."
+            )
+        }
+    };
     vec![
-        "Five threads on mailing lists and in a bug tracker, from 2002 to 2012, measured what the big \
-         kernel lock and its kin cost. Here their loads run again, on finefs: one file system in memory, in \
-         one process, whose operations are put under the locks of those days by a locking scheme \
-         and are the same code otherwise."
-            .to_owned(),
+        format!(
+            "Five threads on mailing lists and in a bug tracker, from 2002 to 2012, measured what the big \
+             kernel lock and its kin cost. {here}"
+        ),
         "Published rows are set off by a band. Absolute rates of different machines do not compare; \
          ratios within one machine do: one lock against another, many CPUs against one, the share of time \
          spent waiting."
@@ -173,7 +226,13 @@ fn lead() -> Vec<String> {
     ]
 }
 
-fn facts(options: &Options, at: SystemTime, took: Duration, results: &Results) -> Vec<Fact> {
+fn facts(
+    options: &Options,
+    at: SystemTime,
+    took: Duration,
+    results: &Results,
+    left_out: Vec<String>,
+) -> Vec<Fact> {
     let kernel = rustix::system::uname();
     let costs = results.costs();
     let line_transfer = costs.line_transfer_ns.map_or_else(
@@ -181,7 +240,7 @@ fn facts(options: &Options, at: SystemTime, took: Duration, results: &Results) -
         |ns| format!("{ns:.0} ns for a cache line from CPU to CPU"),
     );
     let fact = |name, value| Fact { name, value };
-    vec![
+    let mut facts = vec![
         fact(
             "Measured",
             humantime::format_rfc3339_seconds(at).to_string(),
@@ -213,6 +272,15 @@ fn facts(options: &Options, at: SystemTime, took: Duration, results: &Results) -
                 options.rounds
             ),
         ),
+        fact("Place", options.place.to_string()),
         fact("Program", format!("finefs {}", env!("CARGO_PKG_VERSION"))),
-    ]
+    ];
+    if !options.place.has_lock_counts() {
+        let line = "not known: there is no lock meter to ask".to_owned();
+        facts.push(fact("Contention and waiting", line));
+    }
+    if !left_out.is_empty() {
+        facts.push(fact("Left out", left_out.join("; ")));
+    }
+    facts
 }

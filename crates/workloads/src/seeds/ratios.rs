@@ -4,6 +4,7 @@ use finefs::LockingScheme;
 
 use super::affinity;
 use super::experiment::{Key, Results};
+use super::place::Subject;
 use crate::page::{Cell, Origin, Table, Tone};
 
 /// `a / b`, if both are known.
@@ -41,14 +42,14 @@ pub(super) fn lock_table(
     title: &str,
     rate: &str,
     results: &Results,
-    rows: impl IntoIterator<Item = (LockingScheme, Key)>,
+    rows: impl IntoIterator<Item = Key>,
 ) -> Table {
     let mut table = Table::new(title, &["locks<", rate, "contention<", "waiting, %"]);
-    for (scheme, key) in rows {
+    for key in rows {
         table.push(
             Origin::Measured,
             vec![
-                Cell::text(scheme.name()),
+                Cell::text(key.subject.name()),
                 Cell::maybe(results.per_second(&key), 0),
                 contention(results, &key),
                 percent(results.median(&key, |sample| sample.waiting_share)),
@@ -69,8 +70,11 @@ pub(super) fn cpu_counts() -> Vec<usize> {
     counts
 }
 
-/// A scheme's colour.
-pub(super) fn tone(scheme: LockingScheme) -> Tone {
+/// A scheme's colour; what is mounted has that of its own locks.
+pub(super) fn tone(subject: impl Into<Subject>) -> Tone {
+    let Subject::Scheme(scheme) = subject.into() else {
+        return Tone::Fine;
+    };
     match scheme {
         LockingScheme::BigSpin | LockingScheme::BigOptional => Tone::Spin,
         LockingScheme::BigSleep => Tone::Sleep,

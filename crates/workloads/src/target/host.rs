@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// Space for the entries that one getdents64(2) gives: what opendir(3) of glibc takes.
 const ENTRIES_BYTES: usize = 32 << 10;
 
-/// A directory as a [`Target`]: each operation is one system call, relative to the directory.
+/// A directory as a [`Target`]: each operation is one system call, relative to the directory; listing one
+/// makes those of opendir(3) and readdir(3).
 #[derive(Debug)]
 pub struct HostDirectory {
     path: PathBuf,
@@ -97,6 +98,8 @@ impl Target for HostDirectory {
     ) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = fs::openat(&self.dir, path, flags, Mode::empty())?;
+        // For the size of its buffer opendir(3) asks, too.
+        fs::fstat(&dir)?;
         let mut buffer = Vec::with_capacity(ENTRIES_BYTES);
         let mut entries = fs::RawDir::new(&dir, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
