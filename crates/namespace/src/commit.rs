@@ -181,8 +181,7 @@ impl Namespace {
         self.committer.is_overfull.store(false, Ordering::Relaxed);
         self.committer.is_asked.store(false, Ordering::Relaxed);
         let number = generation.number;
-        let Coalesced { batch, freed } =
-            coalesce(generation, &self.inodes, self.store.can_reload(), guard);
+        let Coalesced { batch, freed } = coalesce(generation, &self.inodes, guard);
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
@@ -352,7 +351,7 @@ impl Namespace {
         let guard = &crossbeam_epoch::pin();
         self.inodes.for_each_from(Ino(0), guard, |inode| {
             if inode.loaded().is_some() && inode.drop_references() {
-                self.free_unlinked(inode);
+                self.free_unlinked(inode, guard);
             }
             true
         });

@@ -13,13 +13,14 @@
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
+//! | `reclaim` | what is removed over a store that takes no batches |
 //! | `memory_store`, `pages` | a store that persists nothing |
 //! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
-//! 1. An operation checks and reserves, locks, checks again, appends one log group, publishes,
-//!    unlocks. Nothing fails after the append; nothing is seen before it.
+//! 1. An operation checks and reserves, locks, checks again, appends one log group (where the store takes
+//!    batches), publishes, unlocks. Nothing fails after the append; nothing is seen before it.
 //! 2. No lock is held over device I/O but a range lock over its own data (and, rarely, the topology
 //!    lock while an evicted ancestor is loaded).
 //! 3. Lookups take no lock and write no shared line, the reference that they hand out apart.
@@ -48,6 +49,7 @@ mod paths;
 mod permission;
 mod radix;
 mod read_directory;
+mod reclaim;
 mod rename;
 mod scheme;
 pub mod store;

@@ -16,16 +16,13 @@ use crate::classes;
 use crate::error::{Error, Result};
 use crate::pages::Pages;
 use crate::store::{
-    Batch, BlockRun, Committed, DirectoryImage, Extent, Fate, Geometry, InodeImage, Plan, Store,
+    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, InodeImage, Plan, Store,
 };
 use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
 
 const BLOCK_BYTES: u64 = 4096;
 /// Freed runs of at least this many blocks go back to the kernel.
 const RETURN_BLOCKS: u64 = 256;
-/// A commit costs little here, and only after it is the memory of removed inodes used again: often
-/// enough, that memory is still in the CPU's caches.
-const BATCH_RECORDS: u64 = 1 << 14;
 const ROOT: Ino = Ino(1);
 
 /// A store in memory. See the module's head.
@@ -72,7 +69,7 @@ impl MemoryStore {
                 symlink_inline_max: 4095,
                 has_fine_times: true,
                 has_unwritten: true,
-                batch_records: Some(BATCH_RECORDS),
+                batch_records: None,
                 is_read_only: false,
                 stops_on_damage: false,
             },
@@ -141,20 +138,6 @@ impl MemoryStore {
             length: count.min(self.blocks - start),
         })
     }
-
-    fn free_run(&self, run: BlockRun) {
-        if run.length >= RETURN_BLOCKS {
-            self.pages
-                .discard(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES);
-        }
-        self.free.local().runs.push(run);
-        self.free_blocks.give(run.length);
-    }
-
-    fn free_inode(&self, ino: Ino) {
-        self.free.local().inodes.push(ino);
-        self.free_inodes.give(1);
-    }
 }
 
 impl Store for MemoryStore {
@@ -163,6 +146,10 @@ impl Store for MemoryStore {
     }
 
     fn can_reload(&self) -> bool {
+        false
+    }
+
+    fn takes_batches(&self) -> bool {
         false
     }
 
@@ -209,6 +196,15 @@ impl Store for MemoryStore {
         self.pages.write(block.0 * BLOCK_BYTES + offset_bytes, data)
     }
 
+    fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let start = block.0 * BLOCK_BYTES;
+        let end = start + offset_bytes + data.len() as u64;
+        self.pages.clear(start, offset_bytes)?;
+        self.pages.write(start + offset_bytes, data)?;
+        self.pages
+            .clear(end, end.next_multiple_of(BLOCK_BYTES) - end)
+    }
+
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
         self.pages
             .clear(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES)
@@ -241,7 +237,8 @@ impl Store for MemoryStore {
     }
 
     fn release_inode(&self, ino: Ino, _kind: FileKind) {
-        self.free_inode(ino);
+        self.free.local().inodes.push(ino);
+        self.free_inodes.give(1);
     }
 
     fn allocate_blocks(&self, _ino: Ino, _goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
@@ -272,7 +269,12 @@ impl Store for MemoryStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
-        self.free_run(run);
+        if run.length >= RETURN_BLOCKS {
+            self.pages
+                .discard(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES);
+        }
+        self.free.local().runs.push(run);
+        self.free_blocks.give(run.length);
     }
 
     fn reserve(&self, _plans: &[Plan]) -> Result<u64> {
@@ -285,18 +287,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn commit(&self, batch: Batch, _captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
-        for run in batch.unused_blocks.iter().chain(&batch.unmapped_blocks) {
-            self.free_run(*run);
-        }
-        for (ino, _) in &batch.unused_inodes {
-            self.free_inode(*ino);
-        }
-        for change in &batch.inodes {
-            if change.fate == Fate::Freed {
-                self.free_inode(change.ino);
-            }
-        }
+    fn commit(&self, _batch: Batch, _captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
         Ok(Committed::default())
     }
 

@@ -279,7 +279,6 @@ fn a_full_store_says_so_and_recovers() {
     assert_eq!(ns.write(ino, 1 << 20, b"x"), Err(Error::NoSpace));
     ns.remove_file(&root, ns.root(), b"a").unwrap();
     ns.forget(ino, 1);
-    // What was removed is free only after a commit, which the lack of space brings about.
     let ino = ns.create_file(&root, ns.root(), b"b", 0o644).unwrap().ino;
     ns.write(ino, 0, &vec![2; 1 << 20]).unwrap();
 }

@@ -2,12 +2,12 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use finefs_locks::primitive::thread;
 use finefs_namespace::{
-    Attributes, Caller, Error, FileKind, Ino, LockingScheme, Namespace, Options, RenameMode,
+    Attributes, Caller, Error, FileKind, Ino, LockingScheme, Namespace, Options, RenameMode, Store,
 };
 use finefs_testkit::CheckedStore;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -28,6 +28,15 @@ pub type Task<T> = Box<dyn FnOnce(&World) -> T + Send>;
 impl World {
     pub fn new() -> World {
         World::over(CheckedStore::new(1 << 20), LockingScheme::Fine)
+    }
+
+    /// With batches or without, by chance.
+    pub fn either() -> World {
+        let store = match shuttle::rand::random::<bool>() {
+            true => CheckedStore::new(1 << 20),
+            false => CheckedStore::without_batches(1 << 20),
+        };
+        World::over(store, LockingScheme::Fine)
     }
 
     /// Objects can be loaded again, so loads and transfers of data count as waiting for a device.
@@ -115,9 +124,10 @@ impl World {
         buffer
     }
 
-    /// Commits, compares what is shown with what is committed, and shuts down.
+    /// Commits, compares what is shown with what is committed, or held, and shuts down.
     pub fn finish(&self) {
         self.namespace.sync().unwrap();
+        let takes_batches = self.store.takes_batches();
         let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut dirs = vec![self.root()];
         while let Some(dir) = dirs.pop() {
@@ -129,16 +139,24 @@ impl World {
                 }
                 shown.push((name.into_bytes(), ino));
             }
-            shown.sort();
-            assert_eq!(shown, self.store.committed_names(dir), "directory {dir}");
+            if takes_batches {
+                shown.sort();
+                assert_eq!(shown, self.store.committed_names(dir), "directory {dir}");
+            }
         }
+        let (mut held, mut sectors) = (BTreeSet::from([self.root()]), 0);
         for (ino, count) in links {
             let attributes = self.namespace.attributes(ino).unwrap();
+            held.insert(ino);
+            sectors += attributes.sectors;
             if attributes.kind != FileKind::Directory {
                 assert_eq!(attributes.link_count, count, "links of {ino}");
             }
         }
         self.namespace.shut_down().unwrap();
+        if !takes_batches {
+            return self.store.assert_holds(&held, sectors / 8);
+        }
         self.store.assert_at_rest();
         self.store.assert_no_orphans();
     }
