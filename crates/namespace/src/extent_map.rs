@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use crate::classes;
 use crate::radix::SparseArray;
+use crate::retire::retire;
 use crate::store::{BlockRun, Extent, ExtentState};
 use crate::types::BlockNo;
 
@@ -296,7 +297,7 @@ impl Segment {
         let old = self.extents.swap(new, Ordering::AcqRel, guard);
         if !old.is_null() {
             // SAFETY: the segment no longer names it.
-            unsafe { guard.defer_destroy(old) };
+            unsafe { retire(old, guard) };
         }
     }
 
@@ -309,7 +310,7 @@ impl Segment {
             return &[];
         };
         // SAFETY: the segment no longer names it.
-        unsafe { guard.defer_destroy(old) };
+        unsafe { retire(old, guard) };
         extents
     }
 }

@@ -11,7 +11,7 @@
 //! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
-//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
+//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `retire` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
 //! | `reclaim` | what is removed over a store that takes no batches |
 //! | `memory_store`, `pages` | a store that persists nothing |
@@ -51,6 +51,7 @@ mod radix;
 mod read_directory;
 mod reclaim;
 mod rename;
+mod retire;
 mod scheme;
 pub mod store;
 pub mod types;

@@ -307,3 +307,21 @@ fn a_file_may_be_closed_after_the_shut_down() {
     drop(open);
     assert_eq!(ns.open_file_count(), 0);
 }
+
+/// A directory in use was removed, and then its parent: the parent's number does not lead elsewhere.
+#[test]
+fn a_removed_directory_has_no_strange_parent() {
+    let ns = memory();
+    let root = Caller::root();
+    let a = ns.make_directory(&root, ns.root(), b"a", 0o755).unwrap();
+    let b = ns.make_directory(&root, a.ino, b"b", 0o755).unwrap();
+    ns.remove_directory(&root, a.ino, b"b").unwrap();
+    ns.remove_directory(&root, ns.root(), b"a").unwrap();
+    ns.forget(a.ino, 1);
+    for number in 0..100 {
+        let name = format!("{number}");
+        let made = ns.make_directory(&root, ns.root(), name.as_bytes(), 0o755);
+        ns.forget(made.unwrap().ino, 1);
+    }
+    assert_eq!(ns.lookup(&root, b.ino, b".."), Err(Error::Stale));
+}

@@ -10,6 +10,7 @@ use finefs_namespace::{
     Attributes, Caller, Error, FileKind, Ino, LockingScheme, Namespace, Options, RenameMode, Store,
 };
 use finefs_testkit::CheckedStore;
+use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
@@ -32,7 +33,7 @@ impl World {
 
     /// With batches or without, by chance.
     pub fn either() -> World {
-        let store = match shuttle::rand::random::<bool>() {
+        let store = match shuttle::rand::thread_rng().gen_bool(0.5) {
             true => CheckedStore::new(1 << 20),
             false => CheckedStore::without_batches(1 << 20),
         };
@@ -175,8 +176,25 @@ pub fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
         std::env::var("FINEFS_SCHEDULES").map_or(schedules, |text| text.parse().unwrap());
     let run = Arc::new(run);
     let again = Arc::clone(&run);
-    Runner::new(RandomScheduler::new(schedules), config()).run(move || run());
-    Runner::new(PctScheduler::new(3, schedules / 2 + 1), config()).run(move || again());
+    on_a_thread_that_stays(move || {
+        Runner::new(RandomScheduler::new(schedules), config()).run(move || run());
+        Runner::new(PctScheduler::new(3, schedules / 2 + 1), config()).run(move || again());
+    });
+}
+
+/// A thread that ends destroys what was retired, and that asks shuttle, outside of its tests, for locks.
+fn on_a_thread_that_stays(run: impl FnOnce() + Send + 'static) {
+    let (ends, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        ends.send(outcome).unwrap();
+        loop {
+            std::thread::park();
+        }
+    });
+    if let Err(panic) = end.recv().unwrap() {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 /// Runs the tasks to their ends; gives what each gave.
