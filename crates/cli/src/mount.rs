@@ -54,7 +54,7 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
                          (default), big-spin, big-sleep, big-optional, per-superblock, whole-file,
                          whole-file-mutex
   debug                  log every request
-Accepted without effect: data=ordered, defaults, nofail, user, _netdev, x-*.
+Accepted without effect: data=ordered (what happens), data=writeback, defaults, nofail, user, _netdev, x-*.
 SIZE is in bytes, or with k, m, g, t, or % of memory.";
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory

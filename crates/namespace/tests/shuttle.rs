@@ -28,14 +28,12 @@ use world::{World, check, file_with, race, task};
 /// child.ino` in `remove_file`.
 #[test]
 fn one_name_is_made_and_removed() {
-    check(300, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(300, World::either, |world, root| {
         // With a reference, so that the first file outlives its name.
         let made = world.namespace.create_file(&world.user, root, b"f", 0o644);
         let before = made.unwrap().ino;
         let removed = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.remove(root, "f").is_ok()),
                 task(move |w: &World| w.remove(root, "f").is_ok()),
@@ -54,7 +52,6 @@ fn one_name_is_made_and_removed() {
             assert_eq!(found.unwrap().ino, before);
         }
         world.namespace.forget(before, 1);
-        world.finish();
     });
 }
 
@@ -64,12 +61,10 @@ fn one_name_is_made_and_removed() {
 /// `lock_hash`.
 #[test]
 fn a_removed_directory_gets_no_names() {
-    check(400, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(400, World::either, |world, root| {
         let dir = world.directory(root, "d");
         let done = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.file(dir, "f").map(|_| ())),
                 task(move |w: &World| w.namespace.remove_directory(&w.user, root, b"d")),
@@ -80,7 +75,6 @@ fn a_removed_directory_gets_no_names() {
             other => panic!("{other:?}"),
         }
         world.namespace.forget(dir, 1);
-        world.finish();
     });
 }
 
@@ -89,13 +83,11 @@ fn a_removed_directory_gets_no_names() {
 /// Without: `!held.is_empty(names, guard)` in `try_rename`; `held.kill(names, guard)` there.
 #[test]
 fn a_replaced_directory_gets_no_names() {
-    check(400, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(400, World::either, |world, root| {
         let dir = world.directory(root, "d");
         let other = world.directory(root, "e");
         let done = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.file(dir, "f").map(|_| ())),
                 task(move |w: &World| w.rename((root, "e"), (root, "d"), RenameMode::Replace)),
@@ -107,7 +99,6 @@ fn a_replaced_directory_gets_no_names() {
         }
         world.namespace.forget(dir, 1);
         world.namespace.forget(other, 1);
-        world.finish();
     });
 }
 
@@ -116,15 +107,13 @@ fn a_replaced_directory_gets_no_names() {
 /// Without: the topology lock in `try_rename`; `self.check_no_loop(moved, to.dir, guard)?`.
 #[test]
 fn directories_do_not_go_into_each_other() {
-    check(300, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(300, World::either, |world, root| {
         let a = world.directory(root, "a");
         let b = world.directory(root, "b");
         let below = world.directory(a, "below");
         let replace = RenameMode::Replace;
         let done = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.rename((root, "a"), (b, "a"), replace)),
                 task(move |w: &World| w.rename((root, "b"), (below, "b"), replace)),
@@ -134,7 +123,6 @@ fn directories_do_not_go_into_each_other() {
         for dir in [a, b, below] {
             world.namespace.forget(dir, 1);
         }
-        world.finish();
     });
 }
 
@@ -144,16 +132,14 @@ fn directories_do_not_go_into_each_other() {
 /// ... node.ino == moved.ino` and `to_node ... != victim` in `try_rename`.
 #[test]
 fn renames_both_ways() {
-    check(300, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(300, World::either, |world, root| {
         let a = world.directory(root, "a");
         let b = world.directory(root, "b");
         let f = world.file(a, "f").unwrap();
         let g = world.file(b, "g").unwrap();
         let sub = world.directory(a, "s");
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.rename((a, "f"), (b, "g"), RenameMode::Exchange)),
                 task(move |w: &World| w.rename((b, "g"), (a, "f"), RenameMode::Exchange)),
@@ -172,21 +158,18 @@ fn renames_both_ways() {
         for dir in [a, b, sub] {
             world.namespace.forget(dir, 1);
         }
-        world.finish();
     });
 }
 
 /// Replacing renames of one source and to one target: exactly one gets the source.
 #[test]
 fn one_source_goes_to_one_place() {
-    check(300, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(300, World::either, |world, root| {
         world.file(root, "f").unwrap();
         world.file(root, "t").unwrap();
         let replace = RenameMode::Replace;
         let done = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.rename((root, "f"), (root, "t"), replace).is_ok()),
                 task(move |w: &World| w.rename((root, "f"), (root, "u"), replace).is_ok()),
@@ -195,7 +178,6 @@ fn one_source_goes_to_one_place() {
         );
         assert_eq!(done[..2].iter().filter(|is_done| **is_done).count(), 1);
         assert!(world.look(root, "f").is_err());
-        world.finish();
     });
 }
 
@@ -206,13 +188,11 @@ fn one_source_goes_to_one_place() {
 /// `find`.
 #[test]
 fn a_rename_happens_at_once() {
-    check(600, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(600, World::either, |world, root| {
         let to = world.directory(root, "to");
         world.file(root, "old").unwrap();
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     w.rename((root, "old"), (to, "new"), RenameMode::Replace)
@@ -231,7 +211,6 @@ fn a_rename_happens_at_once() {
             ],
         );
         world.namespace.forget(to, 1);
-        world.finish();
     });
 }
 
@@ -240,15 +219,13 @@ fn a_rename_happens_at_once() {
 /// Without: `if links == 0 && !inode.is_unnamed()` in `make_link`.
 #[test]
 fn links_and_the_end_of_a_file() {
-    check(400, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(400, World::either, |world, root| {
         let made = world.namespace.create_file(&world.user, root, b"f", 0o600);
         let ino = made.unwrap().ino;
         let is_removed = Arc::new(AtomicBool::new(false));
         let was_removed = Arc::clone(&is_removed);
         let done = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     let is_done = w.remove(root, "f").is_ok();
@@ -276,7 +253,6 @@ fn links_and_the_end_of_a_file() {
                 assert_eq!(world.namespace.attributes(ino), Err(Error::Stale));
             }
         }
-        world.finish();
     });
 }
 
@@ -285,13 +261,11 @@ fn links_and_the_end_of_a_file() {
 /// Without: `if !inode.refer(1)` in `make_link`; `inode.relink(&lock)` there.
 #[test]
 fn an_unnamed_file_is_linked_or_gone() {
-    check(400, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(400, World::either, |world, root| {
         let made = world.namespace.create_unnamed(&world.user, root, 0o600);
         let ino = made.unwrap().ino;
         let done = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     let linked = w.namespace.make_link(&w.user, ino, root, b"g");
@@ -307,7 +281,6 @@ fn an_unnamed_file_is_linked_or_gone() {
             ],
         );
         assert_eq!(world.look(root, "g").is_ok(), done[0]);
-        world.finish();
     });
 }
 
@@ -317,11 +290,9 @@ fn an_unnamed_file_is_linked_or_gone() {
 /// before the publication in `make` (`self.log_group` after `table.insert`).
 #[test]
 fn commits_are_causally_closed() {
-    check(400, || {
-        let world = Arc::new(World::new());
-        let root = world.root();
+    check(400, World::new, |world, root| {
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     let dir = w.directory(root, "d");
@@ -344,7 +315,6 @@ fn commits_are_causally_closed() {
                 }),
             ],
         );
-        world.finish();
     });
 }
 
@@ -353,11 +323,9 @@ fn commits_are_causally_closed() {
 /// Without: the lock that `freeze` and `thaw` hold (`ns.freezing`).
 #[test]
 fn a_thaw_ends_a_freeze_that_is_under_way() {
-    check(400, || {
-        let world = Arc::new(World::new());
-        let root = world.root();
+    check(400, World::new, |world, root| {
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.namespace.freeze().unwrap()),
                 task(move |w: &World| {
@@ -370,7 +338,6 @@ fn a_thaw_ends_a_freeze_that_is_under_way() {
             world.namespace.thaw().unwrap();
         }
         world.file(root, "later").unwrap();
-        world.finish();
     });
 }
 
@@ -380,16 +347,14 @@ fn a_thaw_ends_a_freeze_that_is_under_way() {
 /// in `for_each_after`.
 #[test]
 fn a_table_grows_under_use() {
-    check(60, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(60, World::either, |world, root| {
         let stays: Vec<String> = (0..12).map(|number| format!("stays{number}")).collect();
         for name in &stays {
             world.file(root, name).unwrap();
         }
         let (found, listed) = (stays.clone(), stays);
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     for number in 0..14 {
@@ -417,7 +382,6 @@ fn a_table_grows_under_use() {
             ],
         );
         assert_eq!(world.names(root).len(), 26);
-        world.finish();
     });
 }
 
@@ -426,12 +390,10 @@ fn a_table_grows_under_use() {
 /// Without: the second look at the name in `Namespace::lookup`.
 #[test]
 fn a_lookup_gives_what_the_name_named() {
-    check(800, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(800, World::either, |world, root| {
         world.file(root, "old").unwrap();
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     if let Ok(found) = w.namespace.lookup(&w.user, root, b"old") {
@@ -447,7 +409,6 @@ fn a_lookup_gives_what_the_name_named() {
                 }),
             ],
         );
-        world.finish();
     });
 }
 
@@ -457,14 +418,12 @@ fn a_lookup_gives_what_the_name_named() {
 /// Without: `if child.is_gone()` in `remove_file`.
 #[test]
 fn a_removal_takes_what_the_name_names() {
-    check(800, || {
-        let world = Arc::new(World::either());
-        let root = world.root();
+    check(800, World::either, |world, root| {
         world.file(root, "f").unwrap();
         let made = Arc::new(std::sync::OnceLock::new());
         let makes = Arc::clone(&made);
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.remove(root, "f").is_ok()),
                 task(move |w: &World| {
@@ -483,7 +442,6 @@ fn a_removal_takes_what_the_name_names() {
             assert_eq!(links, u32::from(world.look(root, "f").is_ok()));
             world.namespace.forget(*new, 1);
         }
-        world.finish();
     });
 }
 
@@ -492,14 +450,12 @@ fn a_removal_takes_what_the_name_names() {
 /// Without: `inode.dirty_generation() <= number` where `commit_generation` takes freed inodes out.
 #[test]
 fn a_number_is_used_again_during_the_commit_that_freed_it() {
-    check(800, || {
-        let world = Arc::new(World::new());
-        let root = world.root();
+    check(800, World::new, |world, root| {
         world.file(root, "old").unwrap();
         world.namespace.sync().unwrap();
         world.remove(root, "old").unwrap();
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.namespace.sync().unwrap()),
                 task(move |w: &World| {
@@ -510,7 +466,6 @@ fn a_number_is_used_again_during_the_commit_that_freed_it() {
                 }),
             ],
         );
-        world.finish();
     });
 }
 
@@ -519,9 +474,8 @@ fn a_number_is_used_again_during_the_commit_that_freed_it() {
 /// Without: the range locks in `read`, `write` and `append`.
 #[test]
 fn overlapping_writes_are_whole() {
-    check(300, || {
-        let world = Arc::new(World::either());
-        let ino = file_with(&world, &[b'-'; 4100]);
+    check(300, World::either, |world, _| {
+        let ino = file_with(world, &[b'-'; 4100]);
         let write = |letter: u8| {
             task(move |w: &World| {
                 // Over the edge of a block.
@@ -530,7 +484,7 @@ fn overlapping_writes_are_whole() {
             })
         };
         race(
-            &world,
+            world,
             vec![
                 write(b'a'),
                 write(b'b'),
@@ -544,7 +498,6 @@ fn overlapping_writes_are_whole() {
         let tail = world.content(ino)[4100..].to_vec();
         assert!(tail == b"aaabbb" || tail == b"bbbaaa", "{tail:?}");
         world.namespace.forget(ino, 1);
-        world.finish();
     });
 }
 
@@ -554,11 +507,10 @@ fn overlapping_writes_are_whole() {
 /// Without: the range of `Namespace::lock_write`, from the end of file on.
 #[test]
 fn a_write_beyond_the_end_spares_its_neighbour() {
-    check(400, || {
-        let world = Arc::new(World::either());
-        let ino = file_with(&world, &[b'-'; 100]);
+    check(400, World::either, |world, _| {
+        let ino = file_with(world, &[b'-'; 100]);
         race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| w.namespace.write(ino, 5000, b"far").unwrap()),
                 task(move |w: &World| w.namespace.write(ino, 90, &[b'n'; 100]).unwrap()),
@@ -569,7 +521,6 @@ fn a_write_beyond_the_end_spares_its_neighbour() {
         assert_eq!(content[90..190], [b'n'; 100]);
         assert!(content[190..5000].iter().all(|byte| *byte == 0));
         world.namespace.forget(ino, 1);
-        world.finish();
     });
 }
 
@@ -579,9 +530,8 @@ fn a_write_beyond_the_end_spares_its_neighbour() {
 /// not show its absence, which takes two switches at just the right places.
 #[test]
 fn truncates_beside_a_write() {
-    check(400, || {
-        let world = Arc::new(World::either());
-        let ino = file_with(&world, &[b'-'; 9000]);
+    check(400, World::either, |world, _| {
+        let ino = file_with(world, &[b'-'; 9000]);
         let is_cut = Arc::new(AtomicBool::new(false));
         let was_cut = Arc::clone(&is_cut);
         let cut = move |w: &World, size_bytes| {
@@ -592,7 +542,7 @@ fn truncates_beside_a_write() {
             w.namespace.set_attributes(&w.user, ino, &set).unwrap();
         };
         let stays = race(
-            &world,
+            world,
             vec![
                 task(move |w: &World| {
                     let stays = was_cut.load(Ordering::SeqCst);
@@ -619,6 +569,5 @@ fn truncates_beside_a_write() {
             assert!(b"-end\0".contains(byte), "{byte} at {offset}");
         }
         world.namespace.forget(ino, 1);
-        world.finish();
     });
 }

@@ -31,9 +31,9 @@ const AROUND: [LockingScheme; 4] = [
 #[test]
 fn under_every_scheme_data_operations_end() {
     for locking in AROUND {
-        check(100, move || {
-            let world = Arc::new(World::under(locking));
-            let ino = file_with(&world, &[b'-'; 4100]);
+        let make = move || World::under(locking);
+        check(100, make, |world, _| {
+            let ino = file_with(world, &[b'-'; 4100]);
             let write = |letter: u8| {
                 task(move |w: &World| {
                     w.namespace.write(ino, 4090, &[letter; 10]).unwrap();
@@ -41,7 +41,7 @@ fn under_every_scheme_data_operations_end() {
                 })
             };
             race(
-                &world,
+                world,
                 vec![
                     write(b'a'),
                     write(b'b'),
@@ -58,7 +58,6 @@ fn under_every_scheme_data_operations_end() {
                 ],
             );
             world.namespace.forget(ino, 1);
-            world.finish();
         });
     }
 }
@@ -67,9 +66,8 @@ fn under_every_scheme_data_operations_end() {
 #[test]
 fn under_every_scheme_loads_and_renames_end() {
     for locking in AROUND {
-        check(100, move || {
-            let world = Arc::new(World::under(locking));
-            let root = world.root();
+        let make = move || World::under(locking);
+        check(100, make, |world, root| {
             let (a, b) = (world.directory(root, "a"), world.directory(root, "b"));
             let inner = world.directory(a, "inner");
             world.file(inner, "f").unwrap();
@@ -88,7 +86,7 @@ fn under_every_scheme_loads_and_renames_end() {
                 })
             };
             race(
-                &world,
+                world,
                 vec![
                     walk(["a", "inner"]),
                     walk(["b", "inner"]),
@@ -101,7 +99,6 @@ fn under_every_scheme_loads_and_renames_end() {
                     }),
                 ],
             );
-            world.finish();
         });
     }
 }
@@ -114,13 +111,13 @@ fn one_operation_at_a_time_is_inside() {
     for locking in LockingScheme::ALL {
         let overlaps = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&overlaps);
-        check(100, move || {
-            // A store that needs no device: nothing sleeps.
-            let locking = match locking {
-                LockingScheme::UnlockedData => LockingScheme::Fine,
-                other => other,
-            };
-            let world = Arc::new(World::over(CheckedStore::new(1 << 20), locking));
+        // A store that needs no device: nothing sleeps.
+        let around = match locking {
+            LockingScheme::UnlockedData => LockingScheme::Fine,
+            other => other,
+        };
+        let make = move || World::over(CheckedStore::new(1 << 20), around);
+        check(100, make, move |world, _| {
             let inside = Arc::new(AtomicUsize::new(0));
             let list = || {
                 let (inside, seen) = (Arc::clone(&inside), Arc::clone(&seen));
@@ -137,8 +134,7 @@ fn one_operation_at_a_time_is_inside() {
                     w.namespace.read_directory(root, 0, &mut sink).unwrap();
                 })
             };
-            race(&world, vec![list(), list(), list()]);
-            world.finish();
+            race(world, vec![list(), list(), list()]);
         });
         // 2.5.5-pre1 read directories without its big lock.
         let excludes = AROUND.contains(&locking) && locking != LockingScheme::BigOptional;

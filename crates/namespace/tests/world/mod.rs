@@ -171,10 +171,19 @@ pub fn config() -> Config {
     config
 }
 
-pub fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
+/// Runs a test under so many schedules. It gets a new world and its root; each world is finished.
+pub fn check(
+    schedules: usize,
+    make: impl Fn() -> World + Send + Sync + 'static,
+    run: impl Fn(&Shared, Ino) + Send + Sync + 'static,
+) {
     let schedules =
         std::env::var("FINEFS_SCHEDULES").map_or(schedules, |text| text.parse().unwrap());
-    let run = Arc::new(run);
+    let run = Arc::new(move || {
+        let world = Arc::new(make());
+        run(&world, world.root());
+        world.finish();
+    });
     let again = Arc::clone(&run);
     on_a_thread_that_stays(move || {
         Runner::new(RandomScheduler::new(schedules), config()).run(move || run());
