@@ -93,6 +93,14 @@ impl Load {
         }
     }
 
+    /// Arguments to mke2fs: some of dirops begin with very many empty files of each thread.
+    fn image_arguments(self) -> &'static [&'static str] {
+        match self {
+            Load::DirOps(_) => &["-i", "4096"],
+            _ => &[],
+        }
+    }
+
     fn rate<T: Target>(self, target: &T, threads: usize, options: &Options) -> Result<f64> {
         let plan = |length| Plan {
             is_verified: false,
@@ -200,7 +208,7 @@ fn measure(
     let image = scratch.path().join("image");
     if pair == Pair::Ext4 {
         let _ = std::fs::remove_file(&image);
-        sets::find("ext4")?.make_image(&image, SIZE_MIB)?;
+        sets::find("ext4")?.make_image_with(&image, SIZE_MIB, load.image_arguments())?;
     }
     let rate = if side == 0 {
         let target = match pair {

@@ -11,6 +11,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use crossbeam_utils::CachePadded;
 use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess, Store};
 use finefs::{Caller, FileSystem, LockingScheme, RenameMode};
 use finefs_lockmeter::{Mode, Snapshot, set_mode, snapshot};
@@ -267,7 +268,8 @@ type Step<'a> = Box<dyn FnMut() -> Result<()> + Send + 'a>;
 fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<Step<'a>> {
     let caller = Caller::root();
     let root = space.root();
-    let mut rng = Rng::new(thread);
+    // What a thread writes at each step lies in cache lines of its own.
+    let mut rng = CachePadded::new(Rng::new(thread));
     Ok(match worker.workload {
         Workload::OpenClose => {
             let names: Vec<_> = (0..FILES).map(|n| format!("f{n}").into_bytes()).collect();
@@ -317,13 +319,13 @@ fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<S
 
 fn names_in(space: &Arc<Namespace>, dir: Ino, thread: u64) -> Step<'_> {
     let caller = Caller::root();
-    let mut number = 0_u64;
+    let mut number = CachePadded::new(0_u64);
     Box::new(move || {
-        number += 1;
+        *number += 1;
         // Some hundred names at a time, so that each goes to a bucket of its own.
         let (old, new) = (
-            format!("{thread}-{}", number % 512),
-            format!("{thread}.{number}"),
+            format!("{thread}-{}", *number % 512),
+            format!("{thread}.{}", *number),
         );
         let (old, new) = (old.as_bytes(), new.as_bytes());
         let made = space.create_file(&caller, dir, old, 0o644)?;

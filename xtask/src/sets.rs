@@ -164,11 +164,17 @@ pub fn find(name: &str) -> Result<&'static FeatureSet> {
 impl FeatureSet {
     /// Makes an image file of `mib` MiB with these features.
     pub fn make_image(&self, path: &Path, mib: u64) -> Result<()> {
+        self.make_image_with(path, mib, &[])
+    }
+
+    /// The same, with these arguments to mke2fs besides.
+    pub fn make_image_with(&self, path: &Path, mib: u64, more: &[&str]) -> Result<()> {
         let file = File::create(path).with_context(|| path.display().to_string())?;
         file.set_len(mib << 20)?;
         drop(file);
         let mut args: Vec<&str> = vec!["-q", "-F"];
         args.extend(self.mke2fs);
+        args.extend(more);
         run::ok(run::cmd(tools::program("mke2fs"), args).arg(path))?;
         Ok(())
     }

@@ -80,14 +80,25 @@ impl LimitedCounter {
     #[inline]
     pub fn try_take(&self, amount: u64) -> bool {
         let stash = &self.stashes[cpu::current()];
-        let taken = stash.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |content| {
-            if content == FROZEN {
-                None
-            } else {
-                content.checked_sub(amount)
-            }
-        });
-        taken.is_ok() || self.take_from_pool(stash, amount)
+        take_from(stash, amount) || self.take_from_pool(stash, amount, amount) == amount
+    }
+
+    /// Takes up to `amount`; gives how much. Less only when less is left.
+    ///
+    /// ```
+    /// # use finefs_locks::LimitedCounter;
+    /// # let free = LimitedCounter::new(100);
+    /// assert_eq!(free.take_up_to(60), 60);
+    /// assert_eq!(free.take_up_to(60), 40);
+    /// assert_eq!(free.take_up_to(60), 0);
+    /// ```
+    #[inline]
+    pub fn take_up_to(&self, amount: u64) -> u64 {
+        let stash = &self.stashes[cpu::current()];
+        match take_from(stash, amount) {
+            true => amount,
+            false => self.take_from_pool(stash, amount, 0),
+        }
     }
 
     /// Gives `amount` (back).
@@ -113,21 +124,24 @@ impl LimitedCounter {
         }
     }
 
+    /// Takes `amount`, or what there is if that is `least` or more, or nothing.
     #[cold]
-    fn take_from_pool(&self, stash: &AtomicU64, amount: u64) -> bool {
+    fn take_from_pool(&self, stash: &AtomicU64, amount: u64, least: u64) -> u64 {
         let mut pool = self.pool.lock();
         if *pool < amount {
             self.collect(&mut pool);
         }
-        let Some(rest) = pool.checked_sub(amount) else {
-            return false;
-        };
+        let taken = amount.min(*pool);
+        if taken < least {
+            return 0;
+        }
+        let rest = *pool - taken;
         // Never more than a fair share, so that the last units are not hidden in one stash.
         let batch = BATCH_MAX.min(rest / self.stashes.len() as u64);
         *pool = rest - batch;
         // The pool's mutex is held, so the stash is not frozen.
         stash.fetch_add(batch, Ordering::AcqRel);
-        true
+        taken
     }
 
     /// Moves everything into the pool.
@@ -156,4 +170,18 @@ impl LimitedCounter {
             .map(|stash| stash.load(Ordering::Acquire));
         stashes.fold(*pool, u64::saturating_add)
     }
+}
+
+/// Takes `amount` from a stash; false when it holds less or is frozen.
+#[inline]
+fn take_from(stash: &AtomicU64, amount: u64) -> bool {
+    let taken = stash.fetch_update(
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+        |content| match content {
+            FROZEN => None,
+            content => content.checked_sub(amount),
+        },
+    );
+    taken.is_ok()
 }

@@ -423,6 +423,23 @@ fn limited_counter_is_exact() {
     });
 }
 
+/// Who takes what is left gets all of it, and together they get no more. Fails when `take_up_to` does not
+/// collect the stashes.
+#[test]
+fn limited_counter_gives_what_is_left() {
+    check(1000, || {
+        let counter = Arc::new(LimitedCounter::new(7));
+        let taken = Arc::new(AtomicU64::new(0));
+        let (theirs, their_taken) = (Arc::clone(&counter), Arc::clone(&taken));
+        in_tasks(3, move |_| {
+            let mine = theirs.take_up_to(2) + theirs.take_up_to(1);
+            their_taken.fetch_add(mine, Ordering::SeqCst);
+        });
+        assert_eq!(taken.load(Ordering::SeqCst), 7);
+        assert_eq!(counter.available(), 0);
+    });
+}
+
 /// Folding loses nothing. Fails when `fold` loads and stores 0 instead of swapping.
 #[test]
 fn per_cpu_counter_loses_nothing() {

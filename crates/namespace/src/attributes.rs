@@ -57,16 +57,15 @@ impl Namespace {
         let before = inode.ownership();
         let after = owned_after(caller, inode, before, change);
         let sets_owner = change.uid.is_some() || change.gid.is_some();
-        let record = if after != before {
-            Record::Owned {
+        let record = || match after == before {
+            true => Record::Touched { ino },
+            false => Record::Owned {
                 ino,
                 sequence: inode.next_sequence(),
                 to: after,
-            }
-        } else {
-            Record::Touched { ino }
+            },
         };
-        self.log_group([record], 0, &[inode]);
+        self.log_group(|| [record()], 0, &[inode]);
         if after != before {
             inode.set_ownership(&lock, after);
         }
@@ -104,12 +103,12 @@ impl Namespace {
             ..before
         };
         if inode.kind != FileKind::Directory && after != before {
-            let record = Record::Owned {
+            let record = || Record::Owned {
                 ino,
                 sequence: inode.next_sequence(),
                 to: after,
             };
-            self.log_group([record], 0, &[inode]);
+            self.log_group(|| [record()], 0, &[inode]);
             inode.set_ownership(&lock, after);
             inode.set_time(Time::Changed, self.now());
         }

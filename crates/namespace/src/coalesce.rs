@@ -8,7 +8,6 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crossbeam_epoch::Guard;
 
-use crate::extent_map::ExtentMap;
 use crate::inode::Core;
 use crate::inode_table::InodeTable;
 use crate::oplog::{Generation, Record};
@@ -72,14 +71,7 @@ struct NameChange {
 
 /// Builds the batch of a generation. Every inode that the records name is in the table: a dirty
 /// inode is not evicted, and a freed one stays until its commit.
-///
-/// `store_maps` says whether the store keeps the mappings itself.
-pub(crate) fn coalesce(
-    generation: Generation,
-    inodes: &InodeTable,
-    store_maps: bool,
-    guard: &Guard,
-) -> Coalesced {
+pub(crate) fn coalesce(generation: Generation, inodes: &InodeTable, guard: &Guard) -> Coalesced {
     let reserved_blocks = generation.reserved_blocks;
     let mut sorted = Sorted::new(generation.records);
     let mut directories = sorted.take_directories();
@@ -98,22 +90,10 @@ pub(crate) fn coalesce(
             log::error!("inode {ino} has log records but is not in memory");
             continue;
         };
-        let mut unmapped = Vec::new();
         let records = of_inode
             .iter()
             .map(|(.., index)| take(&mut records, *index));
-        let change = fold(core, records, &mut unmapped);
-        let is_unused = change.fate == Fate::Freed && change.is_created;
-        if !store_maps && !is_unused {
-            batch.unmapped_blocks.append(&mut unmapped);
-            if change.fate == Fate::Freed
-                && let Some(map) = core.extents_loaded()
-            {
-                batch
-                    .unmapped_blocks
-                    .extend(map.runs(0, ExtentMap::blocks_max(), guard));
-            }
-        }
+        let change = fold(core, records);
         if change.fate == Fate::Freed {
             freed.push(ino);
             directories.remove(&ino);
@@ -257,11 +237,7 @@ impl Record {
 }
 
 /// One inode's records, in order, as one change; its committed attributes follow.
-fn fold(
-    core: &Core,
-    records: impl Iterator<Item = Record>,
-    unmapped: &mut Vec<BlockRun>,
-) -> InodeChange {
+fn fold(core: &Core, records: impl Iterator<Item = Record>) -> InodeChange {
     let mut committed = core.committed.lock();
     let mut change = InodeChange {
         ino: core.ino,
@@ -299,14 +275,7 @@ fn fold(
                 change.fate = fate;
             }
             Record::LinkDelta { delta, .. } => change.link_delta += delta,
-            Record::Mapped {
-                change: mapped,
-                freed,
-                ..
-            } => {
-                push_map(&mut change.map, mapped);
-                unmapped.extend(freed);
-            }
+            Record::Mapped { change: mapped, .. } => push_map(&mut change.map, mapped),
             Record::Xattr { name, value, .. } => {
                 xattrs.insert(name, value);
             }

@@ -181,8 +181,7 @@ impl Namespace {
         self.committer.is_overfull.store(false, Ordering::Relaxed);
         self.committer.is_asked.store(false, Ordering::Relaxed);
         let number = generation.number;
-        let Coalesced { batch, freed } =
-            coalesce(generation, &self.inodes, self.store.can_reload(), guard);
+        let Coalesced { batch, freed } = coalesce(generation, &self.inodes, guard);
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
@@ -320,10 +319,10 @@ impl Namespace {
         if is_lossy { Err(lost_data()) } else { Ok(()) }
     }
 
-    /// Returns when an inode whose newest change is of generation `dirty` is durable: at once where the store
-    /// persists nothing, as fsync does on tmpfs.
+    /// Returns when an inode whose newest change is of generation `dirty` is durable. Where there is no log,
+    /// none is ever dirty.
     pub(crate) fn sync_generation(&self, dirty: u64) -> Result<()> {
-        if dirty <= self.log.committed() || !self.store.can_reload() {
+        if dirty <= self.log.committed() {
             return match self.health.failure() {
                 Some(error) if dirty != 0 => Err(error.clone()),
                 _ => Ok(()),
@@ -353,7 +352,7 @@ impl Namespace {
         let guard = &crossbeam_epoch::pin();
         self.inodes.for_each_from(Ino(0), guard, |inode| {
             if inode.loaded().is_some() && inode.drop_references() {
-                self.free_unlinked(inode);
+                self.free_unlinked(inode, guard);
             }
             true
         });

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Found};
 use crate::inode::{FileBody, Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace, Reservation};
-use crate::oplog::{Group, Record};
+use crate::oplog::Record;
 use crate::scheme::Call;
 use crate::store::{BlockRun, Extent, ExtentState, MapChange, Plan};
 use crate::types::{BlockNo, Ino};
@@ -321,7 +321,9 @@ impl Namespace {
         for piece in pieces {
             let bytes = &data[piece.bytes];
             if piece.is_blank {
-                self.write_padded(&piece.extent, piece.within, bytes)?;
+                let start = piece.extent.physical;
+                self.scheme
+                    .device(|| self.store.write_blank(start, piece.within, bytes))?;
             } else {
                 self.write_store(piece.extent.physical, piece.within, bytes)?;
             }
@@ -369,44 +371,6 @@ impl Namespace {
         Ok(extent)
     }
 
-    /// Writes into blocks that hold nothing yet: what the data leaves of its first and last block
-    /// becomes zeros.
-    fn write_padded(&self, extent: &Extent, within: u64, data: &[u8]) -> Result<()> {
-        let block_bytes = self.block_bytes();
-        let tail = (within + data.len() as u64) % block_bytes;
-        if within == 0 && tail == 0 {
-            return self.write_store(extent.physical, 0, data);
-        }
-        let padding = if tail == 0 { 0 } else { block_bytes - tail };
-        // Whole blocks in the middle are not copied.
-        let first = if within == 0 {
-            0
-        } else {
-            (block_bytes - within).min(data.len() as u64)
-        };
-        let (head, rest) = data.split_at(first as usize);
-        let mut block = vec![0; block_bytes as usize];
-        let mut at = extent.physical;
-        if within != 0 {
-            block[within as usize..within as usize + head.len()].copy_from_slice(head);
-            self.write_store(at, 0, &block)?;
-            at.0 += 1;
-        }
-        let whole = rest.len() - rest.len() % block_bytes as usize;
-        if whole > 0 {
-            self.write_store(at, 0, &rest[..whole])?;
-            at.0 += (whole as u64) / block_bytes;
-        }
-        let rest = &rest[whole..];
-        if !rest.is_empty() {
-            debug_assert_eq!(rest.len() as u64 + padding, block_bytes);
-            block.fill(0);
-            block[..rest.len()].copy_from_slice(rest);
-            self.write_store(at, 0, &block)?;
-        }
-        Ok(())
-    }
-
     /// Logs and shows what a write did.
     fn publish_write(
         &self,
@@ -426,28 +390,23 @@ impl Namespace {
             return;
         }
         let lock = inode.lock();
-        let mut group = Group::new();
-        for extent in &pending.extents {
-            group.push(mapped(inode, MapChange::Map(*extent)));
-        }
-        for (from, to) in converted {
-            group.push(mapped(
-                inode,
-                MapChange::Convert {
-                    logical: *from,
-                    length: to - from,
-                },
-            ));
-        }
         // Another write may have grown the file further meanwhile.
         let grows = end > inode.size_bytes();
-        if grows {
-            group.push(Record::Sized {
+        let group = || {
+            let maps = pending.extents.iter().map(|extent| MapChange::Map(*extent));
+            let converts = converted.iter().map(|(from, to)| MapChange::Convert {
+                logical: *from,
+                length: to - from,
+            });
+            let sized = grows.then(|| Record::Sized {
                 ino: inode.ino,
                 sequence: inode.next_sequence(),
                 size_bytes: end,
             });
-        }
+            maps.chain(converts)
+                .map(|change| mapped(inode, change))
+                .chain(sized)
+        };
         self.log_group(group, reservation.take(), &[inode]);
         let mut blocks = 0;
         for extent in std::mem::take(&mut pending.extents) {
@@ -524,24 +483,27 @@ impl Namespace {
         // Cutting the mapping may split nothing, but its nodes are written anew in place.
         let lock = inode.lock();
         let now = self.now();
-        let mut group = Group::new();
         let frees = !freed.is_empty();
-        if frees {
-            let length = u64::MAX - first_gone;
-            group.push(unmapped(inode, first_gone, length, freed));
-        }
-        let sequence = inode.next_sequence();
-        group.push(Record::Sized {
-            ino,
-            sequence,
-            size_bytes,
-        });
+        let group = || {
+            let unmap = MapChange::Unmap {
+                logical: first_gone,
+                length: u64::MAX - first_gone,
+            };
+            let unmapped = frees.then(|| mapped(inode, unmap));
+            let sized = Record::Sized {
+                ino,
+                sequence: inode.next_sequence(),
+                size_bytes,
+            };
+            unmapped.into_iter().chain([sized])
+        };
         self.log_group(group, 0, &[inode]);
         if frees {
             let blocks = file
                 .extents
                 .remove(first_gone, ExtentMap::blocks_max(), guard);
             inode.add_sectors(-self.sectors_of(blocks));
+            self.reclaim_blocks(&freed);
         }
         inode.set_size(&lock, size_bytes);
         if size_bytes != size_before {
@@ -677,10 +639,14 @@ impl Namespace {
         // A hole in the middle of an extent makes two of one.
         let reservation = self.reserve_mapping(1)?;
         let _lock = inode.lock();
-        let record = unmapped(inode, first, last - first, freed);
-        self.log_group([record], reservation.take(), &[inode]);
+        let unmap = MapChange::Unmap {
+            logical: first,
+            length: last - first,
+        };
+        self.log_group(|| [mapped(inode, unmap)], reservation.take(), &[inode]);
         let blocks = file.extents.remove(first, last, guard);
         inode.add_sectors(-self.sectors_of(blocks));
+        self.reclaim_blocks(&freed);
         inode.set_modified(now);
         Ok(())
     }
@@ -737,20 +703,9 @@ impl Namespace {
 }
 
 fn mapped(inode: &Inode, change: MapChange) -> Record {
-    let freed = Box::default();
     Record::Mapped {
         ino: inode.ino,
         sequence: inode.next_sequence(),
         change,
-        freed,
-    }
-}
-
-fn unmapped(inode: &Inode, logical: u64, length: u64, freed: Vec<BlockRun>) -> Record {
-    Record::Mapped {
-        ino: inode.ino,
-        sequence: inode.next_sequence(),
-        change: MapChange::Unmap { logical, length },
-        freed: freed.into(),
     }
 }

@@ -122,8 +122,8 @@ impl Namespace {
         loop {
             let inode = self.child(dir, table, name, guard)?;
             if inode.refer(1) {
-                // A number may be used again as soon as its name went and that was committed. Now
-                // that it is held, the name tells whether this is the inode that it names.
+                // A number may be used again as soon as its name went. Now that it is held, the
+                // name tells whether this is the inode that it names.
                 let is_named = match name.bytes {
                     b"." | b".." => true,
                     _ => table
@@ -134,7 +134,7 @@ impl Namespace {
                     return Ok(inode.attributes());
                 }
                 if inode.release(1) {
-                    self.free_unlinked(inode);
+                    self.free_unlinked(inode, guard);
                 }
                 continue;
             }
@@ -160,15 +160,12 @@ impl Namespace {
             let node = table.find(name, guard).ok_or(Error::NotFound)?;
             match self.inode(node.ino, guard) {
                 // The name outlives its inode by a moment while it is being removed. A name that
-                // stays so is damage.
+                // stays so is damage. The cell first: it goes only after the name.
                 Err(Error::Stale) => {
+                    let cell = self.inodes.get(node.ino, guard);
+                    let is_going = cell.is_some_and(|cell| cell.is_gone());
                     let again = table.find(name, guard);
-                    if again.is_some_and(|again| std::ptr::eq(again, node))
-                        && self
-                            .inodes
-                            .get(node.ino, guard)
-                            .is_none_or(|cell| !cell.is_gone())
-                    {
+                    if !is_going && again.is_some_and(|again| std::ptr::eq(again, node)) {
                         return Err(Error::corrupt(format_args!(
                             "directory {}: an entry names inode {}, which is not in use",
                             dir.ino, node.ino
@@ -301,11 +298,11 @@ impl Namespace {
             // nobody can find it there before its name is published.
             allotted.is_used = true;
             let inode = self.insert(inode, guard)?;
-            let created = Record::Created {
+            let created = || Record::Created {
                 ino: attributes.ino,
                 symlink: new.target.map(Into::into),
             };
-            let entry = Record::Entry {
+            let entry = || Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
                 hash: name.hash,
@@ -324,10 +321,11 @@ impl Namespace {
                     ino: dir.ino,
                     delta: 1,
                 };
-                self.log_group([created, entry, parent, linked], blocks, &touched);
+                let group = || [created(), entry(), parent, linked];
+                self.log_group(group, blocks, &touched);
                 dir.add_directory_links(1);
             } else {
-                self.log_group([created, entry], blocks, &touched);
+                self.log_group(|| [created(), entry()], blocks, &touched);
             }
             dir.set_modified(attributes.times.created);
             wants_room |= table.insert(&held, name, attributes.ino, new.kind, guard);
@@ -361,18 +359,20 @@ impl Namespace {
             let inode = self.insert(inode, guard)?;
             let lock = inode.lock();
             inode.set_link_count(&lock, 0);
-            let group = [
-                Record::Created {
-                    ino: inode.ino,
-                    symlink: None,
-                },
-                Record::Linked {
-                    ino: inode.ino,
-                    sequence: inode.next_sequence(),
-                    link_count: 0,
-                    fate: Fate::Orphan,
-                },
-            ];
+            let group = || {
+                [
+                    Record::Created {
+                        ino: inode.ino,
+                        symlink: None,
+                    },
+                    Record::Linked {
+                        ino: inode.ino,
+                        sequence: inode.next_sequence(),
+                        link_count: 0,
+                        fate: Fate::Orphan,
+                    },
+                ]
+            };
             self.log_group(group, 0, &[inode]);
             inode.set_unnamed(&lock, true);
             inode.unlink(&lock);
@@ -505,22 +505,21 @@ impl Namespace {
                     return Err(Error::Stale);
                 }
                 let now = self.now();
-                let group = [
-                    Record::Linked {
-                        ino,
-                        sequence: inode.next_sequence(),
-                        link_count: links + 1,
-                        fate: Fate::Linked,
-                    },
-                    Record::Entry {
-                        dir: dir.ino,
-                        version: held.next_version(),
-                        hash: name.hash,
-                        name: NameBytes::from_slice(name.bytes),
-                        was_there: false,
-                        names: Some((ino, inode.kind)),
-                    },
-                ];
+                let linked = || Record::Linked {
+                    ino,
+                    sequence: inode.next_sequence(),
+                    link_count: links + 1,
+                    fate: Fate::Linked,
+                };
+                let entry = || Record::Entry {
+                    dir: dir.ino,
+                    version: held.next_version(),
+                    hash: name.hash,
+                    name: NameBytes::from_slice(name.bytes),
+                    was_there: false,
+                    names: Some((ino, inode.kind)),
+                };
+                let group = || [linked(), entry()];
                 self.log_group(group, reservation.take(), &[dir, inode]);
                 inode.set_link_count(&lock, links + 1);
                 inode.relink(&lock);
@@ -568,7 +567,7 @@ impl Namespace {
             if child.is_gone() {
                 continue;
             }
-            let entry = Record::Entry {
+            let entry = || Record::Entry {
                 dir: dir.ino,
                 version: held.next_version(),
                 hash: name.hash,
@@ -579,17 +578,20 @@ impl Namespace {
             let now = self.now();
             let links = child.link_count().saturating_sub(1);
             let fate = self.fate_of(child, &lock, links);
-            let linked = Record::Linked {
+            let linked = || Record::Linked {
                 ino: child.ino,
                 sequence: child.next_sequence(),
                 link_count: links,
                 fate,
             };
-            self.log_group([entry, linked], 0, &[dir, child]);
+            self.log_group(|| [entry(), linked()], 0, &[dir, child]);
             child.set_link_count(&lock, links);
             child.set_time(Time::Changed, now);
             dir.set_modified(now);
             held.remove(node, guard);
+            drop(lock);
+            drop(held);
+            self.reclaim_if(fate, child, guard);
             return Ok(());
         }
     }
@@ -669,33 +671,34 @@ impl Namespace {
             }
             let now = self.now();
             let fate = self.fate_of(child, &lock, 0);
-            let group = [
-                Record::Entry {
-                    dir: dir.ino,
-                    version: held.get(0).next_version(),
-                    hash: name.hash,
-                    name: NameBytes::from_slice(name.bytes),
-                    was_there: true,
-                    names: None,
-                },
-                Record::Linked {
-                    ino: child.ino,
-                    sequence: child.next_sequence(),
-                    link_count: 0,
-                    fate,
-                },
-                Record::LinkDelta {
-                    ino: dir.ino,
-                    delta: -1,
-                },
-            ];
-            self.log_group(group, 0, &[dir, child]);
+            let entry = || Record::Entry {
+                dir: dir.ino,
+                version: held.get(0).next_version(),
+                hash: name.hash,
+                name: NameBytes::from_slice(name.bytes),
+                was_there: true,
+                names: None,
+            };
+            let linked = || Record::Linked {
+                ino: child.ino,
+                sequence: child.next_sequence(),
+                link_count: 0,
+                fate,
+            };
+            let unlinked = Record::LinkDelta {
+                ino: dir.ino,
+                delta: -1,
+            };
+            self.log_group(|| [entry(), linked(), unlinked], 0, &[dir, child]);
             child.set_link_count(&lock, 0);
             child.set_time(Time::Changed, now);
             dir.add_directory_links(-1);
             dir.set_modified(now);
             held.kill(names, guard);
             held.get(0).remove(node, guard);
+            drop(lock);
+            drop(held);
+            self.reclaim_if(fate, child, guard);
             return Ok(());
         }
     }

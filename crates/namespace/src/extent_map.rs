@@ -12,20 +12,25 @@
 //! 2. Whoever changes a range holds the file's range lock on it for writing; the segment's lock
 //!    only keeps neighbours in one segment apart.
 
-use crossbeam_epoch::{Atomic, Guard, Owned};
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::RawLock;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
 use crate::classes;
 use crate::radix::SparseArray;
+use crate::retire::retire;
 use crate::store::{BlockRun, Extent, ExtentState};
 use crate::types::BlockNo;
 
 /// Blocks of a segment.
 pub(crate) const SEGMENT_BLOCKS: u64 = 1024;
 
+/// Most files have one extent or two: those lie beside their count.
+type Extents = SmallVec<[Extent; 2]>;
+
 struct Segment {
-    extents: Atomic<Box<[Extent]>>,
+    extents: Atomic<Extents>,
     lock: RawLock,
 }
 
@@ -80,6 +85,11 @@ impl ExtentMap {
         } else {
             self.rest.get_or_make(index)
         }
+    }
+
+    /// True when nothing is mapped and nothing was beyond the first segment.
+    pub fn is_empty(&self, guard: &Guard) -> bool {
+        self.first.read(guard).is_empty() && self.rest.is_empty()
     }
 
     /// What lies at `block`, up to the end of its segment.
@@ -158,8 +168,7 @@ impl ExtentMap {
     pub fn convert(&self, from: u64, to: u64, guard: &Guard) {
         self.for_segments(from, to, false, |segment, from, to| {
             segment.change(guard, |extents| {
-                let pieces: Vec<Extent> = cut(extents, from, to);
-                for piece in pieces {
+                for piece in cut(extents, from, to) {
                     let at = extents.partition_point(|other| other.logical < piece.logical);
                     extents.insert(
                         at,
@@ -189,6 +198,18 @@ impl ExtentMap {
             });
         });
         blocks
+    }
+
+    /// Unmaps everything; gives each run of blocks to `take`.
+    pub fn clear(&self, guard: &Guard, mut take: impl FnMut(BlockRun)) {
+        self.for_segments(0, Self::blocks_max(), false, |segment, _, _| {
+            for extent in segment.clear(guard) {
+                take(BlockRun {
+                    start: extent.physical,
+                    length: extent.length,
+                });
+            }
+        });
     }
 
     /// The runs of blocks that are mapped in a range.
@@ -269,17 +290,28 @@ impl Segment {
         }
     }
 
-    fn change(&self, guard: &Guard, change: impl FnOnce(&mut Vec<Extent>)) {
+    fn change(&self, guard: &Guard, change: impl FnOnce(&mut Extents)) {
         let _lock = self.lock.lock(&classes::SEGMENT, (0, 0));
-        let mut extents = Vec::with_capacity(self.read(guard).len() + 2);
-        extents.extend_from_slice(self.read(guard));
-        change(&mut extents);
-        let new = Owned::new(extents.into_boxed_slice());
+        let mut new = Owned::new(Extents::from_slice(self.read(guard)));
+        change(&mut new);
         let old = self.extents.swap(new, Ordering::AcqRel, guard);
         if !old.is_null() {
             // SAFETY: the segment no longer names it.
-            unsafe { guard.defer_destroy(old) };
+            unsafe { retire(old, guard) };
         }
+    }
+
+    /// Leaves the segment empty; gives what was in it.
+    fn clear<'g>(&self, guard: &'g Guard) -> &'g [Extent] {
+        let _lock = self.lock.lock(&classes::SEGMENT, (0, 0));
+        let old = self.extents.swap(Shared::null(), Ordering::AcqRel, guard);
+        // SAFETY: as in `read`.
+        let Some(extents) = (unsafe { old.as_ref() }) else {
+            return &[];
+        };
+        // SAFETY: the segment no longer names it.
+        unsafe { retire(old, guard) };
+        extents
     }
 }
 
@@ -307,14 +339,14 @@ fn part(extent: &Extent, from: u64, to: u64) -> Extent {
 }
 
 /// Takes the range out of sorted extents; gives what was there.
-fn cut(extents: &mut Vec<Extent>, from: u64, to: u64) -> Vec<Extent> {
+fn cut(extents: &mut Extents, from: u64, to: u64) -> Extents {
     let first = extents.partition_point(|extent| extent.end() <= from);
     let last = extents.partition_point(|extent| extent.logical < to);
     if first >= last {
-        return Vec::new();
+        return Extents::new();
     }
-    let mut kept: Vec<Extent> = Vec::with_capacity(2);
-    let mut removed = Vec::with_capacity(last - first);
+    let mut kept = Extents::new();
+    let mut removed = Extents::new();
     for extent in &extents[first..last] {
         if extent.logical < from {
             kept.push(part(extent, 0, from));
@@ -324,12 +356,13 @@ fn cut(extents: &mut Vec<Extent>, from: u64, to: u64) -> Vec<Extent> {
             kept.push(part(extent, to, u64::MAX));
         }
     }
-    extents.splice(first..last, kept);
+    extents.drain(first..last);
+    extents.insert_many(first, kept);
     removed
 }
 
 /// Joins the extent at `at` with neighbours that continue it.
-fn merge_around(extents: &mut Vec<Extent>, at: usize) {
+fn merge_around(extents: &mut Extents, at: usize) {
     for left in [at, at.wrapping_sub(1)] {
         let (Some(a), Some(b)) = (extents.get(left), extents.get(left.wrapping_add(1))) else {
             continue;
@@ -353,6 +386,7 @@ mod tests {
         Fill(u64, u64, bool),
         Convert(u64, u64),
         Remove(u64, u64),
+        Clear,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -361,6 +395,7 @@ mod tests {
             (range.clone(), any::<bool>()).prop_map(|((at, n), w)| Step::Fill(at, n, w)),
             range.clone().prop_map(|(at, n)| Step::Convert(at, n)),
             range.prop_map(|(at, n)| Step::Remove(at, n)),
+            Just(Step::Clear),
         ]
     }
 
@@ -420,6 +455,13 @@ mod tests {
                     Step::Convert(at, length) => {
                         map.convert(at, at + length, guard);
                         model.range_mut(at..at + length).for_each(|(_, value)| value.1 = true);
+                    }
+                    Step::Clear => {
+                        let mut freed = Vec::new();
+                        map.clear(guard, |run| freed.extend(run.start.0..run.start.0 + run.length));
+                        let gone: Vec<u64> = model.values().map(|(physical, _)| *physical).collect();
+                        assert_eq!(freed, gone);
+                        model.clear();
                     }
                     Step::Remove(at, length) => {
                         let runs = map.runs(at, at + length, guard);

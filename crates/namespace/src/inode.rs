@@ -521,11 +521,6 @@ impl Core {
         }
     }
 
-    /// The mapping of a regular file, if it is in memory.
-    pub fn extents_loaded(&self) -> Option<&ExtentMap> {
-        self.file().ok()?.extents.get()
-    }
-
     pub fn directory(&self) -> Result<&DirectoryBody> {
         match &self.body {
             Body::Directory(directory) => Ok(directory),

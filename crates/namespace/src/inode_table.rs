@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::inode::Inode;
 use crate::radix::SparseArray;
+use crate::retire::retire;
 use crate::types::Ino;
 
 /// Inode numbers are below this, as ext4's are.
@@ -65,7 +66,7 @@ impl InodeTable {
         if let Some(earlier) = unsafe { old.as_ref() } {
             debug_assert!(earlier.is_gone() || earlier.loaded().is_none());
             // SAFETY: the slot no longer names it, so no later guard can reach it.
-            unsafe { guard.defer_destroy(old) };
+            unsafe { retire(old, guard) };
         }
         // SAFETY: as in `get`.
         unsafe { fresh.as_ref() }
@@ -89,7 +90,7 @@ impl InodeTable {
             .is_ok()
         {
             // SAFETY: the slot no longer names it, and the exchange happened once.
-            unsafe { guard.defer_destroy(expected) };
+            unsafe { retire(expected, guard) };
         }
     }
 

@@ -11,15 +11,16 @@
 //! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
-//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix` | the concurrent structures |
+//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `retire` | the concurrent structures |
 //! | `oplog`, `coalesce`, `commit` | from a change to the store |
+//! | `reclaim` | what is removed over a store that takes no batches |
 //! | `memory_store`, `pages` | a store that persists nothing |
 //! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
 //! | `classes` | the lock order |
 //!
 //! # Invariants
-//! 1. An operation checks and reserves, locks, checks again, appends one log group, publishes,
-//!    unlocks. Nothing fails after the append; nothing is seen before it.
+//! 1. An operation checks and reserves, locks, checks again, appends one log group (where the store takes
+//!    batches), publishes, unlocks. Nothing fails after the append; nothing is seen before it.
 //! 2. No lock is held over device I/O but a range lock over its own data (and, rarely, the topology
 //!    lock while an evicted ancestor is loaded).
 //! 3. Lookups take no lock and write no shared line, the reference that they hand out apart.
@@ -48,7 +49,9 @@ mod paths;
 mod permission;
 mod radix;
 mod read_directory;
+mod reclaim;
 mod rename;
+mod retire;
 mod scheme;
 pub mod store;
 pub mod types;

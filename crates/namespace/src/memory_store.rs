@@ -3,7 +3,11 @@
 //! # Data model
 //! Blocks are pages of one private anonymous mapping as large as the file system may grow; the
 //! kernel gives memory for a page when it is first written. Free blocks are runs on per-CPU lists;
-//! beyond them lies what was never used. Long runs that are freed go back to the kernel.
+//! beyond them lies what was never used, of which a CPU takes a number at a time. What was freed last is
+//! given first: it is still in the CPU's caches. Long runs that are freed go back to the kernel.
+//!
+//! Inode numbers likewise. They index the inode table, so a CPU takes as many as keep its slots out of the
+//! cache lines of another's.
 //!
 //! # Invariants
 //! A block is on at most one free list, or beyond `fresh`, or belongs to one file. Whoever reads or
@@ -16,16 +20,17 @@ use crate::classes;
 use crate::error::{Error, Result};
 use crate::pages::Pages;
 use crate::store::{
-    Batch, BlockRun, Committed, DirectoryImage, Extent, Fate, Geometry, InodeImage, Plan, Store,
+    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, InodeImage, Plan, Store,
 };
 use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
 
 const BLOCK_BYTES: u64 = 4096;
+/// Inode numbers that a CPU takes at a time: slots of some cache lines.
+const INODES_AT_ONCE: u64 = 64;
+/// Unused blocks that a CPU takes at a time, at least.
+const BLOCKS_AT_ONCE: u64 = 64;
 /// Freed runs of at least this many blocks go back to the kernel.
 const RETURN_BLOCKS: u64 = 256;
-/// A commit costs little here, and only after it is the memory of removed inodes used again: often
-/// enough, that memory is still in the CPU's caches.
-const BATCH_RECORDS: u64 = 1 << 14;
 const ROOT: Ino = Ino(1);
 
 /// A store in memory. See the module's head.
@@ -47,6 +52,9 @@ pub struct MemoryStore {
 struct FreeList {
     runs: Vec<BlockRun>,
     inodes: Vec<Ino>,
+    /// Numbers of directories, given again only when there are no others: a directory that was removed
+    /// while it is in use still names its parent by number, and the parent may be gone too.
+    directories: Vec<Ino>,
 }
 
 impl MemoryStore {
@@ -72,7 +80,7 @@ impl MemoryStore {
                 symlink_inline_max: 4095,
                 has_fine_times: true,
                 has_unwritten: true,
-                batch_records: Some(BATCH_RECORDS),
+                batch_records: None,
                 is_read_only: false,
                 stops_on_damage: false,
             },
@@ -115,45 +123,58 @@ impl MemoryStore {
         }
     }
 
-    /// Takes up to `count` blocks off a free list.
+    /// Takes up to `count` blocks off a free list: in ascending order, so that a file that grows by one
+    /// block after the other has one extent.
     fn pop_run(list: &mut FreeList, count: u64) -> Option<BlockRun> {
         let last = list.runs.last_mut()?;
         if last.length <= count {
             return list.runs.pop();
         }
+        let start = last.start;
+        last.start.0 += count;
         last.length -= count;
         Some(BlockRun {
-            start: BlockNo(last.start.0 + last.length),
+            start,
             length: count,
         })
     }
 
-    /// Takes up to `count` blocks that were never used.
+    /// Takes up to `count` blocks that were never used; what was taken beyond them goes on this CPU's list.
     fn take_fresh(&self, count: u64) -> Option<BlockRun> {
+        let at_once = count.max(BLOCKS_AT_ONCE);
         let start = self
             .fresh
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |fresh| {
-                (fresh < self.blocks).then(|| fresh + count.min(self.blocks - fresh))
+                (fresh < self.blocks).then(|| fresh + at_once.min(self.blocks - fresh))
             })
             .ok()?;
+        let taken = at_once.min(self.blocks - start);
+        let length = count.min(taken);
+        if taken > length {
+            self.free.local().runs.push(BlockRun {
+                start: BlockNo(start + length),
+                length: taken - length,
+            });
+        }
         Some(BlockRun {
             start: BlockNo(start),
-            length: count.min(self.blocks - start),
+            length,
         })
     }
 
-    fn free_run(&self, run: BlockRun) {
-        if run.length >= RETURN_BLOCKS {
-            self.pages
-                .discard(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES);
-        }
-        self.free.local().runs.push(run);
-        self.free_blocks.give(run.length);
-    }
-
-    fn free_inode(&self, ino: Ino) {
-        self.free.local().inodes.push(ino);
-        self.free_inodes.give(1);
+    /// Takes an inode number that was never used; more go on this CPU's list.
+    fn take_fresh_inode(&self) -> Option<Ino> {
+        let first = self
+            .next_inode
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
+                let end = (next / INODES_AT_ONCE + 1) * INODES_AT_ONCE;
+                (next <= self.inodes).then(|| end.min(self.inodes + 1))
+            })
+            .ok()?;
+        let end = ((first / INODES_AT_ONCE + 1) * INODES_AT_ONCE).min(self.inodes + 1);
+        let more = (first + 1..end).rev().map(Ino);
+        self.free.local().inodes.extend(more);
+        Some(Ino(first))
     }
 }
 
@@ -163,6 +184,10 @@ impl Store for MemoryStore {
     }
 
     fn can_reload(&self) -> bool {
+        false
+    }
+
+    fn takes_batches(&self) -> bool {
         false
     }
 
@@ -209,6 +234,15 @@ impl Store for MemoryStore {
         self.pages.write(block.0 * BLOCK_BYTES + offset_bytes, data)
     }
 
+    fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let start = block.0 * BLOCK_BYTES;
+        let end = start + offset_bytes + data.len() as u64;
+        self.pages.clear(start, offset_bytes)?;
+        self.pages.write(start + offset_bytes, data)?;
+        self.pages
+            .clear(end, end.next_multiple_of(BLOCK_BYTES) - end)
+    }
+
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
         self.pages
             .clear(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES)
@@ -221,18 +255,14 @@ impl Store for MemoryStore {
         if let Some(ino) = self.free.local().inodes.pop() {
             return Ok((ino, 0));
         }
-        let fresh = self
-            .next_inode
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
-                (next <= self.inodes).then_some(next + 1)
-            });
-        if let Ok(ino) = fresh {
-            return Ok((Ino(ino), 0));
+        if let Some(ino) = self.take_fresh_inode() {
+            return Ok((ino, 0));
         }
         // One is free for sure, on another CPU's list; it may be on its way there.
         loop {
             for shard in 0..self.free.shard_count() {
-                if let Some(ino) = self.free.shard(shard).inodes.pop() {
+                let mut list = self.free.shard(shard);
+                if let Some(ino) = list.inodes.pop().or_else(|| list.directories.pop()) {
                     return Ok((ino, 0));
                 }
             }
@@ -240,8 +270,14 @@ impl Store for MemoryStore {
         }
     }
 
-    fn release_inode(&self, ino: Ino, _kind: FileKind) {
-        self.free_inode(ino);
+    fn release_inode(&self, ino: Ino, kind: FileKind) {
+        let mut list = self.free.local();
+        match kind {
+            FileKind::Directory => list.directories.push(ino),
+            _ => list.inodes.push(ino),
+        }
+        drop(list);
+        self.free_inodes.give(1);
     }
 
     fn allocate_blocks(&self, _ino: Ino, _goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
@@ -272,7 +308,12 @@ impl Store for MemoryStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
-        self.free_run(run);
+        if run.length >= RETURN_BLOCKS {
+            self.pages
+                .discard(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES);
+        }
+        self.free.local().runs.push(run);
+        self.free_blocks.give(run.length);
     }
 
     fn reserve(&self, _plans: &[Plan]) -> Result<u64> {
@@ -285,18 +326,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn commit(&self, batch: Batch, _captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
-        for run in batch.unused_blocks.iter().chain(&batch.unmapped_blocks) {
-            self.free_run(*run);
-        }
-        for (ino, _) in &batch.unused_inodes {
-            self.free_inode(*ino);
-        }
-        for change in &batch.inodes {
-            if change.fate == Fate::Freed {
-                self.free_inode(change.ino);
-            }
-        }
+    fn commit(&self, _batch: Batch, _captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
         Ok(Committed::default())
     }
 

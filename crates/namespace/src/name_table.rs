@@ -38,6 +38,7 @@ use finefs_locks::{Mutex, MutexGuard, RawGuard, RawLock};
 use smallvec::SmallVec;
 
 use crate::classes;
+use crate::retire::retire;
 use crate::types::{FileKind, Ino, NameBytes};
 
 /// Tag of a bucket whose names went to the next table.
@@ -479,7 +480,7 @@ impl NameTable {
                 old.next.store(Shared::null(), Ordering::Release);
                 // SAFETY: death marks all buckets at once under `resize`, so this is the first
                 // bucket, no MOVED tag leads to `fresh` and nobody has seen it.
-                unsafe { guard.defer_destroy(fresh) };
+                unsafe { retire(fresh, guard) };
                 return;
             }
             let version = bucket.version.load(Ordering::Relaxed);
@@ -511,7 +512,7 @@ impl NameTable {
         let retired = Shared::from(std::ptr::from_ref(old));
         // SAFETY: `self.table` no longer names it, and dropping it drops its frozen chains, which
         // nothing but it can reach.
-        unsafe { guard.defer_destroy(retired) };
+        unsafe { retire(retired, guard) };
     }
 
     /// Visits the names whose cookie is greater than `after`, in order of cookie, until `visit`
@@ -606,7 +607,7 @@ impl<'g> LockedBucket<'g> {
             link.store(into.with_tag(target.tag()), Ordering::Release);
             // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could
             // have unlinked it.
-            unsafe { guard.defer_destroy(target.with_tag(0)) };
+            unsafe { retire(target.with_tag(0), guard) };
             return;
         }
     }

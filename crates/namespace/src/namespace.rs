@@ -19,7 +19,7 @@ use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{OperationLog, Record};
 use crate::scheme::{Call, LockingScheme, OuterGuard, Scheme};
-use crate::store::{Geometry, Plan, Store};
+use crate::store::{Fate, Geometry, Plan, Store};
 use crate::types::{Attributes, Ino, StatFs, Timestamp};
 use crate::write_errors::WriteErrors;
 
@@ -77,6 +77,8 @@ pub struct Namespace {
     pub(crate) scheme: Scheme,
     pub(crate) inodes: InodeTable,
     pub(crate) log: OperationLog,
+    /// The store takes batches, so operations log what they do.
+    pub(crate) keeps_log: bool,
     pub(crate) gate: BigReader,
     pub(crate) topology: Mutex<()>,
     pub(crate) committer: Committer,
@@ -101,10 +103,12 @@ pub(crate) struct Operation<'n> {
 const SPACE_ATTEMPTS: u32 = 3;
 
 impl Namespace {
-    /// A namespace over `store`; starts its commit thread.
+    /// A namespace over `store`; starts its commit thread, where there is something to commit.
     pub fn new(store: Arc<dyn Store>, options: Options) -> Result<Arc<Namespace>> {
         let namespace = Arc::new(Namespace::without_thread(store, options)?);
-        Committer::start(&namespace)?;
+        if namespace.keeps_log {
+            Committer::start(&namespace)?;
+        }
         Ok(namespace)
     }
 
@@ -121,6 +125,7 @@ impl Namespace {
             file_lock_credit: LimitedCounter::new(options.file_locks_max),
             // What a store cannot load again it keeps in memory.
             scheme: Scheme::new(options.locking, store.can_reload()),
+            keeps_log: store.takes_batches(),
             store,
             options,
             inodes: InodeTable::new(),
@@ -324,33 +329,40 @@ impl Namespace {
             return;
         };
         if inode.loaded().is_some() && inode.release(count) {
-            self.free_unlinked(inode);
+            self.free_unlinked(inode, guard);
         }
     }
 
     /// Frees an inode that has neither names nor references any more.
-    pub(crate) fn free_unlinked(&self, inode: &Inode) {
+    pub(crate) fn free_unlinked(&self, inode: &Inode, guard: &Guard) {
         let _outer = self.scheme.enter(Call::FreeInode);
         let lock = inode.lock();
-        if inode.end_unlinked(&lock) {
-            let record = Record::Linked {
-                ino: inode.ino,
-                sequence: inode.next_sequence(),
-                link_count: 0,
-                fate: crate::store::Fate::Freed,
-            };
-            self.log_group([record], 0, &[inode]);
+        if !inode.end_unlinked(&lock) {
+            return;
         }
+        let record = || Record::Linked {
+            ino: inode.ino,
+            sequence: inode.next_sequence(),
+            link_count: 0,
+            fate: Fate::Freed,
+        };
+        self.log_group(|| [record()], 0, &[inode]);
+        drop(lock);
+        self.reclaim_if(Fate::Freed, inode, guard);
     }
 
-    /// Appends a group to the log and lets the commit thread know when the log grows long.
-    pub(crate) fn log_group(
+    /// Appends a group to the log, if there is one, and lets the commit thread know when it grows long.
+    #[inline]
+    pub(crate) fn log_group<G: IntoIterator<Item = Record>>(
         &self,
-        group: impl IntoIterator<Item = Record>,
+        group: impl FnOnce() -> G,
         reserved_blocks: u64,
         touched: &[&Core],
     ) {
-        let length = self.log.append(group, reserved_blocks, touched);
+        if !self.keeps_log {
+            return;
+        }
+        let length = self.log.append(group(), reserved_blocks, touched);
         if let Some(length) = length {
             self.committer.note_length(length);
         }
@@ -358,7 +370,9 @@ impl Namespace {
 
     /// Notes that only times or mapped data of an inode changed.
     pub(crate) fn log_touch(&self, core: &Core) {
-        if let Some(length) = self.log.touch(core) {
+        if self.keeps_log
+            && let Some(length) = self.log.touch(core)
+        {
             self.committer.note_length(length);
         }
     }

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 
 use crate::classes;
 use crate::inode::{Core, Ownership};
-use crate::store::{BlockRun, Fate, MapChange};
+use crate::store::{Fate, MapChange};
 use crate::types::{FileKind, Ino, NameBytes};
 
 /// One change of one object. `sequence` orders the records of an inode, `version` those of a name.
@@ -51,12 +51,11 @@ pub(crate) enum Record {
     },
     /// Subdirectories came or went.
     LinkDelta { ino: Ino, delta: i64 },
-    /// The mapping changed; `freed` are the blocks that an unmap took out.
+    /// The mapping changed.
     Mapped {
         ino: Ino,
         sequence: u64,
         change: MapChange,
-        freed: Box<[BlockRun]>,
     },
     /// An extended attribute was set or removed.
     Xattr {

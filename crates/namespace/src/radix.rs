@@ -73,6 +73,11 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
         }
     }
 
+    /// True when no element was ever made.
+    pub fn is_empty(&self) -> bool {
+        self.top.load(Ordering::Acquire).is_null()
+    }
+
     /// Number of elements that can be addressed.
     pub const fn capacity() -> u64 {
         (LEAF as u64) << (TOP + MIDDLE)

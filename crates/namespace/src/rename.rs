@@ -239,7 +239,7 @@ impl Namespace {
                     link_count: links,
                     fate,
                 });
-                victim_links = Some((victim, links));
+                victim_links = Some((victim, links, fate));
             }
         }
         if from.dir.ino == to.dir.ino {
@@ -265,7 +265,7 @@ impl Namespace {
             .chain(victim)
             .map(|inode| &**inode)
             .collect();
-        self.log_group(group, reservation.take(), &touched);
+        self.log_group(|| group, reservation.take(), &touched);
 
         held.begin_rename(guard);
         let wants_room = match to_node {
@@ -291,7 +291,7 @@ impl Namespace {
         if let Some((_, names)) = dying {
             held.kill(names, guard);
         }
-        if let Some((victim, links)) = victim_links {
+        if let Some((victim, links, _)) = victim_links {
             victim.set_link_count(locks.of(victim), links);
         }
         from.dir.add_directory_links(from_links);
@@ -308,6 +308,9 @@ impl Namespace {
         drop(resize);
         if wants_room {
             to.table.grow(to.dir.ino, guard);
+        }
+        if let Some((victim, _, fate)) = victim_links {
+            self.reclaim_if(fate, victim, guard);
         }
         Ok(true)
     }

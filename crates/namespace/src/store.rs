@@ -222,9 +222,6 @@ pub struct Batch {
     pub unused_inodes: Vec<(Ino, FileKind)>,
     /// Blocks that were allocated and are not used after all.
     pub unused_blocks: Vec<BlockRun>,
-    /// Blocks that left a mapping. Only given to a store that cannot reload ([`Store::can_reload`])
-    /// and so keeps no mappings; any other finds them by applying the changes.
-    pub unmapped_blocks: Vec<BlockRun>,
     /// The sum of the reservations (in blocks) of the operations in this batch: what applying it
     /// may allocate. The store takes back what it does not use.
     pub reserved_blocks: u64,
@@ -237,7 +234,6 @@ impl Batch {
             && self.directories.is_empty()
             && self.unused_inodes.is_empty()
             && self.unused_blocks.is_empty()
-            && self.unmapped_blocks.is_empty()
             && self.reserved_blocks == 0
     }
 }
@@ -296,19 +292,46 @@ pub trait Store: Send + Sync + 'static {
     /// blocks.
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()>;
 
+    /// Writes data into blocks that hold nothing yet: what it leaves of its first and last block becomes
+    /// zeros.
+    fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let block_bytes = u64::from(self.geometry().block_size_bytes);
+        let mut whole = data;
+        let mut at = block;
+        if offset_bytes != 0 {
+            let (head, rest) = data.split_at(data.len().min((block_bytes - offset_bytes) as usize));
+            let mut padded = vec![0; block_bytes as usize];
+            padded[offset_bytes as usize..][..head.len()].copy_from_slice(head);
+            self.write(at, 0, &padded)?;
+            (whole, at.0) = (rest, at.0 + 1);
+        }
+        // Whole blocks in the middle are not copied.
+        let (middle, tail) = whole.split_at(whole.len() - whole.len() % block_bytes as usize);
+        if !middle.is_empty() {
+            self.write(at, 0, middle)?;
+            at.0 += middle.len() as u64 / block_bytes;
+        }
+        if !tail.is_empty() {
+            let mut padded = vec![0; block_bytes as usize];
+            padded[..tail.len()].copy_from_slice(tail);
+            self.write(at, 0, &padded)?;
+        }
+        Ok(())
+    }
+
     /// Writes zeros over whole blocks.
     fn write_zeros(&self, run: BlockRun) -> Result<()>;
 
     /// Takes a free inode number for a new object in `parent`; also gives its generation.
     fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)>;
 
-    /// Gives back an inode number that was never logged.
+    /// Gives back an inode number that was never logged, or of an inode that is gone where there is no log.
     fn release_inode(&self, ino: Ino, kind: FileKind);
 
     /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after.
     fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun>;
 
-    /// Gives back blocks that were never logged.
+    /// Gives back blocks that were never logged, or that nothing maps any more where there is no log.
     fn release_blocks(&self, run: BlockRun);
 
     /// Reserves what applying the plans can need; gives the number of blocks reserved.
@@ -351,6 +374,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// False for a store that persists nothing: its objects must stay in memory.
     fn can_reload(&self) -> bool {
+        true
+    }
+
+    /// False for a store that wants to know nothing of what changes: there is no log then, and no batch.
+    /// What is removed is given back at once. Only where [`Store::can_reload`] is false too.
+    fn takes_batches(&self) -> bool {
         true
     }
 

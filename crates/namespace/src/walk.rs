@@ -183,7 +183,7 @@ impl Namespace {
                 .find(name, guard)
                 .is_some_and(|node| node.ino == inode.ino);
         if !is_named && inode.release(1) {
-            self.free_unlinked(inode);
+            self.free_unlinked(inode, guard);
         }
         Ok(is_named)
     }

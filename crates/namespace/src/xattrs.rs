@@ -120,13 +120,13 @@ impl Namespace {
                 after.push((name, value));
                 self.store.check_xattrs(ino, &after)?;
             }
-            let record = Record::Xattr {
+            let record = || Record::Xattr {
                 ino,
                 sequence: inode.next_sequence(),
                 name: name.into(),
                 value: value.map(Into::into),
             };
-            self.log_group([record], reservation.take(), &[inode]);
+            self.log_group(|| [record()], reservation.take(), &[inode]);
             match value {
                 Some(value) => values.insert(name.into(), value.into()),
                 None => values.remove(name),

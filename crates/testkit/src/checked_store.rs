@@ -41,6 +41,7 @@ const EXTENTS_FLAG: u32 = 0x80000;
 pub struct CheckedStore {
     inner: MemoryStore,
     reloads: bool,
+    takes_batches: bool,
     /// Counted half way through each read and write: under shuttle another thread may run there.
     transfers: AtomicU64,
     state: Mutex<State>,
@@ -87,9 +88,17 @@ fn blocks_of(runs: &[BlockRun]) -> impl Iterator<Item = u64> {
 }
 
 impl CheckedStore {
-    /// A store of this size that persists nothing, as the memory store is.
+    /// A store of this size that takes batches, and from which nothing is loaded again.
     pub fn new(size_bytes: u64) -> CheckedStore {
         CheckedStore::over(size_bytes, false)
+    }
+
+    /// A store of this size that persists nothing and takes no batches, as the memory store is.
+    pub fn without_batches(size_bytes: u64) -> CheckedStore {
+        CheckedStore {
+            takes_batches: false,
+            ..CheckedStore::over(size_bytes, false)
+        }
     }
 
     /// A store of this size from which objects can be loaded again.
@@ -123,6 +132,7 @@ impl CheckedStore {
         CheckedStore {
             inner,
             reloads,
+            takes_batches: true,
             transfers: AtomicU64::new(0),
             state: Mutex::new(state),
         }
@@ -167,6 +177,17 @@ impl CheckedStore {
             .flat_map(|inode| inode.blocks.values().map(|(block, _)| *block))
             .collect();
         assert_eq!(state.allocated_blocks, mapped, "blocks leaked");
+        assert_eq!(state.reserved_blocks, 0, "reserved blocks leaked");
+    }
+
+    /// Of a store without batches: checks that these inodes and so many blocks are allocated and no other.
+    ///
+    /// # Panics
+    /// When something leaked or was given back too early.
+    pub fn assert_holds(&self, inodes: &BTreeSet<Ino>, blocks: u64) {
+        let state = self.state();
+        assert_eq!(state.allocated_inodes, *inodes, "inode numbers");
+        assert_eq!(state.allocated_blocks.len() as u64, blocks, "blocks");
         assert_eq!(state.reserved_blocks, 0, "reserved blocks leaked");
     }
 
@@ -435,6 +456,10 @@ impl Store for CheckedStore {
         self.reloads
     }
 
+    fn takes_batches(&self) -> bool {
+        self.takes_batches
+    }
+
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
         let state = self.state();
         let inode = state.inodes.get(&ino).ok_or(Error::Stale)?;
@@ -557,6 +582,9 @@ impl Store for CheckedStore {
     }
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {
+        if !self.takes_batches {
+            return Ok(0);
+        }
         let blocks = plans.len() as u64;
         self.state().reserved_blocks += blocks;
         Ok(blocks)
@@ -572,11 +600,11 @@ impl Store for CheckedStore {
         Ok(())
     }
 
-    fn commit(
-        &self,
-        mut batch: Batch,
-        captured: &dyn Fn(Ino) -> Option<Times>,
-    ) -> Result<Committed> {
+    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+        if !self.takes_batches {
+            assert!(batch.is_empty(), "a batch for a store that takes none");
+            return Ok(Committed::default());
+        }
         // Before the lock is taken: asking for times is a scheduling point.
         let times: BTreeMap<Ino, Option<Times>> = batch
             .inodes
@@ -584,21 +612,9 @@ impl Store for CheckedStore {
             .map(|change| (change.ino, captured(change.ino)))
             .collect();
         let mut committed = Committed::default();
-        {
+        let unmapped = {
             let mut state = self.state();
-            let mut unmapped = state.apply(&batch, &|ino| times[&ino]);
-            if self.reloads {
-                assert!(
-                    batch.unmapped_blocks.is_empty(),
-                    "a store with mappings finds these"
-                );
-                batch.unmapped_blocks = runs_of(unmapped.into_iter());
-            } else {
-                let mut told: Vec<u64> = blocks_of(&batch.unmapped_blocks).collect();
-                told.sort_unstable();
-                unmapped.sort_unstable();
-                assert_eq!(told, unmapped, "the blocks that left a mapping");
-            }
+            let unmapped = state.apply(&batch, &|ino| times[&ino]);
             state.check();
             for change in &batch.inodes {
                 if let Some(inode) = state.inodes.get(&change.ino) {
@@ -607,8 +623,20 @@ impl Store for CheckedStore {
                         .push((change.ino, inode.attributes.sectors));
                 }
             }
+            unmapped
+        };
+        for run in runs_of(unmapped.into_iter())
+            .iter()
+            .chain(&batch.unused_blocks)
+        {
+            self.inner.release_blocks(*run);
         }
-        self.inner.commit(batch, captured)?;
+        let freed = batch.inodes.iter();
+        let freed = freed.filter(|change| change.fate == Fate::Freed);
+        let freed = freed.map(|change| (change.ino, change.attributes.kind));
+        for (ino, kind) in freed.chain(batch.unused_inodes) {
+            self.inner.release_inode(ino, kind);
+        }
         Ok(committed)
     }
 

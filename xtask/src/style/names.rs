@@ -84,6 +84,7 @@ const UNSAFE: &[&str] = &[
     "crates/locks/src/",
     "crates/lockmeter/src/",
     "crates/namespace/src/radix.rs",
+    "crates/namespace/src/retire.rs",
     "crates/namespace/src/inode_table.rs",
     "crates/namespace/src/name_table.rs",
     "crates/namespace/src/extent_map.rs",

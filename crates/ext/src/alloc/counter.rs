@@ -2,7 +2,7 @@
 //!
 //! # Data model
 //! The free blocks of the live allocator that nobody was promised are split in two:
-//! - `open`: for whoever asks;
+//! - `open`: for whoever asks, spread over the CPUs so that allocations share no cache line;
 //! - `backing`: kept back for metadata. It holds up to `backing_target` blocks: those reserved for
 //!   the superuser (`s_r_blocks_count`) and the `pool`, which is kept for commits alone.
 //!
@@ -19,9 +19,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use finefs_locks::LimitedCounter;
+
 /// See the module's head.
 pub(crate) struct SpaceCounter {
-    open: AtomicU64,
+    open: LimitedCounter,
     backing: AtomicU64,
     backing_target: u64,
     pool: u64,
@@ -38,7 +40,7 @@ impl SpaceCounter {
         let backing_target = reserved_for_root.saturating_add(pool);
         let backing = free.min(backing_target);
         SpaceCounter {
-            open: AtomicU64::new(free - backing),
+            open: LimitedCounter::new(free - backing),
             backing: AtomicU64::new(backing),
             backing_target,
             pool,
@@ -47,7 +49,7 @@ impl SpaceCounter {
 
     /// Takes up to `wanted` blocks for data; 0 when there are none.
     pub(crate) fn take_data(&self, wanted: u64) -> u64 {
-        take_up_to(&self.open, wanted, 0)
+        self.open.take_up_to(wanted)
     }
 
     /// Takes exactly `blocks` for metadata to come; false when there are not as many.
@@ -57,11 +59,11 @@ impl SpaceCounter {
 
     /// Takes one block while a batch is applied whose reservation is used up.
     pub(crate) fn take_for_commit(&self) -> bool {
-        take_up_to(&self.backing, 1, 0) == 1 || take_up_to(&self.open, 1, 0) == 1
+        take_up_to(&self.backing, 1, 0) == 1 || self.open.try_take(1)
     }
 
     fn take_exactly(&self, blocks: u64, keep: u64) -> bool {
-        let from_open = take_up_to(&self.open, blocks, 0);
+        let from_open = self.open.take_up_to(blocks);
         let rest = blocks - from_open;
         let from_backing = take_up_to(&self.backing, rest, keep);
         if from_open + from_backing == blocks {
@@ -85,13 +87,13 @@ impl SpaceCounter {
                 });
         }
         if left > 0 {
-            self.open.fetch_add(left, Ordering::AcqRel);
+            self.open.give(left);
         }
     }
 
     /// Strikes blocks that turned out not to be there (a damaged group).
     pub(crate) fn strike(&self, blocks: u64) {
-        let from_open = take_up_to(&self.open, blocks, 0);
+        let from_open = self.open.take_up_to(blocks);
         take_up_to(&self.backing, blocks - from_open, 0);
     }
 
@@ -103,7 +105,7 @@ impl SpaceCounter {
     /// All that is not promised to anybody, and the part of it that data may use.
     #[cfg(test)]
     fn free_and_available(&self) -> (u64, u64) {
-        let open = self.open.load(Ordering::Acquire);
+        let open = self.open.available();
         (open + self.backing.load(Ordering::Acquire), open)
     }
 }
