@@ -73,6 +73,7 @@ impl MemoryStore {
                 has_fine_times: true,
                 has_unwritten: true,
                 batch_records: Some(BATCH_RECORDS),
+                batch_limit: None,
                 is_read_only: false,
                 stops_on_damage: false,
             },
