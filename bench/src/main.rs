@@ -8,6 +8,7 @@
 //! | [`open_close`] | opening and closing one of ten files from four threads |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
+//! | [`journal_cost`] | PostMark on an image with a journal and on one without |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`postmark`] | PostMark's transactions in process, on a memory file system |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
@@ -21,6 +22,7 @@ mod compare;
 mod file_list_locks;
 mod fsync;
 mod in_process;
+mod journal_cost;
 mod latency;
 mod lockmeter_overhead;
 mod open_close;
@@ -52,6 +54,8 @@ enum Command {
     FileListLocks(file_list_locks::Options),
     /// Workloads in process, and through system calls on tmpfs and the kernel's ext4, by turns
     InProcess(in_process::Options),
+    /// PostMark on a default ext4 image and on one without a journal, in a mount and in process, by turns
+    JournalCost(journal_cost::Options),
     /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by turns
     LockmeterOverhead(lockmeter_overhead::Options),
     /// One run for `lockmeter-overhead`, in a process of its own
@@ -84,6 +88,9 @@ fn main() -> ExitCode {
         Command::FileListLocks(options) => file_list_locks::run(&options),
         Command::InProcess(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| in_process::run(&options))
+        }
+        Command::JournalCost(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| journal_cost::run(&options))
         }
         Command::RealPostmark(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| real_postmark::run(&options))
