@@ -7,6 +7,7 @@
 //! | [`latency`] | how long single operations take while commits run |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
+//! | [`journal_cost`] | PostMark on an image with a journal and on one without |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
@@ -20,6 +21,7 @@ mod compare;
 mod file_list_locks;
 mod fsync;
 mod in_process;
+mod journal_cost;
 mod latency;
 mod lockmeter_overhead;
 mod range_lock;
@@ -50,6 +52,8 @@ enum Command {
     FileListLocks(file_list_locks::Options),
     /// Workloads in process, and through system calls on tmpfs and the kernel's ext4, by turns
     InProcess(in_process::Options),
+    /// PostMark on a default ext4 image and on one without a journal, in a mount and in process, by turns
+    JournalCost(journal_cost::Options),
     /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by turns
     LockmeterOverhead(lockmeter_overhead::Options),
     /// One run for `lockmeter-overhead`, in a process of its own
@@ -82,6 +86,9 @@ fn main() -> ExitCode {
         Command::FileListLocks(options) => file_list_locks::run(&options),
         Command::InProcess(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| in_process::run(&options))
+        }
+        Command::JournalCost(options) => {
+            xtask::cleanup::install_signal_handler().and_then(|()| journal_cost::run(&options))
         }
         Command::RealPostmark(options) => {
             xtask::cleanup::install_signal_handler().and_then(|()| real_postmark::run(&options))

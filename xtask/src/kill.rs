@@ -1,25 +1,26 @@
 //! Kills the server with SIGKILL at random moments of real work, and looks at what is left.
 //!
-//! Each time an image is mounted, PostMark runs, and a writer syncs numbered files, replaces one file by
-//! renaming and appends to another, and notes outside of the mount what was synced. Then the server is
-//! killed. finefs must mount the image again, everything that was noted must be there, and after the
+//! Each time an image is mounted, a load runs, by turns PostMark, dbench and fio, and a writer syncs numbered files,
+//! replaces one file by renaming and appends to another, and notes outside of the mount what was synced. Then the
+//! server is killed. finefs must mount the image again, everything that was noted must be there, and after the
 //! unmount `e2fsck -fn` must find nothing; nor may e2fsck on a copy of what the kill left, once it has
 //! replayed the journal.
 
 use crate::cleanup::Scratch;
 use crate::report::Report;
 use crate::rng::Rng;
-use crate::run;
+use crate::run::{self, Running};
 use crate::server::{Server, What};
 use crate::sets;
 use crate::tools;
+use crate::workload;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How much.
 #[derive(clap::Args, Debug)]
@@ -45,6 +46,21 @@ struct Synced {
 
 const IMAGE_MIB: u64 = 128;
 const RECORD: usize = 100;
+/// A load that has made nothing after so long does not work.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// What runs beside the writer when the server dies.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    PostMark,
+    /// Two clients.
+    Dbench,
+    /// Blocks written at random by two jobs, appends by another two, with fsync and fdatasync.
+    Fio,
+}
+
+/// By turns.
+const LOADS: [Load; 3] = [Load::PostMark, Load::Dbench, Load::Fio];
 
 /// Kills and checks `times` times.
 pub fn run(
@@ -66,8 +82,11 @@ pub fn run(
             let mut rng = Rng::new(seed ^ (index as u64) << 32);
             let (mut files, mut records, mut versions) = (0, 0, 0);
             for time in 0..times {
-                let synced = once(server, &scratch, &image, &mut rng)
-                    .with_context(|| format!("kill {} of {times}, seed {seed}", time + 1))?;
+                // Each image begins with another one, so that few kills are under all of them too.
+                let load = LOADS[(index + time as usize) % LOADS.len()];
+                let synced = once(server, &scratch, &image, load, &mut rng).with_context(|| {
+                    format!("kill {} of {times} under {load:?}, seed {seed}", time + 1)
+                })?;
                 files += synced.files.len();
                 records += synced.appended;
                 versions += synced.replaced;
@@ -81,7 +100,13 @@ pub fn run(
     Ok(())
 }
 
-fn once(server: &Server, scratch: &Scratch, image: &Path, rng: &mut Rng) -> Result<Synced> {
+fn once(
+    server: &Server,
+    scratch: &Scratch,
+    image: &Path,
+    load: Load,
+    rng: &mut Rng,
+) -> Result<Synced> {
     let dir = scratch.subdir("mnt")?;
     let mount = server.mount_in_foreground(What::Image(image), &dir, &["commit=1"])?;
     for left in std::fs::read_dir(&dir)? {
@@ -90,27 +115,13 @@ fn once(server: &Server, scratch: &Scratch, image: &Path, rng: &mut Rng) -> Resu
             std::fs::remove_dir_all(left)?;
         }
     }
-    for name in ["synced", "mail"] {
-        std::fs::create_dir(dir.join(name))?;
+    let place = dir.join("load");
+    for made in [&place, &dir.join("synced")] {
+        std::fs::create_dir(made)?;
     }
     File::open(&dir)?.sync_all()?;
-    let script = scratch.path().join("postmark");
-    std::fs::write(
-        &script,
-        format!(
-            "set location {}\nset number 300\nset transactions 1000000\nset size 500 10000\n\
-             set seed {}\nrun\nquit\n",
-            dir.join("mail").display(),
-            rng.below(1000)
-        ),
-    )?;
-    let mut postmark = run::cmd(tools::program("postmark"), [] as [&str; 0]);
-    postmark
-        .arg(&script)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let postmark = run::spawn(&mut postmark)?;
+    let running = load.start(scratch, &place, rng)?;
+    wait_for_files(&place)?;
     let is_over = AtomicBool::new(false);
     let pause = Duration::from_millis(rng.range(20, 1500));
     let writer_seed = rng.next_u64();
@@ -122,7 +133,7 @@ fn once(server: &Server, scratch: &Scratch, image: &Path, rng: &mut Rng) -> Resu
         let synced = writer.join();
         killed.map(|()| synced)
     })?;
-    drop(postmark);
+    drop(running);
     let Ok(synced) = synced else {
         bail!("the writer panicked")
     };
@@ -133,6 +144,70 @@ fn once(server: &Server, scratch: &Scratch, image: &Path, rng: &mut Rng) -> Resu
     checked?;
     sets::fsck(image)?;
     Ok(synced)
+}
+
+impl Load {
+    /// Starts it; it goes on for longer than the server lives.
+    fn start(self, scratch: &Scratch, place: &Path, rng: &mut Rng) -> Result<Running> {
+        let seed = rng.below(1000);
+        let mut command = match self {
+            Load::PostMark => {
+                let script = scratch.path().join("postmark");
+                let words = format!(
+                    "set location {}\nset number 300\nset transactions 1000000\nset size 500 10000\n\
+                     set seed {seed}\nrun\nquit\n",
+                    place.display()
+                );
+                std::fs::write(&script, words)?;
+                let mut command = run::cmd(tools::program("postmark"), [] as [&str; 0]);
+                command.arg(&script);
+                command
+            }
+            Load::Dbench => {
+                let mut command = run::cmd(tools::program("dbench"), ["-t", "600", "-c"]);
+                command.args([workload::DBENCH_LOAD, "-D"]).arg(place);
+                command.arg("2");
+                command
+            }
+            Load::Fio => {
+                let common = [
+                    "--ioengine=psync",
+                    "--fallocate=none",
+                    "--time_based",
+                    "--runtime=600",
+                    "--numjobs=2",
+                    "--size=4M",
+                ];
+                let mut command = run::cmd(tools::program("fio"), common);
+                command.arg(format!("--randseed={seed}"));
+                command.arg(format!("--directory={}", place.display()));
+                command.args(["--name=blocks", "--rw=randwrite", "--bs=4k", "--fsync=16"]);
+                command.args(["--name=appended", "--rw=write", "--bs=700"]);
+                command.args(["--file_append=1", "--fdatasync=16"]);
+                command
+            }
+        };
+        // fio keeps its state in the current directory.
+        command
+            .current_dir(scratch.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        run::spawn(&mut command)
+    }
+}
+
+/// Waits until the load has made something.
+fn wait_for_files(place: &Path) -> Result<()> {
+    let deadline = Instant::now() + START_LIMIT;
+    while std::fs::read_dir(place)?.next().is_none() {
+        ensure!(
+            Instant::now() < deadline,
+            "the load made nothing within {START_LIMIT:?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// e2fsck recovers a copy of what the kill left, and then finds nothing.

@@ -7,8 +7,8 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
 use finefs_namespace::{
-    Batch, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind, Geometry, Ino,
-    InodeImage, Plan, Result, StatFs, Store, Times,
+    Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
+    Geometry, Ino, InodeImage, Plan, Result, StatFs, Store, Times,
 };
 
 use crate::damage::{self, OnError};
@@ -18,6 +18,10 @@ use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
 use crate::state::ExtState;
 use crate::{ExtOptions, apply};
+
+/// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that it should not take
+/// long, however large the journal is.
+const BATCH_BYTES_MAX: u64 = 48 << 20;
 
 /// An ext2, ext3 or ext4 image as a store.
 pub struct ExtStore {
@@ -154,8 +158,22 @@ fn geometry(state: &ExtState) -> Geometry {
         has_unwritten: has_extents,
         // A record changes few blocks, and many change the same; at most twice as many come.
         batch_records: journal_blocks.map(|blocks| (blocks * 2 / 3).max(1)),
+        batch_limit: journal_blocks.map(|blocks| batch_limit(state, blocks)),
         is_read_only: state.is_read_only,
         stops_on_damage: state.on_error != OnError::Continue,
+    }
+}
+
+/// What a transaction should hold at most, in a journal for so many changed blocks.
+fn batch_limit(state: &ExtState, journal_blocks: u64) -> BatchLimit {
+    let geometry = &state.geometry;
+    let block_size = u64::from(geometry.block_size);
+    let groups = u64::from(geometry.groups_count);
+    BatchLimit {
+        blocks: (journal_blocks * 3 / 4).min(BATCH_BYTES_MAX / block_size),
+        inodes_per_block: block_size / u64::from(geometry.inode_size),
+        // Two bitmaps for each group, its descriptor, and the superblock.
+        space_blocks: 2 * groups + (groups * 64).div_ceil(block_size) + 1,
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! ns.freezing          a freeze or a thaw, from beginning to end
 //! ns.commit            one commit at a time
+//!   ns.gathered        what was taken out of the log since the last commit
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
@@ -28,6 +29,8 @@ use finefs_lockmeter::LockClass;
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
+/// What was taken out of the log since the last commit, and taking it out; never inside an operation.
+pub static GATHERED: LockClass = LockClass::new("ns.gathered", 6);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
 /// Around every operation of every file system, by the schemes `big-*`.
@@ -50,7 +53,7 @@ pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);
 pub static INODE: LockClass = LockClass::new("ns.inode", 40);
 /// The extended attributes of one inode.
 pub static XATTR: LockClass = LockClass::new("ns.xattr", 42);
-/// The attributes of an inode as of the last commit; only commits touch them.
+/// The attributes of an inode as they were last taken out of the log; only that touches them.
 pub static COMMITTED: LockClass = LockClass::new("ns.committed", 44);
 /// The extents of one segment of a file.
 pub static SEGMENT: LockClass = LockClass::new("ns.segment", 45);

@@ -1,9 +1,13 @@
-//! From the records of a generation to a batch: one change per object.
+//! From the records of generations to a batch: one change per object.
 //!
 //! What cancels out disappears here: an inode that was created and freed costs nothing but the return
 //! of what the allocator gave for it, and a name that came and went leaves nothing.
+//!
+//! # Protocol
+//! A generation's records are folded into a [`Gathered`], which is what all generations since the last
+//! commit come to; so the longer nobody asks for a commit, the more cancels out. A commit makes a batch of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crossbeam_epoch::Guard;
@@ -14,27 +18,40 @@ use crate::oplog::{Generation, Record};
 use crate::store::{Batch, BlockRun, DirectoryChange, Fate, InodeChange, MapChange};
 use crate::types::{FileKind, Ino, NameBytes};
 
+/// All that generations that follow each other come to.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    /// The newest of them; 0 when there is none.
+    pub number: u64,
+    /// Records of all of them.
+    pub records: usize,
+    /// No commit of it changes more blocks; see `batch_size`.
+    pub blocks_max: u64,
+    pub(crate) inodes: BTreeMap<Ino, InodeChange>,
+    pub(crate) names: Names,
+    /// Directory, place among its records, parent.
+    parents: Vec<(Ino, u64, Ino)>,
+    /// Inodes that are gone for good.
+    pub(crate) freed: HashSet<Ino>,
+    unused_inodes: Vec<(Ino, FileKind)>,
+    unused_blocks: Vec<BlockRun>,
+    reserved_blocks: u64,
+}
+
+/// What becomes of names.
+pub(crate) type Names = HashMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>;
+
 /// A batch, and the inodes that are gone for good with it.
 pub(crate) struct Coalesced {
     pub batch: Batch,
     pub freed: Vec<Ino>,
 }
 
-/// The records of a generation but those of names, and the order in which they count.
-struct Sorted {
-    records: Vec<Record>,
-    /// Inode, place among its records, index.
-    order: Vec<(Ino, u64, usize)>,
-    /// Directory, place among its records, parent.
-    parents: Vec<(Ino, u64, Ino)>,
-    names: HashMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>,
-}
-
 #[derive(PartialEq, Eq)]
-struct NameKey {
-    dir: Ino,
+pub(crate) struct NameKey {
+    pub dir: Ino,
     hash: u64,
-    name: NameBytes,
+    pub name: NameBytes,
 }
 
 impl Hash for NameKey {
@@ -46,7 +63,7 @@ impl Hash for NameKey {
 
 /// Takes the one word that it is given for the hash.
 #[derive(Default)]
-struct HashAsGiven(u64);
+pub(crate) struct HashAsGiven(u64);
 
 impl Hasher for HashAsGiven {
     fn write(&mut self, _: &[u8]) {
@@ -62,79 +79,90 @@ impl Hasher for HashAsGiven {
     }
 }
 
-struct NameChange {
+pub(crate) struct NameChange {
     /// The version of the oldest record, and whether the name was there before it.
     oldest: (u64, bool),
     /// The version of the newest record, and what it names.
     newest: (u64, Option<(Ino, FileKind)>),
 }
 
-/// Builds the batch of a generation. Every inode that the records name is in the table: a dirty
-/// inode is not evicted, and a freed one stays until its commit.
-pub(crate) fn coalesce(generation: Generation, inodes: &InodeTable, guard: &Guard) -> Coalesced {
-    let reserved_blocks = generation.reserved_blocks;
-    let mut sorted = Sorted::new(generation.records);
-    let mut directories = sorted.take_directories();
-
-    let mut batch = Batch {
-        reserved_blocks,
-        ..Batch::default()
-    };
-    let mut freed = Vec::new();
-    let Sorted {
-        mut records, order, ..
-    } = sorted;
-    for of_inode in order.chunk_by(|one, next| one.0 == next.0) {
-        let ino = of_inode[0].0;
-        let Some(core) = inodes.get(ino, guard).and_then(|inode| inode.loaded()) else {
-            log::error!("inode {ino} has log records but is not in memory");
-            continue;
-        };
-        let records = of_inode
-            .iter()
-            .map(|(.., index)| take(&mut records, *index));
-        let change = fold(core, records);
-        if change.fate == Fate::Freed {
-            freed.push(ino);
-            directories.remove(&ino);
-            if change.is_created {
-                batch.unused_inodes.push((ino, change.attributes.kind));
-                batch
-                    .unused_blocks
-                    .extend(change.map.iter().filter_map(|change| match change {
-                        MapChange::Map(extent) => Some(BlockRun {
-                            start: extent.physical,
-                            length: extent.length,
-                        }),
-                        _ => None,
-                    }));
-                continue;
-            }
-        }
-        batch.inodes.push(change);
+impl NameChange {
+    /// The name was there before.
+    pub fn was_there(&self) -> bool {
+        self.oldest.1
     }
-    batch.directories = directories.into_values().collect();
-    Coalesced { batch, freed }
+
+    /// The name is there now.
+    pub fn is_there(&self) -> bool {
+        self.newest.1.is_some()
+    }
 }
 
-/// Takes a record out; what stays in its place says nothing.
-fn take(records: &mut [Record], index: usize) -> Record {
-    let nothing = Record::Touched {
-        ino: records[index].ino(),
-    };
-    std::mem::replace(&mut records[index], nothing)
-}
+impl Gathered {
+    /// Nothing was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.number == 0
+    }
 
-impl Sorted {
-    fn new(records: Vec<Record>) -> Sorted {
-        let mut sorted = Sorted {
-            order: Vec::with_capacity(records.len()),
-            parents: Vec::new(),
-            names: HashMap::default(),
-            records,
-        };
+    /// Takes the next generation in. Every inode that the records name is in the table: a dirty
+    /// inode is not evicted, and a freed one stays until its commit.
+    pub fn take_in(&mut self, generation: Generation, inodes: &InodeTable, guard: &Guard) {
+        self.number = generation.number;
+        self.records += generation.records.len();
+        self.blocks_max += generation.records.len() as u64;
+        self.reserved_blocks += generation.reserved_blocks;
+        let mut records = generation.records;
+        let order = self.sort(&mut records);
+        let mut changed = Vec::new();
+        for of_inode in order.chunk_by(|one, next| one.0 == next.0) {
+            let ino = of_inode[0].0;
+            let Some(core) = inodes.get(ino, guard).and_then(|inode| inode.loaded()) else {
+                log::error!("inode {ino} has log records but is not in memory");
+                continue;
+            };
+            let records = of_inode
+                .iter()
+                .map(|(.., index)| take(&mut records, *index));
+            let mut now = fold(core, records);
+            if let Some(before) = self.inodes.remove(&ino) {
+                now = then(before, now);
+            }
+            if now.fate == Fate::Freed {
+                self.freed.insert(ino);
+                if now.is_created {
+                    self.never_was(now);
+                    continue;
+                }
+            }
+            changed.push((ino, now));
+        }
+        match self.inodes.is_empty() {
+            // In their order already.
+            true => self.inodes = changed.into_iter().collect(),
+            false => self.inodes.extend(changed),
+        }
+    }
+
+    /// An inode that was created and freed: what was allocated for it is not used.
+    fn never_was(&mut self, change: InodeChange) {
+        let mapped = change.map.iter().filter_map(|change| match change {
+            MapChange::Map(extent) => Some(BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            }),
+            _ => None,
+        });
+        self.unused_blocks.extend(mapped);
+        self.unused_inodes
+            .push((change.ino, change.attributes.kind));
+    }
+
+    /// Takes names and parents out of the records; gives for the rest the order in which they count:
+    /// inode, place among its records, index.
+    fn sort(&mut self, records: &mut [Record]) -> Vec<(Ino, u64, usize)> {
+        let mut order = Vec::with_capacity(records.len());
         let mut last_dir = None;
-        for (index, record) in sorted.records.iter_mut().enumerate() {
+        for (index, record) in records.iter_mut().enumerate() {
             match record {
                 Record::Entry {
                     dir,
@@ -151,7 +179,7 @@ impl Sorted {
                         name: std::mem::take(name),
                     };
                     let fresh = NameChange { oldest, newest };
-                    let change = sorted.names.entry(key).or_insert(fresh);
+                    let change = self.names.entry(key).or_insert(fresh);
                     if oldest.0 < change.oldest.0 {
                         change.oldest = oldest;
                     }
@@ -167,32 +195,73 @@ impl Sorted {
                     dir,
                     sequence,
                     parent,
-                } => sorted.parents.push((*dir, *sequence, *parent)),
+                } => self.parents.push((*dir, *sequence, *parent)),
                 _ => {}
             }
-            let place = (record.ino(), record.sequence(), index);
-            sorted.order.push(place);
+            order.push((record.ino(), record.sequence(), index));
         }
-        sorted.order.sort_unstable();
-        sorted.parents.sort_unstable();
-        sorted
+        order.sort_unstable();
+        order
+    }
+
+    /// The batch that it makes.
+    pub fn into_batch(mut self) -> Coalesced {
+        let mut directories = self.take_directories();
+        for dir in &self.freed {
+            directories.remove(dir);
+        }
+        let batch = Batch {
+            reserved_blocks: self.reserved_blocks,
+            inodes: self.inodes.into_values().collect(),
+            directories: directories.into_values().collect(),
+            unused_inodes: self.unused_inodes,
+            unused_blocks: self.unused_blocks,
+        };
+        Coalesced {
+            batch,
+            freed: self.freed.into_iter().collect(),
+        }
     }
 
     /// The changes of all directories, those that come to nothing left out.
     fn take_directories(&mut self) -> BTreeMap<Ino, DirectoryChange> {
         let mut directories: BTreeMap<Ino, DirectoryChange> = BTreeMap::new();
         for (key, change) in self.names.drain() {
-            if change.oldest.1 || change.newest.1.is_some() {
+            if change.was_there() || change.is_there() {
                 let entry = (key.name.into_boxed_slice(), change.newest.1);
                 of_directory(&mut directories, key.dir).entries.push(entry);
             }
         }
         // In order: the newest comes last.
+        self.parents.sort_unstable();
         for (dir, _, parent) in &self.parents {
             of_directory(&mut directories, *dir).parent = Some(*parent);
         }
         directories
     }
+}
+
+/// Two changes of one inode as one.
+fn then(mut change: InodeChange, next: InodeChange) -> InodeChange {
+    change.fate = next.fate;
+    change.attributes = next.attributes;
+    change.link_delta += next.link_delta;
+    for mapped in next.map {
+        push_map(&mut change.map, mapped);
+    }
+    if !next.xattrs.is_empty() {
+        let xattrs: BTreeMap<_, _> = change.xattrs.into_iter().chain(next.xattrs).collect();
+        change.xattrs = xattrs.into_iter().collect();
+    }
+    change
+}
+
+/// Takes a record out; what stays in its place says nothing.
+fn take(records: &mut [Record], index: usize) -> Record {
+    let nothing = Record::Touched {
+        ino: records[index].ino(),
+    };
+    std::mem::replace(&mut records[index], nothing)
 }
 
 fn of_directory(
@@ -326,14 +395,16 @@ mod tests {
 
     /// The names of directory 2 after these records, and whether the directory is an inode to change.
     fn coalesced(records: Vec<Record>) -> (BTreeMap<Vec<u8>, Option<u64>>, bool) {
-        let mut sorted = Sorted::new(records);
-        let changes = sorted.take_directories().remove(&Ino(2));
+        let mut gathered = Gathered::default();
+        let mut records = records;
+        let order = gathered.sort(&mut records);
+        let changes = gathered.take_directories().remove(&Ino(2));
         let entries = changes.map(|change| change.entries).unwrap_or_default();
         let names = entries
             .into_iter()
             .map(|(name, names)| (name.into_vec(), names.map(|(ino, _)| ino.0)))
             .collect();
-        (names, sorted.order.iter().any(|place| place.0 == Ino(2)))
+        (names, order.iter().any(|place| place.0 == Ino(2)))
     }
 
     #[test]

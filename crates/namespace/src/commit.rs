@@ -5,9 +5,19 @@
 //! fsyncs share one. Operations go on while a commit runs; only the swap of the log excludes them.
 //!
 //! # When
-//! Every `commit_interval`, when the log passes as many records as the store wants in a batch (or
-//! [`RECORDS_SOFT`]), on fsync and sync, and when space is short. A log that grows to twice that
-//! makes writers commit before they go on, so the heap does not grow without bound.
+//! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to commit as the
+//! store wants in a batch (or [`RECORDS_SOFT`] records).
+//!
+//! # Gathering
+//! A store that commits in one step of limited size (a journal is only so long) counts in blocks, and how many
+//! blocks records come to is known when they are coalesced: much of what is created is removed again, and many
+//! changes fall into the same block. So where the log grows long it is taken in, under `ns.gathered`, into
+//! what was gathered since the last commit, and stays there while that is small enough. That goes on while a
+//! commit runs, so nobody waits for one unless what was gathered meanwhile is full too. Other stores get a
+//! commit each time the log grows long.
+//!
+//! The thread does that; a log that outruns it makes writers do it before they go on, so that the heap does not
+//! grow without bound.
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
@@ -15,24 +25,30 @@
 //! moment keeps what it was given, and the commit is tried again. See `health`.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use finefs_locks::{Condvar, Mutex, PerCpuCounter};
 
 use crate::classes;
-use crate::coalesce::{Coalesced, coalesce};
+use crate::coalesce::{Coalesced, Gathered};
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::scheme::Call;
+use crate::store::{BatchLimit, Geometry};
 use crate::types::Ino;
 use crate::write_errors::WriteErrors;
 
-/// Records in the log after which a commit is asked for, where the store asks for no less.
+/// Records after which a commit is asked for, where the store asks for no less.
 const RECORDS_SOFT: usize = 1 << 18;
+/// Records after which the log is taken in, at most.
+const TAKEN_IN_MAX: usize = 1 << 10;
 /// Writers wait for a commit when the log holds so many times what a commit is asked for at.
 const HARD_FACTOR: usize = 2;
+/// The same for taking it in, which takes much less time.
+const HARD_FACTOR_TAKEN_IN: usize = 16;
 
 /// Inodes that are evicted while the gate is closed once: some ten microseconds.
 const EVICTED_AT_ONCE: usize = 256;
@@ -40,13 +56,18 @@ const EVICTED_AT_ONCE: usize = 256;
 /// The state of committing.
 pub(crate) struct Committer {
     lock: Mutex<State>,
+    /// What was taken out of the log and is in no commit yet.
+    gathered: Mutex<Gathered>,
+    /// Where the store's batches are limited in blocks.
+    limit: Option<BatchLimit>,
     bell: Arc<Bell>,
     is_closed: AtomicBool,
     is_overfull: AtomicBool,
     /// The bell was rung for the length of the current generation.
     is_asked: AtomicBool,
-    /// Records after which a commit is asked for.
+    /// Records after which the bell is rung, and after which writers wait.
     records_soft: usize,
+    records_hard: usize,
     /// Inodes in memory, about.
     pub inodes_loaded: PerCpuCounter,
 }
@@ -80,22 +101,45 @@ impl Bell {
         self.rings.notify_all();
     }
 
-    /// Waits for a ring or the end of the interval; false when it is all over.
-    fn wait(&self, interval: Duration) -> bool {
+    /// Waits for a ring, or so long.
+    fn wait(&self, time: Duration) -> Wake {
         let mut state = self.state.lock();
         if !state.is_wanted && !state.is_over {
-            self.rings.wait_timeout(&mut state, interval);
+            self.rings.wait_timeout(&mut state, time);
         }
-        state.is_wanted = false;
-        !state.is_over
+        match (state.is_over, std::mem::take(&mut state.is_wanted)) {
+            (true, _) => Wake::Over,
+            (_, true) => Wake::Length,
+            _ => Wake::Interval,
+        }
     }
 }
 
+/// Why the commit thread wakes.
+enum Wake {
+    Interval,
+    /// The log is long.
+    Length,
+    Over,
+}
+
 impl Committer {
-    /// For a store that wants batches of about so many records at most.
-    pub fn new(batch_records: Option<u64>) -> Committer {
+    /// For batches as the store wants them.
+    pub fn new(geometry: &Geometry) -> Committer {
+        let wanted = geometry.batch_records.unwrap_or(u64::MAX);
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let limit = geometry.batch_limit;
+        let (records_soft, factor) = match limit {
+            None => (wanted.clamp(1, RECORDS_SOFT), HARD_FACTOR),
+            Some(_) => {
+                let share = wanted / HARD_FACTOR_TAKEN_IN;
+                (share.clamp(1, TAKEN_IN_MAX), HARD_FACTOR_TAKEN_IN)
+            }
+        };
         Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
+            gathered: Mutex::new(&classes::GATHERED, Gathered::default()),
+            limit,
             bell: Arc::new(Bell {
                 state: Mutex::new(&classes::BELL, BellState::default()),
                 rings: Condvar::new(),
@@ -103,9 +147,8 @@ impl Committer {
             is_closed: AtomicBool::new(false),
             is_overfull: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
-            records_soft: batch_records.map_or(RECORDS_SOFT, |records| {
-                usize::try_from(records).map_or(RECORDS_SOFT, |r| r.clamp(1, RECORDS_SOFT))
-            }),
+            records_soft,
+            records_hard: factor * records_soft,
             inodes_loaded: PerCpuCounter::new(0),
         }
     }
@@ -118,12 +161,22 @@ impl Committer {
         std::thread::Builder::new()
             .name("finefs-commit".into())
             .spawn(move || {
-                while bell.wait(interval) {
+                let mut due = Instant::now() + interval;
+                loop {
+                    let wake = bell.wait(due.saturating_duration_since(Instant::now()));
                     let Some(namespace) = weak.upgrade() else {
                         return;
                     };
                     // A failure was logged when it came; syncs report it.
-                    let _ = namespace.commit();
+                    let _ = match wake {
+                        Wake::Over => return,
+                        Wake::Length => namespace.shorten_log(),
+                        Wake::Interval => {
+                            let outcome = namespace.commit();
+                            due = Instant::now() + interval;
+                            outcome
+                        }
+                    };
                 }
             })
             .map_err(|error| Error::io(format_args!("cannot start the commit thread: {error}")))?;
@@ -139,7 +192,7 @@ impl Committer {
         if records >= self.records_soft && !self.is_asked.swap(true, Ordering::Relaxed) {
             self.bell.ring(|state| state.is_wanted = true);
         }
-        if records > HARD_FACTOR * self.records_soft {
+        if records > self.records_hard {
             self.is_overfull.store(true, Ordering::Relaxed);
         }
     }
@@ -148,9 +201,15 @@ impl Committer {
     pub fn wait_for_room(&self, namespace: &Namespace) -> Result<()> {
         namespace.health.may_change()?;
         if self.is_overfull.load(Ordering::Relaxed) {
-            namespace.commit()?;
+            namespace.shorten_log()?;
         }
         Ok(())
+    }
+
+    /// The log gets another generation: what was noted of this one's length is over.
+    fn note_swap(&self) {
+        self.is_overfull.store(false, Ordering::Relaxed);
+        self.is_asked.store(false, Ordering::Relaxed);
     }
 }
 
@@ -177,11 +236,82 @@ impl Namespace {
             return Ok(());
         }
         let guard = &crossbeam_epoch::pin();
+        let mut outcome = Ok(());
+        for gathered in self.take_gathered(guard) {
+            outcome = self.commit_gathered(&mut state, gathered, guard);
+            // What the store has no storage for it keeps, and the next commit of it makes that durable too.
+            if !matches!(outcome, Ok(()) | Err(Error::NoSpace)) {
+                return outcome;
+            }
+        }
+        outcome?;
+        self.evict(&mut state);
+        Ok(())
+    }
+
+    /// All that is not committed yet, in the batches that the store can take, in order.
+    fn take_gathered(&self, guard: &Guard) -> Vec<Gathered> {
+        let mut gathered = self.committer.gathered.lock();
+        let mut parts = Vec::with_capacity(2);
+        if !self.has_room(&mut gathered, guard) {
+            parts.push(std::mem::take(&mut *gathered));
+        }
+        self.take_in_log(&mut gathered, guard);
+        parts.push(std::mem::take(&mut *gathered));
+        parts
+    }
+
+    /// Ends the log's generation and takes it in.
+    fn take_in_log(&self, gathered: &mut Gathered, guard: &Guard) {
         let generation = self.log.swap();
-        self.committer.is_overfull.store(false, Ordering::Relaxed);
-        self.committer.is_asked.store(false, Ordering::Relaxed);
-        let number = generation.number;
-        let Coalesced { batch, freed } = coalesce(generation, &self.inodes, guard);
+        self.committer.note_swap();
+        gathered.take_in(generation, &self.inodes, guard);
+    }
+
+    /// Whether what the log holds can be committed together with what was gathered.
+    fn has_room(&self, gathered: &mut Gathered, guard: &Guard) -> bool {
+        let Some(limit) = &self.committer.limit else {
+            return gathered.is_empty();
+        };
+        let more = self.log.pending();
+        if gathered.is_empty() {
+            return true;
+        }
+        if gathered.records + more > RECORDS_SOFT {
+            return false;
+        }
+        let is_in = |gathered: &Gathered| gathered.blocks_max + more as u64 <= limit.blocks;
+        if !is_in(gathered) {
+            gathered.measure(limit, &self.geometry, &self.inodes, guard);
+        }
+        is_in(gathered)
+    }
+
+    /// Makes a log short that has grown long: it is taken in where there is room for that, and committed
+    /// otherwise.
+    pub(crate) fn shorten_log(&self) -> Result<()> {
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        if self.committer.limit.is_some() {
+            let guard = &crossbeam_epoch::pin();
+            let mut gathered = self.committer.gathered.lock();
+            // Somebody else did it; a note of the length that came late may have stayed.
+            if !self.committer.is_asked.load(Ordering::Relaxed) {
+                self.committer.is_overfull.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
+            if self.has_room(&mut gathered, guard) {
+                self.take_in_log(&mut gathered, guard);
+                return Ok(());
+            }
+        }
+        self.commit()
+    }
+
+    fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
+        let number = gathered.number;
+        let Coalesced { batch, freed } = gathered.into_batch();
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
@@ -210,7 +340,6 @@ impl Namespace {
             }
         }
         self.log.set_committed(number);
-        self.evict(&mut state);
         Ok(())
     }
 

@@ -12,7 +12,7 @@
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `retire` | the concurrent structures |
-//! | `oplog`, `coalesce`, `commit` | from a change to the store |
+//! | `oplog`, `coalesce`, `batch_size`, `commit` | from a change to the store |
 //! | `reclaim` | what is removed over a store that takes no batches |
 //! | `memory_store`, `pages` | a store that persists nothing |
 //! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
@@ -26,6 +26,7 @@
 //! 3. Lookups take no lock and write no shared line, the reference that they hand out apart.
 
 mod attributes;
+mod batch_size;
 mod classes;
 mod coalesce;
 mod commit;

@@ -132,7 +132,7 @@ impl Namespace {
             log: OperationLog::new(),
             gate: BigReader::new(&classes::GATE),
             topology: Mutex::new(&classes::TOPOLOGY, ()),
-            committer: Committer::new(geometry.batch_records),
+            committer: Committer::new(&geometry),
             health: Health::default(),
             freeze: Freeze::new(),
             write_errors: WriteErrors::new(),

@@ -193,6 +193,11 @@ impl OperationLog {
         ended
     }
 
+    /// How many records the current generation has, about.
+    pub fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+
     /// The generation that appends go to now.
     pub fn current(&self) -> u64 {
         self.shards.local().generation

@@ -52,10 +52,24 @@ pub struct Geometry {
     /// About how many log records a batch should have at most, so that the store can commit it in
     /// one step (a journal is only so long). More are taken too.
     pub batch_records: Option<u64>,
+    /// How many blocks of metadata a batch should change at most, where the store knows. Then batches of
+    /// more than `batch_records` records are welcome that come to no more blocks.
+    pub batch_limit: Option<BatchLimit>,
     /// The store takes no changes.
     pub is_read_only: bool,
     /// No more changes once the store has found that what it holds is damaged.
     pub stops_on_damage: bool,
+}
+
+/// How much a batch may change, and what is needed to tell how much it does.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimit {
+    /// Blocks.
+    pub blocks: u64,
+    /// So many inodes whose numbers follow each other share a block; the first has number 1.
+    pub inodes_per_block: u64,
+    /// Blocks that say what is free, and how much.
+    pub space_blocks: u64,
 }
 
 /// An inode as the store holds it.

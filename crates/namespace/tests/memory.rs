@@ -55,6 +55,259 @@ fn files_are_made_written_read_and_removed() {
     assert!(matches!(ns.attributes(ns.root()), Err(Error::Io(_))));
 }
 
+#[test]
+fn truncate_clears_what_it_cuts() {
+    let ns = memory();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    ns.write(ino, 0, &[7; 20_000]).unwrap();
+    let size = |size_bytes| SetAttributes {
+        size_bytes: Some(size_bytes),
+        ..Default::default()
+    };
+    ns.set_attributes(&root, ino, &size(5)).unwrap();
+    assert_eq!(ns.attributes(ino).unwrap().sectors, 8);
+    ns.set_attributes(&root, ino, &size(10_000)).unwrap();
+    let mut buffer = [1; 10_000];
+    assert_eq!(ns.read(ino, 0, &mut buffer).unwrap(), 10_000);
+    assert_eq!(&buffer[..6], &[7, 7, 7, 7, 7, 0]);
+    assert!(buffer[5..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn allocation_modes() {
+    let ns = memory();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    ns.allocate(ino, AllocateMode::KeepSize, 0, 40_000).unwrap();
+    assert_eq!(ns.attributes(ino).unwrap().size_bytes, 0);
+    assert_eq!(ns.attributes(ino).unwrap().sectors, 80);
+    ns.write(ino, 100, b"x").unwrap();
+    let mut buffer = [1; 101];
+    assert_eq!(ns.read(ino, 0, &mut buffer).unwrap(), 101);
+    assert!(buffer[..100].iter().all(|byte| *byte == 0));
+    ns.allocate(ino, AllocateMode::Extend, 0, 40_960).unwrap();
+    assert_eq!(ns.seek_data(ino, 0).unwrap(), 0);
+    assert_eq!(ns.seek_hole(ino, 0).unwrap(), 4096);
+    assert_eq!(ns.seek_data(ino, 4096), Err(Error::NoSuchOffset));
+    ns.write(ino, 0, &[9; 40_960]).unwrap();
+    ns.allocate(ino, AllocateMode::PunchHole, 4000, 10_000)
+        .unwrap();
+    let mut buffer = vec![1; 40_960];
+    ns.read(ino, 0, &mut buffer).unwrap();
+    for (offset, byte) in buffer.iter().enumerate() {
+        assert_eq!(
+            *byte,
+            if (4000..14_000).contains(&offset) {
+                0
+            } else {
+                9
+            },
+            "at {offset}"
+        );
+    }
+    assert_eq!(ns.seek_hole(ino, 0).unwrap(), 4096);
+    assert_eq!(ns.seek_data(ino, 4096).unwrap(), 12_288);
+    ns.allocate(ino, AllocateMode::ZeroRange, 20_000, 1000)
+        .unwrap();
+    ns.read(ino, 0, &mut buffer).unwrap();
+    assert!(buffer[20_000..21_000].iter().all(|byte| *byte == 0));
+    assert_eq!((buffer[19_999], buffer[21_000]), (9, 9));
+}
+
+#[test]
+fn directories_and_renames() {
+    let ns = memory();
+    let root = Caller::root();
+    let a = ns
+        .make_directory(&root, ns.root(), b"a", 0o755)
+        .unwrap()
+        .ino;
+    let b = ns.make_directory(&root, a, b"b", 0o755).unwrap().ino;
+    assert_eq!(ns.attributes(ns.root()).unwrap().link_count, 3);
+    assert_eq!(ns.attributes(a).unwrap().link_count, 3);
+    assert_eq!(
+        ns.remove_directory(&root, ns.root(), b"a"),
+        Err(Error::NotEmpty)
+    );
+    let replace = RenameMode::Replace;
+    assert_eq!(
+        ns.rename(&root, (ns.root(), b"a"), (b, b"x"), replace),
+        Err(Error::Invalid)
+    );
+    assert_eq!(
+        ns.rename(&root, (a, b"b"), (ns.root(), b"a"), replace),
+        Err(Error::NotEmpty)
+    );
+    ns.rename(&root, (a, b"b"), (ns.root(), b"c"), replace)
+        .unwrap();
+    assert_eq!(ns.attributes(a).unwrap().link_count, 2);
+    assert_eq!(ns.attributes(ns.root()).unwrap().link_count, 4);
+    assert_eq!(ns.lookup(&root, b, b"..").unwrap().ino, ns.root());
+    ns.create_file(&root, b, b"f", 0o600).unwrap();
+    ns.create_file(&root, a, b"g", 0o600).unwrap();
+    ns.rename(&root, (b, b"f"), (a, b"g"), RenameMode::Exchange)
+        .unwrap();
+    let no_replace = RenameMode::NoReplace;
+    assert_eq!(
+        ns.rename(&root, (b, b"f"), (a, b"g"), no_replace),
+        Err(Error::Exists)
+    );
+    ns.rename(&root, (b, b"f"), (a, b"g"), replace).unwrap();
+    assert_eq!(names(&ns, b), [".", ".."]);
+    // A directory over an empty one.
+    ns.remove_file(&root, a, b"g").unwrap();
+    ns.rename(&root, (ns.root(), b"c"), (ns.root(), b"a"), replace)
+        .unwrap();
+    assert_eq!(names(&ns, ns.root()), [".", "..", "a"]);
+    assert_eq!(ns.attributes(ns.root()).unwrap().link_count, 3);
+    assert_eq!(
+        ns.create_file(&root, a, b"late", 0o600),
+        Err(Error::NotFound)
+    );
+    ns.remove_directory(&root, ns.root(), b"a").unwrap();
+    assert_eq!(
+        ns.create_file(&root, b, b"late", 0o600),
+        Err(Error::NotFound)
+    );
+    ns.sync().unwrap();
+}
+
+#[test]
+fn links_and_unnamed_files() {
+    let ns = memory();
+    let root = Caller::root();
+    let file = ns.create_unnamed(&root, ns.root(), 0o600).unwrap().ino;
+    assert_eq!(ns.attributes(file).unwrap().link_count, 0);
+    ns.make_link(&root, file, ns.root(), b"now").unwrap();
+    ns.make_link(&root, file, ns.root(), b"then").unwrap();
+    assert_eq!(ns.attributes(file).unwrap().link_count, 2);
+    ns.remove_file(&root, ns.root(), b"now").unwrap();
+    ns.remove_file(&root, ns.root(), b"then").unwrap();
+    assert_eq!(
+        ns.make_link(&root, file, ns.root(), b"again"),
+        Err(Error::NotFound)
+    );
+    ns.forget(file, 3);
+    assert_eq!(ns.attributes(file), Err(Error::Stale));
+    let link = ns
+        .make_symlink(&root, ns.root(), b"link", b"to/there")
+        .unwrap();
+    assert_eq!(link.kind, FileKind::Symlink);
+    assert_eq!(ns.read_symlink(link.ino).unwrap(), b"to/there");
+}
+
+#[test]
+fn permissions_are_checked_for_others() {
+    let ns = memory();
+    let root = Caller::root();
+    let user = Caller {
+        uid: 1000,
+        gid: 1000,
+        groups: vec![7],
+        umask: 0o022,
+        is_checked: false,
+    };
+    let denied = Err(Error::AccessDenied);
+    assert_eq!(ns.create_file(&user, ns.root(), b"x", 0o666), denied);
+    let dir = ns
+        .make_directory(&root, ns.root(), b"d", 0o1777)
+        .unwrap()
+        .ino;
+    let own = ns.create_file(&user, dir, b"own", 0o666).unwrap();
+    assert_eq!((own.permissions, own.uid, own.gid), (0o644, 1000, 1000));
+    let other = Caller {
+        uid: 1001,
+        gid: 1001,
+        ..user.clone()
+    };
+    assert_eq!(
+        ns.remove_file(&other, dir, b"own"),
+        Err(Error::NotPermitted)
+    );
+    assert!(matches!(
+        ns.open(&other, own.ino, OpenAccess::Write),
+        Err(Error::AccessDenied)
+    ));
+    let open = ns.open(&other, own.ino, OpenAccess::Read).unwrap();
+    assert_eq!(ns.open_file_count(), 1);
+    let shared = ns.open_shared(&other, own.ino, OpenAccess::Read).unwrap();
+    assert_eq!(ns.open_file_count(), 2);
+    drop((open, shared));
+    assert_eq!(ns.open_file_count(), 0);
+    let give = SetAttributes {
+        uid: Some(1001),
+        ..Default::default()
+    };
+    assert_eq!(
+        ns.set_attributes(&user, own.ino, &give),
+        Err(Error::NotPermitted)
+    );
+    let group = SetAttributes {
+        gid: Some(7),
+        ..Default::default()
+    };
+    ns.set_attributes(&user, own.ino, &group).unwrap();
+    ns.set_xattr(&user, own.ino, b"user.k", b"v", XattrMode::Create)
+        .unwrap();
+    let denied = Err(Error::AccessDenied);
+    assert_eq!(
+        ns.set_xattr(&other, own.ino, b"user.k", b"w", XattrMode::Set),
+        denied
+    );
+    assert_eq!(ns.xattr(&other, own.ino, b"user.k").unwrap(), b"v");
+    assert_eq!(
+        ns.list_xattrs(&other, own.ino).unwrap(),
+        [b"user.k".to_vec()]
+    );
+    ns.remove_xattr(&user, own.ino, b"user.k").unwrap();
+    assert_eq!(
+        ns.remove_xattr(&user, own.ino, b"user.k"),
+        Err(Error::NoAttribute)
+    );
+}
+
+#[test]
+fn a_full_store_says_so_and_recovers() {
+    let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    assert_eq!(ns.write(ino, 0, &vec![1; 2 << 20]), Err(Error::NoSpace));
+    assert_eq!(ns.attributes(ino).unwrap().size_bytes, 0);
+    ns.write(ino, 0, &vec![1; 1 << 20]).unwrap();
+    assert_eq!(ns.write(ino, 1 << 20, b"x"), Err(Error::NoSpace));
+    ns.remove_file(&root, ns.root(), b"a").unwrap();
+    ns.forget(ino, 1);
+    let ino = ns.create_file(&root, ns.root(), b"b", 0o644).unwrap().ino;
+    ns.write(ino, 0, &vec![2; 1 << 20]).unwrap();
+}
+
+#[test]
+fn a_write_that_finds_no_space_changes_nothing() {
+    let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
+    ns.write(ino, 0, &[1; 8192]).unwrap();
+    assert_eq!(ns.write(ino, 0, &vec![2; 2 << 20]), Err(Error::NoSpace));
+    let mut content = [0; 8192];
+    ns.read(ino, 0, &mut content).unwrap();
+    assert_eq!(content, [1; 8192]);
+}
+
+/// The mount ends while a file is open: closing it afterwards does nothing.
+#[test]
+fn a_file_may_be_closed_after_the_shut_down() {
+    let ns = memory();
+    let root = Caller::root();
+    let file = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap();
+    let open = ns.open(&root, file.ino, OpenAccess::Read).unwrap();
+    ns.shut_down().unwrap();
+    drop(open);
+    assert_eq!(ns.open_file_count(), 0);
+}
+
 /// There is nothing to make durable, so nothing waits for a commit: no fsync, and not what was removed.
 #[test]
 fn what_is_removed_from_memory_is_free_at_once() {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use finefs_namespace::{MemoryStore, Namespace, Options};
+use finefs_namespace::{MemoryStore, Namespace, Options, Store};
 use finefs_testkit::{CheckedStore, Subject, check_seed};
 
 /// A namespace over a memory store, which is gone when it is shut down.
@@ -37,11 +37,9 @@ struct Checked {
 }
 
 impl Checked {
-    fn boxed(reloads: bool) -> Box<dyn Subject> {
-        let store = Arc::new(match reloads {
-            true => CheckedStore::reloading(64 << 20),
-            false => CheckedStore::new(64 << 20),
-        });
+    fn boxed(store: CheckedStore) -> Box<dyn Subject> {
+        let reloads = store.can_reload();
+        let store = Arc::new(store);
         let namespace = Checked::open(&store);
         Box::new(Checked {
             store,
@@ -95,10 +93,19 @@ fn memory_does_what_the_model_does() {
 
 #[test]
 fn every_commit_is_a_file_system() {
-    check(1000..1060, &|| Checked::boxed(false));
+    check(1000..1060, &|| Checked::boxed(CheckedStore::new(64 << 20)));
 }
 
 #[test]
 fn evicted_and_reopened_objects_are_the_same() {
-    check(2000..2080, &|| Checked::boxed(true));
+    check(2000..2080, &|| {
+        Checked::boxed(CheckedStore::reloading(64 << 20))
+    });
+}
+
+#[test]
+fn what_was_gathered_over_generations_is_a_file_system() {
+    check(3000..3060, &|| {
+        Checked::boxed(CheckedStore::reloading(64 << 20).with_batches_of(200))
+    });
 }

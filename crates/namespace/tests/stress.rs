@@ -308,6 +308,46 @@ fn threads_beside_eviction() {
     stress(4, CheckedStore::reloading(16 << 20));
 }
 
+/// Most of the time what was taken out of the log waits for a commit, or is taken out while one runs.
+#[test]
+fn threads_whose_changes_are_gathered() {
+    stress(4, CheckedStore::reloading(16 << 20).with_batches_of(200));
+}
+
+/// What cancels out needs no commit, however much it is; what does not is committed in batches of about the size
+/// that the store wants.
+#[test]
+fn batches_are_as_large_as_what_is_left() {
+    const LIMIT: u64 = 200;
+    let store = Arc::new(CheckedStore::reloading(16 << 20).with_batches_of(LIMIT));
+    let shared: Arc<CheckedStore> = Arc::clone(&store);
+    let namespace = Namespace::without_thread(shared, Options::default()).unwrap();
+    let caller = &Caller::root();
+    let root = namespace.root();
+    let make = |name: String| {
+        let made = namespace.create_file(caller, root, name.as_bytes(), 0o644);
+        namespace.forget(made.unwrap().ino, 1);
+    };
+    for round in 0..2000 {
+        make(format!("short{round}"));
+        let name = format!("short{round}");
+        namespace
+            .remove_file(caller, root, name.as_bytes())
+            .unwrap();
+    }
+    assert_eq!(store.commits(), 0);
+    for number in 0..3000 {
+        make(format!("long{number}"));
+    }
+    // 750 blocks of inodes, at least; a batch may be larger by what the log holds before it is taken in.
+    assert!(store.commits() >= 3, "{} commits", store.commits());
+    assert!(store.inode_blocks_max() <= 2 * LIMIT as usize);
+    namespace.sync().unwrap();
+    assert_eq!(store.inode_count(), 3001);
+    namespace.shut_down().unwrap();
+    store.assert_at_rest();
+}
+
 /// What was removed is free at the next commit at the latest, and an operation that finds no space
 /// waits for that commit, also for one that another thread has begun.
 #[test]

@@ -29,17 +29,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
-    Attributes, Batch, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
-    ExtentState, Fate, FileKind, Geometry, Ino, InodeChange, InodeImage, MapChange, MemoryStore,
-    Plan, Result, StatFs, Store, Times,
+    Attributes, Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error,
+    Extent, ExtentState, Fate, FileKind, Geometry, Ino, InodeChange, InodeImage, MapChange,
+    MemoryStore, Plan, Result, StatFs, Store, Times,
 };
 
 /// EXT4_EXTENTS_FL of `linux/fs.h`.
 const EXTENTS_FLAG: u32 = 0x80000;
 
+/// Where batches are limited in blocks.
+const INODES_PER_BLOCK: u64 = 4;
+
 /// See the module's head.
 pub struct CheckedStore {
     inner: MemoryStore,
+    geometry: Geometry,
     reloads: bool,
     takes_batches: bool,
     /// Counted half way through each read and write: under shuttle another thread may run there.
@@ -71,6 +75,7 @@ struct State {
     reserved_blocks: u64,
     generation: u32,
     commits: u64,
+    inode_blocks_max: usize,
 }
 
 fn runs_of(blocks: impl Iterator<Item = u64>) -> Vec<BlockRun> {
@@ -106,6 +111,23 @@ impl CheckedStore {
         CheckedStore::over(size_bytes, true)
     }
 
+    /// The same, which wants batches as a small journal does: the log is taken in every few records, and
+    /// committed when that comes to so many blocks.
+    pub fn with_batches_of(mut self, blocks: u64) -> CheckedStore {
+        self.geometry.batch_records = Some(8);
+        self.geometry.batch_limit = Some(BatchLimit {
+            blocks,
+            inodes_per_block: INODES_PER_BLOCK,
+            space_blocks: 4,
+        });
+        self
+    }
+
+    /// The most blocks of inodes that a commit changed.
+    pub fn inode_blocks_max(&self) -> usize {
+        self.state().inode_blocks_max
+    }
+
     fn over(size_bytes: u64, reloads: bool) -> CheckedStore {
         let inner = MemoryStore::new(size_bytes, 0o755, 0, 0).expect("a size of 16 blocks or more");
         let root = inner.geometry().root;
@@ -128,8 +150,10 @@ impl CheckedStore {
             reserved_blocks: 0,
             generation: 0,
             commits: 0,
+            inode_blocks_max: 0,
         };
         CheckedStore {
+            geometry: inner.geometry().clone(),
             inner,
             reloads,
             takes_batches: true,
@@ -272,6 +296,11 @@ impl State {
             .checked_sub(batch.reserved_blocks)
             .expect("a batch carries no more than was reserved");
         self.commits += 1;
+        let blocks = batch.inodes.iter();
+        let blocks: BTreeSet<u64> = blocks
+            .map(|change| (change.ino.0 - 1) / INODES_PER_BLOCK)
+            .collect();
+        self.inode_blocks_max = self.inode_blocks_max.max(blocks.len());
         unmapped
     }
 
@@ -449,7 +478,7 @@ impl State {
 
 impl Store for CheckedStore {
     fn geometry(&self) -> &Geometry {
-        self.inner.geometry()
+        &self.geometry
     }
 
     fn can_reload(&self) -> bool {

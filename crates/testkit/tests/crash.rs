@@ -6,7 +6,7 @@ use finefs_testkit::crash::base::{Base, profile};
 use finefs_testkit::crash::judge::Effort;
 use finefs_testkit::crash::report::Report;
 use finefs_testkit::crash::single::{Lie, judge_all};
-use finefs_testkit::crash::threads::{self, Shape};
+use finefs_testkit::crash::threads::{self, Shape, Work};
 use finefs_testkit::crash::workload::{Generator, setup};
 use finefs_testkit::crash::{faults, lies};
 
@@ -52,11 +52,11 @@ fn commits_that_are_whole_are_right() {
         let report = judge_all(&base, &workloads, &effort, Lie::None, 1);
         assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
         let shared = Base::new(profile(name).unwrap(), &threads::setup()).unwrap();
-        for is_mail in [false, true] {
+        for work in [Work::Anything, Work::Mail, Work::Dbench, Work::Records] {
             let shape = Shape {
                 threads: 4,
                 operations: 60,
-                is_mail,
+                work,
             };
             let report = threads::judge_run(&shared, shape, &effort, Lie::None, 1);
             assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);

@@ -8,6 +8,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("finefs-locks", &["finefs-lockmeter"]),
     ("finefs-block", &["finefs-locks", "finefs-lockmeter"]),
     ("finefs-ext-disk", &[]),
+    ("finefs-dbench-load", &[]),
     ("finefs-namespace", &["finefs-locks", "finefs-lockmeter"]),
     (
         "finefs-ext",
@@ -36,7 +37,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "finefs-workloads",
-        &["finefs", "finefs-locks", "finefs-lockmeter"],
+        &[
+            "finefs",
+            "finefs-dbench-load",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
     ),
     (
         "finefs-cli",
@@ -55,6 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-testkit",
         &[
+            "finefs-dbench-load",
             "finefs-namespace",
             "finefs-block",
             "finefs-ext",

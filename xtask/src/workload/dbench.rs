@@ -6,7 +6,8 @@ use crate::tools;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-const LOAD: &str = "/usr/share/dbench/client.txt";
+/// dbench's load file.
+pub const LOAD: &str = "/usr/share/dbench/client.txt";
 
 pub(super) fn run(work: &Work<'_>) -> Result<String> {
     let seconds = work.size.dbench_seconds.to_string();

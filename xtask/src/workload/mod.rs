@@ -10,6 +10,7 @@ mod sqlite;
 mod storm;
 mod tree_copy;
 
+pub use dbench::LOAD as DBENCH_LOAD;
 pub use postmark::{Counts, Shape, run_processes as run_postmark};
 pub use storm::{many_worker, storm_worker};
 

@@ -7,12 +7,13 @@ use std::time::Instant;
 use clap::Parser;
 use finefs_block::sim::Limits;
 use finefs_testkit::crash::base::{Base, PROFILES, Profile};
+use finefs_testkit::crash::dbench;
 use finefs_testkit::crash::faults;
 use finefs_testkit::crash::judge::{Effort, mix};
 use finefs_testkit::crash::lies;
 use finefs_testkit::crash::report::Report;
 use finefs_testkit::crash::single::{Lie, in_parallel, judge_all};
-use finefs_testkit::crash::threads::{self, Shape};
+use finefs_testkit::crash::threads::{self, Shape, Work};
 use finefs_testkit::crash::workload::{Generator, setup};
 
 /// The superblock, which ext4 trusts a disk to write as one.
@@ -65,6 +66,11 @@ impl Options {
         }
     }
 
+    /// Whether a kind of workloads is asked for.
+    fn is_wanted(&self, kind: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| kind.contains(part.as_str()))
+    }
+
     fn effort(&self, profile: &Profile) -> Effort {
         let (states, one_in) = match (profile.is_journaled, self.long) {
             (true, false) => (12, 150),
@@ -115,6 +121,11 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<Report, String> {
     let mut sum = Report::default();
     let mut rows = String::new();
+    if options.is_wanted("dbench")
+        && let Some(why) = &dbench::load().1
+    {
+        println!("a small load of our own is replayed instead of dbench's: {why}");
+    }
     for profile in PROFILES {
         if options.image.is_empty() || options.image.iter().any(|name| name == profile.name) {
             sum.add(one_image(options, profile, &mut rows)?);
@@ -158,11 +169,15 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
         }
     };
     let sequences = |workloads: Vec<_>| judge_all(&base, &workloads, effort, options.lie(), seed);
-    let runs = |is_mail, count: usize, operations| {
+    let runs = |work, count: usize, operations| {
         let shape = Shape {
-            threads: if is_mail { 2 } else { 4 },
+            threads: match work {
+                Work::Mail => 2,
+                Work::Dbench => 3,
+                Work::Anything | Work::Records => 4,
+            },
             operations,
-            is_mail,
+            work,
         };
         let effort = Effort {
             epochs: if long { 400 } else { few(60) },
@@ -177,8 +192,7 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
     };
     let mut sum = Report::default();
     let mut kind = |name: &str, work: &dyn Fn() -> Report| {
-        let is_wanted = |part: &String| name.contains(part.as_str());
-        if !options.only.is_empty() && !options.only.iter().any(is_wanted) {
+        if !options.is_wanted(name) {
             return;
         }
         let started = Instant::now();
@@ -214,8 +228,12 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
         let count = if long { 3000 } else { 200 };
         sequences(generator.sample(3, few(count), mix(seed)))
     });
-    kind("threads", &|| runs(false, if long { 60 } else { 4 }, 60));
-    kind("mail", &|| runs(true, if long { 40 } else { 4 }, 150));
+    let several = |many: usize| if long { many } else { 4 };
+    kind("threads", &|| runs(Work::Anything, several(60), 60));
+    kind("mail", &|| runs(Work::Mail, several(40), 150));
+    let part = if long { 400 } else { 120 };
+    kind("dbench", &|| runs(Work::Dbench, several(40), part));
+    kind("records", &|| runs(Work::Records, several(40), 80));
     if profile.is_journaled && options.lie() == Lie::None {
         let effort = Effort {
             epochs: 3,

@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use super::base::{Base, Opened, e2fsck, open};
 use super::oracle::{History, Window, Wrong};
 use super::report::{Kind, Report, Violation};
+use super::shared_log;
 use super::step::Step;
 use super::tree::Tree;
 
@@ -179,6 +180,15 @@ impl<'a> Judge<'a> {
                         };
                         let text = format!("{by}{text}");
                         wrong.push(Violation { kind, text });
+                    }
+                    if histories.iter().any(|history| history.appended() > 0)
+                        && let Err(text) =
+                            shared_log::judge(tree, histories, windows, !is_journaled)
+                    {
+                        wrong.push(Violation {
+                            kind: Kind::Data,
+                            text: format!("{by}{text}"),
+                        });
                     }
                 }
             }

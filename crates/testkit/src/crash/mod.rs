@@ -14,7 +14,9 @@
 //! | [`oracle`] | which trees a crash may leave |
 //! | [`judge`] | one crash state: recovered, walked, judged, by e2fsck too |
 //! | [`single`] | a workload of one thread, from the run to the verdict |
-//! | [`threads`] | threads at once: random operations and mail |
+//! | [`threads`] | threads at once: random operations, mail, clients of a file server, records |
+//! | [`dbench`] | a part of dbench's load as operations |
+//! | [`shared_log`] | a file that all threads append to |
 //! | [`faults`] | a device that fails each of its requests in turn |
 //! | [`lies`] | a device that drops each of its writes in turn |
 //! | [`report`] | counts, violations |
@@ -29,11 +31,13 @@
 //! Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018.
 
 pub mod base;
+pub mod dbench;
 pub mod faults;
 pub mod judge;
 pub mod lies;
 pub mod oracle;
 pub mod report;
+pub mod shared_log;
 pub mod single;
 pub mod step;
 pub mod threads;

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use finefs_namespace::{FileKind, Ino};
 
 use super::base::is_poison;
+use super::shared_log;
 use super::step::{Persist, find};
 use super::tree::{Found, Tree};
 use crate::model::{Id, Model, Node};
@@ -24,6 +25,8 @@ pub struct History {
     pub moments: Vec<Moment>,
     /// Paths that begin with one of these are judged; all, and the root, when there is none.
     pub prefixes: Vec<String>,
+    /// How many records the thread had appended to the shared log at each moment.
+    pub records: Vec<usize>,
 }
 
 /// The model at one moment.
@@ -90,21 +93,39 @@ impl History {
         History {
             moments: vec![Moment::new(model)],
             prefixes,
+            records: vec![0],
         }
     }
 
     /// Takes down what came of one more operation.
     pub fn push(&mut self, model: &Model) {
         self.moments.push(Moment::new(model));
+        self.records.push(self.appended());
+    }
+
+    /// Takes down that a record was appended to the shared log, which is not in the model.
+    pub fn push_record(&mut self, model: &Model) {
+        self.moments.push(Moment::new(model));
+        self.records.push(self.appended() + 1);
+    }
+
+    /// Records of the thread in the shared log.
+    pub fn appended(&self) -> usize {
+        self.records.last().copied().unwrap_or(0)
     }
 
     /// The number of operations that a sync after all of them makes durable: all, or the last one that
     /// changed what is synced.
     pub fn synced_by(&self, persist: &Persist) -> usize {
         let last = self.moments.len() - 1;
-        let Persist::One(path) = persist else {
+        let (Persist::One(path) | Persist::Data(path)) = persist else {
             return last;
         };
+        if path == shared_log::PATH {
+            return self
+                .records
+                .partition_point(|count| *count < self.appended());
+        }
         let Some(id) = find(&self.moments[last].model, path) else {
             return 0;
         };

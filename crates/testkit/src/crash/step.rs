@@ -75,6 +75,8 @@ pub enum Persist {
     All,
     /// fsync of what has this path then
     One(Path),
+    /// fdatasync
+    Data(Path),
 }
 
 /// The directory and the name of a path.
@@ -291,6 +293,7 @@ impl Persist {
         match self {
             Persist::All => ns.sync(),
             Persist::One(path) => with(ns, path, |ino| ns.sync_file(ino, false)),
+            Persist::Data(path) => with(ns, path, |ino| ns.sync_file(ino, true)),
         }
     }
 }

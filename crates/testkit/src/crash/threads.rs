@@ -1,4 +1,4 @@
-//! Threads at once on one namespace: random operations and mail, while another one syncs.
+//! Threads at once on one namespace, while another one syncs: random operations, mail, clients of a file server, records.
 //!
 //! Each thread has a directory of its own and names of its own in a shared one, and its own model and
 //! history. Nobody else touches what it made, so the oracle for one thread holds for each of them:
@@ -19,7 +19,8 @@ use super::judge::{Effort, Judge, begun, mix, synced};
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
 use super::single::{Lie, lied};
-use super::step::{Path, Persist, Step};
+use super::step::{Path, Persist, Step, find, with};
+use super::{dbench, shared_log};
 
 /// How much runs.
 #[derive(Clone, Copy, Debug)]
@@ -28,19 +29,37 @@ pub struct Shape {
     pub threads: usize,
     /// Operations of each that succeed.
     pub operations: usize,
-    /// What a mail server does, after PostMark: small files are made, appended to and removed.
-    pub is_mail: bool,
+    /// What they do.
+    pub work: Work,
 }
+
+/// What threads do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// All operations, by chance.
+    Anything,
+    /// What a mail server does, after PostMark: small files are made, appended to and removed.
+    Mail,
+    /// What clients of a file server do: dbench's load.
+    Dbench,
+    /// After fio: blocks of a file are overwritten at random, and all append records to one file.
+    Records,
+}
+
+/// The blocks that are overwritten at random.
+const OVERWRITTEN_BYTES: usize = 4096;
+const OVERWRITTEN_BLOCKS: u64 = 16;
 
 /// Most threads of a run.
 pub const THREADS_MAX: usize = 8;
 
-/// What there is before: the shared directory and one for each thread.
+/// What there is before: the shared directory with the shared log, and a directory for each thread.
 pub fn setup() -> Vec<Step> {
     let own = (0..THREADS_MAX).map(|thread| format!("t{thread}"));
     std::iter::once("shared".to_owned())
         .chain(own)
         .map(Step::MakeDirectory)
+        .chain([Step::Create(shared_log::PATH.to_owned())])
         .collect()
 }
 
@@ -78,9 +97,9 @@ fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>),
                     done: &done[thread],
                     random: StdRng::seed_from_u64(mix(seed ^ mix(thread as u64))),
                     history: History::new(&base.model, mine(thread)),
+                    model: base.model.clone(),
                 };
-                let model = base.model.clone();
-                scope.spawn(move || worker.work(model, shape))
+                scope.spawn(move || worker.work(shape))
             })
             .collect();
         let syncer = scope.spawn(|| sync_at_times(ns, &device, &done, &is_over));
@@ -137,45 +156,109 @@ struct Worker<'a> {
     done: &'a AtomicUsize,
     random: StdRng,
     history: History,
+    model: crate::Model,
 }
 
 impl Worker<'_> {
-    fn work(mut self, mut model: crate::Model, shape: Shape) -> Result<History, String> {
-        let mut count = 0;
-        while count < shape.operations {
-            let step = match shape.is_mail {
-                true => self.mail(),
-                false => self.anything(),
+    fn work(mut self, shape: Shape) -> Result<History, String> {
+        if shape.work == Work::Dbench {
+            let (load, _) = dbench::load();
+            let home = format!("t{}", self.thread);
+            let place = self.random.random();
+            for (step, persist) in dbench::script(load, &home, &self.model, place, shape.operations)
+            {
+                self.step(&step)?;
+                self.persist(persist)?;
+            }
+            return Ok(self.history);
+        }
+        while self.history.moments.len() <= shape.operations {
+            let step = match shape.work {
+                Work::Mail => self.mail(),
+                Work::Records => match self.random.random_range(0..3) {
+                    0 => self.overwrite(),
+                    _ => {
+                        self.append_record()?;
+                        continue;
+                    }
+                },
+                _ => self.anything(),
             };
-            let mut after = model.clone();
-            if step.on_model(&mut after).is_err() {
+            if step.on_model(&mut self.model.clone()).is_err() {
                 continue;
             }
-            self.device.mark(begun(self.thread, count));
-            step.on_namespace(self.ns)
-                .map_err(|error| format!("thread {}, {step:?}: {error}", self.thread))?;
-            model = after;
-            self.history.push(&model);
-            count += 1;
-            self.done.store(count, Ordering::SeqCst);
-            if let Some(persist) = self.persist(&step, &model) {
-                persist
-                    .on_namespace(self.ns)
-                    .map_err(|error| format!("thread {}, {persist:?}: {error}", self.thread))?;
-                let count = self.history.synced_by(&persist);
-                self.device.mark(synced(self.thread, count));
-            }
+            self.step(&step)?;
+            let persist = self.choose_persist(&step, shape.work);
+            self.persist(persist)?;
         }
         Ok(self.history)
     }
 
-    fn persist(&mut self, step: &Step, model: &crate::Model) -> Option<Persist> {
+    /// Does a step that can be done.
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        let count = self.history.moments.len() - 1;
+        self.device.mark(begun(self.thread, count));
+        step.on_namespace(self.ns)
+            .map_err(|error| format!("thread {}, {step:?}: {error}", self.thread))?;
+        step.on_model(&mut self.model)
+            .map_err(|errors| format!("thread {}, {step:?}: {errors:?}", self.thread))?;
+        self.history.push(&self.model);
+        self.done.store(count + 1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn persist(&mut self, persist: Option<Persist>) -> Result<(), String> {
+        if let Some(persist) = persist {
+            persist
+                .on_namespace(self.ns)
+                .map_err(|error| format!("thread {}, {persist:?}: {error}", self.thread))?;
+            let count = self.history.synced_by(&persist);
+            self.device.mark(synced(self.thread, count));
+        }
+        Ok(())
+    }
+
+    fn choose_persist(&mut self, step: &Step, work: Work) -> Option<Persist> {
         let path = step.path();
         match self.random.random_range(0..20) {
             0 => Some(Persist::All),
-            1..4 if super::step::find(model, path).is_some() => Some(Persist::One(path.into())),
+            1 if work == Work::Records => Some(Persist::Data(path.into())),
+            1..4 if find(&self.model, path).is_some() => Some(Persist::One(path.into())),
             4 => Some(Persist::One(super::step::parent(path).into())),
             _ => None,
+        }
+    }
+
+    /// Appends the next record to the shared log.
+    fn append_record(&mut self) -> Result<(), String> {
+        let count = self.history.moments.len() - 1;
+        let bytes = shared_log::record(self.thread, self.history.appended());
+        self.device.mark(begun(self.thread, count));
+        with(self.ns, shared_log::PATH, |ino| self.ns.append(ino, &bytes))
+            .map_err(|error| format!("thread {}, append: {error}", self.thread))?;
+        self.history.push_record(&self.model);
+        self.done.store(count + 1, Ordering::SeqCst);
+        let path = || shared_log::PATH.to_owned();
+        let persist = match self.random.random_range(0..16) {
+            0 => Some(Persist::One(path())),
+            1 => Some(Persist::Data(path())),
+            _ => None,
+        };
+        self.persist(persist)
+    }
+
+    /// A block of the thread's file is written, most often over what it held.
+    fn overwrite(&mut self) -> Step {
+        let at = format!("t{}/blocks", self.thread);
+        if find(&self.model, &at).is_none() {
+            return Step::Create(at);
+        }
+        let block = self.random.random_range(0..OVERWRITTEN_BLOCKS);
+        Step::Write {
+            at,
+            offset: block * OVERWRITTEN_BYTES as u64,
+            length: OVERWRITTEN_BYTES,
+            fill: self.random.random(),
         }
     }
 

@@ -284,7 +284,7 @@ impl Generator {
 /// What was removed cannot be synced any more.
 fn can_persist(model: &Model, persist: Option<&Persist>) -> bool {
     match persist {
-        Some(Persist::One(path)) => super::step::find(model, path).is_some(),
+        Some(Persist::One(path) | Persist::Data(path)) => super::step::find(model, path).is_some(),
         _ => true,
     }
 }

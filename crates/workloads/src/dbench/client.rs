@@ -19,9 +19,9 @@
 //! Data differs by client and offset; where contents are checked, what is read must be that or, in a hole,
 //! zeros.
 
-use super::load::{Load, Operation, OperationKind as Kind};
 use crate::error::{During, Result, WorkloadError};
 use crate::target::{Errno, File, LockMode, OFlags, Target, remove_tree};
+use finefs_dbench_load::{Load, Operation, OperationKind as Kind};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 

@@ -6,14 +6,11 @@
 //!
 //! | module | about |
 //! |---|---|
-//! | `load` | the load file |
 //! | `client` | what its operations become |
 
 mod client;
-mod load;
 
 use self::client::Client;
-use self::load::Load;
 use crate::clock::now_ns;
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Length, Plan, Watch};
@@ -23,8 +20,9 @@ use crate::target::{Target, remove_tree};
 use crate::timing::{ms, note};
 use crate::worker::Worker;
 use crate::workload::{Detail, Workload};
+pub use finefs_dbench_load::OperationKind;
+use finefs_dbench_load::{LOAD_FILE, Load};
 use finefs_lockmeter::Times;
-pub use load::OperationKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -46,8 +44,6 @@ pub struct Dbench {
 /// The load file's content, or what is wrong with it.
 type Loaded = Arc<OnceLock<std::result::Result<Load, String>>>;
 
-const LOAD_FILE: &str = "/usr/share/dbench/client.txt";
-
 /// All clients' directories are in it.
 const DIR: &str = "clients";
 
@@ -62,7 +58,7 @@ impl Dbench {
 
     fn load(&self) -> Result<&Load> {
         self.load
-            .get_or_init(|| Load::read(&self.loadfile).map_err(|error| error.to_string()))
+            .get_or_init(|| Load::read(&self.loadfile))
             .as_ref()
             .map_err(|line| WorkloadError::Parameters(line.clone()))
     }

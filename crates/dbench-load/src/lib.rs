@@ -6,10 +6,12 @@
 //! empty or begin with `#` say nothing. Names of operations are those of dbench 4's file, and the long ones
 //! of CIFS that later versions write (CREATEX is NTCreateX, and so on); case does not matter.
 
-use crate::error::{Result, WorkloadError};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
+
+/// dbench's own load file, as Debian's package installs it.
+pub const LOAD_FILE: &str = "/usr/share/dbench/client.txt";
 
 /// What a client can ask for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -54,7 +56,7 @@ use OperationKind as Kind;
 
 impl OperationKind {
     /// All of them, in the order of dbench's report.
-    pub(super) const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Deltree,
         Kind::Mkdir,
         Kind::Rmdir,
@@ -117,12 +119,14 @@ impl OperationKind {
 
 /// A line of the file.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Operation {
+pub struct Operation {
+    /// What is asked for.
     pub kind: Kind,
     /// Its line, from 1.
     pub line: u32,
     /// Into [`Load::paths`].
     pub paths: [u32; 2],
+    /// Its other parameters, in the order of the line.
     pub numbers: [i64; 4],
     /// The server said NT_STATUS_OK.
     pub is_ok: bool,
@@ -132,26 +136,27 @@ pub(super) struct Operation {
 
 /// A load file.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Load {
+pub struct Load {
+    /// The lines, in their order.
     pub operations: Vec<Operation>,
     /// All paths, with `/`, relative.
     pub paths: Vec<String>,
 }
 
 impl Load {
-    pub(super) fn read(path: &Path) -> Result<Load> {
+    /// Reads a file. The error names it and the line.
+    pub fn read(path: &Path) -> Result<Load, String> {
         let text = std::fs::read_to_string(path).map_err(|error| {
-            WorkloadError::Parameters(format!(
+            format!(
                 "load file {}: {error} (Debian's package dbench has one)",
                 path.display()
-            ))
+            )
         })?;
-        Load::parse(&text)
-            .map_err(|line| WorkloadError::Parameters(format!("{}: {line}", path.display())))
+        Load::parse(&text).map_err(|line| format!("{}: {line}", path.display()))
     }
 
-    /// Errors name the line.
-    fn parse(text: &str) -> std::result::Result<Load, String> {
+    /// Understands a file's content. Errors name the line.
+    pub fn parse(text: &str) -> Result<Load, String> {
         let mut load = Load::default();
         let mut known: HashMap<String, u32> = HashMap::new();
         for (at, line) in text.lines().enumerate() {
@@ -171,7 +176,7 @@ impl Load {
         line: &str,
         number: u32,
         known: &mut HashMap<String, u32>,
-    ) -> std::result::Result<Option<Operation>, String> {
+    ) -> Result<Option<Operation>, String> {
         let tokens = tokens(line)?;
         let mut rest = &tokens[..];
         let mut due_s = 0.0;
@@ -215,11 +220,7 @@ impl Load {
         Ok(Some(operation))
     }
 
-    fn path(
-        &mut self,
-        token: &str,
-        known: &mut HashMap<String, u32>,
-    ) -> std::result::Result<u32, String> {
+    fn path(&mut self, token: &str, known: &mut HashMap<String, u32>) -> Result<u32, String> {
         let path = token.replace('\\', "/").trim_matches('/').to_owned();
         if path.split('/').any(|name| name == "..") {
             return Err(format!("{token:?} leads out of the directory"));
@@ -233,7 +234,7 @@ impl Load {
 }
 
 /// Words, or what is in quotes.
-fn tokens(line: &str) -> std::result::Result<Vec<String>, String> {
+fn tokens(line: &str) -> Result<Vec<String>, String> {
     let mut tokens = Vec::new();
     let mut rest = line.trim();
     while !rest.is_empty() {
