@@ -99,8 +99,9 @@ pub(crate) struct Operation<'n> {
     _gate: BigReadGuard<'n>,
 }
 
-/// How often an operation that finds no space is tried before it fails.
-const SPACE_ATTEMPTS: u32 = 3;
+/// How often an operation that finds no space is tried before it fails. It takes that many only where others
+/// log and commit all the time, and take what each commit frees first.
+const SPACE_ATTEMPTS: u32 = 10;
 
 impl Namespace {
     /// A namespace over `store`; starts its commit thread, where there is something to commit.
