@@ -166,6 +166,8 @@ impl<T> ShardedList<T> {
     /// assert!(open.is_empty());
     /// ```
     pub fn new(class: &'static LockClass) -> ShardedList<T> {
+        // The nodes are read from files the first time: now, and not in a removal, under a shard's lock.
+        cpu::node_of(0);
         ShardedList {
             shards: LocalGlobal::new(class, |_| Slab::new()),
         }
