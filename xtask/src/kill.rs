@@ -171,6 +171,8 @@ impl Load {
             }
             Load::Fio => {
                 let common = [
+                    // Its processes leave the process group, and would outlive it.
+                    "--thread",
                     "--ioengine=psync",
                     "--fallocate=none",
                     "--time_based",
