@@ -11,8 +11,10 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::ioctl::Setter;
+use rustix::time::Timespec;
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, OutHeader};
@@ -63,6 +65,22 @@ impl Device {
         // SAFETY: CLONE takes a pointer to a 32-bit descriptor number and only reads it.
         unsafe { rustix::ioctl::ioctl(&opened, Setter::<CLONE, u32>::new(own)) }?;
         Ok(Device(opened))
+    }
+
+    /// False once the file system was unmounted or its connection aborted (`fuse_dev_poll` in Linux's
+    /// `fs/fuse/dev.c`).
+    pub(crate) fn is_connected(&self) -> bool {
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut wanted = [PollFd::new(&self.0, PollFlags::empty())];
+        // Errors are told unasked.
+        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut wanted, Some(&at_once))) {
+            Ok(_) => !wanted[0].revents().contains(PollFlags::ERR),
+            // Not known, so what else there is to say is not kept back.
+            Err(_) => true,
+        }
     }
 
     /// Reads the next request; waits for one unless the device was told not to block.
@@ -154,5 +172,21 @@ impl Device {
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach;
+
+    #[test]
+    fn a_device_without_a_mount_is_not_connected() {
+        match attach::open_device() {
+            Ok(opened) => assert!(!Device::new(opened.into()).is_connected()),
+            Err(error) => eprintln!("skipped: no /dev/fuse here: {error}"),
+        }
+        let nothing_wrong = std::fs::File::open("/dev/null").expect("there always is");
+        assert!(Device::new(nothing_wrong.into()).is_connected());
     }
 }

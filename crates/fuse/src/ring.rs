@@ -27,7 +27,8 @@
 //! between a completion, which hands the entry to us, and the next submission, which hands it back.
 //!
 //! # References
-//! `Documentation/filesystems/fuse/fuse-io-uring.rst`; io_uring_setup(2).
+//! `Documentation/filesystems/fuse/fuse-io-uring.rst`; `fuse_uring_cmd` in Linux's `fs/fuse/dev_uring.c`, for the
+//! errors; io_uring_setup(2).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
@@ -157,6 +158,18 @@ impl Entry {
     }
 }
 
+/// True when the kernel refuses or gives back an entry with `errno` because the mount has ended.
+///
+/// ENOENT says that it knows no such request. It drops its requests when the mount ends, and an answer that it
+/// was about to take then finds none; while the mount is connected it is ours that is wrong.
+fn is_end(errno: i32, is_connected: impl FnOnce() -> bool) -> bool {
+    match errno {
+        libc::ENOTCONN | libc::ENODEV | libc::ECONNABORTED | libc::ECANCELED => true,
+        libc::ENOENT => !is_connected(),
+        _ => false,
+    }
+}
+
 /// An answer that another thread has for an entry.
 struct Late {
     entry: usize,
@@ -241,12 +254,7 @@ impl Seat {
                 }
                 match -result {
                     0 => {}
-                    // The ways in which a mount ends.
-                    libc::ENOTCONN
-                    | libc::ENODEV
-                    | libc::ECONNABORTED
-                    | libc::ECANCELED
-                    | libc::ENOENT => return Ok(()),
+                    errno if is_end(errno, || device.is_connected()) => return Ok(()),
                     errno => return Err(io::Error::from_raw_os_error(errno)),
                 }
                 let entry = what as usize;
@@ -417,5 +425,18 @@ impl Seat {
         // SAFETY: as above.
         unsafe { entry.finish(answer) };
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_request_is_the_end_only_of_a_mount_that_ended() {
+        assert!(is_end(libc::ENOENT, || false));
+        assert!(!is_end(libc::ENOENT, || true));
+        assert!(is_end(libc::ENOTCONN, || true));
+        assert!(!is_end(libc::EINVAL, || false));
     }
 }
