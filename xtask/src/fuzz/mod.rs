@@ -47,6 +47,8 @@ const MEMORY_MIB: u32 = 1024;
 const ALLOCATION_MIB: u32 = 256;
 /// The longest that one input may take, in seconds. Instrumented code is some 20 times slower.
 const INPUT_SECONDS: u32 = 20;
+/// How often an input that took longer is tried again, alone.
+const ATTEMPTS_ALONE: usize = 3;
 /// Inputs kept for a target may take this much in all.
 const KEPT_BYTES: u64 = 150 << 10;
 
@@ -123,6 +125,15 @@ struct Fuzzer {
     programs: PathBuf,
     /// Where inputs are found that are not kept yet.
     found: PathBuf,
+    /// Where the inputs are left that broke a target.
+    artifacts: PathBuf,
+}
+
+/// How a run of libFuzzer ended that found nothing.
+enum End {
+    TimeOver,
+    /// It stopped at an input that takes no longer than it may: the fuzzer stood still meanwhile.
+    StoodStill,
 }
 
 /// What a run of libFuzzer says at its end.
@@ -163,6 +174,7 @@ impl Fuzzer {
         Ok(Fuzzer {
             programs,
             found: target_dir.join("corpus"),
+            artifacts: fuzz_dir().join("artifacts"),
         })
     }
 
@@ -180,8 +192,21 @@ impl Fuzzer {
 
     /// Fuzzes one target; an error when an input broke it.
     fn fuzz(&self, target: &str, seconds: u64, log: Option<&Path>) -> Result<()> {
+        let started = Instant::now();
+        let mut left = seconds;
+        while left > 0 {
+            match self.fuzz_once(target, left, log)? {
+                End::TimeOver => break,
+                End::StoodStill => left = seconds.saturating_sub(started.elapsed().as_secs()),
+            }
+        }
+        Ok(())
+    }
+
+    /// One run of libFuzzer.
+    fn fuzz_once(&self, target: &str, seconds: u64, log: Option<&Path>) -> Result<End> {
         let found = self.found.join(target);
-        let artifacts = fuzz_dir().join("artifacts").join(target);
+        let artifacts = self.artifacts.join(target);
         for directory in [&found, &artifacts] {
             fs::create_dir_all(directory)?;
         }
@@ -215,13 +240,37 @@ impl Fuzzer {
             let mut file = fs::File::options().create(true).append(true).open(log)?;
             writeln!(file, "{}", serde_json::to_string(&figures)?)?;
         }
-        ensure!(
-            output.status.success() && !output.timed_out,
+        if output.status.success() && !output.timed_out {
+            return Ok(End::TimeOver);
+        }
+        if let Some(input) = slow_input(&text)
+            && let Some(took) = self.time_alone(target, &input)?
+        {
+            println!(
+                "{target:<12} stood still for {INPUT_SECONDS} s or more: the input that it was at takes {} ms",
+                took.as_millis()
+            );
+            fs::remove_file(&input)?;
+            return Ok(End::StoodStill);
+        }
+        bail!(
             "{target} was broken; the input is in {}\n{}",
             artifacts.display(),
             run::tail(&text)
-        );
-        Ok(())
+        )
+    }
+
+    /// How long an input takes that libFuzzer found too slow, where it takes no longer than it may. The machine
+    /// may stand still during an attempt too.
+    fn time_alone(&self, target: &str, input: &Path) -> Result<Option<Duration>> {
+        for _ in 0..ATTEMPTS_ALONE {
+            let limit = Duration::from_secs(2 * u64::from(INPUT_SECONDS));
+            let output = run::capture_with(self.program(target).arg(input), b"", limit)?;
+            if output.status.success() && !output.timed_out {
+                return Ok(Some(output.took));
+            }
+        }
+        Ok(None)
     }
 
     /// Puts a smallest set of inputs into the project.
@@ -349,9 +398,67 @@ fn figures<'t>(target: &'t str, seconds: u64, text: &str) -> Figures<'t> {
     }
 }
 
+/// The input at which libFuzzer's patience ended, as it says where it leaves it.
+fn slow_input(text: &str) -> Option<PathBuf> {
+    text.lines()
+        .filter_map(|line| line.split_once("Test unit written to "))
+        .map(|(_, path)| PathBuf::from(path.trim()))
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("timeout-"))
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Fuzzing with a program in place of libFuzzer's: told a time, it says at its first run that an input took too
+    /// long; told an input, it ends with `status_alone`.
+    fn with_one_timeout(status_alone: u8) -> (tempfile::TempDir, Fuzzer) {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let artifact = at("artifacts/tried/timeout-1");
+        let script = format!(
+            "#!/bin/sh\n\
+             case \"$*\" in *-max_total_time=*) ;; *) exit {status_alone};; esac\n\
+             [ -e {ran} ] && exit 0\n\
+             touch {ran}\n\
+             echo x > {artifact}\n\
+             echo \"artifact_prefix='x/'; Test unit written to {artifact}\" >&2\n\
+             sleep 1.1\n\
+             exit 70\n",
+            ran = at("ran").display(),
+            artifact = artifact.display(),
+        );
+        fs::write(at("tried"), script).unwrap();
+        fs::set_permissions(at("tried"), fs::Permissions::from_mode(0o755)).unwrap();
+        let fuzzer = Fuzzer {
+            programs: directory.path().to_owned(),
+            found: at("found"),
+            artifacts: at("artifacts"),
+        };
+        (directory, fuzzer)
+    }
+
+    #[test]
+    fn a_fuzzer_that_stood_still_goes_on() {
+        let (directory, fuzzer) = with_one_timeout(0);
+        let log = directory.path().join("log");
+        fuzzer.fuzz("tried", 30, Some(&log)).unwrap();
+        assert!(!directory.path().join("artifacts/tried/timeout-1").exists());
+        let lines = fs::read_to_string(log).unwrap();
+        assert_eq!(lines.lines().count(), 2, "it ran for the rest of its time");
+    }
+
+    #[test]
+    fn an_input_that_is_slow_alone_too_breaks_its_target() {
+        let (directory, fuzzer) = with_one_timeout(70);
+        let error = fuzzer.fuzz("tried", 30, None).unwrap_err().to_string();
+        assert!(error.starts_with("tried was broken"), "{error}");
+        assert!(directory.path().join("artifacts/tried/timeout-1").exists());
+    }
 
     #[test]
     fn figures_are_read() {
