@@ -18,12 +18,45 @@ pub struct Options {
     /// Only the steps whose names contain this
     #[arg(long)]
     only: Vec<String>,
-    /// Full sizes everywhere (hours rather than minutes on a small machine)
+    /// Full sizes everywhere: hours on two cores, about three of them for `prove crash --long`
     #[arg(long)]
     full: bool,
 }
 
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);
+/// Of a proof, and of one in full size.
+const PROOF_LIMIT: Duration = Duration::from_secs(3000);
+const FULL_PROOF_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+impl Options {
+    fn proof_limit(&self) -> Duration {
+        match self.full {
+            true => FULL_PROOF_LIMIT,
+            false => PROOF_LIMIT,
+        }
+    }
+
+    /// The proofs that run as root, by their names, and what they are told.
+    fn proofs(&self, table: &str) -> Vec<(&'static str, Vec<String>)> {
+        let by_size = |usual: &[&str], full: &[&str]| {
+            let chosen = if self.full { full } else { usual };
+            chosen.iter().map(ToString::to_string).collect()
+        };
+        vec![
+            ("teeth", Vec::new()),
+            ("bad-input", Vec::new()),
+            ("unprivileged", Vec::new()),
+            ("images", Vec::new()),
+            ("pjdfstest", vec!["--write".into(), table.into()]),
+            ("fsx", Vec::new()),
+            ("crash", by_size(&[], &["--long"])),
+            ("faults", by_size(&[], &["--long"])),
+            ("kill", by_size(&["--times", "20"], &["--times", "200"])),
+            ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
+            ("matrix", by_size(&["--ci"], &[])),
+        ]
+    }
+}
 
 /// Runs the steps; an error when any failed.
 pub fn run(options: &Options) -> Result<()> {
@@ -59,10 +92,11 @@ pub fn run(options: &Options) -> Result<()> {
         Ok(note)
     });
     let sizes: &[&str] = if options.full { &[] } else { &["--ci"] };
+    let limit = options.proof_limit();
     suite.step("prove lock-teeth", || {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["prove", "lock-teeth"]).args(sizes);
-        let output = run::expect_printed(&mut command, BUILD_LIMIT)?;
+        let output = run::expect_printed(&mut command, limit)?;
         Ok(output.lines().last().unwrap_or_default().to_owned())
     });
     suite.cargo(
@@ -146,37 +180,16 @@ impl Suite<'_> {
 
     /// The proofs, each a run of this program as root.
     fn proofs(&mut self) -> Result<()> {
-        let sizes: &[&str] = if self.options.full { &[] } else { &["--ci"] };
-        let times: &[&str] = match self.options.full {
-            true => &["--times", "200"],
-            false => &["--times", "20"],
-        };
-        let faults: &[&str] = if self.options.full { &["--long"] } else { &[] };
-        let soak: &[&str] = match self.options.full {
-            true => &["--minutes", "30"],
-            false => &["--minutes", "1"],
-        };
         let table = tools::target_dir().join("pjdfstest.md");
-        let table = table.to_string_lossy().into_owned();
-        let proofs: &[(&str, Vec<&str>)] = &[
-            ("prove teeth", vec!["teeth"]),
-            ("prove bad-input", vec!["bad-input"]),
-            ("prove unprivileged", vec!["unprivileged"]),
-            ("prove images", vec!["images"]),
-            ("prove pjdfstest", vec!["pjdfstest", "--write", &table]),
-            ("prove fsx", vec!["fsx"]),
-            ("prove crash", vec!["crash"]),
-            ("prove faults", [&["faults"], faults].concat()),
-            ("prove kill", [&["kill"], times].concat()),
-            ("prove soak", [&["soak"], soak].concat()),
-            ("prove matrix", [&["matrix"], sizes].concat()),
-        ];
+        let proofs = self.options.proofs(&table.to_string_lossy());
+        let limit = self.options.proof_limit();
         let program = std::env::current_exe()?;
-        for (name, args) in proofs {
+        for (proof, args) in proofs {
+            let name = &format!("prove {proof}");
             if !self.wanted(name) {
                 continue;
             }
-            if args[0] == "images" && !images::beside().is_dir() {
+            if proof == "images" && !images::beside().is_dir() {
                 let place = images::beside().display().to_string();
                 self.report
                     .skip(name, &format!("no damaged images in {place}"));
@@ -186,10 +199,10 @@ impl Suite<'_> {
                 self.report.skip(name, "needs root, and there is no sudo");
                 continue;
             };
-            command.arg("prove").args(args).arg("--finefs");
+            command.args(["prove", proof]).args(args).arg("--finefs");
             command.arg(tools::target_dir().join("release/finefs"));
             self.step(name, || {
-                let output = run::expect_printed(&mut command, BUILD_LIMIT)?;
+                let output = run::expect_printed(&mut command, limit)?;
                 Ok(output.lines().last().unwrap_or_default().to_owned())
             });
         }
@@ -275,4 +288,21 @@ fn test_files(directory: &std::path::Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_sizes_are_asked_of_every_proof_that_has_them() {
+        let proofs = |full| {
+            let only = Vec::new();
+            Options { only, full }.proofs("table")
+        };
+        let by_size = ["crash", "faults", "kill", "soak", "matrix"];
+        for ((name, usual), (_, full)) in proofs(false).into_iter().zip(proofs(true)) {
+            assert_eq!(usual != full, by_size.contains(&name), "{name}");
+        }
+    }
 }
