@@ -24,7 +24,7 @@ pub enum WorkloadError {
     /// The parameters contradict each other or the target.
     #[error("{0}")]
     Parameters(String),
-    /// A worker process could not be started or failed; the line is its own.
+    /// A worker could not be started, or a worker process failed; the line is its own.
     #[error("{0}")]
     Process(String),
     /// A worker panicked, which its own message explains.

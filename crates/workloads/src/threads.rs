@@ -61,15 +61,24 @@ pub(crate) fn run<W: Workload, T: Target>(
     let mut end = End::default();
     let results = std::thread::scope(|scope| {
         let mut threads = Vec::new();
+        let mut refused = None;
         for (slot, index) in indices.enumerate() {
             let sender = sender.clone();
             let shared = &shared;
-            threads.push(scope.spawn(move || {
+            let work = move || {
                 let mut worker = Worker::new(index, slot, plan, shared, sender);
                 let outcome = workload.work(target, &mut worker);
                 let measured = worker.finish(outcome.is_err());
                 outcome.map(|detail| (measured, detail))
-            }));
+            };
+            match std::thread::Builder::new().spawn_scoped(scope, work) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let line = format!("cannot start thread {}: {error}", slot + 1);
+                    refused = Some(WorkloadError::Process(line));
+                    break;
+                }
+            }
         }
         drop(sender);
         let handles: Vec<Thread> = threads.iter().map(|t| t.thread().clone()).collect();
@@ -80,7 +89,7 @@ pub(crate) fn run<W: Workload, T: Target>(
             receiver: &receiver,
             threads: &handles,
         };
-        let directed = director.direct(gate);
+        let directed = refused.map_or_else(|| director.direct(gate), Err);
         // Whatever happened, nobody may go on waiting.
         if directed.is_err() {
             director.move_to(ABORT);
