@@ -27,6 +27,12 @@ fn is_subcommand(word: &OsStr) -> bool {
             .any(|name| word == name)
 }
 
+/// True for what looks like a mistyped subcommand rather than an image: a plain word that names no file.
+fn is_plain_word(word: &OsStr) -> bool {
+    let word = word.to_string_lossy();
+    word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !Path::new(&*word).exists()
+}
+
 /// The arguments as they would have been given by hand.
 pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let is_helper = arguments
@@ -35,7 +41,9 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
         .is_some_and(|name| name.to_string_lossy().starts_with("mount."));
     let is_bare = arguments.len() >= 3
         && arguments.get(1).is_some_and(|first| {
-            !first.to_string_lossy().starts_with('-') && !is_subcommand(first)
+            !first.to_string_lossy().starts_with('-')
+                && !is_subcommand(first)
+                && !is_plain_word(first)
         });
     if !is_helper && !is_bare {
         return arguments;
@@ -76,6 +84,8 @@ mod tests {
             translated("finefs a.img /mnt -o rw"),
             "finefs mount a.img /mnt -o rw"
         );
+        // Tests run in their crate's directory.
+        assert_eq!(translated("finefs src /mnt"), "finefs mount src /mnt");
     }
 
     #[test]
@@ -88,6 +98,7 @@ mod tests {
             "finefs help mount",
             "finefs",
             "finefs a.img",
+            "finefs unmout /mnt",
         ] {
             assert_eq!(translated(line), line);
         }

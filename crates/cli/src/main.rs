@@ -6,6 +6,7 @@
 //! | `mount`, `umount`, `info`, `top`, `freeze`, `bench` | the subcommands |
 //! | `channel` | how a mount's server is asked and told things |
 //! | `options` | `-o` of mount |
+//! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
@@ -23,6 +24,7 @@ mod info;
 mod logger;
 mod mount;
 mod options;
+mod output;
 mod progress;
 mod report;
 mod serve;
@@ -35,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use freeze::Change;
+use output::say;
 
 #[derive(Parser)]
 #[command(
@@ -77,13 +80,6 @@ impl Failure {
 }
 
 type CliResult<T> = Result<T, Failure>;
-
-/// Prints what every failure and every note looks like.
-fn say(line: impl fmt::Display) {
-    // One write, so that lines of two processes do not mix; nobody is there to be told if it fails.
-    let line = format!("finefs: {line}\n");
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
-}
 
 fn main() -> ExitCode {
     let arguments = std::env::args_os().collect();

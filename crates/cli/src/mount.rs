@@ -64,9 +64,12 @@ SIZE is in bytes, or with k, m, g, t, or % of memory.";
     after_help = OPTIONS_HELP
 )]
 pub(crate) struct Mount {
-    /// The image (a file or block device), and the directory to mount it at
-    #[arg(value_names = ["IMAGE", "DIR"], num_args = 1..=2, required = true)]
-    paths: Vec<PathBuf>,
+    /// The image, a file or block device; left out with --memory
+    #[arg(value_name = "IMAGE")]
+    first: PathBuf,
+    /// The directory to mount it at
+    #[arg(value_name = "DIR")]
+    second: Option<PathBuf>,
     /// Mount a file system in memory; what is in it is gone after unmounting
     #[arg(long)]
     memory: bool,
@@ -125,10 +128,9 @@ impl Mount {
                 "options suid and dev: only root may give them",
             ));
         }
-        let mut paths = self.paths.into_iter();
-        let (image, directory) = match (self.memory, paths.next(), paths.next()) {
-            (true, Some(directory), None) => (None, directory),
-            (false, Some(image), Some(directory)) => (Some(image), directory),
+        let (image, directory) = match (self.memory, self.first, self.second) {
+            (true, directory, None) => (None, directory),
+            (false, image, Some(directory)) => (Some(image), directory),
             (true, ..) => usage("--memory takes only the directory"),
             (false, ..) => usage("give the image and the directory"),
         };
@@ -199,7 +201,10 @@ impl Plan {
         let options = &self.options;
         let Some(path) = &self.image else {
             return finefs::open_memory(
-                options.size.unwrap_or(Size::PercentOfMemory(50)).bytes(),
+                options
+                    .size
+                    .unwrap_or(Size::PercentOfMemory(50))
+                    .bytes_in_memory()?,
                 // As tmpfs: everybody may make files.
                 options.mode.unwrap_or(0o1777),
                 options.uid.unwrap_or(rustix::process::getuid().as_raw()),

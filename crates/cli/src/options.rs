@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use finefs::{AtimePolicy, LockingScheme, OnError};
 
-use crate::size::Size;
+use crate::size::{self, Size};
 use crate::{CliResult, Failure};
 
 /// What the options say.
@@ -146,10 +146,10 @@ impl MountOptions {
 
     fn take_value(&mut self, name: &str, value: &str) -> CliResult<()> {
         match name {
-            "offset" => match Size::parse(name, value)? {
-                Size::Bytes(bytes) => self.offset_bytes = bytes,
-                Size::PercentOfMemory(_) => return Err(bad(name, value, "a number of bytes")),
-            },
+            "offset" => {
+                self.offset_bytes = size::bytes(value)
+                    .map_err(|reason| Failure::new(format!("option {name}={value}: {reason}")))?;
+            }
             "size" => self.size = Some(Size::parse(name, value)?),
             "mode" => {
                 let mode = u32::from_str_radix(value, 8)

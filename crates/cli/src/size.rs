@@ -1,6 +1,11 @@
 //! Sizes as mount options give them: bytes, or with k, m, g, t (powers of 1024), or % of memory.
 
+use std::str::FromStr;
+
 use crate::{CliResult, Failure};
+
+/// `MemoryStore` has at least 16 pages.
+const MEMORY_BYTES_MIN: u64 = 64 << 10;
 
 /// A size that may depend on the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,11 +17,37 @@ pub(crate) enum Size {
 impl Size {
     /// Parses the value of the option `name`.
     pub(crate) fn parse(name: &str, text: &str) -> CliResult<Size> {
-        let refuse = || {
-            Failure::new(format!(
-                "option {name}={text}: not a size; give bytes, or a number with k, m, g or %"
-            ))
-        };
+        text.parse()
+            .map_err(|reason| Failure::new(format!("option {name}={text}: {reason}")))
+    }
+
+    /// The size in bytes on this machine.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Size::Bytes(bytes) => bytes,
+            Size::PercentOfMemory(percent) => {
+                let memory = u128::from(memory_bytes()) * u128::from(percent) / 100;
+                u64::try_from(memory).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// The same, of a file system in memory.
+    pub(crate) fn bytes_in_memory(self) -> CliResult<u64> {
+        match self.bytes() {
+            0..MEMORY_BYTES_MIN => Err(Failure::new(
+                "a file system in memory takes 64k at least; give a larger size",
+            )),
+            bytes => Ok(bytes),
+        }
+    }
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Size, String> {
+        let refuse = || "not a size; give bytes, or a number with k, m, g or %".to_owned();
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let number: u64 = digits.parse().map_err(|_| refuse())?;
         let shift = match &text[digits.len()..] {
@@ -31,16 +62,13 @@ impl Size {
         let bytes = number.checked_mul(1 << shift).ok_or_else(refuse)?;
         Ok(Size::Bytes(bytes))
     }
+}
 
-    /// The size in bytes on this machine.
-    pub(crate) fn bytes(self) -> u64 {
-        match self {
-            Size::Bytes(bytes) => bytes,
-            Size::PercentOfMemory(percent) => {
-                let memory = u128::from(memory_bytes()) * u128::from(percent) / 100;
-                u64::try_from(memory).unwrap_or(u64::MAX)
-            }
-        }
+/// Reads a number of bytes, which no share of the memory is.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    match text.parse()? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::PercentOfMemory(_) => Err("give a number of bytes".to_owned()),
     }
 }
 
@@ -68,6 +96,20 @@ mod tests {
             let Failure(line) = Size::parse("size", bad).unwrap_err();
             assert!(line.contains("size="), "{line}");
         }
+    }
+
+    #[test]
+    fn an_offset_is_no_share_of_the_memory() {
+        assert_eq!(bytes("1m"), Ok(1 << 20));
+        assert!(bytes("5%").is_err() && bytes("x").is_err());
+    }
+
+    #[test]
+    fn the_smallest_memory_is_enough() {
+        let refused = Size::Bytes(MEMORY_BYTES_MIN - 1).bytes_in_memory();
+        assert!(refused.unwrap_err().0.contains("64k"));
+        let size = Size::Bytes(MEMORY_BYTES_MIN).bytes_in_memory().unwrap();
+        finefs::open_memory(size, 0o755, 0, 0, finefs::Options::default()).unwrap();
     }
 
     #[test]

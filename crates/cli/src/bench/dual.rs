@@ -1,6 +1,5 @@
 //! `finefs bench dbench --dual`: on two file systems at the same time.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +9,7 @@ use finefs_workloads::{Dbench, Watch};
 
 use super::place::{Place, PlaceOptions, Where};
 use super::{Run, signals};
+use crate::output::print;
 use crate::{CliResult, Failure};
 
 /// dbench on one file system, or on two.
@@ -66,7 +66,7 @@ impl DbenchRun {
         } else {
             format!("{}\n\n{}", a.text(), b.text())
         };
-        writeln!(io::stdout(), "{text}").map_err(Failure::new)?;
+        print(&(text + "\n"))?;
         Ok(match a.is_interrupted || b.is_interrupted {
             true => signals::exit_code(),
             false => ExitCode::SUCCESS,
@@ -87,7 +87,7 @@ fn other(first: &PlaceOptions, path: Option<PathBuf>) -> CliResult<PlaceOptions>
     }
     Ok(PlaceOptions {
         at: Where {
-            memory: at.memory.clone(),
+            memory: at.memory,
             image: path.clone().filter(|_| at.image.is_some()),
             dir: path.filter(|_| at.dir.is_some()),
         },

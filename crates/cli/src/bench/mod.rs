@@ -5,6 +5,7 @@
 //! | `dual` | dbench on two file systems at once |
 //! | `locks` | what the lock meter says of a run |
 //! | `mounted` | the file system that a directory is in, and its lock meter |
+//! | `numbers` | numbers as options give them |
 //! | `place` | what a workload runs on, and leaving it as it was |
 //! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
@@ -12,11 +13,12 @@
 mod dual;
 mod locks;
 mod mounted;
+mod numbers;
 mod place;
 mod seeds;
 mod signals;
 
-use std::io::{self, BufReader, IsTerminal, Write};
+use std::io::{self, BufReader, IsTerminal};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,6 +33,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::dual::DbenchRun;
 use self::locks::LockOptions;
 use self::place::{Place, PlaceOptions};
+use crate::output::{print, print_beside};
 use crate::{CliResult, Failure};
 
 /// Run a workload: in memory, on an image or on any directory
@@ -88,19 +91,31 @@ struct Run<W: Args> {
 #[command(next_help_heading = "How it runs")]
 struct How {
     /// Threads that work at the same time
-    #[arg(long, value_name = "N", conflicts_with = "processes")]
+    #[arg(long, value_name = "N", conflicts_with = "processes", value_parser = numbers::crew)]
     threads: Option<usize>,
     /// Processes of one thread each, instead of threads; only with --dir
-    #[arg(long, value_name = "N", requires = "dir")]
+    #[arg(long, value_name = "N", requires = "dir", value_parser = numbers::crew)]
     processes: Option<usize>,
     /// Seconds that are measured
-    #[arg(long, value_name = "S", conflicts_with = "operations")]
+    #[arg(
+        long,
+        value_name = "S",
+        conflicts_with = "operations",
+        allow_negative_numbers = true,
+        value_parser = numbers::seconds
+    )]
     seconds: Option<f64>,
     /// Operations of each thread or process, instead of a time
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = numbers::at_least_one::<u64>)]
     operations: Option<u64>,
     /// Seconds of work before the measurement
-    #[arg(long, value_name = "S", default_value_t = 0.0)]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        value_parser = numbers::seconds_or_none
+    )]
     warm_up: f64,
     /// Seed of the random numbers: the same seed makes the same choices
     #[arg(long, value_name = "N", default_value_t = 42)]
@@ -179,9 +194,9 @@ impl<W: Workload + Args> Run<W> {
             outcome => outcome.map_err(Failure::new)?,
         };
         closed?;
-        print(&report, self.how.json)?;
+        print(&text(&report, self.how.json)?)?;
         if let Some(text) = over_threshold {
-            eprint!("{text}");
+            print_beside(&text);
         }
         Ok(match report.is_interrupted {
             true => signals::exit_code(),
@@ -226,16 +241,13 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn print<W: Workload>(report: &Report<W>, is_json: bool) -> CliResult<()> {
+fn text<W: Workload>(report: &Report<W>, is_json: bool) -> CliResult<String> {
     let text = if is_json {
         serde_json::to_string_pretty(report).map_err(Failure::new)?
     } else {
         report.text()
     };
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(Failure::new),
-    }
+    Ok(text + "\n")
 }
 
 /// This program as a worker.

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use finefs::{FileSystem, ImageOptions, LockingScheme, Options};
 use finefs_workloads::{HostDirectory, InProcess};
 use tempfile::TempDir;
@@ -22,10 +23,10 @@ pub(crate) struct Where {
         long,
         value_name = "SIZE",
         num_args = 0..=1,
-        default_missing_value = MEMORY,
+        default_missing_value = "50%",
         conflicts_with_all = ["image", "dir"]
     )]
-    pub(super) memory: Option<String>,
+    pub(super) memory: Option<Size>,
     /// An ext2, ext3 or ext4 image, in this process; the image is modified
     #[arg(long, value_name = "IMAGE", conflicts_with = "dir")]
     pub(super) image: Option<PathBuf>,
@@ -39,19 +40,20 @@ pub(crate) struct Where {
 pub(crate) struct PlaceOptions {
     #[command(flatten)]
     pub(super) at: Where,
-    /// Locks around the operations, to compare with: big-spin, big-sleep, big-optional, per-superblock,
-    /// whole-file, whole-file-mutex or unlocked-data
+    /// Locks around the operations, to compare with
     #[arg(
         long,
         value_name = "NAME",
         default_value = "fine",
-        conflicts_with = "dir"
+        conflicts_with = "dir",
+        value_parser = PossibleValuesParser::new(LockingScheme::ALL.map(LockingScheme::name))
+            .try_map(|name| name.parse::<LockingScheme>())
     )]
     pub(super) locking: LockingScheme,
 }
 
 /// As tmpfs has by default.
-const MEMORY: &str = "50%";
+const MEMORY: Size = Size::PercentOfMemory(50);
 
 /// An open place.
 pub(crate) enum Place {
@@ -74,12 +76,12 @@ impl Place {
         if let Some(image) = &options.at.image {
             return open_image(image, options.locking);
         }
-        let size = Size::parse("memory", options.at.memory.as_deref().unwrap_or(MEMORY))?;
+        let size_bytes = options.at.memory.unwrap_or(MEMORY).bytes_in_memory()?;
         let namespace = Options {
             locking: options.locking,
             ..Options::default()
         };
-        let file_system = FileSystem::memory_with(size.bytes(), namespace).map_err(Failure::new)?;
+        let file_system = FileSystem::memory_with(size_bytes, namespace).map_err(Failure::new)?;
         let root = file_system.open_dir(".").map_err(Failure::new)?;
         Ok(Place::InProcess {
             target: InProcess::new(file_system, root, "memory".to_owned()),
@@ -109,11 +111,17 @@ impl Place {
 /// A new directory in `dir`, which is removed with all that is in it.
 pub(super) fn own_directory(dir: &Path) -> CliResult<TempDir> {
     HostDirectory::open(dir).map_err(at(dir))?;
-    // Its error names the path.
-    tempfile::Builder::new()
+    let made = tempfile::Builder::new()
         .prefix("finefs-bench.")
-        .tempdir_in(dir)
-        .map_err(Failure::new)
+        .tempdir_in(dir);
+    // Its error names what it tried to make, which tells nobody anything.
+    made.map_err(|error| {
+        let place = dir.display();
+        Failure::new(format!(
+            "{place}: cannot make a directory there: {}",
+            error.kind()
+        ))
+    })
 }
 
 fn open_host(dir: &Path) -> CliResult<Place> {

@@ -12,9 +12,10 @@ use finefs_workloads::seeds::{DeviceTimes, MEMORY_BYTES, Options, Place, Seed, r
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::mounted;
+use super::numbers::{at_least_one, crew, positive, seconds};
 use super::place::{Where, own_directory};
 use super::signals;
-use crate::size::Size;
+use crate::output::print;
 use crate::{CliResult, Failure, say};
 
 #[derive(Args)]
@@ -22,13 +23,14 @@ pub(crate) struct Seeds {
     #[command(flatten)]
     at: Where,
     /// Seconds of each run
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, allow_negative_numbers = true,
+          value_parser = seconds)]
     seconds: f64,
     /// Times that everything runs; the tables show medians
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one::<usize>)]
     rounds: usize,
     /// Threads of each load, instead of as many as were published
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", value_parser = crew)]
     threads: Option<usize>,
     /// Only these parts
     #[arg(long, value_name = "PART", value_delimiter = ',')]
@@ -49,27 +51,6 @@ pub(crate) struct Seeds {
     html: Option<PathBuf>,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err("give a number, at least 1".to_owned()),
-        Ok(number) => Ok(number),
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(number) if (1.0..=1e9).contains(&number) => Ok(number),
-        _ => Err("give a number, at least 1".to_owned()),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("give seconds, 0.001 to 3600".to_owned()),
-    }
-}
-
 impl Seeds {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
         let stop = signals::catch()?;
@@ -85,7 +66,7 @@ impl Seeds {
                 Place::Image(image.clone())
             }
             (None, None) => Place::Memory(match &self.at.memory {
-                Some(size) => Size::parse("memory", size)?.bytes(),
+                Some(size) => size.bytes_in_memory()?,
                 None => MEMORY_BYTES,
             }),
         };
@@ -134,11 +115,6 @@ fn failed(path: &std::path::Path, error: &io::Error) -> Failure {
 }
 
 fn write(document: &Document, json: Option<Output>, html: Option<Output>) -> CliResult<()> {
-    let text = document.to_markdown();
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(Failure::new(error)),
-        _ => {}
-    }
     let put = |(path, mut file): Output, text: String| {
         file.write_all(text.as_bytes())
             .map_err(|error| failed(&path, &error))
@@ -147,7 +123,9 @@ fn write(document: &Document, json: Option<Output>, html: Option<Output>) -> Cli
         let text = serde_json::to_string_pretty(document).map_err(Failure::new)?;
         put(output, text + "\n")?;
     }
-    html.map_or(Ok(()), |output| put(output, document.to_html()))
+    html.map_or(Ok(()), |output| put(output, document.to_html()))?;
+    // Last, so that minutes of work are in the files even where this fails.
+    print(&document.to_markdown())
 }
 
 const STEPS: u32 = 10_000;

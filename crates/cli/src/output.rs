@@ -1,0 +1,62 @@
+//! Standard output and standard error, whose readers may go at any time, as in `finefs info IMAGE | head -1`: that
+//! is no error.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+
+use crate::{CliResult, Failure};
+
+/// Prints what was asked for.
+pub(crate) fn print(text: &str) -> CliResult<()> {
+    let mut output = io::stdout().lock();
+    match output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+    {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints beside what was asked for. Nobody is there to be told if it fails.
+pub(crate) fn print_beside(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Prints what every failure and every note looks like.
+pub(crate) fn say(line: impl fmt::Display) {
+    // One write, so that lines of two processes do not mix.
+    print_beside(&format!("finefs: {}\n", without_numbers(&line.to_string())));
+}
+
+/// Without the numbers that the standard library puts behind the system's reasons, as in ` (os error 2)`.
+fn without_numbers(line: &str) -> String {
+    let mut parts = line.split(" (os error ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        out.push_str(rest.strip_prefix(')').unwrap_or(rest));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_have_no_numbers() {
+        let error = io::Error::from_raw_os_error(libc::ENOENT);
+        let line = format!("a: {error}; b: {error}");
+        assert_eq!(
+            without_numbers(&line),
+            "a: No such file or directory; b: No such file or directory"
+        );
+        assert_eq!(
+            without_numbers("nothing of the sort"),
+            "nothing of the sort"
+        );
+    }
+}
