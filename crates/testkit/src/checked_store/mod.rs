@@ -21,18 +21,25 @@
 //!    is a directory.
 //! 4. At rest ([`CheckedStore::assert_at_rest`]): nothing allocated that is not in use, nothing reserved.
 //!
+//! | Module | Thing |
+//! |---|---|
+//! | `committed` | the model of what is committed: batches applied, and checked (1 to 3) |
+//!
 //! # Locking
 //! One plain mutex, never held over a call that could wait: so it may run under shuttle.
+
+mod committed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
-    Attributes, Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error,
-    Extent, ExtentState, Fate, FileKind, Geometry, Ino, InodeChange, InodeImage, MapChange,
-    MemoryStore, Plan, Result, StatFs, Store, Times,
+    Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
+    Fate, FileKind, Geometry, Ino, InodeImage, MemoryStore, Plan, Result, StatFs, Store, Times,
 };
+
+use self::committed::{Inode, State};
 
 /// EXT4_EXTENTS_FL of `linux/fs.h`.
 const EXTENTS_FLAG: u32 = 0x80000;
@@ -51,33 +58,6 @@ pub struct CheckedStore {
     state: Mutex<State>,
 }
 
-/// A committed inode.
-#[derive(Clone, Debug)]
-struct Inode {
-    attributes: Attributes,
-    fate: Fate,
-    /// From block of the file to block of the store.
-    blocks: BTreeMap<u64, (u64, ExtentState)>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    target: Vec<u8>,
-    parent: Ino,
-    entries: BTreeMap<Vec<u8>, (Ino, FileKind)>,
-}
-
-struct State {
-    root: Ino,
-    block_bytes: u64,
-    inodes: BTreeMap<Ino, Inode>,
-    /// Numbers that the allocator gave out and that are not free again.
-    allocated_inodes: BTreeSet<Ino>,
-    /// Blocks that the allocator gave out and that are not free again.
-    allocated_blocks: BTreeSet<u64>,
-    reserved_blocks: u64,
-    generation: u32,
-    commits: u64,
-    inode_blocks_max: usize,
-}
-
 fn runs_of(blocks: impl Iterator<Item = u64>) -> Vec<BlockRun> {
     blocks
         .map(|block| BlockRun {
@@ -91,7 +71,6 @@ fn blocks_of(runs: &[BlockRun]) -> impl Iterator<Item = u64> {
     runs.iter()
         .flat_map(|run| run.start.0..run.start.0 + run.length)
 }
-
 impl CheckedStore {
     /// A store of this size that takes batches, and from which nothing is loaded again.
     pub fn new(size_bytes: u64) -> CheckedStore {
@@ -225,257 +204,6 @@ impl CheckedStore {
         }
     }
 }
-
-impl State {
-    /// Applies a batch; gives the blocks that left a mapping.
-    fn apply(&mut self, batch: &Batch, times: &dyn Fn(Ino) -> Option<Times>) -> Vec<u64> {
-        let ascending = batch
-            .inodes
-            .windows(2)
-            .all(|pair| pair[0].ino < pair[1].ino);
-        assert!(ascending, "inodes of a batch must ascend");
-        for (ino, _) in &batch.unused_inodes {
-            assert!(
-                self.allocated_inodes.remove(ino) && !self.inodes.contains_key(ino),
-                "unused inode {ino} was not allocated or is in use"
-            );
-        }
-        let owned: BTreeSet<u64> = self
-            .inodes
-            .values()
-            .flat_map(|inode| inode.blocks.values().map(|(block, _)| *block))
-            .collect();
-        for block in blocks_of(&batch.unused_blocks) {
-            assert!(
-                self.allocated_blocks.remove(&block) && !owned.contains(&block),
-                "unused block {block} was not allocated or is in use"
-            );
-        }
-        let mut owned = owned;
-        let mut unmapped = Vec::new();
-        for change in &batch.inodes {
-            self.apply_inode(change, times(change.ino), &mut owned, &mut unmapped);
-        }
-        let mut seen = BTreeSet::new();
-        for change in &batch.directories {
-            assert!(seen.insert(change.dir), "directory {} twice", change.dir);
-            assert!(
-                batch.inodes.iter().any(|inode| inode.ino == change.dir),
-                "directory {} has no inode change",
-                change.dir
-            );
-            let dir = self
-                .inodes
-                .get_mut(&change.dir)
-                .unwrap_or_else(|| panic!("entries change in {}, which is not there", change.dir));
-            assert_eq!(dir.attributes.kind, FileKind::Directory);
-            if let Some(parent) = change.parent {
-                dir.parent = parent;
-            }
-            for (name, names) in &change.entries {
-                match names {
-                    Some(target) => dir.entries.insert(name.to_vec(), *target),
-                    None => dir.entries.remove(&**name),
-                };
-            }
-        }
-        for change in &batch.inodes {
-            if change.fate == Fate::Freed {
-                self.inodes.remove(&change.ino);
-                self.allocated_inodes.remove(&change.ino);
-            }
-        }
-        for block in &unmapped {
-            assert!(
-                self.allocated_blocks.remove(block),
-                "block {block} was freed twice"
-            );
-        }
-        self.reserved_blocks = self
-            .reserved_blocks
-            .checked_sub(batch.reserved_blocks)
-            .expect("a batch carries no more than was reserved");
-        self.commits += 1;
-        let blocks = batch.inodes.iter();
-        let blocks: BTreeSet<u64> = blocks
-            .map(|change| (change.ino.0 - 1) / INODES_PER_BLOCK)
-            .collect();
-        self.inode_blocks_max = self.inode_blocks_max.max(blocks.len());
-        unmapped
-    }
-
-    fn apply_inode(
-        &mut self,
-        change: &InodeChange,
-        times: Option<Times>,
-        owned: &mut BTreeSet<u64>,
-        unmapped: &mut Vec<u64>,
-    ) {
-        let ino = change.ino;
-        let mut inode = if change.is_created {
-            assert!(
-                self.allocated_inodes.contains(&ino) && !self.inodes.contains_key(&ino),
-                "created inode {ino} was not allocated or exists"
-            );
-            Inode {
-                attributes: change.attributes,
-                fate: change.fate,
-                blocks: BTreeMap::new(),
-                xattrs: BTreeMap::new(),
-                target: change.symlink.as_deref().unwrap_or_default().to_vec(),
-                parent: Ino(0),
-                entries: BTreeMap::new(),
-            }
-        } else {
-            self.inodes
-                .remove(&ino)
-                .unwrap_or_else(|| panic!("inode {ino} changes and does not exist"))
-        };
-        assert_eq!(inode.attributes.kind, change.attributes.kind, "inode {ino}");
-        for map in &change.map {
-            self.apply_map(ino, &mut inode, map, owned, unmapped);
-        }
-        for (name, value) in &change.xattrs {
-            match value {
-                Some(value) => inode.xattrs.insert(name.to_vec(), value.to_vec()),
-                None => inode.xattrs.remove(&**name),
-            };
-        }
-        let links_before = match change.is_created {
-            true => 2,
-            false => inode.attributes.link_count,
-        };
-        inode.attributes = change.attributes;
-        inode.attributes.times = times.unwrap_or(change.attributes.times);
-        inode.attributes.sectors = inode.blocks.len() as u64 * self.block_bytes / 512;
-        inode.fate = change.fate;
-        if change.attributes.kind == FileKind::Directory {
-            assert!(change.map.is_empty(), "directory {ino} has a mapping");
-            let links = i64::from(links_before) + change.link_delta;
-            assert!(links >= 0, "directory {ino} has {links} links");
-            inode.attributes.link_count = links as u32;
-        } else {
-            assert_eq!(change.link_delta, 0, "inode {ino} is no directory");
-        }
-        if change.fate == Fate::Freed {
-            assert!(inode.entries.is_empty() || change.attributes.kind == FileKind::Directory);
-            unmapped.extend(inode.blocks.values().map(|(block, _)| *block));
-            inode.blocks.clear();
-        }
-        self.inodes.insert(ino, inode);
-    }
-
-    fn apply_map(
-        &self,
-        ino: Ino,
-        inode: &mut Inode,
-        change: &MapChange,
-        owned: &mut BTreeSet<u64>,
-        unmapped: &mut Vec<u64>,
-    ) {
-        match *change {
-            MapChange::Map(extent) => {
-                for offset in 0..extent.length {
-                    let block = extent.physical.0 + offset;
-                    assert!(
-                        self.allocated_blocks.contains(&block) && owned.insert(block),
-                        "inode {ino} maps block {block}, which is not its own"
-                    );
-                    let place = (block, extent.state);
-                    let before = inode.blocks.insert(extent.logical + offset, place);
-                    assert_eq!(before, None, "inode {ino} maps over a mapping");
-                }
-            }
-            MapChange::Convert { logical, length } => {
-                for at in logical..logical + length {
-                    let place = inode.blocks.get_mut(&at);
-                    let place = place.unwrap_or_else(|| panic!("inode {ino} converts a hole"));
-                    place.1 = ExtentState::Written;
-                }
-            }
-            MapChange::Unmap { logical, length } => {
-                let gone: Vec<u64> = inode
-                    .blocks
-                    .range(logical..logical.saturating_add(length))
-                    .map(|(at, _)| *at)
-                    .collect();
-                for at in gone {
-                    unmapped.extend(inode.blocks.remove(&at).map(|(block, _)| block));
-                }
-            }
-        }
-    }
-
-    /// Checks that the committed state is a file system.
-    fn check(&self) {
-        let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
-        let mut subdirectories: BTreeMap<Ino, u32> = BTreeMap::new();
-        for (ino, inode) in &self.inodes {
-            for (name, (child, kind)) in &inode.entries {
-                let text = String::from_utf8_lossy(name);
-                let named = self.inodes.get(child).unwrap_or_else(|| {
-                    panic!("directory {ino}: {text:?} names {child}, which is not there")
-                });
-                assert_eq!(named.attributes.kind, *kind, "directory {ino}: {text:?}");
-                assert_ne!(named.fate, Fate::Freed);
-                *names.entry(*child).or_default() += 1;
-                if *kind == FileKind::Directory {
-                    assert_eq!(
-                        named.parent, *ino,
-                        "directory {child} is in {ino}: its parent"
-                    );
-                    *subdirectories.entry(*ino).or_default() += 1;
-                }
-            }
-        }
-        for (ino, inode) in &self.inodes {
-            let names = names.get(ino).copied().unwrap_or(0);
-            let links = inode.attributes.link_count;
-            let is_directory = inode.attributes.kind == FileKind::Directory;
-            if *ino == self.root {
-                assert_eq!((names, inode.fate), (0, Fate::Linked), "the root");
-            } else if inode.fate == Fate::Orphan {
-                assert_eq!(names, 0, "orphan {ino} has names");
-                assert!(inode.entries.is_empty(), "orphan {ino} holds names");
-                assert!(links == 0 || is_directory, "orphan {ino} has links");
-                continue;
-            } else if is_directory {
-                assert_eq!(names, 1, "names of directory {ino}");
-            } else {
-                assert!(names > 0, "inode {ino} has no name and is no orphan");
-                assert_eq!(links, names, "links of inode {ino}");
-            }
-            if is_directory {
-                let expected = 2 + subdirectories.get(ino).copied().unwrap_or(0);
-                assert_eq!(links, expected, "links of directory {ino}");
-                self.check_reaches_root(*ino);
-            }
-            let end = inode.attributes.size_bytes.div_ceil(self.block_bytes);
-            for (at, (_, state)) in inode.blocks.range(end..) {
-                assert_eq!(
-                    *state,
-                    ExtentState::Unwritten,
-                    "inode {ino}: block {at} is written, beyond the end of file"
-                );
-            }
-        }
-    }
-
-    fn check_reaches_root(&self, ino: Ino) {
-        let mut at = ino;
-        for _ in 0..=self.inodes.len() {
-            if at == self.root {
-                return;
-            }
-            let dir = self.inodes.get(&at);
-            at = dir
-                .unwrap_or_else(|| panic!("directory {ino} is below {at}, which is not there"))
-                .parent;
-        }
-        panic!("directory {ino} is in a loop");
-    }
-}
-
 impl Store for CheckedStore {
     fn geometry(&self) -> &Geometry {
         &self.geometry
