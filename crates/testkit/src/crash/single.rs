@@ -84,7 +84,7 @@ fn hold(ns: &Namespace, path: &str, held: &mut Vec<Ino>) {
 }
 
 /// The record as the device would have left it, had it lied so.
-pub fn lied(recorded: Recorded, lie: Lie) -> Recorded {
+fn lied(recorded: Recorded, lie: Lie) -> Recorded {
     use finefs_block::sim::Request;
     match lie {
         Lie::None => recorded,
@@ -158,9 +158,22 @@ pub fn in_parallel(count: usize, work: impl Fn(usize) -> Report + Sync) -> Repor
 
 fn judge_one(base: &Base, workload: &Workload, effort: &Effort, lie: Lie, seed: u64) -> Report {
     let name = format!("{} {workload:?}, seed {seed}", base.profile.name);
-    let judged = run(base, workload).and_then(|(recorded, history)| {
+    let ran = run(base, workload).map(|(recorded, history)| (recorded, vec![history]));
+    judge_recorded(base, effort, lie, seed, &name, ran)
+}
+
+/// Judges what crashes leave of a run that a device recorded; one that failed by itself is a violation.
+pub(super) fn judge_recorded(
+    base: &Base,
+    effort: &Effort,
+    lie: Lie,
+    seed: u64,
+    name: &str,
+    ran: Result<(Recorded, Vec<History>), String>,
+) -> Report {
+    let judged = ran.and_then(|(recorded, histories)| {
         let mut judge = Judge::new(base, effort.clone(), seed)?;
-        judge.record(&lied(recorded, lie), &[history], &name);
+        judge.record(&lied(recorded, lie), &histories, name);
         Ok(judge.report)
     });
     judged.unwrap_or_else(|text| {

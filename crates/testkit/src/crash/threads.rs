@@ -15,10 +15,10 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::base::{Base, open};
-use super::judge::{Effort, Judge, begun, mix, synced};
+use super::judge::{Effort, begun, mix, synced};
 use super::oracle::History;
-use super::report::{Kind, Report, Violation};
-use super::single::{Lie, lied};
+use super::report::Report;
+use super::single::{self, Lie};
 use super::step::{Path, Persist, Step, find, with};
 use super::{dbench, shared_log};
 
@@ -66,19 +66,7 @@ pub fn setup() -> Vec<Step> {
 /// Runs threads over the base, and judges what crashes leave.
 pub fn judge_run(base: &Base, shape: Shape, effort: &Effort, lie: Lie, seed: u64) -> Report {
     let name = format!("{} {shape:?}, seed {seed}", base.profile.name);
-    let judged = run(base, shape, seed).and_then(|(recorded, histories)| {
-        let mut judge = Judge::new(base, effort.clone(), seed)?;
-        judge.record(&lied(recorded, lie), &histories, &name);
-        Ok(judge.report)
-    });
-    judged.unwrap_or_else(|text| {
-        let mut report = Report::default();
-        report.violation(Violation {
-            kind: Kind::Unreadable,
-            text: format!("{name}\n  the workload itself failed: {text}"),
-        });
-        report
-    })
+    single::judge_recorded(base, effort, lie, seed, &name, run(base, shape, seed))
 }
 
 fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>), String> {
