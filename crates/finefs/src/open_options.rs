@@ -105,13 +105,9 @@ impl OpenOptions {
         let failed = |cause| Error::at("open", path, cause);
         let (how, access) = self.how().map_err(failed)?;
         let anchor = dir.view().anchor();
-        let at = At {
-            start: dir.start(),
-            path: path.as_os_str().as_bytes(),
-        };
         let opened = anchor
             .namespace()
-            .open_at(&anchor.caller, at, &how)
+            .open_at(&anchor.caller, at(dir, path), &how)
             .map_err(failed)?;
         Ok(File::new(anchor, opened, access, self.appends))
     }
@@ -126,13 +122,9 @@ impl OpenOptions {
             return Err(failed(Cause::Invalid));
         }
         let anchor = dir.view().anchor();
-        let at = At {
-            start: dir.start(),
-            path: path.as_os_str().as_bytes(),
-        };
         let opened = anchor
             .namespace()
-            .open_unnamed_at(&anchor.caller, at, self.mode & 0o7777)
+            .open_unnamed_at(&anchor.caller, at(dir, path), self.mode & 0o7777)
             .map_err(failed)?;
         Ok(File::new(anchor, opened, access, self.appends))
     }
@@ -168,5 +160,12 @@ impl OpenOptions {
             is_directory_wanted: self.is_directory_wanted,
         };
         Ok((how, access))
+    }
+}
+
+fn at<'p>(dir: &Dir, path: &'p Path) -> At<'p> {
+    At {
+        start: dir.start(),
+        path: path.as_os_str().as_bytes(),
     }
 }

@@ -86,13 +86,7 @@ struct How {
 enum Step {
     Open(usize, PathBuf, How),
     Close(usize),
-    ReadHandle(usize, usize),
-    WriteHandle(usize, Vec<u8>),
-    ReadAt(usize, u64, usize),
-    WriteAt(usize, u64, Vec<u8>),
-    Seek(usize, SeekFrom),
-    SetLen(usize, u64),
-    Stat(usize),
+    OnHandle(usize, OnHandle),
     Write(PathBuf, Vec<u8>),
     Read(PathBuf),
     CreateDir(PathBuf),
@@ -111,6 +105,18 @@ enum Step {
     Copy(PathBuf, PathBuf),
     ReadDir(PathBuf),
     Chmod(PathBuf, u32),
+}
+
+/// A step on an open file.
+#[derive(Clone, Debug)]
+enum OnHandle {
+    Read(usize),
+    Write(Vec<u8>),
+    ReadAt(u64, usize),
+    WriteAt(u64, Vec<u8>),
+    Seek(SeekFrom),
+    SetLen(u64),
+    Stat,
 }
 
 /// Random steps over few names, so that they meet.
@@ -185,20 +191,20 @@ impl Generator {
         match self.rng.random_range(0..31) {
             0..=2 => Step::Open(slot, self.path(), self.how()),
             3 => Step::Close(slot),
-            4 => Step::ReadHandle(slot, length),
-            5 => Step::WriteHandle(slot, self.data()),
-            6 => Step::ReadAt(slot, offset, length),
-            7 => Step::WriteAt(slot, offset, self.data()),
-            8 => Step::Seek(
-                slot,
-                match self.rng.random_range(0..3) {
+            4 => Step::OnHandle(slot, OnHandle::Read(length)),
+            5 => Step::OnHandle(slot, OnHandle::Write(self.data())),
+            6 => Step::OnHandle(slot, OnHandle::ReadAt(offset, length)),
+            7 => Step::OnHandle(slot, OnHandle::WriteAt(offset, self.data())),
+            8 => {
+                let to = match self.rng.random_range(0..3) {
                     0 => SeekFrom::Start(offset),
                     1 => SeekFrom::Current(offset as i64 - 5_000),
                     _ => SeekFrom::End(offset as i64 - 5_000),
-                },
-            ),
-            9 => Step::SetLen(slot, offset),
-            10 => Step::Stat(slot),
+                };
+                Step::OnHandle(slot, OnHandle::Seek(to))
+            }
+            9 => Step::OnHandle(slot, OnHandle::SetLen(offset)),
+            10 => Step::OnHandle(slot, OnHandle::Stat),
             11 => Step::Write(self.path(), self.data()),
             12 => Step::Read(self.path()),
             13..=14 => Step::CreateDir(self.path()),
@@ -257,8 +263,87 @@ fn join(base: &Path, path: &Path) -> PathBuf {
     }
 }
 
-fn no_handle() -> Answer {
-    Ok("no handle".into())
+/// An open file of either side.
+trait Handle: Read + Write + Seek {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize>;
+    fn set_len(&self, length: u64) -> io::Result<()>;
+    fn is_file(&self) -> bool;
+    fn described(&self) -> io::Result<String>;
+}
+
+impl Handle for fs::File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, data, offset)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        fs::File::set_len(self, length)
+    }
+
+    fn is_file(&self) -> bool {
+        self.metadata().unwrap().is_file()
+    }
+
+    fn described(&self) -> io::Result<String> {
+        self.metadata().map(|found| of_host(&found))
+    }
+}
+
+impl Handle for finefs::File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(finefs::File::read_at(self, buffer, offset)?)
+    }
+
+    fn write_at(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        Ok(finefs::File::write_at(self, data, offset)?)
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        Ok(finefs::File::set_len(self, length)?)
+    }
+
+    fn is_file(&self) -> bool {
+        self.metadata().unwrap().is_file()
+    }
+
+    fn described(&self) -> io::Result<String> {
+        Ok(self.metadata().map(|found| of_ours(&found))?)
+    }
+}
+
+fn on_handle(slot: &mut Option<impl Handle>, step: &OnHandle) -> Answer {
+    let Some(file) = slot else {
+        return Ok("no handle".into());
+    };
+    match step {
+        OnHandle::Read(length) => answer(read_up_to(*length, |buffer| file.read(buffer))),
+        OnHandle::Write(data) => answer(file.write(data)),
+        OnHandle::ReadAt(offset, length) => {
+            answer(read_up_to(*length, |buffer| file.read_at(buffer, *offset)))
+        }
+        OnHandle::WriteAt(offset, data) => answer(file.write_at(data, *offset)),
+        // What a directory's positions mean is every file system's own.
+        OnHandle::Seek(_) if !file.is_file() => Ok("no position".into()),
+        OnHandle::Seek(to) => answer(file.seek(*to)),
+        OnHandle::SetLen(length) => answer(file.set_len(*length)),
+        OnHandle::Stat => answer(file.described()),
+    }
+}
+
+/// What a read gives that has room for so many bytes.
+fn read_up_to(
+    length: usize,
+    read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; length];
+    let count = read(&mut buffer)?;
+    buffer.truncate(count);
+    Ok(buffer)
 }
 
 impl Host {
@@ -285,42 +370,7 @@ impl Host {
                 answer(opened.map(|file| self.slots[*slot] = Some(file)))
             }
             Step::Close(slot) => answer(Ok(self.slots[*slot].take().is_some())),
-            Step::ReadHandle(slot, length) => match &mut self.slots[*slot] {
-                Some(file) => {
-                    let mut buffer = vec![0; *length];
-                    answer(file.read(&mut buffer).map(|count| buffer[..count].to_vec()))
-                }
-                None => no_handle(),
-            },
-            Step::WriteHandle(slot, data) => match &mut self.slots[*slot] {
-                Some(file) => answer(file.write(data)),
-                None => no_handle(),
-            },
-            Step::ReadAt(slot, offset, length) => match &self.slots[*slot] {
-                Some(file) => {
-                    let mut buffer = vec![0; *length];
-                    let count = file.read_at(&mut buffer, *offset);
-                    answer(count.map(|count| buffer[..count].to_vec()))
-                }
-                None => no_handle(),
-            },
-            Step::WriteAt(slot, offset, data) => match &self.slots[*slot] {
-                Some(file) => answer(file.write_at(data, *offset)),
-                None => no_handle(),
-            },
-            Step::Seek(slot, to) => match &mut self.slots[*slot] {
-                // What a directory's positions mean is every file system's own.
-                Some(file) if file.metadata().unwrap().is_file() => answer(file.seek(*to)),
-                _ => no_handle(),
-            },
-            Step::SetLen(slot, length) => match &self.slots[*slot] {
-                Some(file) => answer(file.set_len(*length)),
-                None => no_handle(),
-            },
-            Step::Stat(slot) => match &self.slots[*slot] {
-                Some(file) => answer(file.metadata().map(|found| of_host(&found))),
-                None => no_handle(),
-            },
+            Step::OnHandle(slot, step) => on_handle(&mut self.slots[*slot], step),
             Step::Write(path, data) => answer(fs::write(at(path), data)),
             Step::Read(path) => answer(fs::read(at(path))),
             Step::CreateDir(path) => answer(fs::create_dir(at(path))),
@@ -395,41 +445,7 @@ impl Ours {
                 ours(opened.map(|file| self.slots[*slot] = Some(file)))
             }
             Step::Close(slot) => answer(Ok(self.slots[*slot].take().is_some())),
-            Step::ReadHandle(slot, length) => match &mut self.slots[*slot] {
-                Some(file) => {
-                    let mut buffer = vec![0; *length];
-                    answer(file.read(&mut buffer).map(|count| buffer[..count].to_vec()))
-                }
-                None => no_handle(),
-            },
-            Step::WriteHandle(slot, data) => match &mut self.slots[*slot] {
-                Some(file) => answer(file.write(data)),
-                None => no_handle(),
-            },
-            Step::ReadAt(slot, offset, length) => match &self.slots[*slot] {
-                Some(file) => {
-                    let mut buffer = vec![0; *length];
-                    let count = file.read_at(&mut buffer, *offset);
-                    ours(count.map(|count| buffer[..count].to_vec()))
-                }
-                None => no_handle(),
-            },
-            Step::WriteAt(slot, offset, data) => match &self.slots[*slot] {
-                Some(file) => ours(file.write_at(data, *offset)),
-                None => no_handle(),
-            },
-            Step::Seek(slot, to) => match &mut self.slots[*slot] {
-                Some(file) if file.metadata().unwrap().is_file() => answer(file.seek(*to)),
-                _ => no_handle(),
-            },
-            Step::SetLen(slot, length) => match &self.slots[*slot] {
-                Some(file) => ours(file.set_len(*length)),
-                None => no_handle(),
-            },
-            Step::Stat(slot) => match &self.slots[*slot] {
-                Some(file) => ours(file.metadata().map(|found| of_ours(&found))),
-                None => no_handle(),
-            },
+            Step::OnHandle(slot, step) => on_handle(&mut self.slots[*slot], step),
             Step::Write(path, data) => ours(dir.write(path, data)),
             Step::Read(path) => ours(dir.read(path)),
             Step::CreateDir(path) => ours(dir.create_dir(path)),
