@@ -123,6 +123,22 @@ impl Server {
         &self.finefs
     }
 
+    /// What is about to be mounted at the empty directory `dir`.
+    fn not_yet_at(&self, dir: &Path) -> Result<Mount> {
+        ensure!(
+            !is_mounted(dir),
+            "{}: something is mounted here",
+            dir.display()
+        );
+        let dir = dir.canonicalize()?;
+        Ok(Mount {
+            server: self.clone(),
+            daemon: None,
+            _entry: cleanup::mount(&dir),
+            dir,
+        })
+    }
+
     /// Mounts with a finefs that stays our child, so that it can be killed.
     pub fn mount_in_foreground(
         &self,
@@ -134,18 +150,7 @@ impl Server {
             self.kind == Kind::Finefs,
             "only finefs runs in the foreground"
         );
-        ensure!(
-            !is_mounted(dir),
-            "{}: something is mounted here",
-            dir.display()
-        );
-        let dir = dir.canonicalize()?;
-        let mut mount = Mount {
-            server: self.clone(),
-            daemon: None,
-            _entry: cleanup::mount(&dir),
-            dir,
-        };
+        let mut mount = self.not_yet_at(dir)?;
         let (mut command, _switch) = mount.finefs_command(what, options)?;
         command
             .arg("-f")
@@ -166,18 +171,7 @@ impl Server {
 
     /// Mounts `what` on the empty directory `dir`.
     pub fn mount(&self, what: What<'_>, dir: &Path, options: &[&str]) -> Result<Mount> {
-        ensure!(
-            !is_mounted(dir),
-            "{}: something is mounted here",
-            dir.display()
-        );
-        let dir = dir.canonicalize()?;
-        let mut mount = Mount {
-            server: self.clone(),
-            daemon: None,
-            _entry: cleanup::mount(&dir),
-            dir,
-        };
+        let mut mount = self.not_yet_at(dir)?;
         match self.kind {
             Kind::Finefs => mount.start_finefs(what, options)?,
             Kind::Kernel => mount.start_kernel(what, options)?,
