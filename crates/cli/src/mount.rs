@@ -123,7 +123,7 @@ impl Mount {
         }
         let options = MountOptions::parse(&lists)?;
         let is_root = rustix::process::geteuid().is_root();
-        if (options.allows_suid || options.allows_devices) && !is_root {
+        if (options.kernel.allows_suid || options.kernel.allows_devices) && !is_root {
             return Err(Failure::new(
                 "options suid and dev: only root may give them",
             ));
@@ -212,7 +212,7 @@ impl Plan {
                 finefs::Options {
                     commit_interval: options.commit_interval,
                     atime: options.atime,
-                    is_read_only: options.is_read_only,
+                    is_read_only: options.kernel.is_read_only,
                     waits_for_thaw: false,
                     locking: options.locking,
                     ..finefs::Options::default()
@@ -222,7 +222,7 @@ impl Plan {
         };
         let image_options = ImageOptions::new()
             .offset_bytes(options.offset_bytes)
-            .read_only(options.is_read_only)
+            .read_only(options.kernel.is_read_only)
             .barriers(!options.lacks_barriers)
             .mount_point(&self.directory)
             .commit_interval(options.commit_interval)
@@ -246,21 +246,10 @@ impl Plan {
     }
 
     fn fuse_options(&self, is_read_only: bool) -> finefs_fuse::Options {
-        let options = &self.options;
         finefs_fuse::Options {
             source: self.source.clone(),
-            is_read_only: is_read_only || options.is_read_only,
-            allow_other: options.allow_other,
-            allows_suid: options.allows_suid,
-            allows_devices: options.allows_devices,
-            allows_execution: options.allows_execution,
-            is_synchronous: options.is_synchronous,
-            is_directory_synchronous: options.is_directory_synchronous,
-            has_writeback_cache: options.has_writeback_cache,
-            threads: options.threads,
-            has_ring: options.has_ring,
-            checks_root: options.checks_root,
-            cpu_latency_us: options.cpu_latency_us,
+            is_read_only: is_read_only || self.options.kernel.is_read_only,
+            ..self.options.kernel.clone()
         }
     }
 }

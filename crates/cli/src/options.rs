@@ -14,23 +14,13 @@ use crate::{CliResult, Failure};
 /// What the options say.
 #[derive(Clone, Debug)]
 pub(crate) struct MountOptions {
-    pub is_read_only: bool,
+    /// What the kernel is told, but for what is shown as mounted.
+    pub kernel: finefs_fuse::Options,
     pub offset_bytes: u64,
     pub atime: AtimePolicy,
     pub commit_interval: Duration,
-    pub allow_other: bool,
-    pub allows_suid: bool,
-    pub allows_devices: bool,
-    pub allows_execution: bool,
-    pub is_synchronous: bool,
-    pub is_directory_synchronous: bool,
-    pub has_writeback_cache: bool,
-    pub threads: Option<usize>,
-    pub has_ring: bool,
-    pub checks_root: bool,
     pub lacks_barriers: bool,
     pub on_error: Option<OnError>,
-    pub cpu_latency_us: Option<u32>,
     pub locking: LockingScheme,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
@@ -46,23 +36,12 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         let namespace = finefs::Options::default();
         MountOptions {
-            is_read_only: false,
+            kernel: finefs_fuse::Options::default(),
             offset_bytes: 0,
             atime: namespace.atime,
             commit_interval: namespace.commit_interval,
-            allow_other: false,
-            allows_suid: false,
-            allows_devices: false,
-            allows_execution: true,
-            is_synchronous: false,
-            is_directory_synchronous: false,
-            has_writeback_cache: false,
-            threads: None,
-            has_ring: true,
-            checks_root: false,
             lacks_barriers: false,
             on_error: None,
-            cpu_latency_us: None,
             locking: namespace.locking,
             is_debug: false,
             source: None,
@@ -102,8 +81,8 @@ impl MountOptions {
 
     fn take_flag(&mut self, word: &str) -> CliResult<()> {
         match word {
-            "ro" => self.is_read_only = true,
-            "rw" => self.is_read_only = false,
+            "ro" => self.kernel.is_read_only = true,
+            "rw" => self.kernel.is_read_only = false,
             "noload" | "norecovery" => {
                 return Err(Failure::new(format!(
                     "option {word}: not supported; use ro, which replays the journal in memory and \
@@ -115,29 +94,29 @@ impl MountOptions {
             "strictatime" => self.atime = AtimePolicy::Strict,
             // mount(8): "use the kernel default", which is relatime.
             "atime" | "nostrictatime" | "norelatime" => self.atime = AtimePolicy::Relatime,
-            "suid" => self.allows_suid = true,
-            "nosuid" => self.allows_suid = false,
-            "dev" => self.allows_devices = true,
-            "nodev" => self.allows_devices = false,
-            "exec" => self.allows_execution = true,
-            "noexec" => self.allows_execution = false,
-            "sync" => self.is_synchronous = true,
-            "async" => self.is_synchronous = false,
-            "dirsync" => self.is_directory_synchronous = true,
-            "allow_other" => self.allow_other = true,
+            "suid" => self.kernel.allows_suid = true,
+            "nosuid" => self.kernel.allows_suid = false,
+            "dev" => self.kernel.allows_devices = true,
+            "nodev" => self.kernel.allows_devices = false,
+            "exec" => self.kernel.allows_execution = true,
+            "noexec" => self.kernel.allows_execution = false,
+            "sync" => self.kernel.is_synchronous = true,
+            "async" => self.kernel.is_synchronous = false,
+            "dirsync" => self.kernel.is_directory_synchronous = true,
+            "allow_other" => self.kernel.allow_other = true,
             "allow_root" => {
                 return Err(Failure::new(
                     "option allow_root: the kernel cannot enforce it on what it has cached; \
                      use allow_other and file permissions",
                 ));
             }
-            "writeback_cache" => self.has_writeback_cache = true,
-            "nowriteback_cache" => self.has_writeback_cache = false,
-            "default_permissions" => self.checks_root = true,
+            "writeback_cache" => self.kernel.has_writeback_cache = true,
+            "nowriteback_cache" => self.kernel.has_writeback_cache = false,
+            "default_permissions" => self.kernel.checks_root = true,
             "barrier" => self.lacks_barriers = false,
             "nobarrier" => self.lacks_barriers = true,
-            "io_uring" => self.has_ring = true,
-            "noio_uring" | "no_io_uring" => self.has_ring = false,
+            "io_uring" => self.kernel.has_ring = true,
+            "noio_uring" | "no_io_uring" => self.kernel.has_ring = false,
             "debug" => self.is_debug = true,
             _ => return Err(unknown(word)),
         }
@@ -170,7 +149,7 @@ impl MountOptions {
                 };
             }
             "threads" => match number(name, value)? {
-                threads @ 1..=64 => self.threads = Some(threads),
+                threads @ 1..=64 => self.kernel.threads = Some(threads),
                 _ => return Err(bad(name, value, "1 to 64")),
             },
             "barrier" => match value {
@@ -182,7 +161,7 @@ impl MountOptions {
             "data" if matches!(value, "ordered" | "writeback") => {}
             "data" => return Err(bad(name, value, "ordered, which is what happens")),
             "cpu_latency" => match number(name, value)? {
-                us @ 0..=CPU_LATENCY_US_MAX => self.cpu_latency_us = Some(us),
+                us @ 0..=CPU_LATENCY_US_MAX => self.kernel.cpu_latency_us = Some(us),
                 _ => return Err(bad(name, value, "microseconds, at most 1000000")),
             },
             "locking" => self.locking = locking(name, value)?,
@@ -284,17 +263,26 @@ mod tests {
              uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,debug",
         )
         .unwrap();
-        assert!(options.is_read_only && options.allow_other && options.is_debug);
-        assert!(!options.allows_suid && !options.allows_devices && !options.allows_execution);
+        assert!(options.kernel.is_read_only && options.kernel.allow_other && options.is_debug);
+        assert!(
+            !options.kernel.allows_suid
+                && !options.kernel.allows_devices
+                && !options.kernel.allows_execution
+        );
         assert_eq!(options.offset_bytes, 1 << 20);
         assert_eq!(options.atime, AtimePolicy::Noatime);
         assert_eq!(options.commit_interval, Duration::from_secs(30));
         assert_eq!(options.size, Some(Size::PercentOfMemory(50)));
         assert_eq!(
-            (options.mode, options.uid, options.gid, options.threads),
+            (
+                options.mode,
+                options.uid,
+                options.gid,
+                options.kernel.threads
+            ),
             (Some(0o1777), Some(7), Some(8), Some(3))
         );
-        assert!(options.has_writeback_cache);
+        assert!(options.kernel.has_writeback_cache);
         assert_eq!(options.on_error, Some(OnError::ReadOnly));
     }
 
@@ -308,21 +296,26 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_a_fuse_mount() {
         let options = parse("defaults").unwrap();
-        assert!(!options.is_read_only && !options.allow_other);
-        assert!(!options.allows_suid && !options.allows_devices && options.allows_execution);
+        assert!(!options.kernel.is_read_only && !options.kernel.allow_other);
+        assert!(
+            !options.kernel.allows_suid
+                && !options.kernel.allows_devices
+                && options.kernel.allows_execution
+        );
         assert_eq!(options.atime, AtimePolicy::Relatime);
         assert_eq!(options.commit_interval, Duration::from_secs(5));
     }
 
     #[test]
     fn the_last_one_counts_also_over_several_lists() {
-        assert!(!parse("ro,rw").unwrap().is_read_only);
+        assert!(!parse("ro,rw").unwrap().kernel.is_read_only);
         assert!(
             MountOptions::parse(&["rw", "suid,ro"])
                 .unwrap()
+                .kernel
                 .is_read_only
         );
-        assert!(parse("nosuid,suid").unwrap().allows_suid);
+        assert!(parse("nosuid,suid").unwrap().kernel.allows_suid);
     }
 
     #[test]

@@ -169,12 +169,7 @@ fn a_full_disk_under_a_sparse_image_stops_only_new_changes() {
         let disk = SmallDisk::mount(&place, 12);
         let image = disk.0.join("image");
         make_image(&image, 256);
-        succeed(
-            finefs()
-                .args(["mount", "-o", options])
-                .arg(&image)
-                .arg(&mount_point),
-        );
+        mount(&image, &mount_point, &["-o", options]);
         write_synced(&mount_point.join("old"), b"old").unwrap();
         let pending = mount_point.join("pending");
         fs::write(&pending, b"written, and not synced yet").unwrap();
@@ -193,12 +188,7 @@ fn a_full_disk_under_a_sparse_image_stops_only_new_changes() {
         write_synced(&mount_point.join("new"), b"new").unwrap();
         unmount(&place);
         check(&image);
-        succeed(
-            finefs()
-                .args(["mount", "-o", "ro"])
-                .arg(&image)
-                .arg(&mount_point),
-        );
+        mount(&image, &mount_point, &["-o", "ro"]);
         check_files(&synced);
         assert_eq!(fs::read(mount_point.join("new")).unwrap(), b"new");
         assert_eq!(fs::read(&pending).unwrap(), b"written, and not synced yet");
@@ -216,12 +206,7 @@ fn an_unmount_onto_a_full_disk_fails_and_harms_nothing_synced() {
     let disk = SmallDisk::mount(&place, 12);
     let image = disk.0.join("image");
     make_image(&image, 256);
-    succeed(
-        finefs()
-            .args(["mount", "-o", "commit=3600"])
-            .arg(&image)
-            .arg(&mount_point),
-    );
+    mount(&image, &mount_point, &["-o", "commit=3600"]);
     write_synced(&mount_point.join("old"), b"old").unwrap();
     // New directories lie in groups of their own, whose tables have no storage yet.
     for number in 0..40 {
@@ -271,12 +256,7 @@ fn damage_is_handled_as_the_option_and_the_image_say() {
         damage(&image, &mount_point);
         let set = run(Command::new("tune2fs").args(["-e", in_image]).arg(&image));
         assert!(set.status.success(), "{set:?}");
-        succeed(
-            finefs()
-                .args(["mount", "-o", option])
-                .arg(&image)
-                .arg(&mount_point),
-        );
+        mount(&image, &mount_point, &["-o", option]);
         fs::write(mount_point.join("before"), b"before").unwrap();
         let bad = fs::metadata(mount_point.join("bad"));
         assert_eq!(errno(bad), Some(libc::EUCLEAN));
@@ -305,12 +285,7 @@ fn damage_ends_the_server_where_it_shall() {
     let place = Place::new();
     let (image, mount_point) = (place.image("ext4"), place.mount_point());
     damage(&image, &mount_point);
-    succeed(
-        finefs()
-            .args(["mount", "-o", "errors=panic"])
-            .arg(&image)
-            .arg(&mount_point),
-    );
+    mount(&image, &mount_point, &["-o", "errors=panic"]);
     write_synced(&mount_point.join("synced"), b"synced").unwrap();
     assert!(fs::metadata(mount_point.join("bad")).is_err());
     wait_until("the watcher has unmounted", || !place.is_mounted());

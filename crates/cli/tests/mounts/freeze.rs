@@ -36,12 +36,7 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
     for (kind, options) in [("ext4", "rw"), ("ext4", "noio_uring"), ("ext2", "rw")] {
         let place = Place::new();
         let (image, mount_point) = (place.image(kind), place.mount_point());
-        succeed(
-            finefs()
-                .args(["mount", "-o", options])
-                .arg(&image)
-                .arg(&mount_point),
-        );
+        mount(&image, &mount_point, &["-o", options]);
         fs::create_dir(mount_point.join("waiting")).unwrap();
         for round in 0..2 {
             fs::write(mount_point.join(format!("file-{round}")), vec![3; 300_000]).unwrap();
@@ -77,7 +72,7 @@ fn a_frozen_image_can_be_copied_and_changes_wait() {
         }
         unmount(&place);
         check(&image);
-        succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+        mount(&image, &mount_point, &[]);
         for round in 0..2 {
             for number in 0..WRITERS {
                 let path = waiting_file(&place, round, number);
@@ -95,7 +90,7 @@ fn a_frozen_mount_ends_like_any_other() {
     }
     let place = Place::new();
     let (image, mount_point) = (place.image("ext4"), place.mount_point());
-    succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+    mount(&image, &mount_point, &[]);
     fs::write(mount_point.join("file"), b"file").unwrap();
     fs::create_dir(mount_point.join("waiting")).unwrap();
     succeed(finefs().arg("freeze").arg(&mount_point));
@@ -123,7 +118,7 @@ fn the_kernels_own_freeze_is_refused() {
     }
     let place = Place::new();
     let (image, mount_point) = (place.image("ext4"), place.mount_point());
-    succeed(finefs().arg("mount").arg(&image).arg(&mount_point));
+    mount(&image, &mount_point, &[]);
     let output = run(Command::new("fsfreeze").arg("-f").arg(&mount_point));
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(message.contains("not supported"), "{message}");

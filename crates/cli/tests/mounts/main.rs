@@ -1,6 +1,7 @@
 //! The command `finefs` with real mounts.
 
 mod errors;
+mod exercise;
 mod freeze;
 mod mount;
 mod support;

@@ -141,6 +141,20 @@ pub fn check(image: &Path) {
     );
 }
 
+/// Mounts an image at `mount_point`, with more arguments of `finefs mount`.
+pub fn mount(image: &Path, mount_point: &Path, arguments: &[&str]) {
+    let mut command = finefs();
+    command.arg("mount").args(arguments);
+    succeed(command.arg(image).arg(mount_point));
+}
+
+/// Mounts a file system in memory.
+pub fn mount_memory(place: &Place, arguments: &[&str]) {
+    let mut command = finefs();
+    command.args(["mount", "--memory"]).args(arguments);
+    succeed(command.arg(place.mount_point()));
+}
+
 /// Starts `finefs mount -f` and waits until it is mounted.
 pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
     let child = finefs()
