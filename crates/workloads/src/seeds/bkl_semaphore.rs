@@ -48,15 +48,13 @@ pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     for cpus in cpu_counts() {
         for scheme in options.place.subjects(&SCHEMES) {
             let key = key(scheme, cpus, threads(options));
-            experiments.push(experiment(key.counted()));
-            experiments.push(experiment(key));
+            experiments.extend(key.both().map(experiment));
         }
     }
     for scheme in options.place.subjects(&SCHEMES) {
         let key = posix_key(options, scheme);
         let experiment = |key| Experiment::new(key, PosixLock::default(), |_| Vec::new());
-        experiments.push(experiment(key.counted()));
-        experiments.push(experiment(key));
+        experiments.extend(key.both().map(experiment));
     }
     experiments
 }

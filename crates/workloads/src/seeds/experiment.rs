@@ -54,6 +54,11 @@ impl Key {
             ..self.clone()
         }
     }
+
+    /// Both: counted, for the contention, and not, for the throughput.
+    pub fn both(self) -> [Key; 2] {
+        [self.counted(), self]
+    }
 }
 
 impl std::fmt::Display for Key {

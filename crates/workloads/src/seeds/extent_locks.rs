@@ -101,8 +101,7 @@ pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     let mut add = |storage, load, blocks| {
         for subject in options.place.subjects(&SCHEMES) {
             let key = key(options, load, subject);
-            experiments.push(experiment(storage, key.counted(), blocks));
-            experiments.push(experiment(storage, key, blocks));
+            experiments.extend(key.both().map(|key| experiment(storage, key, blocks)));
         }
     };
     add(Storage::WithRaces, LOAD, RandRw::default().blocks);

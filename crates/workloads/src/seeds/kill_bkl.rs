@@ -64,8 +64,7 @@ pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     for scheme in options.place.subjects(&SCHEMES) {
         for published in &ONE_FILE_SYSTEM {
             let key = key(scheme, published.clients as usize);
-            experiments.push(experiment(key.counted()));
-            experiments.push(experiment(key));
+            experiments.extend(key.both().map(experiment));
         }
         if options.place.is_memory() {
             let of = |report: &Report<Dbench>| mb(report.detail.bytes, report.seconds);
