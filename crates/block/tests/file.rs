@@ -118,12 +118,14 @@ fn an_image_on_a_loop_device_is_in_use() {
         );
         return;
     };
-    let for_writing = FileDevice::open(&path, Access::ReadWrite);
-    let for_reading = FileDevice::open(&path, Access::ReadOnly);
-    Command::new("losetup")
-        .args(["-d", &device])
-        .status()
-        .unwrap();
+    let open_and_detach = |device: &str| {
+        let for_writing = FileDevice::open(&path, Access::ReadWrite);
+        let for_reading = FileDevice::open(&path, Access::ReadOnly);
+        let detached = Command::new("losetup").args(["-d", device]).status();
+        assert!(detached.unwrap().success());
+        (for_writing, for_reading)
+    };
+    let (for_writing, for_reading) = open_and_detach(&device);
     assert!(matches!(
         for_writing.unwrap_err().kind,
         OpenErrorKind::InUse { .. }
@@ -133,12 +135,7 @@ fn an_image_on_a_loop_device_is_in_use() {
         OpenErrorKind::InUse { .. }
     ));
     if let Some(device) = attach(&["-r"]) {
-        let for_writing = FileDevice::open(&path, Access::ReadWrite);
-        let for_reading = FileDevice::open(&path, Access::ReadOnly);
-        Command::new("losetup")
-            .args(["-d", &device])
-            .status()
-            .unwrap();
+        let (for_writing, for_reading) = open_and_detach(&device);
         assert!(matches!(
             for_writing.unwrap_err().kind,
             OpenErrorKind::InUse { may_read: true, .. }
