@@ -1,10 +1,11 @@
 //! How long single operations take while commits run: creating, writing and removing files in a mount, from several
 //! threads, beside nothing else or beside PostMark in processes.
 //!
-//! Each thread makes files, writes to them, and removes those that it made some time before: creates and removals
-//! that do not cancel out within a commit. No operation syncs. Reported are percentiles and the longest.
+//! Each thread makes files, writes to them, and removes those that are older than the time between two commits:
+//! creates and removals that do not cancel out. No operation syncs. Reported are percentiles and the longest.
 
 use anyhow::{Context, Result, anyhow};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,9 @@ pub struct Options {
     /// PostMark processes beside them
     #[arg(long, default_value_t = 0)]
     postmark: u64,
+    /// Seconds that each file lives; mounts commit every five
+    #[arg(long, default_value_t = 6.0)]
+    lifetime: f64,
     /// Further mount options
     #[arg(short = 'o', long, value_delimiter = ',')]
     options: Vec<String>,
@@ -41,9 +45,7 @@ pub struct Options {
     dir: Option<PathBuf>,
 }
 
-const IMAGE_MIB: u64 = 1024;
-/// Files of a thread that live at a time.
-const FILES: u64 = 3000;
+const IMAGE_MIB: u64 = 4096;
 const FILE_BYTES: usize = 2000;
 
 const NAMES: [&str; 3] = ["create", "write", "unlink"];
@@ -89,7 +91,8 @@ fn measure(dir: &Path, options: &Options) -> Result<[Vec<Duration>; 3]> {
             let own = dir.join(format!("thread{thread}"));
             std::fs::create_dir(&own)?;
             let stop = &stop;
-            workers.push(scope.spawn(move || work(&own, stop)));
+            let lifetime = Duration::from_secs_f64(options.lifetime);
+            workers.push(scope.spawn(move || work(&own, lifetime, stop)));
         }
         let end = Instant::now() + Duration::from_secs(options.seconds);
         if options.postmark > 0 {
@@ -117,11 +120,12 @@ fn measure(dir: &Path, options: &Options) -> Result<[Vec<Duration>; 3]> {
     })
 }
 
-fn work(dir: &Path, stop: &AtomicBool) -> Result<[Vec<Duration>; 3]> {
+fn work(dir: &Path, lifetime: Duration, stop: &AtomicBool) -> Result<[Vec<Duration>; 3]> {
     let mut times: [Vec<Duration>; 3] = Default::default();
     let path = |number: u64| dir.join(format!("f{number}"));
     let data = [7; FILE_BYTES];
     let mut number = 0;
+    let mut alive = VecDeque::new();
     while !stop.load(Ordering::Relaxed) {
         let started = Instant::now();
         let mut file = File::create_new(path(number))?;
@@ -131,12 +135,18 @@ fn work(dir: &Path, stop: &AtomicBool) -> Result<[Vec<Duration>; 3]> {
         times[0].push(created - started);
         times[1].push(written - created);
         drop(file);
-        if number >= FILES {
+        alive.push_back((number, created));
+        number += 1;
+        // As many as are made, later: two at most, so that what piled up goes too.
+        for _ in 0..2 {
+            let Some((oldest, _)) = alive.pop_front_if(|(_, made)| made.elapsed() >= lifetime)
+            else {
+                break;
+            };
             let started = Instant::now();
-            std::fs::remove_file(path(number - FILES))?;
+            std::fs::remove_file(path(oldest))?;
             times[2].push(started.elapsed());
         }
-        number += 1;
     }
     Ok(times)
 }

@@ -41,15 +41,39 @@ struct Entries {
     added_bytes: u64,
 }
 
+/// What is counted anew must leave at least one part in so many of the limit for what comes, so that counting
+/// remains rare.
+const WORTH_COUNTING_PART: u64 = 8;
+
 impl Gathered {
-    /// Counts anew; before that each record counted for a block.
-    pub fn measure(
+    /// Whether `more` records can be taken in and the whole be within the limit.
+    pub fn takes_more(
+        &mut self,
+        more: u64,
+        limit: &BatchLimit,
+        geometry: &Geometry,
+        inodes: &InodeTable,
+        guard: &Guard,
+    ) -> bool {
+        if self.blocks_max + more <= limit.blocks {
+            return true;
+        }
+        self.measure(limit, geometry, inodes, guard);
+        let wanted = more.max(limit.blocks / WORTH_COUNTING_PART);
+        self.blocks_max + wanted <= limit.blocks
+    }
+
+    /// Counts anew; before that each record counted for a block. Names that came and went are forgotten.
+    fn measure(
         &mut self,
         limit: &BatchLimit,
         geometry: &Geometry,
         inodes: &InodeTable,
         guard: &Guard,
     ) {
+        // In the order of generations nothing comes that was before them.
+        self.names
+            .retain(|_, change| change.was_there() || change.is_there());
         let mut blocks = self.table_blocks(limit);
         let mut changes = 0;
         for change in self.inodes.values() {
@@ -81,8 +105,7 @@ impl Gathered {
     fn entries(&self) -> BTreeMap<Ino, Entries> {
         let mut directories: BTreeMap<Ino, Entries> = BTreeMap::new();
         for (key, change) in &self.names {
-            let is_nothing = !change.was_there() && !change.is_there();
-            if is_nothing || self.freed.contains(&key.dir) {
+            if self.freed.contains(&key.dir) {
                 continue;
             }
             let entries = directories.entry(key.dir).or_default();
@@ -141,4 +164,216 @@ fn end(changes: &[MapChange]) -> u64 {
         MapChange::Convert { .. } | MapChange::Unmap { .. } => 0,
     });
     ends.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coalesce::{NameChange, NameKey};
+    use crate::memory_store::MemoryStore;
+    use crate::store::{Extent, ExtentState, Store};
+    use crate::types::{BlockNo, FileKind, NameBytes};
+
+    const LIMIT: BatchLimit = BatchLimit {
+        blocks: 800,
+        inodes_per_block: 16,
+        space_blocks: 10,
+    };
+
+    /// Blocks of 4096 bytes, and extents.
+    fn geometry() -> Geometry {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+        Geometry {
+            block_size_bytes: 4096,
+            symlink_inline_max: 59,
+            has_unwritten: true,
+            ..store.geometry().clone()
+        }
+    }
+
+    /// A change of a file that says nothing but that it is there.
+    fn change(ino: u64) -> InodeChange {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+        let mut attributes = store.load_inode(store.geometry().root).unwrap().attributes;
+        attributes.kind = FileKind::Regular;
+        attributes.size_bytes = 0;
+        InodeChange {
+            ino: Ino(ino),
+            is_created: true,
+            fate: Fate::Linked,
+            attributes,
+            link_delta: 0,
+            symlink: None,
+            map: Vec::new(),
+            xattrs: Vec::new(),
+        }
+    }
+
+    fn name(gathered: &mut Gathered, dir: u64, number: u64, was_there: bool, is_there: bool) {
+        let key = NameKey {
+            dir: Ino(dir),
+            hash: number,
+            name: NameBytes::from_slice(format!("{number:020}").as_bytes()),
+        };
+        let names = is_there.then_some((Ino(number), FileKind::Regular));
+        let change = NameChange::new(1, was_there, names);
+        gathered.names.insert(key, change);
+    }
+
+    fn measured(gathered: &mut Gathered) -> u64 {
+        let guard = &crossbeam_epoch::pin();
+        gathered.measure(&LIMIT, &geometry(), &InodeTable::new(), guard);
+        gathered.blocks_max
+    }
+
+    fn of_inodes(changes: impl IntoIterator<Item = InodeChange>) -> Gathered {
+        let inodes = changes.into_iter().map(|change| (change.ino, change));
+        let mut gathered = Gathered::default();
+        gathered.inodes.extend(inodes);
+        gathered
+    }
+
+    /// Blocks that are mapped anew, with a hole before each.
+    fn scattered(count: u64) -> Vec<MapChange> {
+        let extents = (0..count).map(|index| Extent {
+            logical: 2 * index + 1,
+            physical: BlockNo(1000 + 3 * index),
+            length: 1,
+            state: ExtentState::Written,
+        });
+        extents.map(MapChange::Map).collect()
+    }
+
+    #[test]
+    fn inodes_of_a_block_of_the_table_count_once() {
+        // Beside the bitmaps and counts, of which there are ten.
+        assert_eq!(measured(&mut of_inodes((1..=16).map(change))), 1 + 10);
+        assert_eq!(measured(&mut of_inodes((1..=17).map(change))), 2 + 10);
+        // Few inodes change fewer of those.
+        assert_eq!(measured(&mut of_inodes([16, 17, 33].map(change))), 3 + 6);
+        assert_eq!(measured(&mut of_inodes([change(5)])), 1 + 2);
+    }
+
+    #[test]
+    fn a_mapping_counts_where_it_does_not_fit_its_inode() {
+        let geometry = &geometry();
+        let with = |map: Vec<MapChange>, is_created: bool| InodeChange {
+            map,
+            is_created,
+            ..change(12)
+        };
+        assert_eq!(own_blocks(&with(scattered(4), true), geometry), 0);
+        assert!(own_blocks(&with(scattered(5), true), geometry) >= TREE_BLOCKS);
+        // An old file may have a tree, however little changes.
+        assert!(own_blocks(&with(scattered(4), false), geometry) >= TREE_BLOCKS);
+        // However much changes, not more than the tree has: 341 extents a leaf, in a file of as many blocks.
+        let mut large = with(scattered(3000), false);
+        large.attributes.size_bytes = 6000 * 4096;
+        let most = 1 + 6000 / 341 + TREE_BLOCKS;
+        assert_eq!(own_blocks(&large, geometry), most);
+        let freed = InodeChange {
+            fate: Fate::Freed,
+            ..large
+        };
+        assert_eq!(own_blocks(&freed, geometry), 0);
+    }
+
+    #[test]
+    fn without_extents_twelve_blocks_fit_the_inode() {
+        let geometry = &Geometry {
+            has_unwritten: false,
+            ..geometry()
+        };
+        let mapped = |length| InodeChange {
+            map: vec![MapChange::Map(Extent {
+                logical: 0,
+                physical: BlockNo(50),
+                length,
+                state: ExtentState::Written,
+            })],
+            ..change(12)
+        };
+        assert_eq!(own_blocks(&mapped(12), geometry), 0);
+        assert!(own_blocks(&mapped(13), geometry) > 0);
+    }
+
+    #[test]
+    fn what_an_inode_has_beside_its_mapping_counts() {
+        let geometry = &geometry();
+        let orphan = InodeChange {
+            fate: Fate::Orphan,
+            ..change(12)
+        };
+        assert_eq!(own_blocks(&orphan, geometry), 1);
+        let labelled = InodeChange {
+            xattrs: vec![(b"user.a"[..].into(), None)],
+            ..change(12)
+        };
+        assert_eq!(own_blocks(&labelled, geometry), 2);
+        let link = |length| InodeChange {
+            symlink: Some(vec![b'x'; length].into()),
+            ..change(12)
+        };
+        assert_eq!(own_blocks(&link(59), geometry), 0);
+        assert_eq!(own_blocks(&link(60), geometry), 1);
+    }
+
+    #[test]
+    fn new_names_count_by_their_length() {
+        let mut gathered = Gathered::default();
+        for number in 0..1000 {
+            name(&mut gathered, 2, number, false, true);
+        }
+        // 32 bytes each, in blocks of which a quarter may be filled, and the index.
+        assert_eq!(
+            measured(&mut gathered),
+            (FILLED_PART * 32_000).div_ceil(4096) + 3
+        );
+    }
+
+    #[test]
+    fn names_that_came_and_went_are_forgotten() {
+        let mut gathered = Gathered::default();
+        for number in 0..1000 {
+            name(&mut gathered, 2, number, false, false);
+        }
+        name(&mut gathered, 2, 1000, true, false);
+        measured(&mut gathered);
+        assert_eq!(gathered.names.len(), 1);
+    }
+
+    #[test]
+    fn names_of_a_directory_that_is_gone_do_not_count() {
+        let mut gathered = Gathered::default();
+        name(&mut gathered, 12, 1, false, true);
+        assert!(measured(&mut gathered) > 0);
+        gathered.freed.insert(Ino(12));
+        assert_eq!(measured(&mut gathered), 0);
+    }
+
+    #[test]
+    fn it_is_counted_only_where_records_could_be_too_many() {
+        let guard = &crossbeam_epoch::pin();
+        let (geometry, inodes) = (&geometry(), &InodeTable::new());
+        let mut gathered = of_inodes((1..=16).map(change));
+        gathered.blocks_max = 700;
+        assert!(gathered.takes_more(100, &LIMIT, geometry, inodes, guard));
+        assert_eq!(gathered.blocks_max, 700, "counted without need");
+        assert!(gathered.takes_more(101, &LIMIT, geometry, inodes, guard));
+        assert_eq!(gathered.blocks_max, 11);
+        assert!(!gathered.takes_more(790, &LIMIT, geometry, inodes, guard));
+    }
+
+    #[test]
+    fn it_is_full_before_it_would_be_counted_every_time() {
+        let guard = &crossbeam_epoch::pin();
+        let (geometry, inodes) = (&geometry(), &InodeTable::new());
+        // One inode a block, 690 and 691 blocks with the ten: an eighth of 800 is left, or less.
+        for (count, takes) in [(690, true), (691, false)] {
+            let mut gathered = of_inodes((0..count).map(|index| change(1 + 16 * index)));
+            gathered.blocks_max = 800;
+            let more = gathered.takes_more(1, &LIMIT, geometry, inodes, guard);
+            assert_eq!(more, takes, "{count} blocks");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! ns.freezing          a freeze or a thaw, from beginning to end
 //! ns.commit            one commit at a time
-//!   ns.gathered        what was taken out of the log since the last commit
+//!   ns.gathered        what was taken out of the log and is in no commit yet
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
@@ -29,7 +29,7 @@ use finefs_lockmeter::LockClass;
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
-/// What was taken out of the log since the last commit, and taking it out; never inside an operation.
+/// What was taken out of the log and is in no commit yet, and taking it out; never inside an operation.
 pub static GATHERED: LockClass = LockClass::new("ns.gathered", 6);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);

@@ -50,7 +50,7 @@ pub(crate) struct Coalesced {
 #[derive(PartialEq, Eq)]
 pub(crate) struct NameKey {
     pub dir: Ino,
-    hash: u64,
+    pub hash: u64,
     pub name: NameBytes,
 }
 
@@ -87,6 +87,14 @@ pub(crate) struct NameChange {
 }
 
 impl NameChange {
+    /// What one record says.
+    pub fn new(version: u64, was_there: bool, names: Option<(Ino, FileKind)>) -> NameChange {
+        NameChange {
+            oldest: (version, was_there),
+            newest: (version, names),
+        }
+    }
+
     /// The name was there before.
     pub fn was_there(&self) -> bool {
         self.oldest.1
@@ -172,19 +180,18 @@ impl Gathered {
                     was_there,
                     names,
                 } => {
-                    let (oldest, newest) = ((*version, *was_there), (*version, *names));
                     let key = NameKey {
                         dir: *dir,
                         hash: *hash,
                         name: std::mem::take(name),
                     };
-                    let fresh = NameChange { oldest, newest };
-                    let change = self.names.entry(key).or_insert(fresh);
-                    if oldest.0 < change.oldest.0 {
-                        change.oldest = oldest;
+                    let fresh = || NameChange::new(*version, *was_there, *names);
+                    let change = self.names.entry(key).or_insert_with(fresh);
+                    if *version < change.oldest.0 {
+                        change.oldest = (*version, *was_there);
                     }
-                    if newest.0 > change.newest.0 {
-                        change.newest = newest;
+                    if *version > change.newest.0 {
+                        change.newest = (*version, *names);
                     }
                     // The directory is an inode with new times; to say so once in a row is enough.
                     if last_dir.replace(*dir) == Some(*dir) {

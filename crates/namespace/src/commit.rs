@@ -6,18 +6,14 @@
 //!
 //! # When
 //! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to commit as the
-//! store wants in a batch (or [`RECORDS_SOFT`] records).
+//! store wants in a batch (or [`RECORDS_SOFT`] records). How much that is, `gather` finds out where the store's
+//! batches are limited; other stores get a commit each time the log grows long. The commit thread does that; a
+//! log that outruns it makes writers do it before they go on, so that the heap does not grow without bound.
 //!
-//! # Gathering
-//! A store that commits in one step of limited size (a journal is only so long) counts in blocks, and how many
-//! blocks records come to is known when they are coalesced: much of what is created is removed again, and many
-//! changes fall into the same block. So where the log grows long it is taken in, under `ns.gathered`, into
-//! what was gathered since the last commit, and stays there while that is small enough. That goes on while a
-//! commit runs, so nobody waits for one unless what was gathered meanwhile is full too. Other stores get a
-//! commit each time the log grows long.
-//!
-//! The thread does that; a log that outruns it makes writers do it before they go on, so that the heap does not
-//! grow without bound.
+//! # What is given back
+//! The store gives the numbers and blocks of freed inodes out again when a commit is durable. Who removed the last
+//! name logged that before the name went, and may not have come to that yet. So the lock of each freed inode
+//! is taken for a moment before the store commits: it is held from the append until the name is gone.
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
@@ -25,24 +21,26 @@
 //! moment keeps what it was given, and the commit is tried again. See `health`.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_locks::{Condvar, Mutex, PerCpuCounter};
+use finefs_locks::{Mutex, PerCpuCounter};
 
+use crate::bell::{Bell, Wake};
 use crate::classes;
 use crate::coalesce::{Coalesced, Gathered};
 use crate::error::{Error, Result};
+use crate::gather::Gathering;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::scheme::Call;
-use crate::store::{BatchLimit, Geometry};
+use crate::store::Geometry;
 use crate::types::Ino;
 use crate::write_errors::WriteErrors;
 
 /// Records after which a commit is asked for, where the store asks for no less.
-const RECORDS_SOFT: usize = 1 << 18;
+pub(crate) const RECORDS_SOFT: usize = 1 << 18;
 /// Records after which the log is taken in, at most.
 const TAKEN_IN_MAX: usize = 1 << 10;
 /// Writers wait for a commit when the log holds so many times what a commit is asked for at.
@@ -56,10 +54,8 @@ const EVICTED_AT_ONCE: usize = 256;
 /// The state of committing.
 pub(crate) struct Committer {
     lock: Mutex<State>,
-    /// What was taken out of the log and is in no commit yet.
-    gathered: Mutex<Gathered>,
     /// Where the store's batches are limited in blocks.
-    limit: Option<BatchLimit>,
+    pub gathering: Option<Gathering>,
     bell: Arc<Bell>,
     is_closed: AtomicBool,
     is_overfull: AtomicBool,
@@ -83,53 +79,13 @@ struct State {
     is_frozen: bool,
 }
 
-/// Wakes the commit thread.
-struct Bell {
-    state: Mutex<BellState>,
-    rings: Condvar,
-}
-
-#[derive(Default)]
-struct BellState {
-    is_wanted: bool,
-    is_over: bool,
-}
-
-impl Bell {
-    fn ring(&self, change: impl FnOnce(&mut BellState)) {
-        change(&mut self.state.lock());
-        self.rings.notify_all();
-    }
-
-    /// Waits for a ring, or so long.
-    fn wait(&self, time: Duration) -> Wake {
-        let mut state = self.state.lock();
-        if !state.is_wanted && !state.is_over {
-            self.rings.wait_timeout(&mut state, time);
-        }
-        match (state.is_over, std::mem::take(&mut state.is_wanted)) {
-            (true, _) => Wake::Over,
-            (_, true) => Wake::Length,
-            _ => Wake::Interval,
-        }
-    }
-}
-
-/// Why the commit thread wakes.
-enum Wake {
-    Interval,
-    /// The log is long.
-    Length,
-    Over,
-}
-
 impl Committer {
     /// For batches as the store wants them.
     pub fn new(geometry: &Geometry) -> Committer {
         let wanted = geometry.batch_records.unwrap_or(u64::MAX);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        let limit = geometry.batch_limit;
-        let (records_soft, factor) = match limit {
+        let gathering = geometry.batch_limit.map(Gathering::new);
+        let (records_soft, factor) = match gathering {
             None => (wanted.clamp(1, RECORDS_SOFT), HARD_FACTOR),
             Some(_) => {
                 let share = wanted / HARD_FACTOR_TAKEN_IN;
@@ -138,12 +94,8 @@ impl Committer {
         };
         Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
-            gathered: Mutex::new(&classes::GATHERED, Gathered::default()),
-            limit,
-            bell: Arc::new(Bell {
-                state: Mutex::new(&classes::BELL, BellState::default()),
-                rings: Condvar::new(),
-            }),
+            gathering,
+            bell: Arc::new(Bell::new()),
             is_closed: AtomicBool::new(false),
             is_overfull: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
@@ -153,8 +105,12 @@ impl Committer {
         }
     }
 
-    /// Starts the commit thread, which ends with the namespace.
+    /// Starts the commit thread, and the one that gathers where there is something to gather; they end with
+    /// the namespace.
     pub fn start(namespace: &Arc<Namespace>) -> Result<()> {
+        if let Some(gathering) = &namespace.committer.gathering {
+            gathering.start(namespace)?;
+        }
         let weak: Weak<Namespace> = Arc::downgrade(namespace);
         let bell = Arc::clone(&namespace.committer.bell);
         let interval = namespace.options.commit_interval;
@@ -170,7 +126,7 @@ impl Committer {
                     // A failure was logged when it came; syncs report it.
                     let _ = match wake {
                         Wake::Over => return,
-                        Wake::Length => namespace.shorten_log(),
+                        Wake::Ring => namespace.commit_full(),
                         Wake::Interval => {
                             let outcome = namespace.commit();
                             due = Instant::now() + interval;
@@ -183,6 +139,11 @@ impl Committer {
         Ok(())
     }
 
+    /// Wakes the commit thread.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
@@ -190,7 +151,10 @@ impl Committer {
     /// Takes note of about how many records the log holds.
     pub fn note_length(&self, records: usize) {
         if records >= self.records_soft && !self.is_asked.swap(true, Ordering::Relaxed) {
-            self.bell.ring(|state| state.is_wanted = true);
+            match &self.gathering {
+                Some(gathering) => gathering.bell().ring(),
+                None => self.bell.ring(),
+            }
         }
         if records > self.records_hard {
             self.is_overfull.store(true, Ordering::Relaxed);
@@ -200,14 +164,34 @@ impl Committer {
     /// Makes a writer that outruns the commits wait for one; refuses it after a failure.
     pub fn wait_for_room(&self, namespace: &Namespace) -> Result<()> {
         namespace.health.may_change()?;
-        if self.is_overfull.load(Ordering::Relaxed) {
-            namespace.shorten_log()?;
+        let is_overfull = self.is_overfull.load(Ordering::Relaxed);
+        match &self.gathering {
+            None if is_overfull => namespace.commit()?,
+            None => {}
+            Some(gathering) => {
+                if is_overfull {
+                    namespace.gather(gathering);
+                }
+                if gathering.is_behind() {
+                    namespace.commit_full_part(gathering)?;
+                }
+            }
         }
         Ok(())
     }
 
+    /// Whether the log has grown long since it was last taken out. A note of the length that came late is taken
+    /// back where it has not.
+    pub fn is_log_long(&self) -> bool {
+        let is_long = self.is_asked.load(Ordering::Relaxed);
+        if !is_long {
+            self.is_overfull.store(false, Ordering::Relaxed);
+        }
+        is_long
+    }
+
     /// The log gets another generation: what was noted of this one's length is over.
-    fn note_swap(&self) {
+    pub fn note_swap(&self) {
         self.is_overfull.store(false, Ordering::Relaxed);
         self.is_asked.store(false, Ordering::Relaxed);
     }
@@ -215,7 +199,10 @@ impl Committer {
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        self.bell.ring(|state| state.is_over = true);
+        self.bell.end();
+        if let Some(gathering) = &self.gathering {
+            gathering.bell().end();
+        }
     }
 }
 
@@ -236,82 +223,54 @@ impl Namespace {
             return Ok(());
         }
         let guard = &crossbeam_epoch::pin();
-        let mut outcome = Ok(());
-        for gathered in self.take_gathered(guard) {
-            outcome = self.commit_gathered(&mut state, gathered, guard);
-            // What the store has no storage for it keeps, and the next commit of it makes that durable too.
-            if !matches!(outcome, Ok(()) | Err(Error::NoSpace)) {
-                return outcome;
+        loop {
+            let part = self.take_part(guard);
+            let number = part.number;
+            let outcome = self.commit_gathered(&mut state, part, guard);
+            match outcome {
+                // What the store has no storage for it keeps, and the next commit of it makes that durable too.
+                Ok(()) | Err(Error::NoSpace) if number < wanted => {}
+                Ok(()) => break,
+                Err(_) => return outcome,
             }
         }
-        outcome?;
         self.evict(&mut state);
         Ok(())
     }
 
-    /// All that is not committed yet, in the batches that the store can take, in order.
-    fn take_gathered(&self, guard: &Guard) -> Vec<Gathered> {
-        let mut gathered = self.committer.gathered.lock();
-        let mut parts = Vec::with_capacity(2);
-        if !self.has_room(&mut gathered, guard) {
-            parts.push(std::mem::take(&mut *gathered));
-        }
-        self.take_in_log(&mut gathered, guard);
-        parts.push(std::mem::take(&mut *gathered));
-        parts
-    }
-
-    /// Ends the log's generation and takes it in.
-    fn take_in_log(&self, gathered: &mut Gathered, guard: &Guard) {
-        let generation = self.log.swap();
-        self.committer.note_swap();
-        gathered.take_in(generation, &self.inodes, guard);
-    }
-
-    /// Whether what the log holds can be committed together with what was gathered.
-    fn has_room(&self, gathered: &mut Gathered, guard: &Guard) -> bool {
-        let Some(limit) = &self.committer.limit else {
-            return gathered.is_empty();
+    /// Commits what is as much as the store wants in a batch: what is gathered and full, or else the log.
+    fn commit_full(&self) -> Result<()> {
+        let Some(gathering) = &self.committer.gathering else {
+            return self.commit();
         };
-        let more = self.log.pending();
-        if gathered.is_empty() {
-            return true;
-        }
-        if gathered.records + more > RECORDS_SOFT {
-            return false;
-        }
-        let is_in = |gathered: &Gathered| gathered.blocks_max + more as u64 <= limit.blocks;
-        if !is_in(gathered) {
-            gathered.measure(limit, &self.geometry, &self.inodes, guard);
-        }
-        is_in(gathered)
+        while self.commit_full_part(gathering)? {}
+        Ok(())
     }
 
-    /// Makes a log short that has grown long: it is taken in where there is room for that, and committed
-    /// otherwise.
-    pub(crate) fn shorten_log(&self) -> Result<()> {
+    /// Commits the oldest part that is full; false when there is none. Others may commit between two of them.
+    fn commit_full_part(&self, gathering: &Gathering) -> Result<bool> {
+        let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
         }
-        if self.committer.limit.is_some() {
-            let guard = &crossbeam_epoch::pin();
-            let mut gathered = self.committer.gathered.lock();
-            // Somebody else did it; a note of the length that came late may have stayed.
-            if !self.committer.is_asked.load(Ordering::Relaxed) {
-                self.committer.is_overfull.store(false, Ordering::Relaxed);
-                return Ok(());
-            }
-            if self.has_room(&mut gathered, guard) {
-                self.take_in_log(&mut gathered, guard);
-                return Ok(());
-            }
+        if state.is_frozen {
+            return Ok(false);
         }
-        self.commit()
+        let Some(part) = self.take_full_part(gathering) else {
+            return Ok(false);
+        };
+        self.commit_gathered(&mut state, part, &crossbeam_epoch::pin())?;
+        self.evict(&mut state);
+        Ok(true)
     }
 
     fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
         let number = gathered.number;
         let Coalesced { batch, freed } = gathered.into_batch();
+        for ino in &freed {
+            // Whoever removed its last name is done with that; see the module's head.
+            drop(self.inodes.get(*ino, guard).map(|inode| inode.lock()));
+        }
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes

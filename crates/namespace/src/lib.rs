@@ -27,6 +27,7 @@
 
 mod attributes;
 mod batch_size;
+mod bell;
 mod classes;
 mod coalesce;
 mod commit;
@@ -37,6 +38,7 @@ pub mod error;
 mod extent_map;
 mod file_lock;
 mod freeze;
+mod gather;
 mod health;
 mod inode;
 mod inode_table;

@@ -412,6 +412,31 @@ fn a_lookup_gives_what_the_name_named() {
     });
 }
 
+/// The same where others commit: a commit may come when a removal is logged and its name is still there.
+///
+/// Without: the lock of each freed inode in `Namespace::commit_gathered`.
+#[test]
+fn a_number_comes_free_only_after_its_name_went() {
+    check(2000, World::new, |world, root| {
+        world.file(root, "old").unwrap();
+        race(
+            world,
+            vec![
+                task(move |w: &World| w.remove(root, "old").unwrap()),
+                task(move |w: &World| {
+                    w.namespace.sync().unwrap();
+                    let new = w.namespace.create_file(&w.user, root, b"new", 0o600);
+                    w.namespace.forget(new.unwrap().ino, 1);
+                    if let Ok(found) = w.namespace.lookup(&w.user, root, b"old") {
+                        assert_eq!(found.permissions, 0o644, "another file");
+                        w.namespace.forget(found.ino, 1);
+                    }
+                }),
+            ],
+        );
+    });
+}
+
 /// A name goes, and a new file gets the name and the number: who removes the name then removes
 /// the new file and not what it looked at before.
 ///
