@@ -10,7 +10,8 @@ pub(crate) fn to_write<T>(place: &T) {
     // SAFETY: a hint to the cache: changes no memory and no register, and does not fault. Processors that do
     // not know it do nothing.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nomem, nostack, preserves_flags));
+        let address = std::ptr::from_ref(place).addr();
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
     }
     let _ = place;
 }
