@@ -1,5 +1,6 @@
 //! What is compared: the range lock and its rivals, behind one trait.
 
+use crossbeam_utils::CachePadded;
 use finefs_locks::{LockClass, RangeLock};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,17 @@ impl Ours {
     pub fn new() -> Ours {
         Ours(RangeLock::new(&CLASS))
     }
+
+    /// A lock that is spread, as under contention of many ranges.
+    pub fn spread() -> Ours {
+        let lock = RangeLock::new(&CLASS);
+        while lock.is_fast() {
+            let near = lock.try_write(0..1 << 12);
+            let far = lock.try_write(1 << 20..(1 << 20) + (1 << 12));
+            drop((near, far));
+        }
+        Ours(lock)
+    }
 }
 
 impl Candidate for Ours {
@@ -36,6 +48,24 @@ impl Candidate for Ours {
             let _guard = self.0.read(range);
             body()
         }
+    }
+}
+
+/// A lock for each half of the file: two threads that take disjoint ranges share nothing.
+pub struct Apart([CachePadded<Ours>; 2]);
+
+impl Apart {
+    /// Free locks.
+    pub fn new() -> Apart {
+        Apart([Ours::new(), Ours::new()].map(CachePadded::new))
+    }
+}
+
+impl Candidate for Apart {
+    #[inline]
+    fn hold<R>(&self, range: Range<u64>, is_write: bool, body: impl FnOnce() -> R) -> R {
+        let half = usize::from(range.start >= FILE_BYTES / 2);
+        self.0[half].hold(range, is_write, body)
     }
 }
 

@@ -53,7 +53,7 @@ fn count(name: &str, is_write: bool, times: u64) -> Result<u64> {
 }
 
 /// A table of instructions per acquisition and release.
-pub fn table(names: &[&str]) -> Result<String> {
+pub fn table<'a>(names: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut text = String::from("| instructions, uncontended | write | read |\n|---|---:|---:|\n");
     for name in names {
         let _ = write!(text, "| {name} |");

@@ -24,6 +24,7 @@ mod workload;
 
 use anyhow::{Context, Result};
 use candidate::Candidate;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use table::{Cell, Table};
@@ -56,6 +57,9 @@ pub struct Options {
     /// Only the candidates whose names contain this
     #[arg(long)]
     only: Option<String>,
+    /// Also what two threads come to that share nothing
+    #[arg(long)]
+    ceiling: bool,
     /// Count instructions by callgrind instead (needs valgrind)
     #[arg(long)]
     instructions: bool,
@@ -78,6 +82,11 @@ pub const NAMES: [&str; 7] = [
     "std",
 ];
 
+/// Ours when it is spread, for counting its instructions.
+const SPREAD: &str = "spread";
+/// A lock of ours for each of two threads, which no lock for both can beat.
+const APART: &str = "apart";
+
 /// Something done with a new lock of each kind.
 trait Visitor {
     type Output;
@@ -93,6 +102,8 @@ fn visit<V: Visitor>(name: &str, visitor: &mut V) -> Option<V::Output> {
         "map" => visitor.visit(map::Map::default()),
         "parking_lot" => visitor.visit(candidate::ParkingLot::default()),
         "std" => visitor.visit(candidate::Std::default()),
+        SPREAD => visitor.visit(candidate::Ours::spread()),
+        APART => visitor.visit(candidate::Apart::new()),
         _ => return None,
     })
 }
@@ -121,26 +132,57 @@ fn measure(name: &str, workload: Workload, tries: usize) -> (workload::Rates, bo
     (rates, false)
 }
 
+/// What two threads can come to at most: one thread on a lock, and two on two that share nothing, by turns.
+fn ceiling(options: &Options) -> String {
+    let mut text = String::from(
+        "| millions/s | one thread | two, a lock each | times |\n|---|---:|---:|---:|\n",
+    );
+    for &reads_percent in &options.reads {
+        let rate = |name, threads| {
+            let workload = Workload {
+                overlap: Overlap::Disjoint,
+                threads,
+                reads_percent,
+                copy_bytes: options.copy,
+                time: Duration::from_millis(options.time),
+            };
+            measure(name, workload, options.tries).0.total
+        };
+        let (mut alone, mut apart) = (Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            alone.push(rate("finefs", 1));
+            apart.push(rate(APART, 2));
+        }
+        let median = |rates: &[f64]| crate::result::median(rates).unwrap_or(0.0);
+        let (alone, apart) = (median(&alone), median(&apart));
+        let _ = writeln!(
+            text,
+            "| {reads_percent} % reads | {:.2} | {:.2} | {:.2} |",
+            alone / 1e6,
+            apart / 1e6,
+            apart / alone
+        );
+    }
+    text
+}
+
 /// Measures and prints.
 pub fn run(options: &Options) -> Result<()> {
-    let names: Vec<&str> = NAMES
-        .into_iter()
-        .filter(|name| {
-            options
-                .only
-                .as_deref()
-                .is_none_or(|only| name.contains(only))
-        })
-        .collect();
+    let is_chosen = |name: &&str| {
+        let only = options.only.as_deref();
+        only.is_none_or(|only| name.contains(only))
+    };
+    let names: Vec<&str> = NAMES.into_iter().filter(is_chosen).collect();
+    let counted = NAMES.into_iter().chain([SPREAD]).filter(is_chosen);
     if let Some(times) = options.alone {
         let is_write = options.reads == [0];
-        for name in &names {
+        for name in counted {
             visit(name, &mut instructions::Alone { times, is_write });
         }
         return Ok(());
     }
     if options.instructions {
-        print!("{}", instructions::table(&names)?);
+        print!("{}", instructions::table(counted)?);
         return Ok(());
     }
     let mut table = Table::new(&names);
@@ -177,6 +219,9 @@ pub fn run(options: &Options) -> Result<()> {
         options.tries
     );
     print!("{}", table.markdown());
+    if options.ceiling {
+        print!("\n{}", ceiling(options));
+    }
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&table.json())?;
         std::fs::write(path, text).with_context(|| path.display().to_string())?;

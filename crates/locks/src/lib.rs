@@ -43,6 +43,7 @@ mod mutex;
 mod once_latch;
 pub mod order;
 mod per_cpu_counter;
+mod prefetch;
 pub mod primitive;
 mod range_lock;
 mod range_rw_lock;

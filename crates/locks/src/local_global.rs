@@ -97,6 +97,7 @@ impl<T> LocalGlobal<T> {
     /// # let log = LocalGlobal::new(&CLASS, |_| 0);
     /// assert_eq!(log.shard_count(), finefs_locks::cpu::count());
     /// ```
+    #[inline]
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
@@ -112,7 +113,7 @@ impl<T> LocalGlobal<T> {
     #[inline]
     #[track_caller]
     pub fn local(&self) -> LocalGuard<'_, T> {
-        self.shard(cpu::current())
+        self.shard(cpu::current_of(self.shards.len()))
     }
 
     /// Takes the shard of this number.
@@ -180,6 +181,7 @@ impl<T> LocalGuard<'_, T> {
     /// let shard = log.local();
     /// assert!(shard.shard() < log.shard_count());
     /// ```
+    #[inline]
     pub fn shard(&self) -> usize {
         self.shard
     }
@@ -187,12 +189,14 @@ impl<T> LocalGuard<'_, T> {
 
 impl<T> Deref for LocalGuard<'_, T> {
     type Target = T;
+    #[inline]
     fn deref(&self) -> &T {
         &self.guard
     }
 }
 
 impl<T> DerefMut for LocalGuard<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }

@@ -25,11 +25,18 @@ use finefs_lockmeter::{Kind, LockClass};
 use crate::barrier;
 use crate::order::{self, Held};
 use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::primitive::{Condvar, Mutex, UnsafeCell, hint};
+use crate::primitive::{Condvar, Mutex, UnsafeCell, hint, thread};
 use crate::wait::{Holding, LastCpu, Metered};
 
 /// Looks at the word before a waiter sleeps: what a shard is held for takes less.
 const SPINS_MAX: u32 = 100;
+
+/// And times that it gives the CPU away: the holder may wait for this one. Sleeping interrupts all CPUs.
+const YIELDS: u32 = if cfg!(any(loom, feature = "shuttle")) {
+    0
+} else {
+    8
+};
 
 #[derive(Debug)]
 pub(crate) struct ShardLock<T> {
@@ -109,6 +116,12 @@ impl<T> ShardLock<T> {
                 return;
             }
             hint::spin_loop();
+        }
+        for _ in 0..YIELDS {
+            thread::yield_now();
+            if !self.is_taken.load(Ordering::Relaxed) && self.try_take() {
+                return;
+            }
         }
         let mut gate = self.gate.lock();
         self.sleepers.fetch_add(1, Ordering::Relaxed); // (1)

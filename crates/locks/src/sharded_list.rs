@@ -75,17 +75,21 @@ impl Ticket {
     }
 }
 
+/// No slot.
+const NONE: u32 = u32::MAX;
+
 #[derive(Debug)]
 enum Slot<T> {
     Used(T),
-    /// With the next free slot.
-    Free(Option<u32>),
+    /// With the next free slot, or NONE.
+    Free(u32),
 }
 
 #[derive(Debug)]
 struct Slab<T> {
     slots: Vec<Slot<T>>,
-    first_free: Option<u32>,
+    /// Or NONE.
+    first_free: u32,
     added: u64,
     removed: u64,
     removed_off_cpu: u64,
@@ -107,7 +111,7 @@ impl<T> Slab<T> {
     fn new() -> Slab<T> {
         Slab {
             slots: Vec::new(),
-            first_free: None,
+            first_free: NONE,
             added: 0,
             removed: 0,
             removed_off_cpu: 0,
@@ -115,12 +119,13 @@ impl<T> Slab<T> {
         }
     }
 
+    #[inline]
     fn add(&mut self, item: T) -> u32 {
         self.added += 1;
-        let Some(slot) = self.first_free else {
-            self.slots.push(Slot::Used(item));
-            return u32::try_from(self.slots.len() - 1).expect("less than 2^32 items in a shard");
-        };
+        let slot = self.first_free;
+        if slot == NONE {
+            return self.add_slot(item);
+        }
         let place = &mut self.slots[slot as usize];
         let Slot::Free(next) = *place else {
             unreachable!("invariant 2: a free slot")
@@ -130,6 +135,15 @@ impl<T> Slab<T> {
         slot
     }
 
+    #[cold]
+    fn add_slot(&mut self, item: T) -> u32 {
+        let slot = u32::try_from(self.slots.len()).ok();
+        let slot = slot.filter(|slot| *slot != NONE);
+        self.slots.push(Slot::Used(item));
+        slot.expect("less than 2^32 - 1 items in a shard")
+    }
+
+    #[inline]
     fn remove(&mut self, slot: u32) -> T {
         let place = &mut self.slots[slot as usize];
         assert!(
@@ -139,9 +153,17 @@ impl<T> Slab<T> {
         let Slot::Used(item) = std::mem::replace(place, Slot::Free(self.first_free)) else {
             unreachable!("just checked")
         };
-        self.first_free = Some(slot);
+        self.first_free = slot;
         self.removed += 1;
         item
+    }
+
+    /// A thread on `cpu` removes an item from the shard of another one.
+    #[cold]
+    fn note_from_afar(&mut self, cpu: usize, shard: usize) {
+        self.removed_off_cpu += 1;
+        let is_off_node = cpu::node_of(cpu) != cpu::node_of(shard);
+        self.removed_off_node += u64::from(is_off_node);
     }
 
     fn used_count(&self) -> usize {
@@ -183,6 +205,7 @@ impl<T> ShardedList<T> {
     /// assert_eq!(open.len(), 1);
     /// # open.remove(ticket);
     /// ```
+    #[inline]
     #[track_caller]
     pub fn add(&self, item: T) -> Ticket {
         let mut shard = self.shards.local();
@@ -205,14 +228,13 @@ impl<T> ShardedList<T> {
     ///     scope.spawn(|| assert_eq!(open.remove(ticket), "a"));
     /// });
     /// ```
+    #[inline]
     #[track_caller]
     pub fn remove(&self, ticket: Ticket) -> T {
-        let cpu = cpu::current();
+        let cpu = cpu::current_of(self.shards.shard_count());
         let mut shard = self.shards.shard(ticket.shard());
         if cpu != ticket.shard() {
-            shard.removed_off_cpu += 1;
-            let is_off_node = cpu::node_of(cpu) != cpu::node_of(ticket.shard());
-            shard.removed_off_node += u64::from(is_off_node);
+            shard.note_from_afar(cpu, ticket.shard());
         }
         shard.remove(ticket.slot)
     }

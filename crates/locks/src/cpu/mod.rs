@@ -67,10 +67,22 @@ fn ask_for_count() -> usize {
 #[cfg(not(any(loom, feature = "shuttle")))]
 #[inline]
 pub fn current() -> usize {
+    current_of(count())
+}
+
+/// [`current`], for who has `count()` at hand, as the length of its shards.
+#[cfg(not(any(loom, feature = "shuttle")))]
+#[inline]
+pub(crate) fn current_of(count: usize) -> usize {
     let cpu = rseq::current_cpu().unwrap_or_else(getcpu);
-    let count = count();
     // CPU numbers can have gaps.
     if cpu < count { cpu } else { cpu % count }
+}
+
+/// [`current`], which is below `count()`.
+#[cfg(any(loom, feature = "shuttle"))]
+pub(crate) fn current_of(_: usize) -> usize {
+    current()
 }
 
 #[cfg(all(not(target_os = "linux"), not(any(loom, feature = "shuttle"))))]

@@ -61,7 +61,7 @@ const HINDRANCES: u64 = SAMPLE | HOLDERS | CLOSED_FOR_TAKERS;
 
 /// HINDRANCES, and ALWAYS when the meter wants to know of acquisitions that do not wait.
 #[inline(always)]
-fn hindrances() -> u64 {
+pub(super) fn hindrances() -> u64 {
     if cfg!(any(loom, feature = "shuttle")) {
         // In models a sample is so frequent that its bit is below those that the meter looks at.
         HINDRANCES
@@ -113,8 +113,10 @@ pub(super) enum Hindrance {
     Closed,
     /// Its holder conflicts with the request.
     Conflict,
-    /// It has a holder that does not conflict, or has gone.
+    /// It has a holder that does not conflict.
     Needless,
+    /// Its holder has gone.
+    None,
 }
 
 impl Cell {
@@ -159,25 +161,26 @@ impl Cell {
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Takes an open and empty cell, unless the meter wants to know.
+    /// Takes an open and empty cell, unless the meter wants to know: `hindrances` are what
+    /// [`hindrances`] gave.
     #[inline(always)]
-    pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
+    pub(super) fn take(&self, hindrances: u64, range: &Range<u64>, access: Access) -> bool {
         let empty = self.word.load(Ordering::Relaxed);
-        is_likely(empty & hindrances() == 0) && self.take_from(empty, empty, range, access)
+        is_likely(empty & hindrances == 0) && self.take_from(empty, empty, range, access)
     }
 
     /// Like `take`, if the cell is `ours`: see `take_or_join`.
     #[inline(always)]
     pub(super) fn take_if(
         &self,
+        hindrances: u64,
         range: &Range<u64>,
         access: Access,
         ours: impl Fn() -> bool,
     ) -> bool {
         // Acquire: `ours` looks after this.
         let empty = self.word.load(Ordering::Acquire);
-        is_likely(empty & hindrances() == 0 && ours())
-            && self.take_from(empty, empty, range, access)
+        is_likely(empty & hindrances == 0 && ours()) && self.take_from(empty, empty, range, access)
     }
 
     /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is asked
@@ -273,7 +276,7 @@ impl Cell {
         if word & CLOSED != 0 {
             Hindrance::Closed
         } else if word & HOLDERS == 0 {
-            Hindrance::Needless
+            Hindrance::None
         } else if word & WRITE == 0 && access == Access::Read {
             // Readers of the same range are joined, unless they are not visible yet.
             if self.is_published(word) && self.holds() != *range {

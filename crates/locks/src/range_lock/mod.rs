@@ -18,7 +18,8 @@
 //! | `cell` | the one-word fast path: one range, held by a writer or by readers of the same range |
 //! | `spread` | groups of cells that a lock under contention borrows, and who goes to which |
 //! | `queue`, `node` | the exact slow path: requests in the order of their arrival, who blocks whom |
-//! | `slow` | what the mutex guards: queue, modes, when to spread; **the invariants** |
+//! | `slow` | what the mutex guards: queue and modes; **the invariants** |
+//! | `policy` | when to spread, in segments of what length, and when to go home |
 //! | `wait` | sleeping until a grant, and telling the meter |
 //! | `seat` | what a holding that the meter watches keeps, and where |
 //! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
@@ -69,6 +70,7 @@ mod append;
 mod cell;
 mod guard;
 mod node;
+mod policy;
 mod queue;
 mod request;
 mod seat;
@@ -422,11 +424,12 @@ impl RangeLock {
     #[track_caller]
     fn lock(&self, range: Range<u64>, access: Access, key: Option<OrderKey>) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        let cell = if self.home.take(&range, access) {
+        let hindrances = cell::hindrances();
+        let cell = if self.home.take(hindrances, &range, access) {
             &self.home
         } else {
             std::hint::cold_path();
-            self.lock_contended(range.start, range.end, access)
+            self.lock_contended(hindrances, &range, access)
         };
         RangeGuard::new(self, range, access, cell, held)
     }

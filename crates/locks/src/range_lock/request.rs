@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::cell::{Cell, Taken};
+use super::cell::{self, Cell, Taken};
 use super::node::{self, Access, Node};
 use super::queue::Wakes;
 use super::seat::Seat;
@@ -17,6 +17,7 @@ use super::slow::Slow;
 use super::spread::Placement;
 use super::wait::{self, Wait};
 use super::{RangeLock, kind};
+use crate::prefetch;
 use crate::primitive::atomic::Ordering;
 use crate::wait::MeteredLock;
 
@@ -45,31 +46,36 @@ impl RangeLock {
         access: Access,
         patience: Patience,
     ) -> Option<&Cell> {
-        if self.home.take(range, access) {
+        if self.home.take(cell::hindrances(), range, access) {
             return Some(&self.home);
         }
         self.request_slowly(range, access, patience)
     }
 
     /// The home cell is taken or closed, or the meter wants to know: the short way to the cells of a
-    /// group, then all others. (Numbers instead of a range: so they stay in registers.)
-    // Cold for the caller's sake: its fast path falls through.
-    #[cold]
-    #[inline(never)]
+    /// group, then all others.
+    #[inline(always)]
     #[track_caller]
-    pub(super) fn lock_contended(&self, start: u64, end: u64, access: Access) -> &Cell {
-        let range = start..end;
+    pub(super) fn lock_contended(
+        &self,
+        hindrances: u64,
+        range: &Range<u64>,
+        access: Access,
+    ) -> &Cell {
         // Acquire: what is seen here was open before.
         let spread = self.spread.load(Ordering::Acquire);
         if Placement::is_by_segments(spread)
-            && let Some(cell) = Placement::decode(spread).cell_of(&range)
-            && cell.take_if(&range, access, || self.is_spread_as(spread))
+            && let Some(cell) = Placement::decode(spread).cell_of(range)
         {
-            return cell;
+            prefetch::to_write(cell);
+            if cell.take_if(hindrances, range, access, || self.is_spread_as(spread)) {
+                return cell;
+            }
         }
-        self.lock_slowly(start, end, access)
+        self.lock_slowly(range.start, range.end, access)
     }
 
+    /// Numbers instead of a range: so they stay in registers.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -187,10 +193,17 @@ impl RangeLock {
                 Hindrance::Needless if is_spread && round < NEEDLESS_ROUNDS => {}
                 Hindrance::Needless => return self.try_cells(range, access),
                 Hindrance::Closed if self.pressure.load(Ordering::Relaxed) == 0 => return None,
+                Hindrance::None => {
+                    if let Some(seat) = self.try_cells(range, access) {
+                        return Some(seat);
+                    }
+                    // Somebody was quicker.
+                }
                 Hindrance::Closed | Hindrance::Conflict => {}
             }
             if round < RELAX_ROUNDS {
-                (0..1 << (round + 2)).for_each(|_| std::hint::spin_loop());
+                let first = if is_spread { LOOK } else { HOME_LOOK };
+                (0..first << round).for_each(|_| std::hint::spin_loop());
             } else {
                 wait.begin();
                 std::thread::yield_now();
@@ -291,6 +304,12 @@ const NEEDLESS_ROUNDS: u32 = 2;
 const RELAX_ROUNDS: u32 = 4;
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SPIN_ROUNDS: u32 = 10;
+/// How long the first look takes; each further one twice that. At home it takes the line from whoever uses the
+/// lock over and over; a segment's holder is soon gone.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const LOOK: u32 = 4;
+#[cfg(not(any(loom, feature = "shuttle")))]
+const HOME_LOOK: u32 = 32;
 
 /// Tells threads apart, as `Slow::sample` and `Slow::note_request` need it.
 #[cfg(not(any(loom, feature = "shuttle")))]

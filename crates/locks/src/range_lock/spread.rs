@@ -93,7 +93,7 @@ impl Placement {
     }
 
     /// From a lock's `spread` word.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decode(word: u64) -> Placement {
         Placement {
             word,
@@ -117,9 +117,10 @@ impl Placement {
         self.word & READERS_FLAG != 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn segment(self, offset: u64) -> u64 {
-        offset >> (self.word & SHIFT)
+        // Modulo 64: the lowest bits, which are `SHIFT`.
+        offset.wrapping_shr(self.word as u32)
     }
 
     pub(super) fn rule(self) -> Rule {
@@ -139,16 +140,17 @@ impl Placement {
         a.start() <= b.end() && b.start() <= a.end()
     }
 
-    #[inline]
+    #[inline(always)]
     fn index(self, segment: u64) -> usize {
         (segment.wrapping_mul(self.word) >> (u64::BITS - CELLS.trailing_zeros())) as usize
     }
 
     /// The cell of the range's segment, if it lies in one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn cell_of(self, range: &Range<u64>) -> Option<&'static Cell> {
-        let is_within = self.segment(range.start ^ range.end.wrapping_sub(1)) == 0;
-        is_within.then(|| &*self.group.cells[self.index(self.segment(range.start))])
+        let segment = self.segment(range.start);
+        let is_within = segment == self.segment(range.end.wrapping_sub(1));
+        is_within.then(|| &*self.group.cells[self.index(segment)])
     }
 
     /// The cells that a reader on this CPU tries.
@@ -216,7 +218,7 @@ mod groups {
     /// A bit for each group that nobody owns.
     static FREE: Mutex<u64> = Mutex::new(u64::MAX);
 
-    #[inline]
+    #[inline(always)]
     pub(in super::super) fn get(index: u32) -> &'static Group {
         &ALL[index as usize % GROUPS]
     }
