@@ -57,7 +57,7 @@ pub fn set_thresholds(thresholds: &Thresholds) {
     WAITERS.store(thresholds.waiters.unwrap_or(usize::MAX), Ordering::Relaxed);
     PER_SECOND_MAX.store(thresholds.per_second_max, Ordering::Relaxed);
     LOG.lock().unwrap_or_else(PoisonError::into_inner).in_second = 0;
-    crate::set_times_all(thresholds.hold.is_some());
+    crate::mode::set_hold_threshold(thresholds.hold.is_some());
 }
 
 /// What is reported now.
