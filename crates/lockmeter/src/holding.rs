@@ -51,7 +51,7 @@ impl Chance {
         state ^= state << 5;
         self.0.set(state);
         let numbers = 2 * u64::from(mean) - 1;
-        1 + (u64::from(state) * numbers >> 32)
+        1 + ((u64::from(state) * numbers) >> 32)
     }
 }
 

@@ -27,7 +27,13 @@ pub enum Mode {
 }
 
 /// [`hold_sampling`] at first: the meter then takes most of its time for counting, and a class that is taken
-/// a thousand times a second has thirty times a second of evidence.
+/// thousand times a second is still timed some thirty times in it.
+///
+/// ```
+/// use finefs_lockmeter::{HOLD_SAMPLING_DEFAULT, set_hold_sampling};
+/// set_hold_sampling(1); // All are timed.
+/// set_hold_sampling(HOLD_SAMPLING_DEFAULT);
+/// ```
 pub const HOLD_SAMPLING_DEFAULT: u32 = 32;
 
 /// In `ACTIVE`: all acquisitions are counted.

@@ -30,7 +30,7 @@ use crate::events::{Queue, Report, Thresholds, What};
 use crate::{Kind, thread_id};
 
 /// Reports that are kept until they are taken; of more, the latest.
-pub const KEPT_MAX: usize = 256;
+const KEPT_MAX: usize = 256;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
