@@ -67,6 +67,14 @@ impl LockClass {
         self.level
     }
 
+    /// The index of this class's counters; greater than any where it is not registered.
+    #[cfg(not(feature = "off"))]
+    #[inline(always)]
+    pub(crate) fn known_slot(&self) -> usize {
+        // Relaxed: as in `slot`.
+        usize::from(self.slot_plus_one.load(Ordering::Relaxed)).wrapping_sub(1)
+    }
+
     /// The index of this class's counters. The first call registers the class.
     #[cfg(not(feature = "off"))]
     pub(crate) fn slot(&'static self) -> usize {

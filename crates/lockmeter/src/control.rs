@@ -71,6 +71,8 @@ pub enum Request {
     Settings,
     /// Count all acquisitions (true) or contended ones only.
     SetFull(bool),
+    /// Time one in so many holdings that nobody waited for.
+    SetHoldSampling(u32),
     /// Report what crosses these.
     SetThresholds {
         /// Waits, in microseconds.
@@ -107,6 +109,8 @@ pub enum Reply {
     Settings {
         /// All acquisitions are counted.
         is_full: bool,
+        /// Of holdings that nobody waited for, one in so many is timed while all acquisitions are counted.
+        hold_sampling: u32,
         /// Waits that are reported, in microseconds.
         wait_us: Option<u64>,
         /// Holdings that are reported, in microseconds.
@@ -139,6 +143,7 @@ pub fn answer(request: &Request) -> Reply {
             };
             Reply::Settings {
                 is_full: crate::mode() == Mode::Full,
+                hold_sampling: crate::hold_sampling(),
                 wait_us: us(thresholds.wait),
                 hold_us: us(thresholds.hold),
                 waiters: thresholds.waiters,
@@ -150,6 +155,10 @@ pub fn answer(request: &Request) -> Reply {
             } else {
                 Mode::ContendedOnly
             });
+            Reply::Done
+        }
+        Request::SetHoldSampling(one_in) => {
+            crate::set_hold_sampling(*one_in);
             Reply::Done
         }
         Request::SetThresholds {

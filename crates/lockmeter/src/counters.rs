@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::histogram::{BUCKETS, Times, bucket_of};
+use crate::holding::LastCpu;
 use crate::snapshot::{CallSite, Counts};
 
 /// Call sites that are told apart per thread, class and kind.
@@ -36,9 +37,10 @@ impl Durations {
         }
     }
 
-    fn record(&self, ns: u64) {
-        add(&self.buckets[bucket_of(ns)], 1);
-        add(&self.total_ns, ns);
+    /// Records a duration that stands for `weight`.
+    fn record(&self, ns: u64, weight: u64) {
+        add(&self.buckets[bucket_of(ns)], weight);
+        add(&self.total_ns, ns.wrapping_mul(weight));
         if ns < self.min_ns.load(Ordering::Relaxed) {
             self.min_ns.store(ns, Ordering::Relaxed);
         }
@@ -74,13 +76,20 @@ struct Site {
     hold_ns: AtomicU64,
 }
 
-/// The counters of one class and kind in one thread.
+/// The counters of one class and kind in one thread. What an acquisition that is only counted writes lies in
+/// the first cache line.
+///
+/// `last_timed <= acquisitions < next_timed`, both of them numbers of acquisitions.
+#[repr(C, align(64))]
 pub(crate) struct Counters {
     acquisitions: AtomicU64,
+    next_timed: AtomicU64,
+    last_timed: AtomicU64,
+    bounces: AtomicU64,
     contended: AtomicU64,
     contended_counted: AtomicU64,
     given_up: AtomicU64,
-    bounces: AtomicU64,
+    hold_timed: AtomicU64,
     wait: Durations,
     hold: Durations,
     /// By the location's address, the next ones where that is taken. What finds no place counts
@@ -98,26 +107,62 @@ impl Counters {
         };
         Counters {
             acquisitions: AtomicU64::new(0),
+            next_timed: AtomicU64::new(1),
+            last_timed: AtomicU64::new(0),
+            bounces: AtomicU64::new(0),
             contended: AtomicU64::new(0),
             contended_counted: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
-            bounces: AtomicU64::new(0),
+            hold_timed: AtomicU64::new(0),
             wait: Durations::new(),
             hold: Durations::new(),
             sites: std::array::from_fn(|_| site()),
         }
     }
 
-    pub(crate) fn count_acquired(&self, has_bounced: bool) {
-        add(&self.acquisitions, 1);
+    /// Counts an acquisition that did not wait, if its holding is not to be timed.
+    #[inline(always)]
+    pub(crate) fn count_untimed(&self, last_cpu: &LastCpu) -> bool {
+        let number = self.acquisitions.load(Ordering::Relaxed) + 1;
+        if number >= self.next_timed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(has_bounced) = last_cpu.has_bounced_as_known() else {
+            return false;
+        };
+        self.acquisitions.store(number, Ordering::Relaxed);
         if has_bounced {
             add(&self.bounces, 1);
         }
+        true
+    }
+
+    /// Counts an acquisition that did not wait. How many it stands for if its holding is to be timed; 0 if it
+    /// is not. `gap` chooses after how many the next one is timed.
+    #[inline]
+    pub(crate) fn count_acquired(
+        &self,
+        has_bounced: bool,
+        times_all: bool,
+        gap: impl FnOnce() -> u64,
+    ) -> u64 {
+        if has_bounced {
+            add(&self.bounces, 1);
+        }
+        let number = self.acquisitions.load(Ordering::Relaxed) + 1;
+        self.acquisitions.store(number, Ordering::Relaxed);
+        if number < self.next_timed.load(Ordering::Relaxed) && !times_all {
+            return 0;
+        }
+        let last = self.last_timed.load(Ordering::Relaxed);
+        self.last_timed.store(number, Ordering::Relaxed);
+        self.next_timed.store(number + gap(), Ordering::Relaxed);
+        if times_all { 1 } else { number - last }
     }
 
     pub(crate) fn count_wait(&self, ns: u64, site: &'static Location<'static>) {
         add(&self.contended, 1);
-        self.wait.record(ns);
+        self.wait.record(ns, 1);
         if let Some(site) = self.site(site) {
             add(&site.contended, 1);
             add(&site.wait_ns, ns);
@@ -126,7 +171,10 @@ impl Counters {
 
     pub(crate) fn count_granted(&self, counts_all: bool, has_bounced: bool) {
         if counts_all {
+            // Its holding is timed and stands for itself only.
             add(&self.acquisitions, 1);
+            add(&self.last_timed, 1);
+            add(&self.next_timed, 1);
             add(&self.contended_counted, 1);
         }
         if has_bounced {
@@ -138,10 +186,12 @@ impl Counters {
         add(&self.given_up, 1);
     }
 
-    pub(crate) fn count_hold(&self, ns: u64, site: &'static Location<'static>) {
-        self.hold.record(ns);
+    /// Counts a holding that stands for `weight`.
+    pub(crate) fn count_hold(&self, ns: u64, weight: u64, site: &'static Location<'static>) {
+        add(&self.hold_timed, 1);
+        self.hold.record(ns, weight);
         if let Some(site) = self.site(site) {
-            add(&site.hold_ns, ns);
+            add(&site.hold_ns, ns.wrapping_mul(weight));
         }
     }
 
@@ -181,6 +231,7 @@ impl Counters {
             contended_counted: load(&self.contended_counted),
             given_up: load(&self.given_up),
             bounces: load(&self.bounces),
+            hold_timed: load(&self.hold_timed),
             wait: self.wait.times(),
             hold: self.hold.times(),
             sites: sites.collect(),

@@ -1,21 +1,22 @@
 //! What locks call: [`Holding`] in every guard, [`Waiting`] around every wait, [`LastCpu`] in every
 //! lock that counts bounces.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::class::LockClass;
 use crate::clock::now_ns;
 use crate::counters::Counters;
-use crate::registry::{Registration, ThreadRecord};
-use crate::threshold;
+use crate::mode::{COUNTS_ALL, TIMES_ALL, active, hold_sampling};
+use crate::registry::{self, Registration, ThreadRecord};
 use crate::waiters::Wait;
-use crate::{ACTIVE, COUNTS_ALL, Kind};
+use crate::{Kind, rseq, thread_id, threshold};
 
 thread_local! {
     static LOCAL: Local = Local {
         registration: Registration::new(),
+        chance: Chance::new(),
         spare: RefCell::new((0..SPARE_FIRST).map(|_| Box::default()).collect()),
     };
 }
@@ -26,8 +27,32 @@ const SPARE_MAX: usize = 64;
 
 struct Local {
     registration: Registration,
+    chance: Chance,
     #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
     spare: RefCell<Vec<Box<Running>>>,
+}
+
+/// Where the next holding to be timed comes from: a thread's own random numbers (xorshift, Marsaglia 2003).
+struct Chance(Cell<u32>);
+
+impl Chance {
+    fn new() -> Chance {
+        // Never 0, and different in threads of different numbers.
+        Chance(Cell::new(
+            (thread_id() as u32).wrapping_mul(0x9e37_79b9) | 1,
+        ))
+    }
+
+    /// A number of 1 to 2 x `mean` - 1, each as likely as the others.
+    fn gap(&self, mean: u32) -> u64 {
+        let mut state = self.0.get();
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        self.0.set(state);
+        let numbers = 2 * u64::from(mean) - 1;
+        1 + ((u64::from(state) * numbers) >> 32)
+    }
 }
 
 /// Calls `f` with what belongs to the thread; not at all when the thread is ending and has nothing left:
@@ -59,6 +84,9 @@ fn with_record(f: impl FnOnce(&ThreadRecord)) {
 #[derive(Debug)]
 pub struct LastCpu(AtomicU8);
 
+/// In `LastCpu`: not of a lock.
+const UNTRACED: u8 = u8::MAX;
+
 impl LastCpu {
     /// Of a lock that was not taken yet.
     ///
@@ -71,20 +99,51 @@ impl LastCpu {
         LastCpu(AtomicU8::new(0))
     }
 
+    /// For locks whose holders leave no trace that others could see, so that nothing bounces.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// static UNTRACED: LastCpu = LastCpu::untraced();
+    /// let _holding = Holding::begin(&LOG, Kind::Reader, &UNTRACED);
+    /// ```
+    pub const fn untraced() -> LastCpu {
+        LastCpu(AtomicU8::new(UNTRACED))
+    }
+
     /// True when the lock was last taken on another CPU.
-    #[inline]
     fn has_bounced(&self) -> bool {
-        // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
-        let cpu = unsafe { libc::sched_getcpu() };
-        // 255 numbers for CPUs: two that share one are not told apart.
-        let own = (cpu.max(0) % 255) as u8 + 1;
         let last = self.0.load(Ordering::Relaxed);
+        last != UNTRACED && self.replace(last, rseq::current_cpu().unwrap_or_else(getcpu))
+    }
+
+    /// The same, where it can be told by a look.
+    #[inline(always)]
+    pub(crate) fn has_bounced_as_known(&self) -> Option<bool> {
+        let last = self.0.load(Ordering::Relaxed);
+        if last == UNTRACED {
+            return Some(false);
+        }
+        Some(self.replace(last, rseq::known_cpu()?))
+    }
+
+    #[inline(always)]
+    fn replace(&self, last: u8, cpu: usize) -> bool {
+        // 254 numbers for CPUs: those beyond are not told apart.
+        let own = cpu.min(usize::from(UNTRACED) - 2) as u8 + 1;
         if last == own {
             return false;
         }
         self.0.store(own, Ordering::Relaxed);
         last != 0
     }
+}
+
+#[cold]
+fn getcpu() -> usize {
+    // SAFETY: sched_getcpu has no arguments and touches no memory of ours.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).unwrap_or(0)
 }
 
 impl Default for LastCpu {
@@ -122,6 +181,8 @@ struct Running {
     location: &'static Location<'static>,
     /// When it began; after `stop` how long it took.
     ns: u64,
+    /// For how many holdings it stands.
+    weight: u64,
     is_stopped: bool,
 }
 
@@ -132,6 +193,7 @@ impl Default for Running {
             kind: Kind::Writer,
             location: Location::caller(),
             ns: 0,
+            weight: 1,
             is_stopped: true,
         }
     }
@@ -151,7 +213,7 @@ impl Holding {
     #[inline]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
-        if ACTIVE.load(Ordering::Relaxed) == 0 {
+        if active() == 0 {
             return Holding { running: None };
         }
         Holding::begin_counted(class, kind, last_cpu)
@@ -170,11 +232,12 @@ impl Holding {
     /// then.
     ///
     /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
+    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # let last_cpu = LastCpu::new();
     /// assert!(!Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
     /// set_mode(Mode::Full);
+    /// // The first is timed; of the others, one in so many.
     /// assert!(Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
     /// # set_mode(Mode::ContendedOnly);
     /// ```
@@ -184,26 +247,45 @@ impl Holding {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn begin_counted(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
-        let location = Location::caller();
-        if ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL == 0 {
-            return Holding::running(class, kind, location, |_| ());
+        // Most are counted and nothing else.
+        let count = |counters: &Counters| counters.count_untimed(last_cpu);
+        if active() == COUNTS_ALL && registry::with_known(class, kind, count) == Some(true) {
+            return Holding::none();
         }
-        let has_bounced = last_cpu.has_bounced();
-        Holding::running(class, kind, location, |record| {
-            record.of(class, kind).count_acquired(has_bounced);
-        })
+        Holding::begin_timed(class, kind, last_cpu)
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn begin_timed(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
+        let active = active();
+        let mut weight = 1;
+        if active & COUNTS_ALL != 0 {
+            let has_bounced = last_cpu.has_bounced();
+            let times_all = active & TIMES_ALL != 0;
+            let counted = with_local(|local| {
+                let counters = local.registration.0.of(class, kind);
+                counters
+                    .count_acquired(has_bounced, times_all, || local.chance.gap(hold_sampling()))
+            });
+            weight = counted.unwrap_or(0);
+        }
+        if weight == 0 {
+            return Holding::none();
+        }
+        Holding::running(class, kind, Location::caller(), weight)
     }
 
     fn running(
         class: &'static LockClass,
         kind: Kind,
         location: &'static Location<'static>,
-        note: impl FnOnce(&ThreadRecord),
+        weight: u64,
     ) -> Holding {
         let running = with_local(|local| {
-            note(&local.registration.0);
             let spare = local.spare.borrow_mut().pop();
             let mut running = spare.unwrap_or_default();
             *running = Running {
@@ -211,6 +293,7 @@ impl Holding {
                 kind,
                 location,
                 ns: now_ns(),
+                weight,
                 is_stopped: false,
             };
             running
@@ -251,15 +334,16 @@ impl Holding {
     pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
         let running = self.running.take();
         let known = running.and_then(|running| {
-            let known = (running.class?, running.kind, running.location);
+            let (kind, location) = (running.kind, running.location);
+            let known = (running.class?, kind, location, running.weight);
             running.end();
             Some(known)
         });
-        let Some((class, kind, location)) = known else {
+        let Some((class, kind, location, weight)) = known else {
             return while_released();
         };
         let result = while_released();
-        *self = Holding::running(class, kind, location, |_| ());
+        *self = Holding::running(class, kind, location, weight);
         result
     }
 }
@@ -277,10 +361,11 @@ impl Running {
     fn end(mut self: Box<Running>) {
         self.stop();
         let (kind, ns, location) = (self.kind, self.ns, self.location);
+        let weight = self.weight;
         let Some(class) = self.class else { return };
         with_local(|local| {
             let counters = local.registration.0.of(class, kind);
-            counters.count_hold(ns, location);
+            counters.count_hold(ns, weight, location);
             let mut spare = local.spare.borrow_mut();
             if spare.len() < SPARE_MAX {
                 spare.push(self);
@@ -361,11 +446,11 @@ impl Waiting {
     /// ```
     #[cold]
     pub fn granted(mut self, last_cpu: &LastCpu) -> Holding {
-        let counts_all = ACTIVE.load(Ordering::Relaxed) & COUNTS_ALL != 0;
+        let counts_all = active() & COUNTS_ALL != 0;
         let has_bounced = last_cpu.has_bounced();
         self.end(|counters| counters.count_granted(counts_all, has_bounced));
         let (class, kind, location) = (self.wait.class, self.wait.kind, self.wait.location);
-        Holding::running(class, kind, location, |_| ())
+        Holding::running(class, kind, location, 1)
     }
 
     fn end(&mut self, how: impl FnOnce(&Counters)) {

@@ -11,6 +11,8 @@
 //! One mutex, taken when a class or a thread is registered, when a thread ends, by snapshots and by
 //! whoever asks who is waiting; never while counting. Nothing is called with it held.
 
+use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -58,7 +60,8 @@ pub(crate) fn register(class: &'static LockClass, slot_plus_one: &AtomicU16) -> 
 
 /// All that is known of one thread. Written by it alone.
 pub(crate) struct ThreadRecord {
-    slots: Box<[[OnceLock<Box<Counters>>; 2]]>,
+    /// By class and kind. Not in a box of their own: one look less at each count.
+    slots: [[OnceLock<Box<Counters>>; 2]; CLASS_MAX],
     pub(crate) waiting: WaitRecord,
     pub(crate) name: String,
     pub(crate) id: i32,
@@ -76,6 +79,27 @@ impl ThreadRecord {
     }
 }
 
+thread_local! {
+    /// The calling thread's own, while its registration lives: found by one look, where that is found by two
+    /// and a question.
+    static RECORD: Cell<*const ThreadRecord> = const { Cell::new(ptr::null()) };
+}
+
+/// The thread's counters of `class` and `kind` as `f` wants them, if there are any yet.
+#[inline(always)]
+pub(crate) fn with_known<R>(
+    class: &'static LockClass,
+    kind: Kind,
+    f: impl FnOnce(&Counters) -> R,
+) -> Option<R> {
+    // SAFETY: null, or what `Registration::new` put there: the record is the thread's own registration's,
+    // which takes the pointer away before it goes. `f` cannot end the thread's registration, and the
+    // reference does not leave this function.
+    let record = unsafe { RECORD.get().as_ref() }?;
+    let counters = record.slots.get(class.known_slot())?[kind as usize].get()?;
+    Some(f(counters))
+}
+
 /// Owns a thread's registration; its end moves the counts to `retired`.
 pub(crate) struct Registration(pub(crate) Arc<ThreadRecord>);
 
@@ -83,18 +107,20 @@ impl Registration {
     pub(crate) fn new() -> Registration {
         let thread = std::thread::current();
         let record = Arc::new(ThreadRecord {
-            slots: (0..CLASS_MAX).map(|_| Default::default()).collect(),
+            slots: [const { [const { OnceLock::new() }; 2] }; CLASS_MAX],
             waiting: WaitRecord::new(),
             name: thread.name().unwrap_or("unnamed").to_owned(),
             id: thread_id(),
         });
         registry().threads.push(Arc::clone(&record));
+        RECORD.set(Arc::as_ptr(&record));
         Registration(record)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        RECORD.set(ptr::null());
         let mut registry = registry();
         registry
             .threads
@@ -133,7 +159,10 @@ pub(crate) fn snapshot() -> Snapshot {
             }
         })
         .collect();
-    Snapshot { classes }
+    Snapshot {
+        hold_sampling: crate::hold_sampling(),
+        classes,
+    }
 }
 
 /// Who is waiting for what.

@@ -59,6 +59,14 @@ fn columns(times: &Times) -> [String; 6] {
 /// A table like `lock_stat`'s, most waited-for class first, the worst call sites below each row.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_hold_estimated() {
+            writeln!(
+                f,
+                "hold times ~: of acquisitions that did not wait 1 of {} was timed, at random; those stand \
+                 for all, min and max are theirs",
+                self.hold_sampling
+            )?;
+        }
         writeln!(
             f,
             "{:<26} {:>12} {:>11} {:>7} {:>9}  {:>4} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
@@ -88,11 +96,16 @@ impl fmt::Display for Snapshot {
                 percent,
                 counts.bounces,
             );
-            for (what, times) in [("wait", &counts.wait), ("hold", &counts.hold)] {
+            let hold = if counts.is_hold_estimated() {
+                "hold~"
+            } else {
+                "hold"
+            };
+            for (what, times) in [("wait", &counts.wait), (hold, &counts.hold)] {
                 if times.count() == 0 {
                     continue;
                 }
-                write!(f, "{left:<69}  {what} {:>9}", duration(times.total_ns))?;
+                write!(f, "{left:<69}  {what:<5}{:>9}", duration(times.total_ns))?;
                 left.clear();
                 for column in columns(times) {
                     write!(f, " {column:>8}")?;
@@ -118,6 +131,24 @@ impl fmt::Display for Snapshot {
 }
 
 impl Snapshot {
+    /// True when some hold times are estimates: see [`Counts::is_hold_estimated`].
+    ///
+    /// ```
+    /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode, snapshot};
+    /// static LOG: LockClass = LockClass::new("example.log", 10);
+    /// set_mode(Mode::Full);
+    /// for _ in 0..1000 {
+    ///     Holding::begin(&LOG, Kind::Writer, &LastCpu::new());
+    /// }
+    /// assert!(snapshot().is_hold_estimated());
+    /// assert!(snapshot().to_string().contains("1 of 32 was timed"));
+    /// ```
+    pub fn is_hold_estimated(&self) -> bool {
+        rows(self)
+            .iter()
+            .any(|(.., counts)| counts.is_hold_estimated())
+    }
+
     /// As JSON, which [`Snapshot::from_json`] reads.
     ///
     /// ```
@@ -170,6 +201,8 @@ impl Snapshot {
         counter(&mut text, "lock_given_up", count, |c| c.given_up);
         let count = "Acquisitions of a lock last taken on another CPU.";
         counter(&mut text, "lock_bounces", count, |c| c.bounces);
+        let count = "Holdings that were timed.";
+        counter(&mut text, "lock_hold_timed", count, |c| c.hold_timed);
         let mut histogram = |name: &str, help: &str, of: fn(&Counts) -> &Times| {
             head(&mut text, name, "histogram", help);
             let _ = writeln!(text, "# UNIT {name} seconds");
@@ -189,8 +222,16 @@ impl Snapshot {
         };
         let times = "How long contended acquisitions waited.";
         histogram("lock_wait_seconds", times, |counts| &counts.wait);
-        let times = "How long locks were held.";
-        histogram("lock_hold_seconds", times, |counts| &counts.hold);
+        let times = if self.is_hold_estimated() {
+            format!(
+                "How long locks were held; of acquisitions that did not wait 1 of {} was timed, at random, and \
+                 stands for the others.",
+                self.hold_sampling
+            )
+        } else {
+            "How long locks were held.".to_owned()
+        };
+        histogram("lock_hold_seconds", &times, |counts| &counts.hold);
         text.push_str("# EOF\n");
         text
     }

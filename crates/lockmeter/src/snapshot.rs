@@ -54,8 +54,12 @@ pub struct Counts {
     pub bounces: u64,
     /// How long contended acquisitions waited.
     pub wait: Times,
-    /// How long locks were held: all of them, or those that had been waited for.
+    /// How long locks were held: all of them, or those that had been waited for. Where not every holding was
+    /// timed ([`crate::set_hold_sampling`]), those that were stand for the others, but for minimum and maximum.
     pub hold: Times,
+    /// Holdings that were timed; where they are fewer than `hold` has, its numbers are estimates.
+    #[serde(default)]
+    pub hold_timed: u64,
     /// Call sites, most waited at first, then longest held.
     pub sites: Vec<CallSite>,
 }
@@ -73,6 +77,19 @@ impl Counts {
     /// ```
     pub fn contention_percent(&self) -> Option<f64> {
         percent(self.contended_counted, self.acquisitions)
+    }
+
+    /// True when not every holding was timed, so that what `hold` says is estimated.
+    ///
+    /// ```
+    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
+    /// # static LOG: LockClass = LockClass::new("log", 10);
+    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
+    /// let counts = snapshot().class("log").unwrap().writer.clone();
+    /// assert!(!counts.is_hold_estimated(), "it had to wait, so it was timed");
+    /// ```
+    pub fn is_hold_estimated(&self) -> bool {
+        self.hold_timed < self.hold.count()
     }
 
     /// The four call sites that cost most.
@@ -152,23 +169,25 @@ impl Counts {
         counts
     }
 
-    fn plain(&self) -> [u64; 5] {
+    fn plain(&self) -> [u64; 6] {
         [
             self.acquisitions,
             self.contended,
             self.contended_counted,
             self.given_up,
             self.bounces,
+            self.hold_timed,
         ]
     }
 
-    fn plain_mut(&mut self) -> [&mut u64; 5] {
+    fn plain_mut(&mut self) -> [&mut u64; 6] {
         [
             &mut self.acquisitions,
             &mut self.contended,
             &mut self.contended_counted,
             &mut self.given_up,
             &mut self.bounces,
+            &mut self.hold_timed,
         ]
     }
 
@@ -269,10 +288,27 @@ impl std::fmt::Display for Contention {
 /// let sent: String = since.to_json();
 /// assert_eq!(Snapshot::from_json(&sent).unwrap(), since);
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
+    /// When this was taken, one in so many holdings that nobody had waited for was timed.
+    #[serde(default = "all_timed")]
+    pub hold_sampling: u32,
     /// One entry per class.
     pub classes: Vec<ClassCounts>,
+}
+
+/// Of snapshots written before there was a choice.
+fn all_timed() -> u32 {
+    1
+}
+
+impl Default for Snapshot {
+    fn default() -> Snapshot {
+        Snapshot {
+            hold_sampling: all_timed(),
+            classes: Vec::new(),
+        }
+    }
 }
 
 impl Snapshot {
@@ -306,7 +342,10 @@ impl Snapshot {
             class.writer = class.writer.since(&old.writer);
             class.reader = class.reader.since(&old.reader);
         }
-        Snapshot { classes }
+        Snapshot {
+            hold_sampling: self.hold_sampling,
+            classes,
+        }
     }
 
     /// How contended all locks together were; `None` where acquisitions were not all counted

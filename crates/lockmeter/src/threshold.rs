@@ -30,7 +30,7 @@ use crate::events::{Queue, Report, Thresholds, What};
 use crate::{Kind, thread_id};
 
 /// Reports that are kept until they are taken; of more, the latest.
-pub const KEPT_MAX: usize = 256;
+const KEPT_MAX: usize = 256;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -57,7 +57,7 @@ pub fn set_thresholds(thresholds: &Thresholds) {
     WAITERS.store(thresholds.waiters.unwrap_or(usize::MAX), Ordering::Relaxed);
     PER_SECOND_MAX.store(thresholds.per_second_max, Ordering::Relaxed);
     LOG.lock().unwrap_or_else(PoisonError::into_inner).in_second = 0;
-    crate::set_times_all(thresholds.hold.is_some());
+    crate::mode::set_hold_threshold(thresholds.hold.is_some());
 }
 
 /// What is reported now.

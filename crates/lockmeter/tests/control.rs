@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use finefs_lockmeter::control::{Reply, Request, Server, ask};
-use finefs_lockmeter::{Kind, LastCpu, LockClass, Mode, Waiting, mode, thresholds};
+use finefs_lockmeter::{Kind, LastCpu, LockClass, Mode, Waiting, hold_sampling, mode, thresholds};
 
 #[test]
 fn questions_are_answered() {
@@ -22,8 +22,12 @@ fn questions_are_answered() {
     assert_eq!(mode(), Mode::Full);
     assert_eq!(ask(&path, &Request::SetFull(false)).unwrap(), Reply::Done);
     assert_eq!(mode(), Mode::ContendedOnly);
+    let wanted = Request::SetHoldSampling(5);
+    assert_eq!(ask(&path, &wanted).unwrap(), Reply::Done);
+    assert_eq!(hold_sampling(), 5);
     let settings = |waiters: Option<usize>| Reply::Settings {
         is_full: false,
+        hold_sampling: hold_sampling(),
         wait_us: waiters.map(|_| 0),
         hold_us: None,
         waiters,

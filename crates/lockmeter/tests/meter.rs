@@ -6,16 +6,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use finefs_lockmeter::{
-    Holding, Kind, LastCpu, LockClass, Mode, Thresholds, Waiting, What, rates, set_mode,
-    set_thresholds, snapshot, take_reports, waiting,
+    Holding, Kind, LastCpu, LockClass, Mode, Thresholds, Waiting, What, rates, set_hold_sampling,
+    set_mode, set_thresholds, snapshot, take_reports, waiting,
 };
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A turn with the switches as at first.
+/// A turn with the switches as at first, but for that all holdings are timed in full mode.
 fn turn() -> MutexGuard<'static, ()> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     set_mode(Mode::ContendedOnly);
+    set_hold_sampling(1);
     set_thresholds(&Thresholds::default());
     take_reports();
     turn
@@ -85,6 +86,99 @@ fn uncontended_acquisitions_count_in_full_mode_only() {
     let all = snapshot();
     let all = &all.class("test.mode").unwrap().writer;
     assert_eq!((all.contended, all.contention_percent()), (2, Some(25.0)));
+}
+
+/// Of holdings that nobody waited for some are timed and stand for all; everything else is exact.
+#[test]
+fn some_holdings_stand_for_all() {
+    static CLASS: LockClass = LockClass::new("test.sampled", 1);
+    const ACQUISITIONS: u64 = 20_000;
+    let _turn = turn();
+    set_hold_sampling(16);
+    set_mode(Mode::Full);
+    let last_cpu = LastCpu::new();
+    let before = snapshot();
+    for number in 1..=ACQUISITIONS {
+        if number % 2_000 == 0 {
+            drop(contend(&CLASS, Kind::Writer, Duration::ZERO));
+        } else {
+            drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+        }
+    }
+    let since = snapshot().since(&before);
+    let counts = &since.class("test.sampled").unwrap().writer;
+    assert_eq!((counts.acquisitions, counts.contended), (ACQUISITIONS, 10));
+    assert_eq!((counts.wait.count(), counts.contended_counted), (10, 10));
+    // Each stands for the ones since the last; behind the last are 30 at most.
+    let stands_for = counts.hold.count();
+    assert!(
+        (ACQUISITIONS - 30..=ACQUISITIONS).contains(&stands_for),
+        "{stands_for}"
+    );
+    let timed = counts.hold_timed;
+    assert!(
+        (ACQUISITIONS / 20..ACQUISITIONS / 13).contains(&timed),
+        "{timed}"
+    );
+    let sites: u64 = counts.sites.iter().map(|site| site.hold_ns_total).sum();
+    assert_eq!(sites, counts.hold.total_ns);
+    assert!(counts.hold.total_ns >= counts.hold.min_ns * stands_for);
+    assert!(counts.hold.total_ns <= counts.hold.max_ns * stands_for);
+    assert!(since.is_hold_estimated());
+    for text in [since.to_string(), since.to_openmetrics()] {
+        assert!(text.contains("1 of 16 was timed"), "{text}");
+    }
+    assert!(since.to_string().contains(" hold~"), "{since}");
+    let read = finefs_lockmeter::Snapshot::from_json(&since.to_json()).unwrap();
+    assert_eq!((read.hold_sampling, &read), (16, &since));
+}
+
+/// Long and short holdings in turn: a sample taken at fixed distances would see only one kind.
+#[test]
+fn a_pattern_does_not_hide_from_the_sample() {
+    static CLASS: LockClass = LockClass::new("test.pattern", 1);
+    let _turn = turn();
+    set_hold_sampling(8);
+    set_mode(Mode::Full);
+    let last_cpu = LastCpu::new();
+    for number in 0..8_000 {
+        let holding = Holding::begin(&CLASS, Kind::Writer, &last_cpu);
+        if number % 8 == 5 && holding.is_running() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        drop(holding);
+    }
+    let counts = snapshot().class("test.pattern").unwrap().writer.clone();
+    let buckets = counts.hold.histogram.buckets();
+    let long: u64 = buckets
+        .filter(|(from, ..)| *from >= 150_000)
+        .map(|(.., count)| count)
+        .sum();
+    assert!((600..1_500).contains(&long), "an eighth of 8000: {long}");
+}
+
+/// While there is a threshold for holdings, none is missed.
+#[test]
+fn a_threshold_sees_holdings_that_a_sample_would_not() {
+    static CLASS: LockClass = LockClass::new("test.all", 1);
+    let _turn = turn();
+    set_hold_sampling(1_000_000);
+    set_mode(Mode::Full);
+    let last_cpu = LastCpu::new();
+    drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+    drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+    set_thresholds(&Thresholds {
+        hold: Some(Duration::ZERO),
+        ..Thresholds::default()
+    });
+    for _ in 0..5 {
+        drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+    }
+    set_thresholds(&Thresholds::default());
+    drop(Holding::begin(&CLASS, Kind::Writer, &last_cpu));
+    assert_eq!(take_reports().len(), 5);
+    let counts = snapshot().class("test.all").unwrap().writer.clone();
+    assert_eq!((counts.acquisitions, counts.hold_timed), (8, 6));
 }
 
 #[test]

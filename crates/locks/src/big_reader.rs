@@ -10,7 +10,7 @@
 //!   number of its entries (0 or 1, unless guards are forgotten). So entering is a plain store.
 //! - `shared[cpu]`: the readers among other threads that entered on that CPU, counted by atomic
 //!   read-modify-writes. A guard remembers its counter, since it may end elsewhere.
-//! - `is_write_locked`: a writer holds the lock or is waiting for readers to leave. Changes only under
+//! - `writer`: a writer is announced, which holds the lock or is waiting for readers to leave. Changes only under
 //!   the gate's mutex.
 //! - the gate: the number of readers that a writer has turned away and that have not entered since.
 //!
@@ -37,10 +37,10 @@
 //! References: Linux `kernel/locking/percpu-rwsem.c`.
 
 use crossbeam_utils::CachePadded;
-use finefs_lockmeter::{Kind, LockClass};
+use finefs_lockmeter::{self as lockmeter, Kind, LockClass};
 
 use crate::order::{self, Held};
-use crate::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::primitive::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::primitive::{Condvar, Mutex};
 use crate::wait::{Holding, LastCpu, Metered};
 use crate::{barrier, cpu, thread_slot};
@@ -62,7 +62,8 @@ use crate::{barrier, cpu, thread_slot};
 pub struct BigReader {
     own: Box<[CachePadded<AtomicUsize>]>,
     shared: Box<[CachePadded<AtomicUsize>]>,
-    is_write_locked: AtomicBool,
+    /// OPEN or ANNOUNCED.
+    writer: AtomicU32,
     gate: Mutex<Gate>,
     /// Readers wait here for the writer to end, and writers for their turn.
     opened: Condvar,
@@ -72,6 +73,14 @@ pub struct BigReader {
     last_cpu: LastCpu,
     class: &'static LockClass,
 }
+
+/// No writer is announced. The bits are such that a reader finds by one test that it may stay, and that the
+/// meter does not want to know.
+const OPEN: u32 = lockmeter::ALWAYS;
+const ANNOUNCED: u32 = OPEN | 1 << 10;
+
+/// Readers leave no trace that others could see.
+static UNTRACED: LastCpu = LastCpu::untraced();
 
 #[derive(Debug)]
 struct Gate {
@@ -124,9 +133,27 @@ impl Counter<'_> {
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct BigReadGuard<'a> {
     lock: &'a BigReader,
-    counter: Counter<'a>,
+    entry: Entry<'a>,
     _held: Held,
-    holding: Holding,
+}
+
+/// How a reader entered. One test at its end finds that there is nothing special about it.
+#[derive(Debug)]
+enum Entry<'a> {
+    /// By the counter of its thread, and nobody wants to know for how long.
+    Plain(&'a AtomicUsize),
+    /// Some other way.
+    Special(Counter<'a>, Holding),
+}
+
+impl<'a> Entry<'a> {
+    #[inline]
+    fn new(counter: Counter<'a>, holding: Holding) -> Entry<'a> {
+        match counter {
+            Counter::Own(count) if !holding.is_running() => Entry::Plain(count),
+            counter => Entry::Special(counter, holding),
+        }
+    }
 }
 
 /// Holds a [`BigReader`] exclusively; releases it when dropped.
@@ -165,7 +192,7 @@ impl BigReader {
         BigReader {
             own: zeros(thread_slot::COUNT),
             shared: zeros(cpu::count()),
-            is_write_locked: AtomicBool::new(false),
+            writer: AtomicU32::new(OPEN),
             gate: Mutex::new(Gate { turned_away: 0 }),
             opened: Condvar::new(),
             reader_left: Condvar::new(),
@@ -191,18 +218,14 @@ impl BigReader {
     #[track_caller]
     pub fn read(&self) -> BigReadGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
-        // Readers leave no trace that others could see.
-        let last_cpu = LastCpu::new();
-        let metered = self.metered(Kind::Reader, &last_cpu);
-        let (counter, holding) = match self.enter() {
-            Some(counter) => (counter, metered.taken()),
-            None => metered.wait(|| self.enter_by_gate()),
+        let entry = match self.enter_plainly() {
+            Ok(entry) => entry,
+            Err(counter) => self.enter_specially(counter),
         };
         BigReadGuard {
             lock: self,
-            counter,
+            entry,
             _held: held,
-            holding,
         }
     }
 
@@ -219,45 +242,85 @@ impl BigReader {
     #[inline]
     #[track_caller]
     pub fn try_read(&self) -> Option<BigReadGuard<'_>> {
-        let counter = self.enter()?;
+        let entry = match self.enter_plainly() {
+            Ok(entry) => entry,
+            Err(counter) => self.enter(counter)?,
+        };
         let held = order::acquired_by_try(self.class, None, self.address());
-        let holding = self.metered(Kind::Reader, &LastCpu::new()).taken();
         Some(BigReadGuard {
             lock: self,
-            counter,
+            entry,
             _held: held,
-            holding,
         })
     }
 
+    /// Enters by the thread's own counter, where no writer is announced and nobody wants to know. Else gives
+    /// the counter by which it may have entered: the thread's own, if it has one.
     #[inline]
-    fn counter(&self) -> Counter<'_> {
-        match thread_slot::current() {
-            Some(slot) => Counter::Own(&self.own[slot]),
-            None => Counter::Shared(&self.shared[cpu::current()]),
-        }
-    }
-
-    #[inline]
-    fn enter(&self) -> Option<Counter<'_>> {
-        let counter = self.counter();
+    fn enter_plainly(&self) -> Result<Entry<'_>, Option<Counter<'_>>> {
+        let Some(slot) = thread_slot::current() else {
+            return Err(None);
+        };
+        let count = &*self.own[slot];
+        let counter = Counter::Own(count);
         counter.enter(); // (1)
         barrier::light();
         // (2). Acquire: what the last writer did happens before this reader.
-        if self.is_write_locked.load(Ordering::Acquire) {
+        if self.writer.load(Ordering::Acquire) & lockmeter::hindrances() == 0 {
+            Ok(Entry::Plain(count))
+        } else {
+            Err(Some(counter))
+        }
+    }
+
+    /// Enters, or says that a writer is announced. A thread with a counter of its own has counted itself.
+    #[cold]
+    #[track_caller]
+    fn enter<'a>(&'a self, own: Option<Counter<'a>>) -> Option<Entry<'a>> {
+        let counter = own.unwrap_or_else(|| {
+            let counter = Counter::Shared(&self.shared[cpu::current()]);
+            counter.enter(); // (1)
+            barrier::light();
+            counter
+        });
+        // (2)
+        if self.is_announced(Ordering::Acquire) {
             self.leave(counter);
             return None;
         }
-        Some(counter)
+        let holding = self.metered(Kind::Reader, &UNTRACED).taken();
+        Some(Entry::new(counter, holding))
+    }
+
+    /// Enters, waiting for a writer if need be.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn enter_specially<'a>(&'a self, own: Option<Counter<'a>>) -> Entry<'a> {
+        match self.enter(own) {
+            Some(entry) => entry,
+            None => {
+                let metered = self.metered(Kind::Reader, &UNTRACED);
+                let (counter, holding) = metered.wait(|| self.enter_by_gate());
+                Entry::Special(counter, holding)
+            }
+        }
     }
 
     #[inline]
     fn leave(&self, counter: Counter<'_>) {
         counter.leave();
         barrier::light();
-        if self.is_write_locked.load(Ordering::Relaxed) {
+        if self.is_announced(Ordering::Relaxed) {
             self.wake_writer();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave_specially(&self, counter: Counter<'_>, holding: &mut Holding) {
+        holding.stop();
+        self.leave(counter);
     }
 
     #[cold]
@@ -269,11 +332,14 @@ impl BigReader {
     fn enter_by_gate(&self) -> Counter<'_> {
         let mut gate = self.gate.lock();
         gate.turned_away += 1;
-        while self.is_write_locked.load(Ordering::Acquire) {
+        while self.is_announced(Ordering::Acquire) {
             self.opened.wait(&mut gate);
         }
         // No writer can announce itself while this holds the gate.
-        let counter = self.counter();
+        let counter = match thread_slot::current() {
+            Some(slot) => Counter::Own(&self.own[slot]),
+            None => Counter::Shared(&self.shared[cpu::current()]),
+        };
         counter.enter();
         gate.turned_away -= 1;
         if gate.turned_away == 0 {
@@ -334,14 +400,14 @@ impl BigReader {
 
     fn announce_if_free(&self) -> bool {
         let gate = self.gate.lock();
-        if self.is_write_locked.load(Ordering::Relaxed) || gate.turned_away > 0 {
+        if self.is_announced(Ordering::Relaxed) || gate.turned_away > 0 {
             return false;
         }
         self.announce();
         if self.has_readers() {
             // Readers that saw the announcement are on their way to the gate, where they will see
             // that it is gone: it changes only under the gate's mutex.
-            self.is_write_locked.store(false, Ordering::Release);
+            self.writer.store(OPEN, Ordering::Release);
             return false;
         }
         true
@@ -349,7 +415,7 @@ impl BigReader {
 
     fn announce_and_wait(&self) {
         let mut gate = self.gate.lock();
-        while self.is_write_locked.load(Ordering::Relaxed) || gate.turned_away > 0 {
+        while self.is_announced(Ordering::Relaxed) || gate.turned_away > 0 {
             self.opened.wait(&mut gate);
         }
         self.announce();
@@ -359,7 +425,7 @@ impl BigReader {
     }
 
     fn announce(&self) {
-        self.is_write_locked.store(true, Ordering::Relaxed); // (3)
+        self.writer.store(ANNOUNCED, Ordering::Relaxed); // (3)
         barrier::heavy();
     }
 
@@ -367,6 +433,11 @@ impl BigReader {
     fn has_readers(&self) -> bool {
         let mut counters = self.own.iter().chain(&self.shared);
         counters.any(|counter| counter.load(Ordering::Acquire) != 0)
+    }
+
+    #[inline]
+    fn is_announced(&self, ordering: Ordering) -> bool {
+        self.writer.load(ordering) == ANNOUNCED
     }
 
     fn address(&self) -> usize {
@@ -386,8 +457,10 @@ impl BigReader {
 impl Drop for BigReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.holding.stop();
-        self.lock.leave(self.counter);
+        match &mut self.entry {
+            Entry::Plain(count) => self.lock.leave(Counter::Own(count)),
+            Entry::Special(counter, holding) => self.lock.leave_specially(*counter, holding),
+        }
     }
 }
 
@@ -396,7 +469,7 @@ impl Drop for BigWriteGuard<'_> {
         self.holding.stop();
         let _gate = self.lock.gate.lock();
         // Release: what the writer did happens before the readers that see it gone.
-        self.lock.is_write_locked.store(false, Ordering::Release);
+        self.lock.writer.store(OPEN, Ordering::Release);
         self.lock.opened.notify_all();
     }
 }

@@ -39,6 +39,7 @@ mod big_reader;
 pub mod cpu;
 mod limited_counter;
 mod local_global;
+mod metered_guard;
 mod mutex;
 mod once_latch;
 pub mod order;

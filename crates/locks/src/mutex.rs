@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use finefs_lockmeter::{Kind, LockClass};
 
+use crate::metered_guard::MeteredGuard;
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::{Holding, LastCpu, MeteredLock};
+use crate::wait::{LastCpu, MeteredLock};
 
 /// Mutual exclusion around a `T`.
 ///
@@ -41,11 +42,9 @@ pub struct Mutex<T> {
 #[derive(Debug)]
 #[must_use = "the mutex is released when the guard is dropped"]
 pub struct MutexGuard<'a, T> {
-    // Declared before the others: the lock goes before its entry in the checker's list, and is counted
-    // after its release.
-    inner: primitive::MutexGuard<'a, T>,
+    // Declared first: the lock goes before its entry in the checker's list.
+    inner: MeteredGuard<primitive::MutexGuard<'a, T>>,
     held: Held,
-    holding: Holding,
 }
 
 impl<T> Mutex<T> {
@@ -103,9 +102,8 @@ impl<T> Mutex<T> {
             .metered(Kind::Writer)
             .take(|| self.inner.try_lock(), || self.inner.lock());
         MutexGuard {
-            inner,
+            inner: MeteredGuard::new(inner, holding),
             held,
-            holding,
         }
     }
 
@@ -126,9 +124,8 @@ impl<T> Mutex<T> {
         let inner = self.inner.try_lock()?;
         let held = order::acquired_by_try(self.class, None, self.address());
         Some(MutexGuard {
-            inner,
+            inner: MeteredGuard::new(inner, self.metered(Kind::Writer).taken()),
             held,
-            holding: self.metered(Kind::Writer).taken(),
         })
     }
 
@@ -186,13 +183,6 @@ impl<T> MeteredLock for Mutex<T> {
     #[inline]
     fn parts(&self) -> (&'static LockClass, &LastCpu) {
         (self.class, &self.last_cpu)
-    }
-}
-
-impl<T> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.holding.stop();
     }
 }
 
@@ -268,7 +258,7 @@ impl Condvar {
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.held.check_retake();
-        let MutexGuard { inner, holding, .. } = guard;
+        let (inner, holding) = guard.inner.parts();
         holding.interrupted(|| self.0.wait(inner));
     }
 
@@ -285,7 +275,7 @@ impl Condvar {
     #[track_caller]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         guard.held.check_retake();
-        let MutexGuard { inner, holding, .. } = guard;
+        let (inner, holding) = guard.inner.parts();
         holding.interrupted(|| self.0.wait_timeout(inner, timeout))
     }
 

@@ -5,9 +5,10 @@
 
 use finefs_lockmeter::{Kind, LockClass};
 
+use crate::metered_guard::MeteredGuard;
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::{Holding, LastCpu, Metered};
+use crate::wait::{LastCpu, Metered};
 
 /// A lock without data and without a stored class.
 ///
@@ -38,9 +39,8 @@ pub struct RawLock {
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RawGuard<'a> {
-    _inner: primitive::MutexGuard<'a, ()>,
+    _inner: MeteredGuard<primitive::MutexGuard<'a, ()>>,
     _held: Held,
-    holding: Holding,
 }
 
 impl RawLock {
@@ -76,9 +76,8 @@ impl RawLock {
             .metered(class)
             .take(|| self.inner.try_lock(), || self.inner.lock());
         RawGuard {
-            _inner: inner,
+            _inner: MeteredGuard::new(inner, holding),
             _held: held,
-            holding,
         }
     }
 
@@ -98,9 +97,8 @@ impl RawLock {
         let inner = self.inner.try_lock()?;
         let held = order::acquired_by_try(class, Some(order), self.address());
         Some(RawGuard {
-            _inner: inner,
+            _inner: MeteredGuard::new(inner, self.metered(class).taken()),
             _held: held,
-            holding: self.metered(class).taken(),
         })
     }
 
@@ -127,13 +125,6 @@ impl RawLock {
             last_cpu: &self.last_cpu,
             address: self.address(),
         }
-    }
-}
-
-impl Drop for RawGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.holding.stop();
     }
 }
 

@@ -8,9 +8,10 @@ use std::ops::{Deref, DerefMut};
 
 use finefs_lockmeter::{Kind, LockClass};
 
+use crate::metered_guard::MeteredGuard;
 use crate::order::{self, Held, OrderKey};
 use crate::primitive::{self, const_unless_loom};
-use crate::wait::{Holding, LastCpu, MeteredLock};
+use crate::wait::{LastCpu, MeteredLock};
 
 /// A reader/writer lock around a `T`.
 ///
@@ -40,9 +41,8 @@ pub struct RwLock<T> {
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockReadGuard<'a, T> {
-    inner: primitive::RwLockReadGuard<'a, T>,
+    inner: MeteredGuard<primitive::RwLockReadGuard<'a, T>>,
     _held: Held,
-    holding: Holding,
 }
 
 /// Holds a [`RwLock`] exclusively; releases it when dropped.
@@ -57,9 +57,8 @@ pub struct RwLockReadGuard<'a, T> {
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T> {
-    inner: primitive::RwLockWriteGuard<'a, T>,
+    inner: MeteredGuard<primitive::RwLockWriteGuard<'a, T>>,
     _held: Held,
-    holding: Holding,
 }
 
 impl<T> RwLock<T> {
@@ -116,9 +115,8 @@ impl<T> RwLock<T> {
             .metered(Kind::Reader)
             .take(|| self.inner.try_read(), || self.inner.read());
         RwLockReadGuard {
-            inner,
+            inner: MeteredGuard::new(inner, holding),
             _held: held,
-            holding,
         }
     }
 
@@ -162,9 +160,8 @@ impl<T> RwLock<T> {
             .metered(Kind::Writer)
             .take(|| self.inner.try_write(), || self.inner.write());
         RwLockWriteGuard {
-            inner,
+            inner: MeteredGuard::new(inner, holding),
             _held: held,
-            holding,
         }
     }
 
@@ -184,9 +181,8 @@ impl<T> RwLock<T> {
         let inner = self.inner.try_read()?;
         let held = order::acquired_by_try(self.class, None, self.address());
         Some(RwLockReadGuard {
-            inner,
+            inner: MeteredGuard::new(inner, self.metered(Kind::Reader).taken()),
             _held: held,
-            holding: self.metered(Kind::Reader).taken(),
         })
     }
 
@@ -206,9 +202,8 @@ impl<T> RwLock<T> {
         let inner = self.inner.try_write()?;
         let held = order::acquired_by_try(self.class, None, self.address());
         Some(RwLockWriteGuard {
-            inner,
+            inner: MeteredGuard::new(inner, self.metered(Kind::Writer).taken()),
             _held: held,
-            holding: self.metered(Kind::Writer).taken(),
         })
     }
 
@@ -254,20 +249,6 @@ impl<T> MeteredLock for RwLock<T> {
     #[inline]
     fn parts(&self) -> (&'static LockClass, &LastCpu) {
         (self.class, &self.last_cpu)
-    }
-}
-
-impl<T> Drop for RwLockReadGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.holding.stop();
-    }
-}
-
-impl<T> Drop for RwLockWriteGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.holding.stop();
     }
 }
 

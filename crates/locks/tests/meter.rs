@@ -5,13 +5,15 @@
 use std::sync::{Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use finefs_lockmeter::{CallSite, Counts, Kind, Mode, Snapshot, set_mode, snapshot, waiting};
+use finefs_lockmeter::{
+    CallSite, Counts, Kind, Mode, Snapshot, set_hold_sampling, set_mode, snapshot, waiting,
+};
 use finefs_locks::{
     BigLock, BigLockKind, BigReader, Condvar, LocalGlobal, LockClass, Mutex, OnceLatch, RangeLock,
     RawLock, RelaxedMutex, RwLock, ShardedList,
 };
 
-/// Counts while `f` runs with the full mode on. Tests take turns.
+/// Counts while `f` runs with the full mode on and every holding timed. Tests take turns.
 fn counted(f: impl FnOnce()) -> Snapshot {
     counted_in(Mode::Full, f)
 }
@@ -20,6 +22,7 @@ fn counted_in(mode: Mode, f: impl FnOnce()) -> Snapshot {
     static TURN: StdMutex<()> = StdMutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = snapshot();
+    set_hold_sampling(1);
     set_mode(mode);
     f();
     set_mode(Mode::ContendedOnly);
@@ -185,6 +188,38 @@ fn range_lock_reduced() {
     assert!(lock.settle());
     assert_eq!(plain(&of(&counts, &CLASS, Kind::Reader)), (4, 0, 4));
     assert_eq!(plain(&of(&counts, &CLASS, Kind::Writer)), (6, 0, 6));
+}
+
+/// Acquisitions are counted exactly where only some holdings are timed.
+#[test]
+fn sampled_holdings() {
+    static CLASS: LockClass = LockClass::new("meter.sampled", 1);
+    let (mutex, rw, raw) = (
+        Mutex::new(&CLASS, 0),
+        RwLock::new(&CLASS, 0),
+        RawLock::new(),
+    );
+    let (big, range) = (BigReader::new(&CLASS), RangeLock::new(&CLASS));
+    let counts = counted(|| {
+        set_hold_sampling(16);
+        for _ in 0..1_000 {
+            drop(mutex.lock());
+            drop(rw.write());
+            drop(raw.lock(&CLASS, (1, 1)));
+            drop(range.write(0..10));
+            drop(rw.read());
+            drop(big.read());
+            drop(range.read(0..10));
+        }
+    });
+    for (kind, acquisitions) in [(Kind::Writer, 4_000), (Kind::Reader, 3_000)] {
+        let counts = of(&counts, &CLASS, kind);
+        assert_eq!((counts.acquisitions, counts.contended), (acquisitions, 0));
+        assert!((acquisitions - 31..=acquisitions).contains(&counts.hold.count()));
+        assert!((acquisitions / 24..acquisitions / 10).contains(&counts.hold_timed));
+    }
+    assert!(big.try_write().is_some());
+    assert!(range.settle() && range.try_write(0..10).is_some());
 }
 
 /// The mode is switched while ranges are held and while the lock is spread.

@@ -45,6 +45,10 @@ pub(crate) struct Top {
     /// Count all acquisitions while this runs, not only those that had to wait
     #[arg(short, long)]
     full: bool,
+    /// With --full, time one in N of the holdings that nobody waited for, at random; 1: all [default: what the
+    /// server does, at first 32]
+    #[arg(long, value_name = "N", requires = "full", value_parser = clap::value_parser!(u32).range(1..))]
+    hold_sampling: Option<u32>,
     /// Show the worst call sites below each class
     #[arg(short, long)]
     sites: bool,
@@ -150,6 +154,7 @@ impl<'a> Switched<'a> {
     fn on(channel: &'a Channel, options: &Top) -> Result<Switched<'a>, String> {
         let Reply::Settings {
             is_full,
+            hold_sampling,
             wait_us,
             hold_us,
             waiters,
@@ -161,6 +166,10 @@ impl<'a> Switched<'a> {
             channel,
             before: Vec::new(),
         };
+        if let Some(wanted) = options.hold_sampling {
+            let wanted = Request::SetHoldSampling(wanted);
+            switched.set(wanted, Request::SetHoldSampling(hold_sampling))?;
+        }
         if options.full && !is_full {
             switched.set(Request::SetFull(true), Request::SetFull(false))?;
         }

@@ -43,6 +43,10 @@ impl Screen<'_> {
             Some(contention) if self.is_full => writeln!(f, "contention {contention}")?,
             _ => {}
         }
+        if self.interval.is_hold_estimated() {
+            let one_in = self.interval.hold_sampling;
+            writeln!(f, "hold times: 1 of {one_in} timed where nobody waited")?;
+        }
         let waiting: usize = self.waiting.iter().map(|queue| queue.waiters.len()).sum();
         writeln!(
             f,

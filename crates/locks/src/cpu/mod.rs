@@ -5,7 +5,7 @@
 //!
 //! | Build | Source |
 //! |---|---|
-//! | Linux, glibc 2.35 or later | the `cpu_id` that the kernel keeps in the thread's rseq area (`rseq`) |
+//! | Linux, glibc 2.35 or later | the `cpu_id` that the kernel keeps in the thread's rseq area (`finefs_lockmeter::rseq`) |
 //! | other Linux | `sched_getcpu`, which is a vDSO call |
 //! | other systems | the thread's slot, a number of its own (`thread_slot`) |
 //! | loom | the thread's number |
@@ -14,7 +14,7 @@
 #[cfg(not(any(loom, feature = "shuttle")))]
 mod node;
 #[cfg(not(any(loom, feature = "shuttle")))]
-mod rseq;
+use finefs_lockmeter::rseq;
 
 #[cfg(not(any(loom, feature = "shuttle")))]
 pub use node::node_of;
@@ -127,7 +127,7 @@ mod tests {
         // Both can be stale: ask until an answer is bracketed by two equal ones.
         for _ in 0..1000 {
             let before = super::getcpu();
-            let Some(cpu) = super::rseq::current_cpu() else {
+            let Some(cpu) = finefs_lockmeter::rseq::current_cpu() else {
                 return;
             };
             if before == super::getcpu() {

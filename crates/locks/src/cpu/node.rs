@@ -9,7 +9,12 @@ use std::sync::OnceLock;
 /// The node of each CPU; those that are not named are of node 0.
 static NODES: OnceLock<Box<[u16]>> = OnceLock::new();
 
-/// The node of `cpu`, one of `0..count()`.
+/// The NUMA node of `cpu`, one of `0..count()`; 0 where nothing is known of nodes.
+///
+/// ```
+/// use finefs_locks::cpu;
+/// println!("CPU {} is of node {}", cpu::current(), cpu::node_of(cpu::current()));
+/// ```
 pub fn node_of(cpu: usize) -> usize {
     let nodes = NODES.get_or_init(|| read("/sys/devices/system/node"));
     nodes.get(cpu).copied().map_or(0, usize::from)

@@ -101,6 +101,7 @@ mod tests {
     fn counts_become_stations() {
         let counts = Snapshot {
             classes: vec![class("big", 200, 120), class("own", 500, 60)],
+            ..Snapshot::default()
         };
         let observed = Observed {
             counts: &counts,

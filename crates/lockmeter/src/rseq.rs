@@ -1,4 +1,4 @@
-//! Reading the CPU number from the thread's rseq area.
+//! The CPU that a thread runs on, read from its rseq area.
 //!
 //! glibc 2.35 and later registers one `struct rseq` per thread with the kernel, which writes the CPU
 //! number into it whenever the thread returns to user space on another CPU. The area lies at
@@ -9,16 +9,32 @@
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 
-/// The CPU that the thread runs on, where the C library and the kernel keep it.
+/// The CPU that the thread ran on a moment ago, where the C library and the kernel keep it: a load, where others
+/// call a function. `None` where they do not.
+///
+/// ```
+/// if let Some(cpu) = finefs_lockmeter::rseq::current_cpu() {
+///     println!("on CPU {cpu}");
+/// }
+/// ```
 #[inline]
-pub(super) fn current_cpu() -> Option<usize> {
+pub fn current_cpu() -> Option<usize> {
     let offset = match AREA_OFFSET.load(Ordering::Relaxed) {
         UNKNOWN => find_area()?,
         offset => offset,
     };
-    let cpu_id = read_cpu_id(offset);
     // RSEQ_CPU_ID_UNINITIALIZED and ..._REGISTRATION_FAILED are negative.
-    usize::try_from(cpu_id).ok()
+    usize::try_from(read_cpu_id(offset)).ok()
+}
+
+/// The same, without looking for the area: `None` until it was found.
+#[cfg(not(feature = "off"))]
+#[inline(always)]
+pub(crate) fn known_cpu() -> Option<usize> {
+    match AREA_OFFSET.load(Ordering::Relaxed) {
+        UNKNOWN => None,
+        offset => usize::try_from(read_cpu_id(offset)).ok(),
+    }
 }
 
 /// The area's offset, or UNKNOWN, which no offset is: the thread pointer's own place. It never changes once
@@ -74,6 +90,7 @@ fn area_offset() -> Option<isize> {
 const CPU_ID_OFFSET: isize = 4;
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[inline(always)]
 fn read_cpu_id(area_offset: isize) -> i32 {
     let cpu_id: i32;
     // SAFETY: fs is the thread pointer of the x86-64 ABI. `area_offset` was published by the C
@@ -91,6 +108,7 @@ fn read_cpu_id(area_offset: isize) -> i32 {
 }
 
 #[cfg(all(target_os = "linux", target_arch = "aarch64"))]
+#[inline(always)]
 fn read_cpu_id(area_offset: isize) -> i32 {
     let thread_pointer: isize;
     // SAFETY: reads the thread pointer register.
