@@ -143,13 +143,14 @@ impl Namespace {
         Ok(text)
     }
 
-    /// The inode that a name of a directory names; see invariant 1.
+    /// The inode that a name of a directory names; see invariant 1. `found` sees it first.
     fn named<'g>(
         &self,
         dir: &'g Inode,
         table: &NameTable,
         name: HashedName<'_>,
         guard: &'g Guard,
+        found: impl Fn(&Inode),
     ) -> Result<&'g Inode> {
         if matches!(name.bytes, b"." | b"..") {
             return self
@@ -161,7 +162,7 @@ impl Namespace {
                 });
         }
         loop {
-            let inode = self.child(dir, table, name, guard)?;
+            let inode = self.child_then(dir, table, name, guard, &found)?;
             if table
                 .find(name, guard)
                 .is_some_and(|node| node.ino == inode.ino)
@@ -237,7 +238,9 @@ impl<'g> Walk<'g> {
             }
             let table = self.namespace.table(self.at)?;
             let name = table.hashed(&self.rest[start..end]);
-            let child = self.namespace.named(self.at, table, name, self.guard)?;
+            let child = self
+                .namespace
+                .named(self.at, table, name, self.guard, |_| {})?;
             if child.kind == FileKind::Symlink {
                 self.follow(child)?;
             } else {
@@ -275,7 +278,7 @@ impl<'g> Walk<'g> {
         loop {
             let last = self.find_last()?;
             loop {
-                let inode = self.look(&last)?;
+                let inode = self.look(&last, is_held)?;
                 if inode.kind == FileKind::Symlink && (link == LastLink::Follow || last.has_slash) {
                     self.follow(inode)?;
                     break;
@@ -291,10 +294,15 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// What the last component names.
-    pub fn look(&self, last: &Located<'g>) -> Result<&'g Inode> {
+    /// What the last component names; `will_refer` tells that a reference will be taken on it.
+    pub fn look(&self, last: &Located<'g>, will_refer: bool) -> Result<&'g Inode> {
+        let found = |inode: &Inode| {
+            if will_refer {
+                inode.expect_reference();
+            }
+        };
         self.namespace
-            .named(last.dir, last.table, last.name(), self.guard)
+            .named(last.dir, last.table, last.name(), self.guard, found)
     }
 
     /// Takes a reference on what the last component was just found to name; false when it is that
