@@ -120,7 +120,7 @@ impl Namespace {
         let table = self.table(dir)?;
         let name = table.hashed(name);
         loop {
-            let inode = self.child_then(dir, table, name, guard, Inode::expect_reference)?;
+            let inode = self.child(dir, table, name, guard)?;
             if inode.refer(1) {
                 // A number may be used again as soon as its name went. Now that it is held, the
                 // name tells whether this is the inode that it names.
@@ -151,18 +151,6 @@ impl Namespace {
         name: HashedName<'_>,
         guard: &'g Guard,
     ) -> Result<&'g Inode> {
-        self.child_then(dir, table, name, guard, |_| {})
-    }
-
-    /// The same; `found` sees the inode as soon as it is found, before anything is read of it.
-    pub(crate) fn child_then<'g>(
-        &self,
-        dir: &'g Inode,
-        table: &NameTable,
-        name: HashedName<'_>,
-        guard: &'g Guard,
-        found: impl Fn(&Inode),
-    ) -> Result<&'g Inode> {
         match name.bytes {
             b"." => return Ok(dir),
             b".." => return self.inode(self.parent_of(dir)?, guard),
@@ -170,9 +158,6 @@ impl Namespace {
         }
         loop {
             let node = table.find(name, guard).ok_or(Error::NotFound)?;
-            if let Some(cell) = self.inodes.get(node.ino, guard) {
-                found(cell);
-            }
             match self.inode(node.ino, guard) {
                 // The name outlives its inode by a moment while it is being removed. A name that
                 // stays so is damage. The cell first: it goes only after the name.

@@ -41,22 +41,17 @@ const EVICTED: u64 = 1 << 61;
 const REFERENCES: u64 = EVICTED - 1;
 
 /// A cell of the inode table.
-#[repr(C)]
 pub(crate) struct Inode {
-    life: AtomicU64,
-    /// Whoever opens a shared file writes `life`. What follows is read by all who find the file, and lies in
-    /// another line. (Aligned, each cell would cost a slower allocation.)
-    _apart: [u64; 7],
     pub ino: Ino,
+    life: AtomicU64,
     core: OnceLatch<Core>,
 }
 
 impl Inode {
     pub fn unloaded(ino: Ino) -> Inode {
         Inode {
-            life: AtomicU64::new(0),
-            _apart: [0; 7],
             ino,
+            life: AtomicU64::new(0),
             core: OnceLatch::new(&classes::LOAD),
         }
     }
@@ -64,9 +59,8 @@ impl Inode {
     /// A new object with `references` references.
     pub fn created(core: Core, references: u64) -> Inode {
         Inode {
-            life: AtomicU64::new(references),
-            _apart: [0; 7],
             ino: core.ino,
+            life: AtomicU64::new(references),
             core: OnceLatch::ready(&classes::LOAD, core),
         }
     }
@@ -79,12 +73,6 @@ impl Inode {
     /// The content; the first caller loads it.
     pub fn load(&self, scheme: &Scheme, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
         scheme.load(&self.core, load)
-    }
-
-    /// To be told early that a reference will be taken: `life` comes from the CPU that wrote it last once,
-    /// to be written, instead of once to be read and once to be written.
-    pub fn expect_reference(&self) {
-        finefs_locks::prefetch_to_write(&self.life);
     }
 
     /// Takes `count` references; false when the inode is gone.

@@ -161,7 +161,7 @@ impl Namespace {
                 return Err(Error::IsADirectory);
             }
             loop {
-                let inode = match (walk.look(&last, true), how.create) {
+                let inode = match (walk.look(&last), how.create) {
                     (Err(Error::NotFound), Create::New { permissions })
                     | (Err(Error::NotFound), Create::IfMissing { permissions }) => {
                         if !may_make {

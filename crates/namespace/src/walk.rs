@@ -143,14 +143,13 @@ impl Namespace {
         Ok(text)
     }
 
-    /// The inode that a name of a directory names; see invariant 1. `found` sees it first.
+    /// The inode that a name of a directory names; see invariant 1.
     fn named<'g>(
         &self,
         dir: &'g Inode,
         table: &NameTable,
         name: HashedName<'_>,
         guard: &'g Guard,
-        found: impl Fn(&Inode),
     ) -> Result<&'g Inode> {
         if matches!(name.bytes, b"." | b"..") {
             return self
@@ -162,7 +161,7 @@ impl Namespace {
                 });
         }
         loop {
-            let inode = self.child_then(dir, table, name, guard, &found)?;
+            let inode = self.child(dir, table, name, guard)?;
             if table
                 .find(name, guard)
                 .is_some_and(|node| node.ino == inode.ino)
@@ -238,9 +237,7 @@ impl<'g> Walk<'g> {
             }
             let table = self.namespace.table(self.at)?;
             let name = table.hashed(&self.rest[start..end]);
-            let child = self
-                .namespace
-                .named(self.at, table, name, self.guard, |_| {})?;
+            let child = self.namespace.named(self.at, table, name, self.guard)?;
             if child.kind == FileKind::Symlink {
                 self.follow(child)?;
             } else {
@@ -278,7 +275,7 @@ impl<'g> Walk<'g> {
         loop {
             let last = self.find_last()?;
             loop {
-                let inode = self.look(&last, is_held)?;
+                let inode = self.look(&last)?;
                 if inode.kind == FileKind::Symlink && (link == LastLink::Follow || last.has_slash) {
                     self.follow(inode)?;
                     break;
@@ -294,15 +291,10 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// What the last component names; `will_refer` tells that a reference will be taken on it.
-    pub fn look(&self, last: &Located<'g>, will_refer: bool) -> Result<&'g Inode> {
-        let found = |inode: &Inode| {
-            if will_refer {
-                inode.expect_reference();
-            }
-        };
+    /// What the last component names.
+    pub fn look(&self, last: &Located<'g>) -> Result<&'g Inode> {
         self.namespace
-            .named(last.dir, last.table, last.name(), self.guard, found)
+            .named(last.dir, last.table, last.name(), self.guard)
     }
 
     /// Takes a reference on what the last component was just found to name; false when it is that
