@@ -4,7 +4,11 @@
 //! Every measurement is a process of its own; in each round one thread, all threads, and as many processes
 //! of one thread take turns, and the ratios are those of the rounds. CPUs that are hyperthreads of one
 //! core, or a busy machine, keep the ceiling below the number of threads.
+//!
+//! What threads of one process still write in common costs line transfers. How long one takes is measured in
+//! each round: on a virtual machine it changes by a factor of five as its CPUs are moved, and the ratios with it.
 
+use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::Barrier;
@@ -15,6 +19,7 @@ use crossbeam_utils::CachePadded;
 use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess, Store};
 use finefs::{Caller, FileSystem, LockingScheme, RenameMode};
 use finefs_lockmeter::{Mode, Snapshot, set_mode, snapshot};
+use finefs_workloads::model::costs::line_transfer_ns;
 use finefs_workloads::{Crew, InProcess, Length, Plan, PostMark, Watch};
 use indicatif::ProgressBar;
 use xtask::rng::Rng;
@@ -34,14 +39,17 @@ pub enum Workload {
     NamesTogether,
     /// Read or write 4 KiB at random in the thread's own part of one file
     Blocks,
+    /// The same, in parts that fit into a CPU's own cache
+    BlocksCached,
 }
 
-const WORKLOADS: [Workload; 5] = [
+const WORKLOADS: [Workload; 6] = [
     Workload::OpenClose,
     Workload::Postmark,
     Workload::Names,
     Workload::NamesTogether,
     Workload::Blocks,
+    Workload::BlocksCached,
 ];
 
 /// How to compare.
@@ -92,7 +100,7 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let cells = workloads.len() * options.locking.len() * options.rounds;
     let progress = ProgressBar::new(cells as u64);
-    let mut rows = Vec::new();
+    let (mut rows, mut transfers_ns) = (Vec::new(), Vec::new());
     for &workload in workloads {
         for &locking in &options.locking {
             let mut runs: [Vec<f64>; 3] = Default::default();
@@ -108,6 +116,7 @@ pub fn run(options: &Options) -> Result<()> {
                     let rates = children.into_iter().map(rate).collect::<Result<Vec<_>>>()?;
                     runs[which].push(rates.iter().sum());
                 }
+                transfers_ns.extend(line_transfer_ns());
                 progress.inc(1);
             }
             rows.push((workload, locking, runs));
@@ -141,6 +150,13 @@ pub fn run(options: &Options) -> Result<()> {
             ratio(&many, &apart),
         );
     }
+    transfers_ns.sort_by(f64::total_cmp);
+    if let [least, .., most] = transfers_ns[..] {
+        println!(
+            "\nA cache line from one CPU to another: {:.0} ns ({least:.0} to {most:.0}).",
+            transfers_ns[transfers_ns.len() / 2]
+        );
+    }
     Ok(())
 }
 
@@ -169,8 +185,9 @@ fn rate(child: Child) -> Result<f64> {
 
 const FILES: u64 = 10;
 const BLOCK: usize = 4096;
-/// Of each thread.
+/// Of each thread: 16 MiB, beyond the caches of a CPU; and 128 KiB.
 const BLOCKS: u64 = 4096;
+const BLOCKS_CACHED: u64 = 32;
 
 /// One measurement: prints operations per second.
 pub fn work(worker: &Worker) -> Result<()> {
@@ -292,11 +309,15 @@ fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<S
             names_in(space, dir.ino, thread)
         }
         Workload::NamesTogether => names_in(space, root, thread),
-        Workload::Blocks => {
+        Workload::Blocks | Workload::BlocksCached => {
+            let blocks = match worker.workload {
+                Workload::Blocks => BLOCKS,
+                _ => BLOCKS_CACHED,
+            };
             let file = match thread {
                 0 => {
                     let file = space.create_file(&caller, root, b"f", 0o644)?;
-                    for block in 0..BLOCKS * worker.threads as u64 {
+                    for block in 0..blocks * worker.threads as u64 {
                         space.write(file.ino, block * BLOCK as u64, &[1; BLOCK])?;
                     }
                     file
@@ -305,7 +326,7 @@ fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<S
             };
             let mut buffer = [0; BLOCK];
             Box::new(move || {
-                let offset_bytes = (thread * BLOCKS + rng.below(BLOCKS)) * BLOCK as u64;
+                let offset_bytes = (thread * blocks + rng.below(blocks)) * BLOCK as u64;
                 if rng.percent(50) {
                     space.read(file.ino, offset_bytes, &mut buffer)?;
                 } else {
@@ -317,17 +338,26 @@ fn step<'a>(space: &'a Arc<Namespace>, worker: &Worker, thread: u64) -> Result<S
     })
 }
 
+const NAME_MAX: usize = 48;
+
+/// Writes text to the start of a buffer, and gives it.
+fn text<'b>(buffer: &'b mut [u8; NAME_MAX], text: std::fmt::Arguments<'_>) -> Result<&'b [u8]> {
+    let mut rest = &mut buffer[..];
+    rest.write_fmt(text)?;
+    let left = rest.len();
+    Ok(&buffer[..NAME_MAX - left])
+}
+
 fn names_in(space: &Arc<Namespace>, dir: Ino, thread: u64) -> Step<'_> {
     let caller = Caller::root();
     let mut number = CachePadded::new(0_u64);
     Box::new(move || {
         *number += 1;
-        // Some hundred names at a time, so that each goes to a bucket of its own.
-        let (old, new) = (
-            format!("{thread}-{}", *number % 512),
-            format!("{thread}.{}", *number),
-        );
-        let (old, new) = (old.as_bytes(), new.as_bytes());
+        // On the thread's stack: small pieces of the heap may lie in a line with another thread's. Some
+        // hundred names at a time, so that each goes to a bucket of its own.
+        let (mut old, mut new) = ([0; NAME_MAX], [0; NAME_MAX]);
+        let old = text(&mut old, format_args!("{thread}-{}", *number % 512))?;
+        let new = text(&mut new, format_args!("{thread}.{}", *number))?;
         let made = space.create_file(&caller, dir, old, 0o644)?;
         space.forget(made.ino, 1);
         space.rename(&caller, (dir, old), (dir, new), RenameMode::Replace)?;

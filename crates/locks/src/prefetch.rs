@@ -1,17 +1,28 @@
-//! A hint that a line will be written.
+//! A cache line, fetched before it is needed.
 
-/// Fetches the line at `place` as its only owner, before it is looked at.
+/// Asks the CPU to fetch the line in which `place` starts, to write it. Returns at once and changes nothing; on
+/// processors other than x86-64 it does nothing.
 ///
-/// Who loads a word and then exchanges it asks for a line that another CPU has written twice: to read it, and
-/// to have it alone. After this, once.
+/// A line that another CPU wrote last, read first and then written, crosses the machine twice: once to be
+/// shared, once for the other copy to go. Fetched like this it crosses once, while other work is done.
+///
+/// ```
+/// let word = std::sync::atomic::AtomicU64::new(7);
+/// finefs_locks::prefetch_to_write(&word);
+/// assert_eq!(word.into_inner(), 7);
+/// ```
 #[inline(always)]
-pub(crate) fn to_write<T>(place: &T) {
+pub fn prefetch_to_write<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, feature = "shuttle", miri))))]
-    // SAFETY: a hint to the cache: changes no memory and no register, and does not fault. Processors that do
-    // not know it do nothing.
+    // SAFETY: PREFETCHW is a hint: it never faults and changes no memory, register or flag. 64-bit
+    // processors without it run it as a no-operation (Intel SDM volume 2, PREFETCHW).
     unsafe {
-        let address = std::ptr::from_ref(place).addr();
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        std::arch::asm!(
+            "prefetchw byte ptr [{place}]",
+            place = in(reg) place,
+            options(nostack, preserves_flags, readonly),
+        );
     }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, feature = "shuttle", miri)))))]
     let _ = place;
 }

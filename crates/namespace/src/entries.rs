@@ -10,7 +10,7 @@ use finefs_locks::primitive::thread;
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
-use crate::name_table::{Dead, HashedName, NameTable, Request, lock_all};
+use crate::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::Record;
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
@@ -267,6 +267,7 @@ impl Namespace {
         let guard = &operation.guard;
         let (dir, table, name) = (located.dir, located.table, located.name());
         let is_directory = new.kind == FileKind::Directory;
+        table.expect_change(name, guard);
         check_new_name(self, located, is_directory, guard)?;
         check_access(caller, dir, WRITE)?;
         if is_directory {
@@ -302,14 +303,7 @@ impl Namespace {
                 ino: attributes.ino,
                 symlink: new.target.map(Into::into),
             };
-            let entry = || Record::Entry {
-                dir: dir.ino,
-                version: held.next_version(),
-                hash: name.hash,
-                name: NameBytes::from_slice(name.bytes),
-                was_there: false,
-                names: Some((attributes.ino, new.kind)),
-            };
+            let entry = || entry_record(dir, &held, name, false, Some((attributes.ino, new.kind)));
             let (blocks, touched) = (reservation.take(), [&**dir, &**inode]);
             if is_directory {
                 let parent = Record::Parent {
@@ -511,14 +505,7 @@ impl Namespace {
                     link_count: links + 1,
                     fate: Fate::Linked,
                 };
-                let entry = || Record::Entry {
-                    dir: dir.ino,
-                    version: held.next_version(),
-                    hash: name.hash,
-                    name: NameBytes::from_slice(name.bytes),
-                    was_there: false,
-                    names: Some((ino, inode.kind)),
-                };
+                let entry = || entry_record(dir, &held, name, false, Some((ino, inode.kind)));
                 let group = || [linked(), entry()];
                 self.log_group(group, reservation.take(), &[dir, inode]);
                 inode.set_link_count(&lock, links + 1);
@@ -546,6 +533,7 @@ impl Namespace {
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
         let (dir, table, name) = (located.dir, located.table, located.name());
+        table.expect_change(name, guard);
         check_old_name(self, name.bytes, Error::IsADirectory)?;
         loop {
             let child = self.child(dir, table, name, guard)?;
@@ -567,14 +555,7 @@ impl Namespace {
             if child.is_gone() {
                 continue;
             }
-            let entry = || Record::Entry {
-                dir: dir.ino,
-                version: held.next_version(),
-                hash: name.hash,
-                name: NameBytes::from_slice(name.bytes),
-                was_there: true,
-                names: None,
-            };
+            let entry = || entry_record(dir, &held, name, true, None);
             let now = self.now();
             let links = child.link_count().saturating_sub(1);
             let fate = self.fate_of(child, &lock, links);
@@ -671,14 +652,7 @@ impl Namespace {
             }
             let now = self.now();
             let fate = self.fate_of(child, &lock, 0);
-            let entry = || Record::Entry {
-                dir: dir.ino,
-                version: held.get(0).next_version(),
-                hash: name.hash,
-                name: NameBytes::from_slice(name.bytes),
-                was_there: true,
-                names: None,
-            };
+            let entry = || entry_record(dir, held.get(0), name, true, None);
             let linked = || Record::Linked {
                 ino: child.ino,
                 sequence: child.next_sequence(),
@@ -709,6 +683,24 @@ impl Namespace {
             Some(most) if dir.link_count() >= most => Err(Error::TooManyLinks),
             _ => Ok(()),
         }
+    }
+}
+
+/// The log record of a name whose bucket is held: it now names `names`, or nothing.
+pub(crate) fn entry_record(
+    dir: &Core,
+    held: &LockedBucket<'_>,
+    name: HashedName<'_>,
+    was_there: bool,
+    names: Option<(Ino, FileKind)>,
+) -> Record {
+    Record::Entry {
+        dir: dir.ino,
+        version: held.next_version(),
+        hash: name.hash,
+        name: NameBytes::from_slice(name.bytes),
+        was_there,
+        names,
     }
 }
 

@@ -441,6 +441,10 @@ impl Core {
     /// Changes the link count of a directory whose subdirectories come and go in parallel. A
     /// count of 1 means "not counted" (dir_nlink) and stays.
     pub fn add_directory_links(&self, delta: i32) {
+        if delta == 0 {
+            // Most renames: they leave the line of the directory's attributes to its readers.
+            return;
+        }
         let _ = self
             .words
             .links

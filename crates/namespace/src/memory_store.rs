@@ -7,7 +7,8 @@
 //! given first: it is still in the CPU's caches. Long runs that are freed go back to the kernel.
 //!
 //! Inode numbers likewise. They index the inode table, so a CPU takes as many as keep its slots out of the
-//! cache lines of another's.
+//! cache lines of another's. Directories have numbers of their own: everybody reads the slots of those that
+//! paths lead through, and they must not lie in a line with those of files that come and go.
 //!
 //! # Invariants
 //! A block is on at most one free list, or beyond `fresh`, or belongs to one file. Whoever reads or
@@ -52,7 +53,9 @@ pub struct MemoryStore {
 struct FreeList {
     runs: Vec<BlockRun>,
     inodes: Vec<Ino>,
-    /// Numbers of directories, given again only when there are no others: a directory that was removed
+    /// Numbers for directories, never used.
+    fresh_directories: Vec<Ino>,
+    /// Numbers of directories that are gone, given again only when there are no others: a directory that was removed
     /// while it is in use still names its parent by number, and the parent may be gone too.
     directories: Vec<Ino>,
 }
@@ -66,7 +69,7 @@ impl MemoryStore {
             return Err(Error::Invalid);
         }
         // As tmpfs: one inode for each page, at least a few thousand.
-        let inodes = blocks.clamp(4096, (1 << 32) - 2);
+        let inodes = blocks.clamp(4096, (1 << 32) - 2 * INODES_AT_ONCE);
         let now = Timestamp::now();
         Ok(MemoryStore {
             geometry: Geometry {
@@ -110,7 +113,7 @@ impl MemoryStore {
             fresh: AtomicU64::new(0),
             inodes,
             free_inodes: LimitedCounter::new(inodes - 1),
-            next_inode: AtomicU64::new(ROOT.0 + 1),
+            next_inode: AtomicU64::new(INODES_AT_ONCE),
             free: LocalGlobal::new(&classes::MEMORY, |_| FreeList::default()),
         })
     }
@@ -163,19 +166,39 @@ impl MemoryStore {
         })
     }
 
-    /// Takes an inode number that was never used; more go on this CPU's list.
-    fn take_fresh_inode(&self) -> Option<Ino> {
+    /// Takes an inode number that was never used; more of its kind go on this CPU's list.
+    fn take_fresh_inode(&self, kind: FileKind) -> Option<Ino> {
+        // The root is one of all, and none of these.
+        let end = INODES_AT_ONCE + self.inodes - 1;
         let first = self
             .next_inode
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
-                let end = (next / INODES_AT_ONCE + 1) * INODES_AT_ONCE;
-                (next <= self.inodes).then(|| end.min(self.inodes + 1))
+                (next < end).then(|| end.min(next + INODES_AT_ONCE))
             })
             .ok()?;
-        let end = ((first / INODES_AT_ONCE + 1) * INODES_AT_ONCE).min(self.inodes + 1);
-        let more = (first + 1..end).rev().map(Ino);
-        self.free.local().inodes.extend(more);
+        let more = (first + 1..end.min(first + INODES_AT_ONCE)).rev().map(Ino);
+        self.free.local().unused(kind).extend(more);
         Some(Ino(first))
+    }
+}
+
+impl FreeList {
+    /// Numbers for inodes of this kind that nothing can still refer to.
+    fn unused(&mut self, kind: FileKind) -> &mut Vec<Ino> {
+        match kind {
+            FileKind::Directory => &mut self.fresh_directories,
+            _ => &mut self.inodes,
+        }
+    }
+
+    /// Any number, the ones of directories that are gone last.
+    fn any(&mut self) -> Option<Ino> {
+        let lists = [
+            &mut self.inodes,
+            &mut self.fresh_directories,
+            &mut self.directories,
+        ];
+        lists.into_iter().find_map(Vec::pop)
     }
 }
 
@@ -249,21 +272,20 @@ impl Store for MemoryStore {
             .clear(run.start.0 * BLOCK_BYTES, run.length * BLOCK_BYTES)
     }
 
-    fn allocate_inode(&self, _parent: Ino, _kind: FileKind) -> Result<(Ino, u32)> {
+    fn allocate_inode(&self, _parent: Ino, kind: FileKind) -> Result<(Ino, u32)> {
         if !self.free_inodes.try_take(1) {
             return Err(Error::NoSpace);
         }
-        if let Some(ino) = self.free.local().inodes.pop() {
+        if let Some(ino) = self.free.local().unused(kind).pop() {
             return Ok((ino, 0));
         }
-        if let Some(ino) = self.take_fresh_inode() {
+        if let Some(ino) = self.take_fresh_inode(kind) {
             return Ok((ino, 0));
         }
         // One is free for sure, on another CPU's list; it may be on its way there.
         loop {
             for shard in 0..self.free.shard_count() {
-                let mut list = self.free.shard(shard);
-                if let Some(ino) = list.inodes.pop().or_else(|| list.directories.pop()) {
+                if let Some(ino) = self.free.shard(shard).any() {
                     return Ok((ino, 0));
                 }
             }

@@ -50,6 +50,8 @@ const RENAMING: usize = 4;
 
 /// A chain longer than this makes the table grow.
 const CHAIN_MAX: usize = 6;
+/// Where writers met at a bucket the table grows too, up to so many buckets for each CPU.
+const BUCKETS_PER_CPU: usize = 32;
 /// Buckets of a new directory.
 const BUCKETS_MIN: usize = 4;
 /// Cookies below this are `start`, `.` and `..`.
@@ -108,6 +110,11 @@ impl Table {
         }
     }
 
+    /// True when writers that meet at a bucket are reason enough to grow.
+    fn wants_more_for_writers(&self) -> bool {
+        self.buckets.len() < BUCKETS_PER_CPU * finefs_locks::cpu::count()
+    }
+
     fn index(&self, hash: u64) -> usize {
         hash as usize & (self.buckets.len() - 1)
     }
@@ -153,6 +160,8 @@ pub(crate) struct Dead;
 pub(crate) struct LockedBucket<'g> {
     bucket: &'g Bucket,
     table: &'g Table,
+    /// Somebody else held it when this thread came.
+    was_held: bool,
     _lock: RawGuard<'g>,
 }
 
@@ -342,6 +351,14 @@ impl NameTable {
         }
     }
 
+    /// To be told early that a name will change: its bucket's line comes from the CPU that wrote it last while
+    /// other things are done, and once, to be written, instead of once to be read and once to be written.
+    #[inline]
+    pub fn expect_change(&self, name: HashedName<'_>, guard: &Guard) {
+        let table = self.current(guard);
+        finefs_locks::prefetch_to_write(&table.buckets[table.index(name.hash)]);
+    }
+
     /// The resize lock, which keeps the table from growing or dying.
     pub fn lock_resize(&self) -> MutexGuard<'_, ()> {
         self.resize.lock()
@@ -363,6 +380,7 @@ impl NameTable {
                 table = next_of(table, guard);
                 continue;
             }
+            let was_held = bucket.lock.is_locked();
             let lock = bucket
                 .lock
                 .lock(&classes::BUCKET, (dir.0, Table::position(index)));
@@ -374,6 +392,7 @@ impl NameTable {
                 return Ok(LockedBucket {
                     bucket,
                     table,
+                    was_held,
                     _lock: lock,
                 });
             }
@@ -407,6 +426,7 @@ impl NameTable {
             held.push(LockedBucket {
                 bucket,
                 table,
+                was_held: false,
                 _lock: lock,
             });
         }
@@ -451,7 +471,8 @@ impl NameTable {
         guard: &Guard,
     ) -> bool {
         self.debug_assert_hashed(name);
-        push(held.bucket, name, ino, Some(kind), guard) > CHAIN_MAX
+        let length = push(held.bucket, name, ino, Some(kind), guard);
+        length > CHAIN_MAX || held.was_held && held.table.wants_more_for_writers()
     }
 
     /// Doubles the table. Readers go on; writers wait for the one bucket that is being moved.
@@ -463,7 +484,7 @@ impl NameTable {
         let crowded = old.buckets.iter().any(|bucket| {
             walk(bucket.head.load(Ordering::Acquire, guard), guard).count() > CHAIN_MAX
         });
-        if !crowded {
+        if !crowded && !old.wants_more_for_writers() {
             return;
         }
         let fresh = Owned::new(Table::new(old.buckets.len() * 2)).into_shared(guard);

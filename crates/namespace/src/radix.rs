@@ -3,25 +3,33 @@
 //! Elements live in leaves of LEAF each, found over two levels of 2^TOP and 2^MIDDLE pointers. A leaf or a middle node
 //! is installed by one compare-and-swap and never moves or goes before the array does, so a
 //! reference to an element lives as long as the array. Elements of different leaves share no
-//! cache line.
+//! cache line, and a leaf starts with one: 64 bytes' worth of elements whose first index is a multiple of
+//! as many lie in a line of their own.
 
 use finefs_locks::primitive::atomic::{AtomicPtr, Ordering};
 
-type Leaf<T, const LEAF: usize> = [T; LEAF];
+#[repr(align(128))]
+struct Leaf<T, const LEAF: usize>([T; LEAF]);
 
-struct Middle<T, const LEAF: usize> {
-    leaves: Box<[AtomicPtr<Leaf<T, LEAF>>]>,
-}
+/// Pointers to leaves or middle nodes. Everybody reads them, so what else lies in their line must not be
+/// written.
+#[repr(align(64))]
+struct Pointers<P>(Box<[AtomicPtr<P>]>);
+
+type Middle<T, const LEAF: usize> = Pointers<Leaf<T, LEAF>>;
 
 /// A sparse array of `2^(TOP + MIDDLE) * LEAF` elements at most.
 pub struct SparseArray<T, const TOP: u32, const MIDDLE: u32, const LEAF: usize> {
-    top: AtomicPtr<Box<[AtomicPtr<Middle<T, LEAF>>]>>,
+    top: AtomicPtr<Pointers<Middle<T, LEAF>>>,
 }
 
-fn null_slots<P>(bits: u32) -> Box<[AtomicPtr<P>]> {
-    (0..1usize << bits)
-        .map(|_| AtomicPtr::new(std::ptr::null_mut()))
-        .collect()
+fn null_slots<P>(bits: u32) -> Pointers<P> {
+    let slots = 0..1_usize << bits;
+    Pointers(
+        slots
+            .map(|_| AtomicPtr::new(std::ptr::null_mut()))
+            .collect(),
+    )
 }
 
 /// The object behind `slot`, made by `make` where there is none yet.
@@ -100,8 +108,8 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
         }
         let (top, middle, low) = Self::split(index);
         let middles = get(&self.top)?;
-        let leaves = get(&middles[top])?;
-        Some(&get(&leaves.leaves[middle])?[low])
+        let leaves = get(&middles.0[top])?;
+        Some(&get(&leaves.0[middle])?.0[low])
     }
 
     /// The element at `index`, its leaf made where it does not exist; `None` beyond the capacity.
@@ -111,13 +119,11 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
         }
         let (top, middle, low) = Self::split(index);
         let middles = get_or_install(&self.top, || null_slots(TOP));
-        let leaves = get_or_install(&middles[top], || Middle {
-            leaves: null_slots(MIDDLE),
+        let leaves = get_or_install(&middles.0[top], || null_slots(MIDDLE));
+        let leaf = get_or_install(&leaves.0[middle], || {
+            Leaf(std::array::from_fn(|_| T::default()))
         });
-        let leaf = get_or_install(&leaves.leaves[middle], || {
-            std::array::from_fn(|_| T::default())
-        });
-        Some(&leaf[low])
+        Some(&leaf.0[low])
     }
 
     /// Visits every element of every leaf that exists, from `first` on, in ascending order, until
@@ -127,14 +133,14 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
             return;
         };
         let (top_first, ..) = Self::split(first.min(Self::capacity() - 1));
-        for (top, middle_slot) in middles.iter().enumerate().skip(top_first) {
+        for (top, middle_slot) in middles.0.iter().enumerate().skip(top_first) {
             let Some(leaves) = get(middle_slot) else {
                 continue;
             };
-            for (middle, leaf_slot) in leaves.leaves.iter().enumerate() {
+            for (middle, leaf_slot) in leaves.0.iter().enumerate() {
                 let Some(leaf) = get(leaf_slot) else { continue };
                 let base = (((top as u64) << MIDDLE) | middle as u64) * LEAF as u64;
-                for (low, element) in leaf.iter().enumerate() {
+                for (low, element) in leaf.0.iter().enumerate() {
                     let index = base + low as u64;
                     if index >= first && !visit(index, element) {
                         return;
@@ -155,12 +161,12 @@ impl<T, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Drop
         }
         // SAFETY: exclusive access; the pointer came from Box::into_raw.
         let mut middles = unsafe { Box::from_raw(top) };
-        for slot in middles.iter_mut() {
+        for slot in middles.0.iter_mut() {
             let middle = slot.load(Ordering::Relaxed);
             if !middle.is_null() {
                 // SAFETY: exclusive access; the pointer came from Box::into_raw.
                 let mut middle = unsafe { Box::from_raw(middle) };
-                middle.leaves.iter_mut().for_each(free);
+                middle.0.iter_mut().for_each(free);
             }
         }
     }

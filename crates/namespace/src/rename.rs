@@ -14,7 +14,7 @@ use crossbeam_epoch::Guard;
 use finefs_locks::MutexGuard;
 use smallvec::SmallVec;
 
-use crate::entries::check_old_name;
+use crate::entries::{check_old_name, entry_record};
 use crate::error::{Error, Result};
 use crate::inode::{Guarded, Inode, Time};
 use crate::name_table::{HashedName, NameTable, Request, lock_all};
@@ -23,7 +23,7 @@ use crate::oplog::{Group, Record};
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
 use crate::scheme::Call;
 use crate::store::Plan;
-use crate::types::{Caller, FileKind, Ino, NameBytes};
+use crate::types::{Caller, FileKind, Ino};
 use crate::walk::{Located, Place};
 
 /// How a rename treats a name that is there already (renameat2(2)).
@@ -91,6 +91,9 @@ impl Namespace {
         let guard = &operation.guard;
         let from = self.locate(caller, from, guard)?;
         let to = self.locate(caller, to, guard)?;
+        for located in [&from, &to] {
+            located.table.expect_change(located.name(), guard);
+        }
         let slashes = (from.has_slash, to.has_slash);
         let from = self.side(&from, Error::Busy)?;
         if matches!(to.name().bytes, b"." | b"..") {
@@ -184,26 +187,18 @@ impl Namespace {
         // Nothing fails from here on.
         let now = self.now();
         let mut group = Group::new();
-        group.push(Record::Entry {
-            dir: to.dir.ino,
-            version: held.get(1).next_version(),
-            hash: to.name.hash,
-            name: NameBytes::from_slice(to.name.bytes),
-            was_there: to_node.is_some(),
-            names: Some((moved.ino, moved.kind)),
-        });
+        group.push(entry_record(
+            to.dir,
+            held.get(1),
+            to.name,
+            to_node.is_some(),
+            Some((moved.ino, moved.kind)),
+        ));
         let back = match (mode, victim) {
             (RenameMode::Exchange, Some(victim)) => Some((victim.ino, victim.kind)),
             _ => None,
         };
-        group.push(Record::Entry {
-            dir: from.dir.ino,
-            version: held.get(0).next_version(),
-            hash: from.name.hash,
-            name: NameBytes::from_slice(from.name.bytes),
-            was_there: true,
-            names: back,
-        });
+        group.push(entry_record(from.dir, held.get(0), from.name, true, back));
         group.push(Record::Touched { ino: moved.ino });
         let (mut from_links, mut to_links) = (0, 0);
         let mut parents: SmallVec<[(&Inode, Ino); 2]> = SmallVec::new();

@@ -17,7 +17,7 @@ use super::slow::Slow;
 use super::spread::Placement;
 use super::wait::{self, Wait};
 use super::{RangeLock, kind};
-use crate::prefetch;
+use crate::prefetch_to_write;
 use crate::primitive::atomic::Ordering;
 use crate::wait::MeteredLock;
 
@@ -67,7 +67,7 @@ impl RangeLock {
         if Placement::is_by_segments(spread)
             && let Some(cell) = Placement::decode(spread).cell_of(range)
         {
-            prefetch::to_write(cell);
+            prefetch_to_write(cell);
             if cell.take_if(hindrances, range, access, || self.is_spread_as(spread)) {
                 return cell;
             }

@@ -107,3 +107,33 @@ fn a_dead_table_takes_no_names() {
     assert!(table.find(table.hashed(b"x"), guard).is_none());
     table.grow(Ino(9), guard);
 }
+
+#[test]
+fn a_table_grows_where_writers_meet() {
+    let table = NameTable::new();
+    let guard = &pin();
+    let before = table.length_about(guard);
+    // The other thread may come too late to meet this one.
+    for number in 0.. {
+        let name = number.to_string();
+        let held = table
+            .lock(Ino(2), table.hashed(name.as_bytes()), guard)
+            .unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| add(&table, &name, number));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            drop(held);
+            other.join().unwrap();
+        });
+        if table.length_about(guard) > before {
+            break;
+        }
+        // Nothing but the meeting makes it grow.
+        let held = table
+            .lock(Ino(2), table.hashed(name.as_bytes()), guard)
+            .unwrap();
+        let node = held.find(table.hashed(name.as_bytes()), guard).unwrap();
+        held.remove(node, guard);
+    }
+    assert_eq!(table.length_about(guard), 2 * before);
+}

@@ -34,12 +34,17 @@ const HOLDS: u64 = 20_000;
 
 /// Measures; takes some tens of milliseconds. Switches the meter to its full mode meanwhile.
 pub fn measure() -> Costs {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     Costs {
-        line_transfer_ns: (cpus > 1).then(|| ping_pong(Wait::Spinning)[0]),
+        line_transfer_ns: line_transfer_ns(),
         wake_up_ns: ping_pong(Wait::Sleeping)[SLEEPING_BATCHES / 2],
         empty_hold_ns: empty_hold_ns(),
     }
+}
+
+/// How long a cache line takes from one core to another, nanoseconds; `None` with a single CPU.
+pub fn line_transfer_ns() -> Option<f64> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    (cpus > 1).then(|| ping_pong(Wait::Spinning)[0])
 }
 
 #[derive(Clone, Copy, PartialEq)]
