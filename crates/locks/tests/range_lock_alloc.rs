@@ -33,6 +33,12 @@ static ALLOCATOR: Counting = Counting;
 
 static CLASS: LockClass = LockClass::new("test.range.alloc", 10);
 
+/// How many wait for a lock of the class.
+fn waiters() -> usize {
+    let queues = finefs_lockmeter::waiting();
+    queues.iter().map(|queue| queue.waiters.len()).sum()
+}
+
 /// Fails when a request's node is a new box.
 #[test]
 fn requests_allocate_nothing() {
@@ -58,15 +64,19 @@ fn requests_allocate_nothing() {
             guard.downgrade();
         }
     };
-    let start = Barrier::new(4);
+    let (vain, start) = (Barrier::new(5), Barrier::new(4));
     let held = lock.write(0..100);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (work, start, lock) = (&work, &start, &lock);
+            let (work, vain, start, lock) = (&work, &vain, &start, &lock);
             scope.spawn(move || {
-                // What the first use of the order checker, the meter and thread-local storage needs: in
-                // a thread that waits in vain, that waits and is served, and that does not wait.
+                // What the first use of the order checker, the meter, thread-local storage and the mutex needs: in
+                // a thread that waits in vain (to write and to read), that waits and is served, and that does not wait.
+                let (mutex, condvar) = (parking_lot::Mutex::new(()), parking_lot::Condvar::new());
+                condvar.wait_for(&mut mutex.lock(), Duration::from_millis(1));
                 assert!(lock.write_timeout(0..1, Duration::from_millis(1)).is_none());
+                assert!(lock.read_timeout(0..1, Duration::from_millis(1)).is_none());
+                vain.wait();
                 drop(lock.write(0..1));
                 work(thread, 300);
                 start.wait();
@@ -75,7 +85,10 @@ fn requests_allocate_nothing() {
                 assert_eq!(ALLOCATIONS.get() - before, 0);
             });
         }
-        std::thread::sleep(Duration::from_millis(100));
+        vain.wait();
+        while waiters() < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         drop(held);
     });
 }
