@@ -11,8 +11,8 @@ use finefs_locks::primitive::atomic::{AtomicPtr, Ordering};
 #[repr(align(128))]
 struct Leaf<T, const LEAF: usize>([T; LEAF]);
 
-/// Pointers to leaves or middle nodes. Everybody reads them, so what else lies in their line must not be
-/// written.
+/// Pointers to leaves or middle nodes. Everybody reads where they lie, so what else is in that line must not be
+/// written. (The pointers themselves fill lines of their own but for the first and the last.)
 #[repr(align(64))]
 struct Pointers<P>(Box<[AtomicPtr<P>]>);
 
