@@ -91,15 +91,19 @@ fn run_on(
         What::Image(&image)
     };
     let mount = server.mount(what, &dir, &[])?;
-    for seed in &options.seeds {
-        fsx(
-            config,
-            &dir.join(format!("seed{seed}")),
-            *seed,
-            options.operations,
-            &[],
-        )?;
-    }
+    // Side by side, so that the mount has several at once.
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = options
+            .seeds
+            .iter()
+            .map(|seed| {
+                let file = dir.join(format!("seed{seed}"));
+                scope.spawn(move || fsx(config, &file, *seed, options.operations, &[]))
+            })
+            .collect();
+        runs.into_iter()
+            .try_for_each(|run| run.join().expect("a run does not panic"))
+    })?;
     mount.unmount()?;
     if on != "memory" {
         sets::fsck(&image)?;

@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How the matrix is run.
 pub struct Options {
@@ -34,7 +35,7 @@ pub struct Options {
 }
 
 /// Does something to an image.
-pub type Tamper = Box<dyn Fn(&Path) -> Result<()>>;
+pub type Tamper = Box<dyn Fn(&Path) -> Result<()> + Sync>;
 
 /// Source trees made so far; sets with equal plans share one.
 #[derive(Default)]
@@ -55,6 +56,9 @@ impl Trees {
     }
 }
 
+/// Sets that are worked on side by side: much of the time a workload waits for its own syncs.
+const LANES: usize = 2;
+
 /// Runs `workloads` on `sets`.
 pub fn run(
     options: &Options,
@@ -62,16 +66,31 @@ pub fn run(
     workloads: &[&'static Workload],
     report: &mut Report,
 ) -> Result<()> {
-    let scratch = Scratch::new_in(&options.parent)?;
-    let mut trees = Trees::default();
-    for set in sets {
-        if let Err(error) = run_set(options, set, workloads, &scratch, &mut trees, report) {
-            report.proof(&format!("{}/{}", options.server.kind, set.name), || {
-                Err(error)
-            });
+    // The longest first, so that no lane ends long before the other.
+    let mut sets = sets.to_vec();
+    sets.sort_by_key(|set| !(set.full_in_ci && options.full_size.is_some()));
+    let next = AtomicUsize::new(0);
+    let lane = || -> Result<Report> {
+        let scratch = Scratch::new_in(&options.parent)?;
+        let mut trees = Trees::default();
+        let mut report = Report::default();
+        while let Some(set) = sets.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = run_set(options, set, workloads, &scratch, &mut trees, &mut report);
+            if let Err(error) = outcome {
+                report.proof(&format!("{}/{}", options.server.kind, set.name), || {
+                    Err(error)
+                });
+            }
         }
-    }
-    Ok(())
+        Ok(report)
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        for lane in lanes {
+            report.add(lane.join().expect("a lane does not panic")?);
+        }
+        Ok(())
+    })
 }
 
 fn run_set(

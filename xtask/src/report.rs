@@ -37,6 +37,13 @@ impl Report {
         }
     }
 
+    /// Counts what another report counted.
+    pub fn add(&mut self, other: Report) {
+        self.passed += other.passed;
+        self.skipped += other.skipped;
+        self.failures.extend(other.failures);
+    }
+
     /// Counts a proof that cannot run here, with the reason.
     pub fn skip(&mut self, name: &str, why: &str) {
         println!("skip  {name:<44}           {why}");

@@ -138,7 +138,7 @@ fn modules(source: &Source) -> Vec<PathBuf> {
 }
 
 /// `path` without `..`.
-fn normal(path: &Path) -> PathBuf {
+pub fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

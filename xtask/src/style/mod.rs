@@ -7,12 +7,14 @@
 //! | no dead files, no overlong files, every file says what it is | [`files`] |
 //! | lock classes and their table agree | [`lock_table`] |
 //! | no path of somebody's machine in code or documents | [`files`] |
+//! | links between documents lead somewhere | [`links`] |
 //!
 //! Sources are read as text with comments and strings blanked out ([`source`]); that is enough for
 //! these rules and keeps the test fast and free of a parser.
 
 mod files;
 mod layers;
+mod links;
 mod lock_table;
 mod names;
 mod source;
@@ -96,6 +98,7 @@ impl Workspace {
         let mut findings = layers::check(&self.packages);
         findings.extend(names::check(&self.sources));
         findings.extend(files::check(&self.sources, &self.documents));
+        findings.extend(links::check(&self.root, &self.documents));
         findings.extend(lock_table::check(&self.sources, &self.documents));
         findings.sort();
         findings
@@ -165,6 +168,12 @@ mod tests {
             "README.md",
             concat!("see /wo", "rk/main\n"),
             "README.md:1: a path of one machine",
+        ),
+        (
+            "docs/crashes.md",
+            "See [a](../crates/namespace/src/a.rs), [net](https://x/y), [here](#x),\n\
+             [all](locking.md#lock) and [gone](../gone.rs#x).\n",
+            "docs/crashes.md:2: no such file: ../gone.rs",
         ),
     ];
 
