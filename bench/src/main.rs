@@ -35,6 +35,11 @@ mod workload;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// As a program has that embeds the library for speed. The command finefs has glibc's: by this one a mount would hold some
+/// 30 MB more (docs/benchmarks.md).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(about = "Benchmarks of finefs beside others")]
 struct Cli {

@@ -352,8 +352,9 @@ impl BufferCache {
             _ => {
                 joined = run
                     .iter()
-                    .flat_map(|(_, data)| data.iter().copied())
-                    .collect();
+                    .map(|(_, data)| &data[..])
+                    .collect::<Vec<_>>()
+                    .concat();
                 &joined[..]
             }
         };
