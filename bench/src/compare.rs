@@ -6,6 +6,7 @@
 //! unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is inside.
 
 use crate::fsync;
+use crate::options::{Binary, ImageDir};
 use crate::result::Results;
 use crate::variant::{VARIANTS, Variant};
 use crate::workload::open_speed;
@@ -22,9 +23,8 @@ use xtask::workload::{Shape, run_postmark};
 /// What is compared, and how often.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The finefs binary, where it is not target/release/finefs
-    #[arg(long)]
-    finefs: Option<PathBuf>,
+    #[command(flatten)]
+    binary: Binary,
     /// Rounds of finefs and the kernel
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -49,9 +49,8 @@ pub struct Options {
     /// Seconds of each open/close and fsync measurement
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// Where images are made
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageDir,
     /// Write the table to this file too
     #[arg(long)]
     markdown: Option<PathBuf>,
@@ -106,7 +105,7 @@ const MEASURED: [(&str, Load); 5] = [
 
 /// Runs all rounds and prints the table.
 pub fn run(options: &Options) -> Result<()> {
-    let scratch = Scratch::new_in(&options.dir.clone().unwrap_or_else(std::env::temp_dir))?;
+    let scratch = options.images.scratch()?;
     let mut variants = Vec::new();
     for variant in &VARIANTS {
         if !options.server.is_empty() && !options.server.contains(&variant.kind)
@@ -118,7 +117,7 @@ pub fn run(options: &Options) -> Result<()> {
             eprintln!("left out: {}: {obstacle}", variant.name);
             continue;
         }
-        let server = Server::new(variant.kind, options.finefs.as_deref())?;
+        let server = options.binary.server(variant.kind)?;
         variants.push((server.reached_by(variant.transport), variant));
     }
     ensure!(!variants.is_empty(), "no server to measure");

@@ -5,6 +5,7 @@
 //! unmounting. The image is checked afterwards. What the harness costs is the time of an operation on a
 //! target that does nothing.
 
+use crate::options::ImageDir;
 use crate::result::median;
 use anyhow::{Context, Result, ensure};
 use finefs::ImageOptions;
@@ -15,7 +16,6 @@ use finefs_workloads::{
 };
 use indicatif::ProgressBar;
 use serde_json::json;
-use std::path::PathBuf;
 use xtask::cleanup::Scratch;
 use xtask::server::{Kind, Server, What};
 use xtask::sets;
@@ -41,9 +41,8 @@ pub struct Options {
     /// Only memory beside tmpfs, or the image beside ext4
     #[arg(long, value_enum)]
     pair: Option<Pair>,
-    /// Where images are made
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageDir,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -157,7 +156,7 @@ pub fn run(options: &Options) -> Result<()> {
         .into_iter()
         .filter(|pair| options.pair.is_none_or(|only| only == *pair))
         .collect();
-    let scratch = Scratch::new_in(&options.dir.clone().unwrap_or_else(std::env::temp_dir))?;
+    let scratch = options.images.scratch()?;
     let steps = pairs.len() * loads.len() * options.threads.len() * options.rounds * 2;
     let bar = ProgressBar::new(steps as u64);
     let mut rows = Vec::new();

@@ -8,25 +8,26 @@
 //! Each measurement gets a fresh image, which e2fsck checks afterwards. Closing and unmounting are timed with
 //! `--with-close` only.
 
+use crate::options::{Binary, ImageDir};
 use crate::result::median;
+use crate::workload;
 use anyhow::{Context, Result, ensure};
 use finefs::ImageOptions;
-use finefs_workloads::{Crew, InProcess, Length, Plan, PostMark, Watch};
+use finefs_workloads::InProcess;
 use indicatif::ProgressBar;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 use xtask::cleanup::Scratch;
 use xtask::fuse_ring::{self, Transport};
-use xtask::server::{Kind, Server, What};
+use xtask::server::{Kind, What};
 use xtask::sets;
 use xtask::workload::{Shape, run_postmark};
 
 /// How much to measure.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// The finefs binary, where it is not target/release/finefs
-    #[arg(long)]
-    finefs: Option<PathBuf>,
+    #[command(flatten)]
+    binary: Binary,
     /// Rounds; each runs both images, and the one that begins changes
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -51,9 +52,8 @@ pub struct Options {
     /// Count the close or unmount, which writes everything out, into the time
     #[arg(long)]
     with_close: bool,
-    /// Where images are made
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageDir,
 }
 
 /// Where PostMark runs.
@@ -75,7 +75,7 @@ const GOAL_PERCENT: f64 = 15.0;
 
 /// Runs both images by turns and prints medians and what the journal takes of the rate.
 pub fn run(options: &Options) -> Result<()> {
-    let scratch = Scratch::new_in(&options.dir.clone().unwrap_or_else(std::env::temp_dir))?;
+    let scratch = options.images.scratch()?;
     let places = [Place::Mount, Place::InProcess].map(|place| {
         let is_wanted = options.only.is_none_or(|only| only == place);
         is_wanted.then_some(place)
@@ -165,7 +165,7 @@ fn in_mount(scratch: &Scratch, image: &Path, options: &Options) -> Result<f64> {
         true => Transport::Ring,
         false => Transport::Device,
     };
-    let server = Server::new(Kind::Finefs, options.finefs.as_deref())?.reached_by(transport);
+    let server = options.binary.server(Kind::Finefs)?.reached_by(transport);
     let mount = server.mount(What::Image(image), &scratch.subdir("mnt")?, &[])?;
     let shape = Shape {
         files: options.files,
@@ -186,20 +186,8 @@ fn in_process(image: &Path, options: &Options) -> Result<f64> {
     let file_system = ImageOptions::new().open(image)?;
     let root = file_system.open_dir(".")?;
     let target = InProcess::new(file_system, root, "image".to_owned());
-    let workload = PostMark {
-        number: 1000,
-        transactions,
-        ..PostMark::default()
-    };
-    let plan = Plan {
-        is_verified: false,
-        ..Plan::new(
-            Crew::Threads(options.threads),
-            Length::Operations(transactions),
-        )
-    };
     let started = Instant::now();
-    let report = finefs_workloads::run(&workload, &target, &plan, Watch::nobody())?;
+    let report = workload::postmark(&target, options.threads, 1000, transactions)?;
     let file_system = target.file_system().clone();
     drop(target);
     file_system.close()?;

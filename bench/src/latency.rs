@@ -4,15 +4,15 @@
 //! Each thread makes files, writes to them, and removes those that are older than the time between two commits:
 //! creates and removals that do not cancel out. No operation syncs. Reported are percentiles and the longest.
 
+use crate::options::{Binary, ImageDir};
 use anyhow::{Context, Result, anyhow};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use xtask::cleanup::Scratch;
-use xtask::server::{Kind, Server, What};
+use xtask::server::{Kind, What};
 use xtask::sets;
 use xtask::workload::{Shape, run_postmark};
 
@@ -22,9 +22,8 @@ pub struct Options {
     /// Who serves the mount
     #[arg(long, default_value = "finefs")]
     server: Kind,
-    /// The finefs binary
-    #[arg(long)]
-    finefs: Option<PathBuf>,
+    #[command(flatten)]
+    binary: Binary,
     /// How long
     #[arg(long, default_value_t = 20)]
     seconds: u64,
@@ -40,9 +39,8 @@ pub struct Options {
     /// Further mount options
     #[arg(short = 'o', long, value_delimiter = ',')]
     options: Vec<String>,
-    /// Where the image is made
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageDir,
 }
 
 const IMAGE_MIB: u64 = 4096;
@@ -52,11 +50,10 @@ const NAMES: [&str; 3] = ["create", "write", "unlink"];
 
 /// Mounts, measures, prints a table.
 pub fn run(options: &Options) -> Result<()> {
-    let parent = options.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let scratch = Scratch::new_in(&parent)?;
+    let scratch = options.images.scratch()?;
     let image = scratch.path().join("latency.img");
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
-    let server = Server::new(options.server, options.finefs.as_deref())?;
+    let server = options.binary.server(options.server)?;
     let dir = scratch.subdir("mnt")?;
     let words: Vec<&str> = options.options.iter().map(String::as_str).collect();
     let mount = server.mount(What::Image(&image), &dir, &words)?;

@@ -11,6 +11,7 @@
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
+//! | [`options`] | options of several of these |
 //! | [`range_lock`] | the range lock beside its rivals |
 //! | [`scaling`] | two threads beside one, and beside two processes |
 //! | [`real_tools`] | the workloads of `finefs bench` beside the programs they are made after |
@@ -24,6 +25,7 @@ mod in_process;
 mod journal_cost;
 mod latency;
 mod lockmeter_overhead;
+mod options;
 mod range_lock;
 mod real_postmark;
 mod real_tools;

@@ -4,11 +4,12 @@
 //! Both are timed from outside over the whole run, as postmark's own clock counts whole seconds: creating,
 //! transactions, deleting, and the start of the processes.
 
+use crate::options::ImageDir;
 use crate::result::median;
 use anyhow::Result;
 use finefs_workloads::{Crew, HostDirectory, Length, Plan, PostMark, Watch, run_on_host};
 use indicatif::ProgressBar;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 use xtask::cleanup::Scratch;
@@ -31,16 +32,15 @@ pub struct Options {
     /// Transactions of each process
     #[arg(long, default_value_t = 50_000)]
     transactions: u64,
-    /// Where the image for ext4 is made
-    #[arg(long)]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    images: ImageDir,
 }
 
 const SIZE_MIB: u64 = 2048;
 
 /// Runs both by turns and prints medians and ratios.
 pub fn run(options: &Options) -> Result<()> {
-    let scratch = Scratch::new_in(&options.dir.clone().unwrap_or_else(std::env::temp_dir))?;
+    let scratch = options.images.scratch()?;
     let bar = ProgressBar::new((2 * options.processes.len() * options.rounds * 2) as u64);
     let mut lines = Vec::new();
     for place in ["tmpfs", "ext4"] {

@@ -1,11 +1,12 @@
 //! The workloads of `finefs bench` beside the programs that they are made after, on one directory, by turns:
 //! Debian's dbench, and fio with the job of Zheng Liu's mail. Their rates should be alike; where they are
-//! not, a workload measures something else than its name says.
+//! not, a workload measures something else than its name says. dbench reads and parses its load file while it
+//! runs, and ours does so before; the table has ours both ways.
 //!
 //! All work is in a new directory in the given one, which goes at the end, also after a signal.
 
 use crate::result::median;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,68 +46,97 @@ enum Measured {
     RandRw,
 }
 
-/// Runs all rounds and prints the table.
-pub fn run(options: &Options) -> Result<()> {
-    let mut all: Vec<(String, Measured)> = options
-        .clients
-        .iter()
-        .map(|&clients| {
+/// Who runs it.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Program,
+    Ours,
+    /// Ours with the work that the program does beside the load.
+    Alike,
+}
+
+impl Measured {
+    fn all(options: &Options) -> Vec<(String, Measured)> {
+        let dbench = options.clients.iter().map(|&clients| {
             let name = format!("dbench, {clients} clients, MB/s");
             (name, Measured::Dbench { clients })
-        })
-        .collect();
-    all.push(("randrw, 32 threads, reads/s".to_owned(), Measured::RandRw));
-    let scratch = Scratch::new_in(&options.dir)?;
-    let dir = scratch.path();
-    println!(
-        "| measured | the program | finefs bench | ratio | rounds |\n|---|---:|---:|---:|---|"
-    );
-    for (name, measured) in &all {
-        if options
-            .only
-            .as_ref()
-            .is_some_and(|only| !name.contains(only.as_str()))
-        {
-            continue;
+        });
+        let randrw = ("randrw, 32 threads, reads/s".to_owned(), Measured::RandRw);
+        let is_wanted = |name: &str| options.only.as_deref().is_none_or(|o| name.contains(o));
+        dbench
+            .chain([randrw])
+            .filter(|(name, _)| is_wanted(name))
+            .collect()
+    }
+
+    fn sides(&self) -> &'static [Side] {
+        match self {
+            Measured::Dbench { .. } => &[Side::Program, Side::Ours, Side::Alike],
+            Measured::RandRw => &[Side::Program, Side::Ours],
         }
-        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    }
+}
+
+/// Runs all rounds and prints the table.
+pub fn run(options: &Options) -> Result<()> {
+    let scratch = Scratch::new_in(&options.dir)?;
+    println!(
+        "| measured | the program | finefs bench | ratio | parsing as it runs | ratio | rounds |\n\
+         |---|---:|---:|---:|---:|---:|---|"
+    );
+    for (name, measured) in &Measured::all(options) {
+        let sides = measured.sides();
+        let mut rates = vec![Vec::new(); sides.len()];
         for round in 0..options.rounds {
             // What one leaves behind in caches and on the disk slows the next: each begins in turn.
-            for turn in 0..2 {
-                let (rates, rate) = match (round + turn) % 2 {
-                    0 => (&mut theirs, measured.by_program(dir, options)),
-                    _ => (&mut ours, measured.by_finefs(dir, options)),
-                };
-                rates.push(rate.with_context(|| name.clone())?);
+            for turn in 0..sides.len() {
+                let side = (round + turn) % sides.len();
+                let rate = measured.rate(sides[side], scratch.path(), options);
+                rates[side].push(rate.with_context(|| name.clone())?);
             }
         }
-        let (Some(their), Some(our)) = (median(&theirs), median(&ours)) else {
-            bail!("no rounds");
-        };
-        let rounds: Vec<String> = theirs
-            .iter()
-            .zip(&ours)
-            .map(|(their, our)| format!("{their:.0}/{our:.0}"))
-            .collect();
-        println!(
-            "| {name} | {their:.0} | {our:.0} | {:.2} | {} |",
-            our / their,
-            rounds.join(" ")
-        );
+        println!("{}", row(name, &rates)?);
     }
     Ok(())
 }
 
+/// A line of the table; `rates` are those of the program, ours, and perhaps ours alike, in each round.
+fn row(name: &str, rates: &[Vec<f64>]) -> Result<String> {
+    let medians: Option<Vec<f64>> = rates.iter().map(|of_side| median(of_side)).collect();
+    let medians = medians.context("no rounds")?;
+    let beside = |side: usize| match medians.get(side) {
+        Some(our) => format!("{our:.0} | {:.2}", our / medians[0]),
+        None => "– | –".to_owned(),
+    };
+    let rounds = (0..rates[0].len()).map(|round| {
+        let of_round = rates.iter().map(|of_side| format!("{:.0}", of_side[round]));
+        of_round.collect::<Vec<_>>().join("/")
+    });
+    Ok(format!(
+        "| {name} | {:.0} | {} | {} | {} |",
+        medians[0],
+        beside(1),
+        beside(2),
+        rounds.collect::<Vec<_>>().join(" ")
+    ))
+}
+
 impl Measured {
+    fn rate(&self, side: Side, dir: &Path, options: &Options) -> Result<f64> {
+        match side {
+            Side::Program => self.by_program(dir, options),
+            Side::Ours | Side::Alike => self.by_finefs(side == Side::Alike, dir, options),
+        }
+    }
+
     fn by_program(&self, dir: &Path, options: &Options) -> Result<f64> {
         let seconds = options.seconds.to_string();
         match self {
             Measured::Dbench { clients } => {
-                let text = stdout(Command::new("dbench").arg("-D").arg(dir).args([
-                    "-t",
-                    &seconds,
-                    &clients.to_string(),
-                ]))?;
+                // Ours opens names relative to its directory. With an absolute one dbench's would be longer.
+                let clients = clients.to_string();
+                let arguments = ["-D", ".", "-t", &seconds, &clients];
+                let text = stdout(Command::new("dbench").current_dir(dir).args(arguments))?;
                 let rate = text
                     .lines()
                     .find_map(|line| line.strip_prefix("Throughput ")?.split(' ').next());
@@ -132,20 +162,20 @@ impl Measured {
         }
     }
 
-    fn by_finefs(&self, dir: &Path, options: &Options) -> Result<f64> {
+    fn by_finefs(&self, is_alike: bool, dir: &Path, options: &Options) -> Result<f64> {
         match self {
             Measured::Dbench { clients } => {
                 // dbench's own warm-up.
                 let warm_up = f64::from(options.seconds) / 5.0;
-                let report = bench(
-                    dir,
-                    options,
-                    &[
-                        "dbench".to_owned(),
-                        format!("--processes={clients}"),
-                        format!("--warm-up={warm_up}"),
-                    ],
-                )?;
+                let mut arguments = vec![
+                    "dbench".to_owned(),
+                    format!("--processes={clients}"),
+                    format!("--warm-up={warm_up}"),
+                ];
+                if is_alike {
+                    arguments.push("--parse-as-it-runs".to_owned());
+                }
+                let report = bench(dir, options, &arguments)?;
                 let seconds = number(&report["seconds"])?;
                 Ok(number(&report["detail"]["bytes"])? / 1e6 / seconds)
             }

@@ -5,6 +5,12 @@
 //! front of the name is the time, in seconds from the beginning, at which the client asked. Lines that are
 //! empty or begin with `#` say nothing. Names of operations are those of dbench 4's file, and the long ones
 //! of CIFS that later versions write (CREATEX is NTCreateX, and so on); case does not matter.
+//!
+//! [`Load`] is a whole file, [`Reader`] one that is understood line by line, as dbench does while it runs.
+
+mod reader;
+
+pub use reader::Reader;
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -146,12 +152,7 @@ pub struct Load {
 impl Load {
     /// Reads a file. The error names it and the line.
     pub fn read(path: &Path) -> Result<Load, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            format!(
-                "load file {}: {error} (Debian's package dbench has one)",
-                path.display()
-            )
-        })?;
+        let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
         Load::parse(&text).map_err(|line| format!("{}: {line}", path.display()))
     }
 
@@ -231,6 +232,11 @@ impl Load {
             next
         }))
     }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> String {
+    let path = path.display();
+    format!("load file {path}: {error} (Debian's package dbench has one)")
 }
 
 /// Words, or what is in quotes.

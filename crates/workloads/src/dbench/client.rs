@@ -44,7 +44,7 @@ struct Opened<F> {
 pub(super) struct Client<'a, T: Target> {
     target: &'a T,
     index: usize,
-    /// Those of the load file, for this client.
+    /// Those of the script's operations, for this client.
     paths: Vec<String>,
     open: HashMap<i64, Opened<T::File>>,
     data: Vec<u8>,
@@ -56,7 +56,6 @@ pub(super) struct Client<'a, T: Target> {
 
 impl<'a, T: Target> Client<'a, T> {
     pub(super) fn new(target: &'a T, load: &Load, index: usize, verifies: bool) -> Self {
-        let own = format!("client{}", index + 1);
         let transfer_max = load
             .operations
             .iter()
@@ -67,11 +66,7 @@ impl<'a, T: Target> Client<'a, T> {
         Client {
             target,
             index,
-            paths: load
-                .paths
-                .iter()
-                .map(|path| path.replace("client1", &own))
-                .collect(),
+            paths: Vec::new(),
             open: HashMap::new(),
             data: (0..transfer_max as u64 + PERIOD)
                 .map(|at| 1 + (at % PERIOD) as u8)
@@ -80,6 +75,12 @@ impl<'a, T: Target> Client<'a, T> {
             verifies,
             bytes: 0,
         }
+    }
+
+    /// Operations refer to these paths from now on: what was known, and perhaps more.
+    pub(super) fn learn(&mut self, paths: &[String]) {
+        let known = self.paths.len();
+        self.paths.extend_from_slice(&paths[known..]);
     }
 
     /// The first line again: what is open is closed.

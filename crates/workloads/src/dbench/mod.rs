@@ -7,10 +7,13 @@
 //! | module | about |
 //! |---|---|
 //! | `client` | what its operations become |
+//! | `script` | the load file, understood before the run or while it runs |
 
 mod client;
+mod script;
 
 use self::client::Client;
+use self::script::Script;
 use crate::clock::now_ns;
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Length, Plan, Watch};
@@ -35,6 +38,11 @@ pub struct Dbench {
     /// What the clients do: dbench's own file, or one in its format
     #[arg(long, value_name = "FILE", default_value = LOAD_FILE)]
     pub loadfile: PathBuf,
+    /// Each client reads and parses the load file line by line while it runs, as dbench does; the rate then
+    /// has that work in it
+    #[arg(long)]
+    #[serde(default)]
+    pub parse_as_it_runs: bool,
     /// Read once, for all workers of a process.
     #[arg(skip)]
     #[serde(skip)]
@@ -52,6 +60,7 @@ impl Dbench {
     pub fn new(loadfile: impl Into<PathBuf>) -> Dbench {
         Dbench {
             loadfile: loadfile.into(),
+            parse_as_it_runs: false,
             load: Loaded::default(),
         }
     }
@@ -130,9 +139,12 @@ impl Workload for Dbench {
 
     fn work<T: Target>(&self, target: &T, worker: &mut Worker<'_>) -> Result<DbenchDetail> {
         let load = self.load()?;
+        let mut script = match self.parse_as_it_runs {
+            true => Script::read(&self.loadfile, worker.index())?,
+            false => Script::parsed(load, worker.index()),
+        };
         let mut client = Client::new(target, load, worker.index(), worker.verifies());
         let mut detail = DbenchDetail::default();
-        let mut next = 0;
         let mut table = [(); OperationKind::ALL.len()].map(|()| Times::default());
         worker.start()?;
         let mut began_ns = now_ns();
@@ -142,16 +154,20 @@ impl Workload for Dbench {
                 client.bytes = 0;
                 table.fill(Times::default());
             }
-            if next == load.operations.len() {
-                client.rewind();
-                next = 0;
-                began_ns = now_ns();
-            }
-            let operation = &load.operations[next];
-            next += 1;
+            let operation = match script.next_operation()? {
+                Some(operation) => operation,
+                None => {
+                    client.rewind();
+                    script.rewind()?;
+                    began_ns = now_ns();
+                    // It is not empty: that was checked.
+                    continue;
+                }
+            };
+            client.learn(script.paths());
             wait_until(began_ns, operation.due_s, worker)?;
             let before_ns = now_ns();
-            client.replay(operation)?;
+            client.replay(&operation)?;
             note(&mut table[operation.kind as usize], now_ns() - before_ns);
             worker.done();
         }

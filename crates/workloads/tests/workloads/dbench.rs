@@ -56,8 +56,15 @@ fn load(text: &str) -> (NamedTempFile, Dbench) {
 }
 
 fn all_is_replayed<T: Target>(target: &T) {
-    let (_file, dbench) = load(LOAD);
-    let report = run_cleanly(&dbench, target, &operations(3, 2 * LINES));
+    let (_file, mut dbench) = load(LOAD);
+    for parse_as_it_runs in [false, true] {
+        dbench.parse_as_it_runs = parse_as_it_runs;
+        replay_all(&dbench, target);
+    }
+}
+
+fn replay_all<T: Target>(dbench: &Dbench, target: &T) {
+    let report = run_cleanly(dbench, target, &operations(3, 2 * LINES));
     assert_eq!(report.operations, 6 * LINES);
     assert_eq!(report.detail.bytes, 6 * BYTES);
     let count = |kind| report.detail.operations[&kind].count();
