@@ -2,19 +2,21 @@
 //!
 //! A lock whose fast path is a dozen instructions feels the load and the branch by which
 //! [`Holding::begin`](crate::Holding::begin) finds that nobody counts. It can have them for one more operand
-//! of a test that it makes anyway: it lays out its word so that bit 31 is always set, and the bits 10 to 30
+//! of a test that it makes anyway: it lays out its word so that bit 31 is always set, and the bits 10 and 30
 //! are 0 when it may be taken at once. Where `word & hindrances()` is 0 it is free and nobody counts. Else
 //! the lock goes its slow way, and asks there.
+//!
+//! A lock that does not look at its word first asks [`may_go_straight`](crate::may_go_straight).
 
 #[cfg(not(feature = "off"))]
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The bits of a lock's word that are 0 when it is free: 10 to 30. See [`hindrances`].
+/// The bits of a lock's word that are 0 when it is free: 10 and 30. See [`hindrances`].
 ///
 /// ```
-/// assert_eq!(finefs_lockmeter::HINDRANCES, 0x7fff_fc00);
+/// assert_eq!(finefs_lockmeter::HINDRANCES, 0x4000_0400);
 /// ```
-pub const HINDRANCES: u32 = ALWAYS - (1 << 10);
+pub const HINDRANCES: u32 = 1 << 30 | 1 << 10;
 
 /// The bit of a lock's word that is always set. See [`hindrances`].
 ///
@@ -60,5 +62,6 @@ pub(crate) fn hinder(is_active: bool) {
     {
         let also = if is_active { ALWAYS } else { 0 };
         HINDERING.store(HINDRANCES | also, Ordering::Relaxed);
+        crate::detour::set_metering(is_active);
     }
 }

@@ -70,6 +70,16 @@ impl Ticket {
     }
 
     /// A number that no other ticket of the list has at the same time.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// let (one, other) = (open.add("a"), open.add("b"));
+    /// assert_ne!(one.key(), other.key());
+    /// # open.remove(one);
+    /// # open.remove(other);
+    /// ```
     pub fn key(&self) -> u64 {
         u64::from(self.shard) << 32 | u64::from(self.slot)
     }
@@ -97,6 +107,13 @@ struct Slab<T> {
 }
 
 /// How often items have been removed.
+///
+/// ```
+/// # use finefs_locks::{LockClass, Removals, ShardedList};
+/// # static CLASS: LockClass = LockClass::new("example", 10);
+/// let open = ShardedList::<u32>::new(&CLASS);
+/// assert_eq!(open.removals(), Removals { total: 0, on_cpu: 0, on_node: 0 });
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Removals {
     /// In all.
@@ -305,6 +322,16 @@ impl<T> ShardedList<T> {
     }
 
     /// How many items have been removed, and from how near.
+    ///
+    /// ```
+    /// # use finefs_locks::{LockClass, ShardedList};
+    /// # static CLASS: LockClass = LockClass::new("example", 10);
+    /// # let open = ShardedList::new(&CLASS);
+    /// open.remove(open.add("a"));
+    /// let removals = open.removals();
+    /// assert_eq!(removals.total, 1);
+    /// assert!(removals.on_cpu <= removals.on_node && removals.on_node <= removals.total);
+    /// ```
     #[track_caller]
     pub fn removals(&self) -> Removals {
         let mut sum = Removals::default();

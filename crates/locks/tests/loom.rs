@@ -189,9 +189,10 @@ fn once_latch_failure_passes_the_turn() {
     });
 }
 
-/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `take_from`, the
-/// release in `leave`, the wait for `published` in `close` and its orderings, the entry of the cell's holder
-/// in `Slow::close`, the acquire in `Cell::close`, the release in `open`.
+/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `take`, the
+/// release in `leave`, the wait for the range in `close` and its orderings, the look whether the writer has
+/// left, the entry of the cell's holder in `Slow::close`, the acquire in `Cell::close`, the release in `open`,
+/// TAKEN in a closed cell, before a writer has left it and after.
 #[test]
 fn range_lock_word_excludes() {
     model(3, || {
@@ -215,6 +216,71 @@ fn range_lock_word_excludes() {
     });
 }
 
+/// A writer of one place beside one who held another, whatever that one did before. Fails when the first one's
+/// range stays behind: in `leave`, in `downgrade`, in `open` after a downgrade in a closed cell.
+#[test]
+fn range_lock_word_forgets_ranges() {
+    for before in 0..3 {
+        model(3, move || {
+            let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+            if before > 0 {
+                let mut guard = shared.0.write(0..1);
+                if before == 2 {
+                    assert!(shared.0.try_read(0..1).is_none());
+                    assert!(!shared.0.is_fast());
+                }
+                guard.downgrade();
+                drop(guard);
+                assert!(shared.0.is_fast());
+            }
+            let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+            both(
+                move || {
+                    if before == 0 {
+                        drop(one.0.write(0..1));
+                    }
+                    let _guard = one.0.write(4..5);
+                    one.1.bump();
+                },
+                move || {
+                    let _guard = other.0.write(4..6);
+                    other.1.bump();
+                },
+            );
+            assert!(shared.0.settle());
+            let _guard = shared.0.read(0..20);
+            assert_eq!(shared.1.get(), 2);
+        });
+    }
+}
+
+/// A cell becomes due for a sample while others want it. Fails when who finds it due does not renew it.
+#[test]
+fn range_lock_word_comes_due() {
+    model(3, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
+        for _ in 0..6 {
+            drop(shared.0.write(0..10));
+        }
+        let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+        both(
+            move || {
+                for _ in 0..2 {
+                    let _guard = one.0.write(0..10);
+                    one.1.bump();
+                }
+            },
+            move || {
+                let _guard = other.0.read(5..15);
+                other.1.get();
+            },
+        );
+        assert!(shared.0.settle());
+        let _guard = shared.0.write(0..20);
+        assert_eq!(shared.1.get(), 2);
+    });
+}
+
 /// Who waits in the queue sees what the holder before it did, though it may see the grant before it is
 /// woken. Fails without the release in `Node::grant`, and without the acquire in `is_granted`.
 #[test]
@@ -234,7 +300,8 @@ fn range_lock_grant_publishes() {
     });
 }
 
-/// A reader, and a writer that downgrades.
+/// A reader, and a writer that downgrades. Fails without the release in `downgrade`, and when a reader's
+/// leaving opens a closed cell.
 #[test]
 fn range_lock_reader_and_writer() {
     model(3, || {
@@ -293,7 +360,7 @@ fn range_lock_appends_follow_each_other() {
 }
 
 /// Readers of one range share the word, and a writer comes after both. Fails without: the release in
-/// `leave`, the look at the range in `is_read_of`.
+/// `leave`, the acquire in `take_from`, the look at the range in `is_read_of`.
 #[test]
 fn range_lock_readers_share_the_word() {
     model(2, || {

@@ -26,6 +26,7 @@ fn any_range() -> impl Strategy<Value = Range<u64>> {
     prop_oneof![
         4 => (0..40_u64, 0..20_u64).prop_map(|(start, length)| start..start + length),
         1 => (0..40_u64).prop_map(|start| start..u64::MAX),
+        1 => Just(u64::MAX..u64::MAX),
     ]
 }
 
@@ -456,6 +457,27 @@ fn a_shrink_lets_in_who_waits_for_the_rest() {
         assert!(low.join().unwrap());
     });
     assert!(lock.settle());
+}
+
+/// At the end of all offsets there is nothing to hold, and so nothing that others could find held.
+#[test]
+fn an_empty_range_at_the_last_offset_is_harmless() {
+    const NOTHING: Range<u64> = u64::MAX..u64::MAX;
+    let lock = RangeLock::new(&CLASS);
+    for is_spread in [false, true] {
+        if is_spread {
+            spread(&lock);
+        }
+        let written = lock.write(NOTHING).into_send();
+        let read = lock.read(NOTHING).into_send();
+        let appended = lock.append(|| u64::MAX).into_send();
+        assert_eq!(appended.range(), NOTHING);
+        assert!(lock.try_write(0..u64::MAX).is_some());
+        drop(written);
+        drop((read, appended));
+        assert!(lock.try_write(NOTHING).is_some());
+        assert!(lock.settle());
+    }
 }
 
 /// Two readers of one range share a word. When one gives back a part, the other still has it.

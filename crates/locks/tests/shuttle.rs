@@ -92,12 +92,14 @@ fn random_range() -> Range<u64> {
     start..end
 }
 
-/// Fails without: the wait for `published` in `close`, the entry of a closed cell's holders in the queue,
+/// Fails without: the wait for the range in `close`, the entry of a closed cell's holders in the queue,
 /// the removal after the time ran out, the waking in `unblock`.
 #[test]
 fn range_lock_excludes_whatever_happens() {
     check(1500, || {
         let shared = Arc::new((RangeLock::new(&CLASS), Shadow::new()));
+        // The cell comes due at any time.
+        (0..thread_rng().gen_range(0..8)).for_each(|_| drop(shared.0.write(0..1)));
         let theirs = Arc::clone(&shared);
         in_tasks(3, move |_| {
             let (lock, shadow) = &*theirs;

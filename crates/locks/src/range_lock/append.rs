@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use finefs_lockmeter::Kind;
 
 use super::node::{self, Access, Node};
-use super::request::Patience;
+use super::request::{Patience, is_for_cells};
 use super::seat::Seat;
 use super::slow::Slow;
 use super::wait::Wait;
@@ -30,19 +30,16 @@ impl RangeLock {
     ) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
         let mut wait = Wait::new(self.metered(Kind::Writer));
-        if let Some(word) = self.home.take_unpublished() {
-            // Should `end_of_file` panic, this publishes and releases.
-            let mut unpublished = Unpublished {
-                lock: self,
-                word,
-                range: 0..u64::MAX,
-            };
-            unpublished.range.start = end_of_file();
-            let range = unpublished.range.clone();
-            std::mem::forget(unpublished);
-            self.home.publish(word, &range);
-            let cell = self.seated(Seat::Home, Access::Write, wait.granted());
-            return RangeGuard::new(self, range, Access::Write, cell, held);
+        if self.home.take_unpublished() {
+            // Should `end_of_file` panic, this releases.
+            let unpublished = Unpublished { lock: self };
+            let range = end_of_file()..u64::MAX;
+            if is_for_cells(&range, Access::Write) {
+                std::mem::forget(unpublished);
+                self.home.publish_write(&range);
+                let cell = self.seated(Seat::Home, Access::Write, wait.granted());
+                return RangeGuard::new(self, range, Access::Write, cell, held);
+            }
         }
         let (range, node) = self.append_queued(&end_of_file, &mut wait);
         let seat = Seat::Elsewhere(&node.cell);
@@ -89,16 +86,13 @@ impl RangeLock {
     }
 }
 
-/// A fast holder on its way to publish its range. Dropped only by a panic.
+/// A fast holder on its way to publish its range. Dropped when it has none to publish.
 struct Unpublished<'a> {
     lock: &'a RangeLock,
-    word: u64,
-    range: Range<u64>,
 }
 
 impl Drop for Unpublished<'_> {
     fn drop(&mut self) {
-        self.lock.home.publish(self.word, &self.range);
         self.lock.release(&self.lock.home, Access::Write);
     }
 }

@@ -2,62 +2,89 @@
 //! readers who ask for the very same one.
 //!
 //! Every guard knows its holding by a cell: the one that it took or, where it came by the queue or is
-//! metered, one in its node that is always closed. So all leave alike, by one subtraction.
+//! metered, one in its node that is always closed. So all leave alike.
 //!
 //! # Data model
 //! The word, from the lowest bit:
-//! - a count of the holders that came to the empty cell, and its carry, SAMPLE: the next who comes does
-//!   not come by `take` but by `take_or_join`, which learns that it is one of many, adds the carry to the
-//!   sequence number and clears it;
-//! - WRITE: a writer holds;
-//! - a count of readers, in steps of READER;
-//! - CLOSED, as two bits, so that takers find it beside the holders, and leavers in the sign: no holder
-//!   comes any more, and who leaves goes to the lock's queue;
-//! - ALWAYS, which is always set: while the meter counts all acquisitions it makes `take` fail, by the one
-//!   test that `take` has (`finefs_lockmeter::hindrances`);
-//! - a sequence number, of which the count of holders is the low part; `open` raises it too.
+//! - COUNT: a number that rises with every holding; its highest bit is SAMPLE: the next who looks at it before
+//!   he comes makes a sample (`take_or_join`), which lets it start anew;
+//! - READERS: the number of readers less one; all bits set, when there are none;
+//! - TAKEN: somebody holds the cell, or whoever comes has to look closer;
+//! - ALWAYS, which is always set: while the meter counts all acquisitions it makes `take_if` fail, by the one
+//!   test that it has (`finefs_lockmeter::hindrances`);
+//! - a sequence number, of which COUNT is the low part;
+//! - CLOSED, the sign: no holder comes any more, and who leaves goes to the lock's queue.
 //!
-//! `start` and `end` are the holders' range. They count when `published` has the word's sequence number.
+//! | State | TAKEN | READERS | COUNT | who leaves makes of it |
+//! |---|---|---|---|---|
+//! | empty | 0 | all set | 1 and more | |
+//! | a writer | 1 | all set | 1 and more | empty, COUNT one more; or due, by the carry |
+//! | n readers | 1 | n - 1 | 1 and more | n - 1 readers; or empty, by the borrow |
+//! | due: nobody | 1 | 0 | 0 | |
+//! | closed: nobody | 1 | 0 | 0 | |
+//! | closed: a writer | 1 | all set | all set | closed: nobody, by the carry |
+//! | closed: n readers | 1 | n | 0 | closed: n - 1 readers, or nobody |
+//!
+//! So a writer comes by setting a bit, without knowing the word, and each who leaves does so by one
+//! subtraction: a writer's takes TAKEN away and adds 1, of which the carry runs through READERS and puts TAKEN
+//! back, once COUNT is full (then the cell is *due* for a sample) or was filled up by who closed the cell.
+//! Readers, who must find each other, come by compare-and-swap.
+//!
+//! A writer's range is `writer_start..writer_end`; `writer_start` is UNPUBLISHED while there is none. Ranges
+//! of writers that start there are none of a cell: they are in the queue. The readers' range counts when
+//! `published` has the word's number.
 //!
 //! # Invariants
 //! 1. Holders come only while the cell is open. A word of an open cell never comes again with the
-//!    same sequence number and another range: it names one holding.
+//!    same number and another range: it names one holding.
 //! 2. `close`, `open` and the use of `users` and `imported` are for who holds the lock's mutex.
-//! 3. A cell opens only when its low bits show no holder: every holder that `close` found has left its
-//!    count and, under the mutex, its entry in the queue.
+//! 3. A cell opens only when its word shows no holder: every holder that `close` found has left the
+//!    word and, under the mutex, its entry in the queue.
+//! 4. `writer_start` is UNPUBLISHED whenever a writer comes: each who leaves stores that before, and so does
+//!    `open`.
 //!
 //! # Orderings
 //! Taking is an acquire, leaving a release, both read-modify-writes, so that a writer sees what all
 //! readers before it did. `close` is an acquire: what the cell's holders did happens before what the
-//! queue grants. `open` is a release: what the queue's holders did happens before the next taker.
+//! queue grants. `open` is a release: what the queue's holders did happens before the next taker. For who
+//! closes, `writer_start` is never older than the writer before the one it found.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32 as GuardedU32, Ordering::Relaxed};
 
 use finefs_lockmeter as lockmeter;
 
+#[cfg(not(any(loom, feature = "shuttle")))]
+use super::node::overlaps;
 use super::node::{Access, Link, Node};
 use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
-/// One holder in so many is a sample.
+/// The highest bit of COUNT: about one holder in so many makes a sample.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SAMPLE: u64 = 1 << 10;
 #[cfg(any(loom, feature = "shuttle"))]
-const SAMPLE: u64 = 1 << 1;
-const COUNT: u64 = SAMPLE - 1;
-pub(super) const WRITE: u64 = 1 << 11;
-pub(super) const READER: u64 = 1 << 12;
-const READERS: u64 = 0x3fff << 12;
-const HOLDERS: u64 = WRITE | READERS;
-const CLOSED_FOR_TAKERS: u64 = 1 << 26;
-const CLOSED: u64 = 1 << 63 | CLOSED_FOR_TAKERS;
+const SAMPLE: u64 = 1 << 2;
+const COUNT: u64 = SAMPLE | (SAMPLE - 1);
+const READER: u64 = COUNT + 1;
+const TAKEN: u64 = 1 << 30;
+const READERS: u64 = TAKEN - READER;
 const ALWAYS: u64 = lockmeter::ALWAYS as u64;
 const UPPER_ONE: u64 = ALWAYS << 1;
-const SEQUENCE: u64 = !(SAMPLE | HOLDERS | CLOSED) & !(UPPER_ONE - 1) | COUNT;
+const CLOSED: u64 = 1 << 63;
+const UPPER: u64 = !CLOSED & !(UPPER_ONE - 1);
+/// The number of a holding of readers, and of an empty cell.
+const NUMBER: u64 = UPPER | COUNT;
 
-/// What keeps a request from taking an empty cell.
-const HINDRANCES: u64 = SAMPLE | HOLDERS | CLOSED_FOR_TAKERS;
+/// What leaving takes from the word.
+pub(super) const READER_LEAVES: u64 = READER;
+pub(super) const WRITER_LEAVES: u64 = TAKEN - 1;
+
+/// What keeps who looks first from taking an empty cell.
+const HINDRANCES: u64 = TAKEN | SAMPLE;
+
+/// In `writer_start`: no writer has stored a range.
+pub(super) const UNPUBLISHED: u64 = u64::MAX;
 
 /// HINDRANCES, and ALWAYS when the meter wants to know of acquisitions that do not wait.
 #[inline(always)]
@@ -66,9 +93,31 @@ pub(super) fn hindrances() -> u64 {
         // In models a sample is so frequent that its bit is below those that the meter looks at.
         HINDRANCES
     } else {
-        const { assert!(HINDRANCES & !(lockmeter::HINDRANCES as u64) == 0 || SAMPLE < 1 << 10) };
+        const { assert!(HINDRANCES == lockmeter::HINDRANCES as u64 || SAMPLE < 1 << 10) };
         u64::from(lockmeter::hindrances())
     }
+}
+
+/// True when a request may take the home cell without a look at it. Never so for a writer's range that starts
+/// at UNPUBLISHED.
+#[inline(always)]
+pub(super) fn may_go_straight(start: u64) -> bool {
+    #[cfg(not(any(loom, feature = "shuttle")))]
+    return lockmeter::may_go_straight(start);
+    #[cfg(any(loom, feature = "shuttle"))]
+    return start != UNPUBLISHED && model_goes_straight();
+}
+
+/// In models that is left to chance: the meter's word belongs to all executions.
+#[cfg(all(feature = "shuttle", not(loom)))]
+fn model_goes_straight() -> bool {
+    use shuttle::rand::Rng;
+    shuttle::rand::thread_rng().gen_bool(0.75)
+}
+
+#[cfg(loom)]
+fn model_goes_straight() -> bool {
+    true
 }
 
 /// Tells the compiler where the fast path falls through.
@@ -80,18 +129,44 @@ fn is_likely(is_so: bool) -> bool {
     is_so
 }
 
-/// A new sequence number for a cell without holders, not closed.
-fn next_sequence(word: u64) -> u64 {
-    (word & SEQUENCE).wrapping_add(UPPER_ONE) & SEQUENCE | ALWAYS
+/// An empty, open cell with a new number, for one without holders. `count` is at least 1.
+fn renewed(word: u64, count: u64) -> u64 {
+    (word & UPPER).wrapping_add(UPPER_ONE) & UPPER | ALWAYS | READERS | count
+}
+
+/// Who holds the cell, and how many they are.
+fn holders(word: u64) -> Option<(Access, u32)> {
+    if word & TAKEN == 0 {
+        return None;
+    }
+    match word & READERS {
+        READERS => Some((Access::Write, 1)),
+        fewer => {
+            let count = (fewer / READER) as u32 + u32::from(word & COUNT != 0);
+            (count > 0).then_some((Access::Read, count))
+        }
+    }
+}
+
+/// The same cell with these holders, closed.
+fn closed(word: u64, holders: Option<(Access, u32)>) -> u64 {
+    let holders = match holders {
+        None => 0,
+        Some((Access::Write, _)) => READERS | COUNT,
+        Some((Access::Read, count)) => u64::from(count) * READER,
+    };
+    word & UPPER | CLOSED | ALWAYS | TAKEN | holders
 }
 
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Cell {
     word: AtomicU64,
+    writer_start: AtomicU64,
+    writer_end: AtomicU64,
     published: AtomicU64,
-    start: AtomicU64,
-    end: AtomicU64,
+    readers_start: AtomicU64,
+    readers_end: AtomicU64,
     /// How many entries of the queue lie on this cell. Guarded by the lock's mutex.
     pub(super) users: GuardedU32,
     /// The queue's entry for the holders that `close` found. Guarded by the lock's mutex.
@@ -124,10 +199,12 @@ impl Cell {
         /// An open cell without holders.
         pub const fn opened() -> Cell {
             Cell {
-                word: AtomicU64::new(ALWAYS),
+                word: AtomicU64::new(ALWAYS | READERS | 1),
+                writer_start: AtomicU64::new(UNPUBLISHED),
+                writer_end: AtomicU64::new(0),
                 published: AtomicU64::new(0),
-                start: AtomicU64::new(0),
-                end: AtomicU64::new(0),
+                readers_start: AtomicU64::new(0),
+                readers_end: AtomicU64::new(0),
                 users: GuardedU32::new(0),
                 imported: Link::none(),
             }
@@ -138,10 +215,12 @@ impl Cell {
         /// A closed cell without holders.
         pub const fn closed() -> Cell {
             Cell {
-                word: AtomicU64::new(CLOSED | ALWAYS),
+                word: AtomicU64::new(CLOSED | ALWAYS | TAKEN),
+                writer_start: AtomicU64::new(UNPUBLISHED),
+                writer_end: AtomicU64::new(0),
                 published: AtomicU64::new(0),
-                start: AtomicU64::new(0),
-                end: AtomicU64::new(0),
+                readers_start: AtomicU64::new(0),
+                readers_end: AtomicU64::new(0),
                 users: GuardedU32::new(0),
                 imported: Link::none(),
             }
@@ -161,15 +240,28 @@ impl Cell {
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Takes an open and empty cell, unless the meter wants to know: `hindrances` are what
-    /// [`hindrances`] gave.
+    /// Takes an open and empty cell that the request [may go straight to](may_go_straight), unless a sample is
+    /// due.
     #[inline(always)]
-    pub(super) fn take(&self, hindrances: u64, range: &Range<u64>, access: Access) -> bool {
-        let empty = self.word.load(Ordering::Relaxed);
-        is_likely(empty & hindrances == 0) && self.take_from(empty, empty, range, access)
+    pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
+        match access {
+            Access::Write => {
+                let word = self.word.fetch_or(TAKEN, Ordering::Acquire);
+                let is_taken = is_likely(word & TAKEN == 0);
+                if is_taken {
+                    self.publish_write(range);
+                }
+                is_taken
+            }
+            Access::Read => {
+                let word = self.word.load(Ordering::Relaxed);
+                is_likely(word & HINDRANCES == 0) && self.take_from(word, word, range, access)
+            }
+        }
     }
 
-    /// Like `take`, if the cell is `ours`: see `take_or_join`.
+    /// Takes an open and empty cell if it is `ours` (see `take_or_join`), unless a sample is due or the meter
+    /// wants to know. `hindrances` are what [`hindrances`] gave.
     #[inline(always)]
     pub(super) fn take_if(
         &self,
@@ -194,10 +286,15 @@ impl Cell {
     ) -> Option<Taken> {
         // Acquire: `ours` looks after this.
         let word = self.word.load(Ordering::Acquire);
-        if word & (HOLDERS | CLOSED) == 0 {
-            let (base, taken) = match word & SAMPLE {
+        if word & CLOSED != 0 {
+            return None;
+        }
+        if holders(word).is_none() {
+            let (base, taken) = match word & HINDRANCES {
                 0 => (word, Taken::Emptied),
-                _ => (next_sequence(word), Taken::Sample),
+                // Writers that nobody else looks after are due when COUNT is full.
+                TAKEN if access == Access::Write => (renewed(word, SAMPLE + 1), Taken::Sample),
+                _ => (renewed(word, 1), Taken::Sample),
             };
             let is_taken = ours() && self.take_from(word, base, range, access);
             return is_taken.then_some(taken);
@@ -214,48 +311,67 @@ impl Cell {
         None
     }
 
-    /// `base` is `empty`, or has a new sequence number.
+    /// `base` is `seen` or, for one that is due, an empty cell with a new number.
     #[inline(always)]
-    fn take_from(&self, empty: u64, base: u64, range: &Range<u64>, access: Access) -> bool {
-        let word = base.wrapping_add(1 + access as u64);
-        let exchange =
-            self.word
-                .compare_exchange(empty, word, Ordering::Acquire, Ordering::Relaxed);
+    fn take_from(&self, seen: u64, base: u64, range: &Range<u64>, access: Access) -> bool {
+        let word = match access {
+            Access::Write => base | TAKEN,
+            // The carry of READERS.
+            Access::Read => base + READER + 1,
+        };
+        let exchange = self
+            .word
+            .compare_exchange(seen, word, Ordering::Acquire, Ordering::Relaxed);
         let is_taken = is_likely(exchange.is_ok());
         if is_taken {
-            self.publish(word, range);
+            match access {
+                Access::Write => self.publish_write(range),
+                Access::Read => self.publish_read(word, range),
+            }
         }
         is_taken
     }
 
-    /// Takes an empty cell for writing without publishing the range: `publish` must follow, soon, with
-    /// the word that this returns.
-    pub(super) fn take_unpublished(&self) -> Option<u64> {
+    /// Takes an empty cell for writing without publishing the range: `publish_write` must follow, soon, or
+    /// the cell be left.
+    pub(super) fn take_unpublished(&self) -> bool {
         let empty = self.word.load(Ordering::Relaxed);
-        let word = empty.wrapping_add(1 + WRITE);
-        if empty & HINDRANCES != 0 {
-            return None;
-        }
-        self.word
-            .compare_exchange(empty, word, Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(|_| word)
+        let taken = empty | TAKEN;
+        empty & HINDRANCES == 0
+            && self
+                .word
+                .compare_exchange(empty, taken, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
     }
 
     #[inline(always)]
-    pub(super) fn publish(&self, word: u64, range: &Range<u64>) {
-        self.start.store(range.start, Ordering::Relaxed);
-        self.end.store(range.end, Ordering::Relaxed);
+    pub(super) fn publish_write(&self, range: &Range<u64>) {
+        debug_assert_ne!(range.start, UNPUBLISHED);
+        self.writer_end.store(range.end, Ordering::Relaxed);
+        // Release: whoever sees the start sees the end.
+        self.writer_start.store(range.start, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn publish_read(&self, word: u64, range: &Range<u64>) {
+        self.readers_start.store(range.start, Ordering::Relaxed);
+        self.readers_end.store(range.end, Ordering::Relaxed);
         // Release: whoever sees this number sees the range.
         self.published.store(word, Ordering::Release);
     }
 
-    fn is_published(&self, word: u64) -> bool {
-        (self.published.load(Ordering::Acquire) ^ word) & SEQUENCE == 0
+    /// The range of the readers of whom `word` tells, if it is visible yet.
+    fn read_range(&self, word: u64) -> Option<Range<u64>> {
+        let is_published = (self.published.load(Ordering::Acquire) ^ word) & NUMBER == 0;
+        let range =
+            || self.readers_start.load(Ordering::Relaxed)..self.readers_end.load(Ordering::Relaxed);
+        is_published.then(range)
     }
 
-    fn holds(&self) -> Range<u64> {
-        self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)
+    /// The writer's range, if it is visible yet, and still.
+    fn written_range(&self) -> Option<Range<u64>> {
+        let start = self.writer_start.load(Ordering::Acquire);
+        (start != UNPUBLISHED).then(|| start..self.writer_end.load(Ordering::Relaxed))
     }
 
     /// True when `word` says that readers of just this range hold an open cell.
@@ -263,10 +379,8 @@ impl Cell {
     /// Should the holders change meanwhile, so does the word. While it has not, no later holder can have
     /// overwritten the range that was read here.
     fn is_read_of(&self, word: u64, range: &Range<u64>) -> bool {
-        word & (WRITE | CLOSED) == 0
-            && word & READERS < READERS
-            && self.is_published(word)
-            && self.holds() == *range
+        // One more fits, and then one more for `closed`.
+        word & READERS < READERS - 2 * READER && self.read_range(word).as_ref() == Some(range)
     }
 
     /// Why the cell cannot be taken now; a guess, for choosing between spinning and queueing up.
@@ -274,20 +388,21 @@ impl Cell {
     pub(super) fn hindrance(&self, range: &Range<u64>, access: Access) -> Hindrance {
         let word = self.word.load(Ordering::Relaxed);
         if word & CLOSED != 0 {
-            Hindrance::Closed
-        } else if word & HOLDERS == 0 {
-            Hindrance::None
-        } else if word & WRITE == 0 && access == Access::Read {
+            return Hindrance::Closed;
+        }
+        let is_needless = match holders(word) {
+            None => return Hindrance::None,
             // Readers of the same range are joined, unless they are not visible yet.
-            if self.is_published(word) && self.holds() != *range {
-                Hindrance::Needless
-            } else {
-                Hindrance::Conflict
-            }
-        } else if self.is_published(word) && !super::node::overlaps(&self.holds(), range) {
-            Hindrance::Needless
-        } else {
-            Hindrance::Conflict
+            Some((Access::Read, _)) => self.read_range(word).is_some_and(|held| {
+                access == Access::Read && held != *range || !overlaps(&held, range)
+            }),
+            Some((Access::Write, _)) => self
+                .written_range()
+                .is_some_and(|held| !overlaps(&held, range)),
+        };
+        match is_needless {
+            true => Hindrance::Needless,
+            false => Hindrance::Conflict,
         }
     }
 
@@ -296,18 +411,43 @@ impl Cell {
     #[inline(always)]
     #[must_use]
     pub(super) fn leave(&self, access: Access) -> bool {
+        if access == Access::Write {
+            // The leaving is a release: the next writer comes after this.
+            self.writer_start.store(UNPUBLISHED, Ordering::Relaxed);
+        }
         // Adding the complement, and CLOSED being the sign, make this one instruction and one jump.
         let minus = (access as u64).wrapping_neg();
         let word = self.word.fetch_add(minus, Ordering::Release);
         word.wrapping_add(minus) as i64 >= 0
     }
 
-    /// Turns the writer that holds the cell into a reader. False when the cell is closed: then the
-    /// holder's entry in the queue has still to be changed.
+    /// Turns the writer that holds the cell into a reader of `range`, which is his. False when the cell is
+    /// closed: then the holder's entry in the queue has still to be changed.
     #[must_use]
-    pub(super) fn downgrade(&self) -> bool {
-        let word = self.word.fetch_add(READER - WRITE, Ordering::Release);
-        word & CLOSED == 0
+    pub(super) fn downgrade(&self, range: &Range<u64>) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let is_open = word & CLOSED == 0;
+            let reader = if is_open {
+                let reader = (word & !READERS).wrapping_add(UPPER_ONE) & !CLOSED;
+                self.publish_read(reader, range);
+                reader
+            } else {
+                closed(word, Some((Access::Read, 1)))
+            };
+            let exchange =
+                self.word
+                    .compare_exchange(word, reader, Ordering::Release, Ordering::Relaxed);
+            match exchange {
+                Ok(_) if is_open => {
+                    self.writer_start.store(UNPUBLISHED, Ordering::Relaxed);
+                    return true;
+                }
+                // Who closed the cell may look for the writer's range yet.
+                Ok(_) => return false,
+                Err(changed) => word = changed,
+            }
+        }
     }
 
     /// One of the readers of a closed cell has got an entry of its own.
@@ -318,41 +458,66 @@ impl Cell {
 
     /// Closes an open cell. Its holders cannot go away before the caller releases the mutex.
     pub(super) fn close(&self) -> Option<Holding> {
-        let word = self.word.fetch_or(CLOSED, Ordering::Acquire);
-        debug_assert_eq!(word & CLOSED, 0);
-        if word & HOLDERS == 0 {
-            return None;
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            debug_assert_eq!(word & CLOSED, 0);
+            let exchange = self.word.compare_exchange(
+                word,
+                closed(word, holders(word)),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            match exchange {
+                Ok(_) => break,
+                Err(changed) => word = changed,
+            }
         }
-        while !self.is_published(word) {
-            // The holder is between its compare-and-swap and its publication, and perhaps off the
-            // CPU.
-            thread::yield_now();
-        }
-        let (access, count) = match word & WRITE {
-            0 => (Access::Read, (word & READERS) / READER),
-            _ => (Access::Write, 1),
+        let (access, count) = holders(word)?;
+        let range = loop {
+            let published = match access {
+                Access::Read => self.read_range(word),
+                Access::Write => self.written_range().or_else(|| self.left_range()),
+            };
+            match published {
+                Some(range) => break range,
+                // The holder is between its taking and its publication, or between the end of that
+                // and its leaving, and perhaps off the CPU.
+                None => thread::yield_now(),
+            }
         };
         Some(Holding {
-            range: self.holds(),
+            range,
             access,
-            count: count as u32,
+            count,
         })
+    }
+
+    /// What the writer that a closing found holds, once it has left: nothing. It will yet look for an entry in
+    /// the queue.
+    fn left_range(&self) -> Option<Range<u64>> {
+        let has_left = holders(self.word.load(Ordering::Acquire)).is_none();
+        // Beside where it was, which is of interest to `Policy`.
+        let end = || self.writer_end.load(Ordering::Relaxed);
+        has_left.then(|| end()..end())
     }
 
     /// Opens a closed cell whose holders have all left.
     pub(super) fn open(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        debug_assert_eq!(word & HOLDERS, 0);
+        debug_assert_eq!(holders(word), None);
         debug_assert_ne!(word & CLOSED, 0);
-        // Nobody else changes a closed word without holders. The number is new because the cell may
-        // have come to another lock.
-        self.word.store(next_sequence(word), Ordering::Release);
+        // Of who downgraded after the closing.
+        self.writer_start.store(UNPUBLISHED, Ordering::Relaxed);
+        // The number is new because the cell may have come to another lock. A swap, since who goes straight
+        // to a closed home cell writes its word too, though it stays the same.
+        let closed = self.word.swap(renewed(word, 1), Ordering::Release);
+        debug_assert_eq!(closed, word, "nobody changes a closed word without holders");
     }
 
     /// Makes a cell that was never open that of the one holder for whom `node` stands.
     pub(super) fn represent(&self, node: &'static Node, access: Access) {
         self.word
-            .store(CLOSED | ALWAYS | access as u64, Ordering::Relaxed);
+            .store(closed(0, Some((access, 1))), Ordering::Relaxed);
         // Its only user keeps it from being opened.
         self.users.store(1, Relaxed);
         self.imported.set(Some(node));
@@ -361,8 +526,7 @@ impl Cell {
     /// Forgets holders that were leaked. The cell stays closed.
     pub(super) fn reset(&self) {
         let word = self.word.load(Ordering::Relaxed);
-        self.word
-            .store(word & SEQUENCE | CLOSED | ALWAYS, Ordering::Release);
+        self.word.store(closed(word, None), Ordering::Release);
         self.users.store(0, Relaxed);
         self.imported.set(None);
     }

@@ -24,8 +24,8 @@
 //! | `seat` | what a holding that the meter watches keeps, and where |
 //! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
 //!
-//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a cell, by one
-//! compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
+//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a cell: a writer by
+//! setting one bit of the home cell's word, all others by one compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
 //! lies on, which turns their holders into entries of the queue with their exact ranges, and waits for
 //! the entries before it that it conflicts with. Cells are opened again when no entry lies on them. When
 //! requests keep meeting without conflict, the lock *spreads* over 64 cells, in segments that become longer or
@@ -46,17 +46,19 @@
 //! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one compare-and-swap to take, one addition to release; some 14 instructions, of which one test
-//! of the word finds out whether it is free and whether the meter wants to know (`docs/locks-bench.md` says
-//! where they go, and what was weighed to have fewer). Spread: three loads of lines that nobody writes
-//! besides. No allocation on any path: entries of the queue are static memory, of which there is enough for
+//! Alone: one atomic instruction to take, one to release; 12 instructions to write and 16 to read, with all
+//! (`docs/locks-bench.md` says where they go, and what was weighed to have fewer). One word of the process says
+//! whether requests may go straight to the home cell. They may not while the meter counts all acquisitions, nor
+//! while any lock is spread, since all requests to that lock would write the line of its home cell: then they look
+//! at their lock first, which costs those to other locks some instructions more. Spread: three loads of lines
+//! that nobody writes besides. No allocation on any path: entries of the queue are static memory, of which there is enough for
 //! 1024 contended ranges in the process at a time (then more is allocated, and kept). A lock is about
 //! 150 bytes; a session borrows one of 64 groups of 8 KiB, and where all are lent a lock goes on without, in
 //! the queue. A holding that the meter watches has an entry of its own, which is in no queue.
 //!
 //! # Locking
-//! The mutex is a leaf but for the mutexes of the node pool and of the groups, which are taken under it
-//! and take nothing. It is held for the length of a scan of the queue, for the closing of cells, and for
+//! The mutex is a leaf but for the mutexes of the node pool, of the groups and of the word that sends requests
+//! round (`finefs_lockmeter::begin_detour`), which are taken under it and take nothing. It is held for the length of a scan of the queue, for the closing of cells, and for
 //! the call of `append`'s `end_of_file`. A thread holds at most one range of one lock at a time; ranges of
 //! several locks of a class only in the order of keys (`read_nested`, `write_nested`).
 //!
@@ -424,12 +426,11 @@ impl RangeLock {
     #[track_caller]
     fn lock(&self, range: Range<u64>, access: Access, key: Option<OrderKey>) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        let hindrances = cell::hindrances();
-        let cell = if self.home.take(hindrances, &range, access) {
+        let cell = if cell::may_go_straight(range.start) && self.home.take(&range, access) {
             &self.home
         } else {
             std::hint::cold_path();
-            self.lock_contended(hindrances, &range, access)
+            self.lock_indirectly(&range, access)
         };
         RangeGuard::new(self, range, access, cell, held)
     }
@@ -544,7 +545,7 @@ impl RangeLock {
 
     /// Turns an exclusive holding into a shared one.
     fn downgrade(&self, cell: &Cell, range: &Range<u64>) {
-        if cell.downgrade() {
+        if cell.downgrade(range) {
             return;
         }
         if let Some(seat) = cell.own_node().and_then(|node| node.metered.seat()) {

@@ -14,17 +14,17 @@ use std::ops::Range;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::cell::{Cell, READER, WRITE};
+use super::cell::{Cell, READER_LEAVES, WRITER_LEAVES};
 use super::seat::Metered;
 use crate::primitive::atomic::{AtomicBool, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
-/// Shared or exclusive; as a number, what a holder adds to a cell's word and takes away.
+/// Shared or exclusive; as a number, what a holder that leaves takes from its cell's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(super) enum Access {
-    Read = READER,
-    Write = WRITE,
+    Read = READER_LEAVES,
+    Write = WRITER_LEAVES,
 }
 
 /// True when the ranges have an offset in common. An empty range overlaps nothing.

@@ -1,6 +1,7 @@
 //! Requests that the fast path does not serve: what each of them tries, one after the other.
 //!
-//! 1. The cell of a group, where the lock is spread by segments: this is the fast path of spread locks.
+//! 1. The home cell, looked at before it is written to; or the cell of a group, where the lock is spread by
+//!    segments: this is the fast path of spread locks.
 //! 2. Whatever cell the request may take or join, the home cell too.
 //! 3. Looking a few times (`spin`).
 //! 4. The queue.
@@ -38,6 +39,12 @@ impl Patience {
     }
 }
 
+/// False for a writer's empty range at the end of all offsets, which a cell cannot tell from none.
+#[inline(always)]
+pub(super) fn is_for_cells(range: &Range<u64>, access: Access) -> bool {
+    access == Access::Read || range.start != cell::UNPUBLISHED
+}
+
 impl RangeLock {
     #[track_caller]
     pub(super) fn request(
@@ -46,29 +53,30 @@ impl RangeLock {
         access: Access,
         patience: Patience,
     ) -> Option<&Cell> {
-        if self.home.take(cell::hindrances(), range, access) {
+        if cell::may_go_straight(range.start) && self.home.take(range, access) {
             return Some(&self.home);
         }
         self.request_slowly(range, access, patience)
     }
 
-    /// The home cell is taken or closed, or the meter wants to know: the short way to the cells of a
-    /// group, then all others.
+    /// The home cell is taken or closed, or requests have to look first: the short way to the home cell, or to
+    /// the cells of a group, then all others.
     #[inline(always)]
     #[track_caller]
-    pub(super) fn lock_contended(
-        &self,
-        hindrances: u64,
-        range: &Range<u64>,
-        access: Access,
-    ) -> &Cell {
+    pub(super) fn lock_indirectly(&self, range: &Range<u64>, access: Access) -> &Cell {
         // Acquire: what is seen here was open before.
         let spread = self.spread.load(Ordering::Acquire);
-        if Placement::is_by_segments(spread)
-            && let Some(cell) = Placement::decode(spread).cell_of(range)
+        let cell = match spread {
+            0 => Some(&self.home),
+            _ if Placement::is_by_segments(spread) => Placement::decode(spread).cell_of(range),
+            _ => None,
+        };
+        if let Some(cell) = cell
+            && is_for_cells(range, access)
         {
             prefetch_to_write(cell);
-            if cell.take_if(hindrances, range, access, || self.is_spread_as(spread)) {
+            let ours = || self.is_spread_as(spread);
+            if cell.take_if(cell::hindrances(), range, access, ours) {
                 return cell;
             }
         }
@@ -119,6 +127,7 @@ impl RangeLock {
         wait: &mut Wait<'a>,
     ) -> Option<Seat> {
         if !matches!(patience, Patience::None)
+            && is_for_cells(range, access)
             && let Some(seat) = self.spin(range, access, wait)
         {
             return Some(seat);
@@ -130,6 +139,9 @@ impl RangeLock {
     /// Takes the home cell, or that of the group where the request may go. Readers may join others.
     #[inline]
     fn try_cells(&self, range: &Range<u64>, access: Access) -> Option<Seat> {
+        if !is_for_cells(range, access) {
+            return None;
+        }
         // Acquire: what is seen here was open before.
         let spread = self.spread.load(Ordering::Acquire);
         if spread == 0 {

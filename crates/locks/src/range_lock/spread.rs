@@ -205,6 +205,7 @@ pub(super) use groups::take as take_group;
 mod groups {
     use super::{CELLS, CachePadded, Cell, Group};
     use crate::primitive::Mutex;
+    use finefs_lockmeter as lockmeter;
 
     /// How many locks can be spread at a time.
     const GROUPS: usize = 64;
@@ -223,16 +224,20 @@ mod groups {
         &ALL[index as usize % GROUPS]
     }
 
-    /// A group that nobody owns, if there is one.
+    /// A group that nobody owns, if there is one. While one is owned, requests to all locks look before they
+    /// write to a home cell, which those to its owner share.
     pub(in super::super) fn take() -> Option<u32> {
         let mut free = FREE.lock();
         let index = free.trailing_zeros();
         *free &= !1_u64.checked_shl(index)?;
+        drop(free);
+        lockmeter::begin_detour();
         Some(index)
     }
 
     pub(in super::super) fn put(index: u32) {
         *FREE.lock() |= 1 << index;
+        lockmeter::end_detour();
     }
 }
 
