@@ -132,16 +132,25 @@ fn run_test(
     limit: Duration,
 ) -> Result<run::Output> {
     let mut command = Command::new(program);
-    command.arg(test).env_remove(CHOICE);
+    // In the copy: proptest writes down there what failed.
+    command
+        .arg(test)
+        .env_remove(CHOICE)
+        .current_dir(copy_place().join("crates/locks"));
     if let Some(number) = tooth {
         command.env(CHOICE, number.to_string());
     }
     run::capture_with(&mut command, b"", limit)
 }
 
+/// Where the workspace with the changes is.
+fn copy_place() -> PathBuf {
+    target().join("workspace")
+}
+
 /// A workspace of the two crates with all changes in it.
 fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
-    let (from, to) = (tools::workspace(), target().join("workspace"));
+    let (from, to) = (tools::workspace(), copy_place());
     if to.exists() {
         fs::remove_dir_all(&to)?;
     }
