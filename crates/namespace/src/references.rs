@@ -353,6 +353,21 @@ mod tests {
         assert!(namespace.split_counts.owners().is_empty());
     }
 
+    /// Without: BIAS in `split`.
+    #[test]
+    fn what_is_held_in_parts_is_not_evicted() {
+        let (namespace, guard) = (namespace(), &crossbeam_epoch::pin());
+        let ino = file(&namespace, "f");
+        let inode = inode(&namespace, ino, guard);
+        namespace.split_references(inode, guard);
+        let file = namespace.open(&Caller::root(), ino, OpenAccess::Read);
+        assert!(inode.references.any());
+        assert!(!inode.references.evict(&inode.lock()));
+        drop(file);
+        namespace.join_all_references(guard);
+        assert!(inode.references.evict(&inode.lock()));
+    }
+
     #[test]
     fn one_is_joined_for_another() {
         let (namespace, guard) = (namespace(), &crossbeam_epoch::pin());

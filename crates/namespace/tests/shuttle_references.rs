@@ -5,7 +5,7 @@
 //! per test.
 //!
 //! What a test holds is there, whatever else happens; and what nobody holds any more is gone when it ends: see
-//! [`World::finish`]. Each test names, after "Without:", the lines without which it fails; each was tried, in
+//! [`World::finish`]. The tests name, after "Without:", the lines without which they fail; each was tried, in
 //! a copy.
 
 #![cfg(feature = "shuttle")]
@@ -46,7 +46,7 @@ fn assert_freed(world: &World, ino: Ino) {
 
 /// The last name goes while references are taken and given back, and the file is freed by whoever comes last.
 ///
-/// Without: `is_over` in `References::split`; the look at SPLIT there.
+/// Without: `is_over` in `References::split`.
 #[test]
 fn the_last_name_goes_while_a_file_becomes_shared() {
     check(600, World::either, |world, root| {
@@ -65,7 +65,7 @@ fn the_last_name_goes_while_a_file_becomes_shared() {
 
 /// The same for a file that is shared already.
 ///
-/// Without: `self.join(counts, evidence)` in `References::unlink`; BIAS in `split` and `join`.
+/// Without: `self.join(counts, evidence)` in `References::unlink`; the look at SPLIT in `References::split`.
 #[test]
 fn the_last_name_of_a_shared_file_goes() {
     check(600, World::either, |world, root| {
