@@ -11,6 +11,7 @@
 //! | [`BigReader`] | "an operation is running" against freeze and unmount |
 //! | [`SeqLock`] | a few atomics read together without writing |
 //! | [`PerCpuCounter`], [`LimitedCounter`], [`ShardedMax`] | sums written everywhere; amounts that must not go negative; a latest time |
+//! | [`SplitCounts`] | references on what all CPUs use, while they do |
 //! | [`RelaxedMutex`] | code that takes its lock recursively and lets go of it to sleep |
 //! | [`BigLock`] | the big kernel lock, to compare with |
 //! | [`OnceLatch`] | something loaded by whoever needs it first |
@@ -56,6 +57,7 @@ mod seq_lock;
 mod shard_lock;
 mod sharded_list;
 mod sharded_max;
+mod split_counts;
 mod task;
 mod thread_slot;
 mod wait;
@@ -79,6 +81,7 @@ pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seq_lock::{ExclusiveGuard, SeqLock};
 pub use sharded_list::{Removals, ShardedList, Ticket};
 pub use sharded_max::ShardedMax;
+pub use split_counts::{SPLIT_COUNTS_MAX, SplitCount, SplitCounts};
 
 /// The examples of the README.
 #[cfg(doctest)]

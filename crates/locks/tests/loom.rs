@@ -11,7 +11,7 @@ use finefs_locks::primitive::Arc;
 use finefs_locks::primitive::atomic::{AtomicUsize, Ordering::Relaxed};
 use finefs_locks::{
     BigLock, BigLockKind, BigReader, LocalGlobal, LockClass, Mutex, OnceLatch, RangeLock,
-    RelaxedMutex, SeqLock, ShardedMax,
+    RelaxedMutex, SeqLock, ShardedMax, SplitCounts,
 };
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -543,5 +543,57 @@ fn sharded_max_keeps_the_greatest() {
             user.join().unwrap();
         }
         assert_eq!(max.get(), 9);
+    });
+}
+
+/// What is added while a count is closed is in its sum or refused, and never in the next count in its place.
+/// Fails when `add` does not look at the generation, stores instead of exchanging, or when `close` loads instead of
+/// swapping.
+#[test]
+fn split_counts_lose_nothing() {
+    model(3, || {
+        let counts = Arc::new(SplitCounts::new());
+        let count = counts.open(1).unwrap();
+        let refused = Arc::new(AtomicUsize::new(0));
+        let users: Vec<_> = (0..2)
+            .map(|_| {
+                let (counts, refused) = (Arc::clone(&counts), Arc::clone(&refused));
+                thread::spawn(move || {
+                    if !counts.add(count, 1) {
+                        refused.fetch_add(1, Relaxed);
+                    }
+                })
+            })
+            .collect();
+        // On the first user's CPU.
+        let added = counts.add(count, 2);
+        assert!(added);
+        let sum = counts.close(count);
+        let next = counts.open(2).unwrap();
+        for user in users {
+            user.join().unwrap();
+        }
+        assert_eq!(sum + refused.load(Relaxed) as i64, 4);
+        assert_eq!(counts.close(next), 0);
+    });
+}
+
+/// What was done before something was added is seen by who closed the count and found that in its sum. Fails
+/// without the release in `add` or the acquire in `close`.
+#[test]
+fn split_counts_order_what_was_done() {
+    model(3, || {
+        let counts = Arc::new(SplitCounts::new());
+        let count = counts.open(1).unwrap();
+        let watched = Arc::new(Watched::new());
+        let (theirs, their_watched) = (Arc::clone(&counts), Arc::clone(&watched));
+        let user = thread::spawn(move || {
+            their_watched.bump();
+            theirs.add(count, -1)
+        });
+        if counts.close(count) == -1 {
+            assert_eq!(watched.get(), 1);
+        }
+        user.join().unwrap();
     });
 }

@@ -333,6 +333,7 @@ impl Namespace {
         if surplus <= 0 || !self.store.can_reload() {
             return;
         }
+        self.join_all_references(&crossbeam_epoch::pin());
         let mut wanted = surplus as usize;
         while wanted > 0 {
             let guard = &crossbeam_epoch::pin();
@@ -360,14 +361,14 @@ impl Namespace {
     fn is_evictable(&self, inode: &Inode) -> bool {
         inode
             .loaded()
-            .is_some_and(|core| !inode.is_referenced() && !self.log.is_dirty(core))
+            .is_some_and(|core| !inode.references.any() && !self.log.is_dirty(core))
     }
 
     fn evict_these(&self, candidates: &[&Inode], guard: &crossbeam_epoch::Guard) {
         let _gate = self.gate.write();
         for inode in candidates.iter().filter(|inode| self.is_evictable(inode)) {
             let lock = inode.lock();
-            if inode.evict(&lock) {
+            if inode.references.evict(&lock) {
                 self.inodes.remove(inode, guard);
                 self.committer.inodes_loaded.add(-1);
             }
@@ -439,7 +440,7 @@ impl Namespace {
         }
         let guard = &crossbeam_epoch::pin();
         self.inodes.for_each_from(Ino(0), guard, |inode| {
-            if inode.loaded().is_some() && inode.drop_references() {
+            if inode.loaded().is_some() && self.drop_references(inode) {
                 self.free_unlinked(inode, guard);
             }
             true

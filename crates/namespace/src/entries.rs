@@ -121,7 +121,7 @@ impl Namespace {
         let name = table.hashed(name);
         loop {
             let inode = self.child(dir, table, name, guard)?;
-            if inode.refer(1) {
+            if self.refer(inode, guard) {
                 // A number may be used again as soon as its name went. Now that it is held, the
                 // name tells whether this is the inode that it names.
                 let is_named = match name.bytes {
@@ -133,7 +133,7 @@ impl Namespace {
                 if is_named {
                     return Ok(inode.attributes());
                 }
-                if inode.release(1) {
+                if inode.references.release(&self.split_counts, 1) {
                     self.free_unlinked(inode, guard);
                 }
                 continue;
@@ -369,7 +369,7 @@ impl Namespace {
             };
             self.log_group(group, 0, &[inode]);
             inode.set_unnamed(&lock, true);
-            inode.unlink(&lock);
+            inode.references.unlink(&self.split_counts, &lock);
             Ok(attributes)
         })
     }
@@ -455,16 +455,16 @@ impl Namespace {
         parent: Ino,
         name: &[u8],
     ) -> Result<Attributes> {
-        self.link(caller, ino, Place::Name(parent, name), 1)
+        self.link(caller, ino, Place::Name(parent, name), true)
     }
 
-    /// Gives an inode another name and takes so many references on it.
+    /// Gives an inode another name, and takes a reference on it if it is to be held.
     pub(crate) fn link(
         &self,
         caller: &Caller,
         ino: Ino,
         place: Place<'_>,
-        references: u64,
+        is_held: bool,
     ) -> Result<Attributes> {
         self.with_space(|| {
             let operation = self.begin_change(Call::MakeName)?;
@@ -495,8 +495,12 @@ impl Namespace {
                 if links >= self.geometry.link_max {
                     return Err(Error::TooManyLinks);
                 }
-                if !inode.refer(references) {
+                // It does not go while its lock is held.
+                if inode.is_gone() {
                     return Err(Error::Stale);
+                }
+                if is_held {
+                    let _ = inode.references.refer(&self.split_counts);
                 }
                 let now = self.now();
                 let linked = || Record::Linked {
@@ -509,7 +513,7 @@ impl Namespace {
                 let group = || [linked(), entry()];
                 self.log_group(group, reservation.take(), &[dir, inode]);
                 inode.set_link_count(&lock, links + 1);
-                inode.relink(&lock);
+                inode.references.relink(&lock);
                 inode.set_unnamed(&lock, false);
                 inode.set_time(Time::Changed, now);
                 dir.set_modified(now);
@@ -586,7 +590,7 @@ impl Namespace {
     ) -> Fate {
         if links > 0 {
             Fate::Linked
-        } else if inode.unlink(lock) {
+        } else if inode.references.unlink(&self.split_counts, lock) {
             Fate::Freed
         } else {
             Fate::Orphan

@@ -60,6 +60,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::open_file::{OpenAccess, Opened};
+use crate::references::Referred;
 use crate::scheme::Call;
 
 /// What a lock excludes.
@@ -369,8 +370,8 @@ impl Namespace {
         let mut credits = 0;
         let mut place = inode.file_locks();
         let locks = place.get_or_insert_with(|| {
-            let is_referred = inode.refer(1);
-            debug_assert!(is_referred, "the open file has a reference");
+            let referred = inode.references.refer(&self.split_counts);
+            debug_assert!(referred != Referred::Gone, "the open file has a reference");
             Box::new(FileLocks::new())
         });
         let result = f(locks, &mut credits);
@@ -380,7 +381,7 @@ impl Namespace {
         }
         drop(place);
         if is_last {
-            let is_unused = inode.release(1);
+            let is_unused = inode.references.release(&self.split_counts, 1);
             debug_assert!(!is_unused, "the open file has a reference");
         }
         debug_assert!(credits >= 0);
@@ -396,7 +397,7 @@ impl Namespace {
             .for_each_from(crate::types::Ino(0), guard, |inode| {
                 let locks = inode.loaded().and_then(|core| core.file_locks().take());
                 if let Some(locks) = locks {
-                    let _ = inode.release(1);
+                    let _ = inode.references.release(&self.split_counts, 1);
                     self.file_lock_credit.give(locks.end(error));
                 }
                 true

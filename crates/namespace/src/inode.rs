@@ -1,17 +1,15 @@
 //! An inode in memory.
 //!
 //! # Data model
-//! [`Inode`] is a cell of the inode table: a number, its life word, and a [`Core`] that the first
+//! [`Inode`] is a cell of the inode table: a number, its [`References`], and a [`Core`] that the first
 //! user loads. Front ends hold *references* on an inode (FUSE lookups, open files); while there is
 //! one, the inode is neither evicted nor, after its last name went, freed.
 //!
 //! # Invariants
-//! 1. `life` is the count of references with the bits UNLINKED, GONE and EVICTED. GONE is set only by
-//!    a compare-and-swap from zero references, under the inode's lock ([`Core::lock`]), and stays.
-//! 2. Attribute words are written under the inode's lock and inside its sequence count, so a
+//! 1. Attribute words are written under the inode's lock and inside its sequence count, so a
 //!    reader of [`Core::attributes`] sees them as of one moment. Times and the space count are
 //!    single words of their own, written without the lock.
-//! 3. A log record of this inode takes its number from `sequence` while holding the lock (or the
+//! 2. A log record of this inode takes its number from `sequence` while holding the lock (or the
 //!    range of the data) that orders it against the records it conflicts with, and is appended
 //!    before that lock is released.
 
@@ -27,23 +25,16 @@ use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::file_lock::FileLocks;
 use crate::name_table::NameTable;
+use crate::references::References;
 use crate::scheme::{LockingScheme, Scheme};
 use crate::store::InodeImage;
 use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
 use crate::write_errors::WriteErrors;
 
-/// Set in `life` when the inode is freed or evicted: it takes no reference any more.
-const GONE: u64 = 1 << 63;
-/// Set in `life` when the last name went; the last reference then frees the inode.
-const UNLINKED: u64 = 1 << 62;
-/// Set in `life`, with GONE, when a clean inode was put out of memory: load it again.
-const EVICTED: u64 = 1 << 61;
-const REFERENCES: u64 = EVICTED - 1;
-
 /// A cell of the inode table.
 pub(crate) struct Inode {
     pub ino: Ino,
-    life: AtomicU64,
+    pub references: References,
     core: OnceLatch<Core>,
 }
 
@@ -51,7 +42,7 @@ impl Inode {
     pub fn unloaded(ino: Ino) -> Inode {
         Inode {
             ino,
-            life: AtomicU64::new(0),
+            references: References::new(0),
             core: OnceLatch::new(&classes::LOAD),
         }
     }
@@ -60,7 +51,7 @@ impl Inode {
     pub fn created(core: Core, references: u64) -> Inode {
         Inode {
             ino: core.ino,
-            life: AtomicU64::new(references),
+            references: References::new(references),
             core: OnceLatch::ready(&classes::LOAD, core),
         }
     }
@@ -75,83 +66,14 @@ impl Inode {
         scheme.load(&self.core, load)
     }
 
-    /// Takes `count` references; false when the inode is gone.
-    pub fn refer(&self, count: u64) -> bool {
-        if self.life.fetch_add(count, Ordering::AcqRel) & GONE != 0 {
-            self.life.fetch_sub(count, Ordering::AcqRel);
-            return false;
-        }
-        true
-    }
-
-    /// Gives `count` references back; true when none is left and the last name is gone, so that
-    /// the inode is to be freed.
-    #[must_use]
-    pub fn release(&self, count: u64) -> bool {
-        let before = self.life.fetch_sub(count, Ordering::AcqRel);
-        debug_assert!(
-            before & REFERENCES >= count,
-            "more references given back than taken"
-        );
-        before & (UNLINKED | REFERENCES) == UNLINKED | count
-    }
-
-    /// True when somebody refers to the inode.
-    pub fn is_referenced(&self) -> bool {
-        self.life.load(Ordering::Acquire) & REFERENCES != 0
-    }
-
     /// True when the inode was freed or evicted.
     pub fn is_gone(&self) -> bool {
-        self.life.load(Ordering::Acquire) & GONE != 0
+        self.references.are_gone()
     }
 
     /// True when the inode is only out of memory.
     pub fn is_evicted(&self) -> bool {
-        self.life.load(Ordering::Acquire) & EVICTED != 0
-    }
-
-    /// The last name goes: true when nobody refers to the inode, which is then gone; else the
-    /// last reference will end it.
-    pub fn unlink(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
-        let before = self
-            .life
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |life| {
-                let is_free = life & REFERENCES == 0;
-                Some(life | UNLINKED | if is_free { GONE } else { 0 })
-            })
-            .unwrap_or_else(|life| life);
-        before & REFERENCES == 0
-    }
-
-    /// A name comes back to an inode that had none (O_TMPFILE).
-    pub fn relink(&self, _evidence: &MutexGuard<'_, Guarded>) {
-        self.life.fetch_and(!UNLINKED, Ordering::AcqRel);
-    }
-
-    /// Ends an unlinked inode that nobody refers to; true for the one caller that does it.
-    pub fn end_unlinked(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
-        self.life
-            .compare_exchange(
-                UNLINKED,
-                UNLINKED | GONE,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
-            .is_ok()
-    }
-
-    /// Forgets all references, as the end of the mount does; true when the inode is to be freed.
-    pub fn drop_references(&self) -> bool {
-        let before = self.life.fetch_and(!REFERENCES, Ordering::AcqRel);
-        before & (UNLINKED | GONE) == UNLINKED
-    }
-
-    /// Ends a clean inode that nobody refers to, for memory's sake.
-    pub fn evict(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
-        self.life
-            .compare_exchange(0, GONE | EVICTED, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.references.are_evicted()
     }
 }
 
@@ -382,7 +304,7 @@ impl Core {
         self.file_locks.lock()
     }
 
-    /// A number for the next record of this inode. See invariant 3.
+    /// A number for the next record of this inode. See invariant 2.
     pub fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }

@@ -13,6 +13,7 @@
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `retire` | the concurrent structures |
 //! | `oplog`, `coalesce`, `batch_size`, `commit` | from a change to the store |
+//! | `references` | references on inodes that one CPU uses, or all |
 //! | `reclaim` | what is removed over a store that takes no batches |
 //! | `memory_store`, `pages` | a store that persists nothing |
 //! | `scheme`, `data_lock` | other locks around the same operations, to compare with |
@@ -23,7 +24,8 @@
 //!    batches), publishes, unlocks. Nothing fails after the append; nothing is seen before it.
 //! 2. No lock is held over device I/O but a range lock over its own data (and, rarely, the topology
 //!    lock while an evicted ancestor is loaded).
-//! 3. Lookups take no lock and write no shared line, the reference that they hand out apart.
+//! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and that only until
+//!    the inode is found to be shared).
 
 mod attributes;
 mod batch_size;
@@ -53,6 +55,7 @@ mod permission;
 mod radix;
 mod read_directory;
 mod reclaim;
+mod references;
 mod rename;
 mod retire;
 mod scheme;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::Ordering;
-use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList};
+use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList, SplitCounts};
 
 use crate::classes;
 use crate::commit::Committer;
@@ -87,6 +87,8 @@ pub struct Namespace {
     /// Of all files.
     pub(crate) write_errors: WriteErrors,
     pub(crate) open_files: ShardedList<Ino>,
+    /// References on inodes that CPUs use by turns.
+    pub(crate) split_counts: SplitCounts,
     pub(crate) waits_for: WaitsFor,
     /// Locks on files that there may still be.
     pub(crate) file_lock_credit: LimitedCounter,
@@ -138,6 +140,7 @@ impl Namespace {
             freeze: Freeze::new(),
             write_errors: WriteErrors::new(),
             open_files: ShardedList::new(&classes::FILES),
+            split_counts: SplitCounts::new(),
             geometry,
         };
         // The root stays in memory: it is where every walk starts.
@@ -306,7 +309,7 @@ impl Namespace {
         let operation = self.begin(Call::Lookup)?;
         loop {
             let inode = self.inode(ino, &operation.guard)?;
-            if inode.refer(1) {
+            if self.refer(inode, &operation.guard) {
                 return Ok(inode.attributes());
             }
         }
@@ -329,7 +332,7 @@ impl Namespace {
         let Some(inode) = self.inodes.get(ino, guard) else {
             return;
         };
-        if inode.loaded().is_some() && inode.release(count) {
+        if inode.loaded().is_some() && inode.references.release(&self.split_counts, count) {
             self.free_unlinked(inode, guard);
         }
     }
@@ -338,7 +341,7 @@ impl Namespace {
     pub(crate) fn free_unlinked(&self, inode: &Inode, guard: &Guard) {
         let _outer = self.scheme.enter(Call::FreeInode);
         let lock = inode.lock();
-        if !inode.end_unlinked(&lock) {
+        if !inode.references.end_unlinked(&lock) {
             return;
         }
         let record = || Record::Linked {

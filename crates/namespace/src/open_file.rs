@@ -115,7 +115,7 @@ impl Namespace {
         let operation = self.begin(Call::OpenClose)?;
         let inode = self.inode(ino, &operation.guard)?;
         self.check_open(caller, inode, access)?;
-        if !inode.refer(1) {
+        if !self.refer(inode, &operation.guard) {
             return Err(Error::Stale);
         }
         Ok(self.opened(inode))

@@ -97,7 +97,7 @@ impl Namespace {
 
     /// Gives an inode that the caller holds a reference on another name.
     pub fn make_link_at(&self, caller: &Caller, ino: Ino, at: At<'_>) -> Result<()> {
-        self.link(caller, ino, Place::Path(at), 0).map(drop)
+        self.link(caller, ino, Place::Path(at), false).map(drop)
     }
 
     /// Removes a name that is not a directory's (unlink). An inode in use lives on without it.

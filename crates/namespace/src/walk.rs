@@ -173,7 +173,7 @@ impl Namespace {
 
     /// Takes a reference on what `name` was just found to name; false when it is that no longer.
     fn refer_named(&self, last: &Located<'_>, inode: &Inode, guard: &Guard) -> Result<bool> {
-        if !inode.refer(1) {
+        if !self.refer(inode, guard) {
             return Ok(false);
         }
         let name = last.name();
@@ -182,7 +182,7 @@ impl Namespace {
                 .table
                 .find(name, guard)
                 .is_some_and(|node| node.ino == inode.ino);
-        if !is_named && inode.release(1) {
+        if !is_named && inode.references.release(&self.split_counts, 1) {
             self.free_unlinked(inode, guard);
         }
         Ok(is_named)

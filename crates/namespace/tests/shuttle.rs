@@ -258,7 +258,7 @@ fn links_and_the_end_of_a_file() {
 
 /// A file without a name gets one while its reference is given back.
 ///
-/// Without: `if !inode.refer(1)` in `make_link`; `inode.relink(&lock)` there.
+/// Without: `if inode.is_gone()` in `link`; `inode.references.relink(&lock)` there.
 #[test]
 fn an_unnamed_file_is_linked_or_gone() {
     check(400, World::either, |world, root| {

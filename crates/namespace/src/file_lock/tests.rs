@@ -59,7 +59,10 @@ fn assert_gone(namespace: &Namespace, ino: Ino) {
     let guard = &crossbeam_epoch::pin();
     let inode = namespace.inodes.get(ino, guard).unwrap();
     assert!(inode.file_locks().is_none());
-    assert!(!inode.is_referenced());
+    inode
+        .references
+        .join(&namespace.split_counts, &inode.lock());
+    assert!(!inode.references.any());
     assert!(namespace.waits_for.is_empty());
     assert_eq!(namespace.file_lock_count(), 0);
 }
