@@ -98,10 +98,10 @@ pub(super) fn hindrances() -> u64 {
     }
 }
 
-/// True when a request may take the home cell without a look at it. Never so for a writer's range that starts
-/// at UNPUBLISHED.
+/// True when a writer may take the home cell without a look at it. Never so for a range that starts at
+/// UNPUBLISHED.
 #[inline(always)]
-pub(super) fn may_go_straight(start: u64) -> bool {
+fn may_go_straight(start: u64) -> bool {
     #[cfg(not(any(loom, feature = "shuttle")))]
     return lockmeter::may_go_straight(start);
     #[cfg(any(loom, feature = "shuttle"))]
@@ -240,24 +240,19 @@ impl Cell {
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Takes an open and empty cell that the request [may go straight to](may_go_straight), unless a sample is
-    /// due.
+    /// Takes an open and empty cell, unless a sample is due or the meter wants to know. A writer does so without
+    /// a look at it, if it [may go straight](may_go_straight).
     #[inline(always)]
     pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
-        match access {
-            Access::Write => {
-                let word = self.word.fetch_or(TAKEN, Ordering::Acquire);
-                let is_taken = is_likely(word & TAKEN == 0);
-                if is_taken {
-                    self.publish_write(range);
-                }
-                is_taken
-            }
-            Access::Read => {
-                let word = self.word.load(Ordering::Relaxed);
-                is_likely(word & HINDRANCES == 0) && self.take_from(word, word, range, access)
-            }
+        if access == Access::Read {
+            return self.take_if(hindrances(), range, access, || true);
         }
+        let is_taken = may_go_straight(range.start)
+            && is_likely(self.word.fetch_or(TAKEN, Ordering::Acquire) & TAKEN == 0);
+        if is_taken {
+            self.publish_write(range);
+        }
+        is_taken
     }
 
     /// Takes an open and empty cell if it is `ours` (see `take_or_join`), unless a sample is due or the meter

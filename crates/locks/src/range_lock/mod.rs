@@ -426,7 +426,7 @@ impl RangeLock {
     #[track_caller]
     fn lock(&self, range: Range<u64>, access: Access, key: Option<OrderKey>) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        let cell = if cell::may_go_straight(range.start) && self.home.take(&range, access) {
+        let cell = if self.home.take(&range, access) {
             &self.home
         } else {
             std::hint::cold_path();

@@ -53,7 +53,7 @@ impl RangeLock {
         access: Access,
         patience: Patience,
     ) -> Option<&Cell> {
-        if cell::may_go_straight(range.start) && self.home.take(range, access) {
+        if self.home.take(range, access) {
             return Some(&self.home);
         }
         self.request_slowly(range, access, patience)
