@@ -5,7 +5,7 @@
 //! what disturbs it only adds. For waking up it is the median, because how deep the CPU sleeps varies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,16 @@ const SLEEPING_BATCHES: usize = 15;
 const SLEEPING_ROUNDS: u32 = 100;
 const HOLDS: u64 = 20_000;
 
-/// Measures; takes some tens of milliseconds. Switches the meter to its full mode meanwhile.
-pub fn measure() -> Costs {
+/// Measures; takes some tens of milliseconds on a machine that has nothing else to do, and seconds where other
+/// programs keep its CPUs busy, unless `stop` ends it: then the costs are those of the few hand-overs so far.
+/// Switches the meter to its full mode meanwhile.
+pub fn measure(stop: &AtomicBool) -> Costs {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let line_transfer = (cpus > 1).then(|| ping_pong(Wait::Spinning, stop));
+    let wake_ups = ping_pong(Wait::Sleeping, stop);
     Costs {
-        line_transfer_ns: line_transfer_ns(),
-        wake_up_ns: ping_pong(Wait::Sleeping)[SLEEPING_BATCHES / 2],
+        line_transfer_ns: line_transfer.map(|batches| batches[0]),
+        wake_up_ns: wake_ups[wake_ups.len() / 2],
         empty_hold_ns: empty_hold_ns(),
     }
 }
@@ -44,7 +49,7 @@ pub fn measure() -> Costs {
 /// How long a cache line takes from one core to another, nanoseconds; `None` with a single CPU.
 pub fn line_transfer_ns() -> Option<f64> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    (cpus > 1).then(|| ping_pong(Wait::Spinning)[0])
+    (cpus > 1).then(|| ping_pong(Wait::Spinning, &AtomicBool::new(false))[0])
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -53,13 +58,18 @@ enum Wait {
     Sleeping,
 }
 
-/// Nanoseconds of one hand-over in each batch, fastest first.
-fn ping_pong(wait: Wait) -> Vec<f64> {
+/// Nanoseconds of one hand-over in each batch, fastest first; of one batch at least.
+fn ping_pong(wait: Wait, stop: &AtomicBool) -> Vec<f64> {
     let (batches, rounds) = match wait {
         Wait::Spinning => (SPINNING_BATCHES, SPINNING_ROUNDS),
         Wait::Sleeping => (SLEEPING_BATCHES, SLEEPING_ROUNDS),
     };
-    let mut batches: Vec<f64> = (0..batches).map(|_| batch(rounds, wait)).collect();
+    // Where other programs have the CPUs, each hand-over waits for their time slices.
+    let goes_on = |batch: &usize| *batch == 0 || !stop.load(Ordering::Relaxed);
+    let mut batches: Vec<f64> = (0..batches)
+        .take_while(goes_on)
+        .map(|_| batch(rounds, wait))
+        .collect();
     batches.sort_by(f64::total_cmp);
     batches
 }
@@ -129,9 +139,17 @@ fn empty_hold_ns() -> f64 {
 mod tests {
     use super::*;
 
+    /// On a machine that others kept busy an interrupted run went on for a minute.
+    #[test]
+    fn who_is_stopped_makes_no_more_batches() {
+        for wait in [Wait::Spinning, Wait::Sleeping] {
+            assert_eq!(ping_pong(wait, &AtomicBool::new(true)).len(), 1);
+        }
+    }
+
     #[test]
     fn costs_are_of_the_right_kind() {
-        let costs = measure();
+        let costs = measure(&AtomicBool::new(false));
         assert!(
             costs.wake_up_ns > 0.0 && costs.empty_hold_ns < 1e6,
             "{costs:?}"

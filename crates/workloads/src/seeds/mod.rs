@@ -125,7 +125,7 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
         .filter(|seed| options.only.is_empty() || options.only.contains(seed))
         .collect();
     name("calibration");
-    let mut results = Results::new(costs::measure());
+    let mut results = Results::new(costs::measure(watch.stop));
     let mut experiments = experiments(options, &seeds);
     let mut left_out = Vec::new();
     // Counts are of no use as medians: once is enough.
