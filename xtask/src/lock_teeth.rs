@@ -179,8 +179,13 @@ fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
         let path = source.join(file);
         let mut text = fs::read_to_string(&path)?;
         edits.sort_by_key(|edit| std::cmp::Reverse(edit.at));
-        for edit in edits {
-            text.replace_range(edit.at..edit.at + edit.length, &edit.text);
+        let mut before = text.len();
+        for same in edits.chunk_by(|a, b| (a.at, a.length) == (b.at, b.length)) {
+            let (at, end) = (same[0].at, same[0].at + same[0].length);
+            ensure!(end <= before, "two changes overlap in {}", path.display());
+            before = at;
+            let changed = changed_by_all(&text[at..end], same);
+            text.replace_range(at..end, &changed);
         }
         fs::write(path, text)?;
     }
@@ -188,6 +193,18 @@ fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
     let text = fs::read_to_string(&root)? + SWITCH;
     fs::write(root, text)?;
     Ok(to)
+}
+
+/// The text with several changes of it, of which each that is not made leaves the next.
+fn changed_by_all(text: &str, edits: &[Edit]) -> String {
+    let mut changed = text.to_owned();
+    for edit in edits {
+        let kept = edit.text.rfind(text).unwrap_or_default();
+        let mut outer = edit.text.clone();
+        outer.replace_range(kept..kept + text.len(), &changed);
+        changed = outer;
+    }
+    changed
 }
 
 struct Edit {
