@@ -24,6 +24,10 @@ use crate::scheme::{LockingScheme, Scheme};
 use crate::store::ExtentState;
 
 /// The lock over one file's data.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "files have the range lock; the others are to compare with"
+)]
 pub(crate) enum DataLock {
     Ranges(RangeLock),
     /// Reads take it shared.
