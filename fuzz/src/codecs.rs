@@ -326,9 +326,9 @@ pub fn xattr(data: &[u8]) {
         return;
     };
     let whole = block(size, bytes.clone());
-    let region = match kind & 1 {
-        0 => XattrRegion::block(&whole).ok(),
-        _ => XattrRegion::in_inode(&bytes).ok().flatten(),
+    let (region, region_bytes) = match kind & 1 {
+        0 => (XattrRegion::block(&whole).ok(), whole.len()),
+        _ => (XattrRegion::in_inode(&bytes).ok().flatten(), bytes.len()),
     };
     if let Some(region) = region {
         let _ = (
@@ -339,7 +339,7 @@ pub fn xattr(data: &[u8]) {
         let found: Vec<Xattr<'_>> = region.entries().collect();
         for entry in &found {
             if let XattrValue::Bytes(value) = entry.value {
-                assert!(value.len() <= whole.len());
+                assert!(value.len() <= region_bytes);
                 let _ = acl::disk_to_user(value);
             }
             let _ = entry.index.join(entry.name);
