@@ -199,7 +199,10 @@ fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
 fn changed_by_all(text: &str, edits: &[Edit]) -> String {
     let mut changed = text.to_owned();
     for edit in edits {
-        let kept = edit.text.rfind(text).unwrap_or_default();
+        let kept = edit
+            .text
+            .rfind(text)
+            .expect("a change keeps the text, for when it is not made");
         let mut outer = edit.text.clone();
         outer.replace_range(kept..kept + text.len(), &changed);
         changed = outer;

@@ -14,7 +14,7 @@ mod world;
 
 use finefs_locks::SPLIT_COUNTS_MAX;
 use finefs_namespace::{Error, Ino, LockingScheme, OpenAccess};
-use world::{Task, World, check, race, task};
+use world::{Shared, Task, World, check, race, task};
 
 /// Finds a name and holds what it finds while it is opened and closed.
 fn use_by_turns(w: &World, root: Ino, name: &str, rounds: usize) {
@@ -44,6 +44,19 @@ fn assert_freed(world: &World, ino: Ino) {
     assert_eq!(world.namespace.attributes(ino), Err(Error::Stale));
 }
 
+/// Removes `f` while two others use it so often; whoever comes last frees it.
+fn remove_while_it_is_used(world: &Shared, root: Ino, ino: Ino, rounds: usize) {
+    race(
+        world,
+        vec![
+            user(root, "f", rounds),
+            user(root, "f", rounds),
+            task(move |w: &World| w.remove(root, "f").unwrap()),
+        ],
+    );
+    assert_freed(world, ino);
+}
+
 /// The last name goes while references are taken and given back, and the file is freed by whoever comes last.
 ///
 /// Without: `is_over` in `References::split`.
@@ -51,15 +64,7 @@ fn assert_freed(world: &World, ino: Ino) {
 fn the_last_name_goes_while_a_file_becomes_shared() {
     check(600, World::either, |world, root| {
         let ino = world.file(root, "f").unwrap();
-        race(
-            world,
-            vec![
-                user(root, "f", 3),
-                user(root, "f", 3),
-                task(move |w: &World| w.remove(root, "f").unwrap()),
-            ],
-        );
-        assert_freed(world, ino);
+        remove_while_it_is_used(world, root, ino, 3);
     });
 }
 
@@ -70,15 +75,7 @@ fn the_last_name_goes_while_a_file_becomes_shared() {
 fn the_last_name_of_a_shared_file_goes() {
     check(600, World::either, |world, root| {
         let ino = shared_file(world, root, "f");
-        race(
-            world,
-            vec![
-                user(root, "f", 1),
-                user(root, "f", 1),
-                task(move |w: &World| w.remove(root, "f").unwrap()),
-            ],
-        );
-        assert_freed(world, ino);
+        remove_while_it_is_used(world, root, ino, 1);
     });
 }
 
