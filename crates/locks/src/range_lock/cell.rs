@@ -98,6 +98,11 @@ pub(super) fn hindrances() -> u64 {
     }
 }
 
+/// True when the meter wants to know of acquisitions that do not wait.
+pub(super) fn is_metering() -> bool {
+    hindrances() & ALWAYS != 0
+}
+
 /// True when a writer may take the home cell without a look at it. Never so for a range that starts at
 /// UNPUBLISHED.
 #[inline(always)]

@@ -123,6 +123,8 @@ pub struct RangeLock {
     spread: AtomicU64,
     /// Not 0 when requests that came to the queue lately had to wait: for those who think of spinning.
     pressure: AtomicU32,
+    /// Requests that could not have their segment's cell at once, since the last sample.
+    collisions: AtomicU32,
     slow: Mutex<Slow>,
     class: &'static LockClass,
     last_cpu: LastCpu,
@@ -150,6 +152,7 @@ impl RangeLock {
                 home: Cell::opened(),
                 spread: AtomicU64::new(0),
                 pressure: AtomicU32::new(0),
+                collisions: AtomicU32::new(0),
                 slow: Mutex::new(Slow::new()),
                 class,
                 last_cpu: LastCpu::new(),

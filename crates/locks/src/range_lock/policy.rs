@@ -3,7 +3,8 @@
 //!
 //! - At home, requests of different threads that *meet* without conflict make the lock spread.
 //! - In a session, requests that have to go to the queue though they conflict with nobody *strain* it, until
-//!   its segments change or it ends.
+//!   its segments change or it ends. More patiently, the lock puts together other segments where requests
+//!   *collide*, who only look again: the line of such a cell goes to and fro.
 //! - *Samples* (one request in many that take an empty cell) tell whether one thread is alone, and, at home,
 //!   whether several come by turns.
 
@@ -40,6 +41,16 @@ const STRAIN_END: u32 = 1024;
 #[cfg(any(loom, feature = "shuttle"))]
 const STRAIN_END: u32 = STRAIN_MAX;
 
+/// Collisions after which a session puts together other segments; twice as many after each time that was so.
+const COLLISIONS_TO_PART: u32 = 32;
+/// So many samples make up for one collision. (Where one of 30 requests finds the line of its cell on another
+/// CPU, two threads make two thirds of their rate, and one of 1000 requests collides.)
+const SAMPLES_FOR_COLLISION: u32 = 8;
+
+/// Segments are so long that only a few lie between two requests that met, of average distance (in binary
+/// logarithms). So few share cells.
+const SEGMENTS_BETWEEN_LOG: u32 = 2;
+
 /// How many meetings two samples by different threads stand for.
 const SAMPLE_WEIGHT: u32 = 4;
 
@@ -52,8 +63,11 @@ pub(super) struct Policy {
     noted: u32,
     overlapping: u32,
     has_seen_write: bool,
-    /// Binary logarithms of the least distance of two ranges that met, and of the longest range.
+    /// Binary logarithms of the distances of ranges that met: the least, the sum, and how many; and of the
+    /// longest range.
     distance_log: u32,
+    distance_logs: u32,
+    distances: u32,
     length_log: u32,
     /// Added to the segments' size since requests touched several segments.
     widening: u32,
@@ -63,6 +77,8 @@ pub(super) struct Policy {
     narrow: u32,
     /// How many of the latter shared it with entries. The others only shared a cell.
     crowded: u32,
+    collisions: u32,
+    collisions_to_part: u32,
     /// Who made the last sample, and with what request.
     last_sampler: usize,
     last_range: Range<u64>,
@@ -90,12 +106,16 @@ impl Policy {
             overlapping: 0,
             has_seen_write: false,
             distance_log: u64::BITS - 1,
+            distance_logs: 0,
+            distances: 0,
             length_log: 0,
             widening: 0,
             strain: 0,
             wide: 0,
             narrow: 0,
             crowded: 0,
+            collisions: 0,
+            collisions_to_part: COLLISIONS_TO_PART,
             last_sampler: 0,
             last_range: 0..0,
             last_access: Access::Read,
@@ -117,6 +137,8 @@ impl Policy {
         let distance = other.start.abs_diff(range.start);
         if let Some(log) = distance.checked_ilog2() {
             self.distance_log = self.distance_log.min(log);
+            self.distance_logs += weight * log;
+            self.distances += weight;
         }
         self.note_length(range);
     }
@@ -148,7 +170,10 @@ impl Policy {
 
     /// The rule for the next session; the search for one begins anew.
     pub(super) fn rule(&mut self) -> Rule {
-        let shift = self.distance_log.max(self.length_log + self.widening);
+        let mean_log = self.distance_logs.checked_div(self.distances).unwrap_or(0);
+        let shift = (self.distance_log)
+            .max(self.length_log + self.widening)
+            .max(mean_log.saturating_sub(SEGMENTS_BETWEEN_LOG));
         // A reader's cell has one range at a time: of no use where most readers want other ranges.
         let rule = if self.overlapping * 2 > self.noted && !self.has_seen_write {
             Rule::Readers
@@ -160,7 +185,10 @@ impl Policy {
         self.overlapping = 0;
         self.has_seen_write = false;
         self.distance_log = u64::BITS - 1;
+        self.distance_logs = 0;
+        self.distances = 0;
         self.length_log = 0;
+        self.collisions = 0;
         self.relax();
         self.samples_alone = 0;
         rule
@@ -225,6 +253,21 @@ impl Policy {
         }
     }
 
+    /// At a sample in a session: so many requests collided since the last, the sample among them. True when
+    /// other segments should be put together.
+    pub(super) fn collided(&mut self, collisions: u32) -> bool {
+        let weighed = collisions
+            .saturating_sub(1)
+            .saturating_mul(SAMPLES_FOR_COLLISION);
+        self.collisions = self.collisions.saturating_add(weighed).saturating_sub(1);
+        let is_time = self.collisions / SAMPLES_FOR_COLLISION >= self.collisions_to_part;
+        if is_time {
+            self.collisions = 0;
+            self.collisions_to_part = (self.collisions_to_part * 2).min(MEETINGS_MAX);
+        }
+        is_time
+    }
+
     /// Somebody has been to the queue: whose samples came last is not alone.
     pub(super) fn saw(&mut self, requester: usize) {
         if requester != self.last_sampler {
@@ -252,6 +295,7 @@ impl Policy {
             if is_alone {
                 self.meetings = 0;
                 self.meetings_to_spread = (self.meetings_to_spread / 2).max(MEETINGS_TO_SPREAD);
+                self.collisions_to_part = (self.collisions_to_part / 2).max(COLLISIONS_TO_PART);
             }
             return is_alone && !is_home;
         }
@@ -302,6 +346,29 @@ mod tests {
         };
         assert_eq!(rule(1), Rule::Readers);
         assert!(matches!(rule(3), Rule::Segments { .. }));
+    }
+
+    /// Two that met close to each other do not make segments so short that all others share cells.
+    #[test]
+    fn segments_suit_most_of_those_that_met() {
+        let mut policy = Policy::new();
+        for other in [1, 5000, 6000, 7000, 8000, 9000] {
+            let other = (&block(other), Access::Write);
+            policy.note_meeting((&block(0), Access::Write), other, 1);
+        }
+        // Some 2^24 bytes, but for one that is 2^12, which takes a sixth of the difference.
+        assert_eq!(policy.rule(), Rule::Segments { shift: 22 - 2 });
+    }
+
+    #[test]
+    fn collisions_now_and_then_change_nothing() {
+        let mut policy = Policy::new();
+        let now_and_then = |sample: u32| 1 + u32::from(sample % SAMPLES_FOR_COLLISION == 0);
+        assert!((0..10_000).all(|sample| !policy.collided(now_and_then(sample))));
+        let mut changes = |samples: u32| (0..samples).filter(|_| policy.collided(5)).count();
+        assert_eq!(changes(12), 1);
+        // Each costs twice the patience of the one before.
+        assert!(changes(1000) < 8);
     }
 
     /// Requests for what others of the same segment hold, in segments that cannot be shorter.

@@ -88,9 +88,23 @@ impl RangeLock {
     #[inline(never)]
     #[track_caller]
     fn lock_slowly(&self, start: u64, end: u64, access: Access) -> &Cell {
-        match self.request_slowly(&(start..end), access, Patience::Endless) {
+        let range = start..end;
+        self.note_collision(&range);
+        match self.request_slowly(&range, access, Patience::Endless) {
             Some(cell) => cell,
             None => unreachable!("endless patience"),
+        }
+    }
+
+    /// In a session by segments the cell could not be had at once; or a sample is due, which takes that into
+    /// account.
+    fn note_collision(&self, range: &Range<u64>) {
+        let spread = self.spread.load(Ordering::Relaxed);
+        if Placement::is_by_segments(spread)
+            && !cell::is_metering()
+            && Placement::decode(spread).cell_of(range).is_some()
+        {
+            self.collisions.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -10,7 +10,7 @@
 //!   conflict.
 //! - spread -> spread: `respread`, with segments of another length, when too many requests have to go to the
 //!   queue all the same: shorter ones when they share segments with others; longer ones when they touch two, or
-//!   only share cells.
+//!   only share cells. Also, with other segments on each cell, when requests collide too often.
 //! - spread -> draining: `drain`, when that is so for other reasons, or by `settle`.
 //! - spread -> draining, and at once back (`resume`) unless nobody else holds a range: `leave_alone`, when
 //!   one thread alone seems to be left.
@@ -326,7 +326,10 @@ impl Slow {
     ) {
         let is_home = match self.mode {
             Mode::Home => true,
-            Mode::Spread(_) => false,
+            Mode::Spread(placement) => {
+                self.part(lock, placement);
+                false
+            }
             Mode::Draining(_) => return,
         };
         if self.policy.sampled(is_home, sampler, range, access) {
@@ -336,6 +339,18 @@ impl Slow {
             } else {
                 self.leave_alone();
             }
+        }
+    }
+
+    /// Changes which segments share cells, if requests collided too often.
+    fn part(&mut self, lock: &RangeLock, placement: Placement) {
+        // One that is counted in between is lost.
+        let collisions = lock.collisions.load(Ordering::Relaxed);
+        lock.collisions.store(0, Ordering::Relaxed);
+        if let Rule::Segments { shift } = placement.rule()
+            && self.policy.collided(collisions)
+        {
+            self.respread(lock, placement, shift);
         }
     }
 
@@ -412,6 +427,40 @@ mod tests {
         assert_eq!(in_queue, 1, "the first holder only");
         drop((held, other));
         assert!(lock.settle());
+    }
+
+    fn placement(lock: &RangeLock) -> Placement {
+        match lock.slow.lock().mode {
+            Mode::Spread(placement) => placement,
+            mode => panic!("{mode:?}"),
+        }
+    }
+
+    /// Requests that keep finding their cell taken for another segment, though they seldom go to the queue.
+    #[test]
+    fn segments_that_collide_part() {
+        let lock = spread();
+        let cell = |number: u64| placement(&lock).footprint(&block(number), Access::Write);
+        let is_stranger = |number: &u64| cell(*number) == cell(0);
+        let stranger = (1..200)
+            .map(|segment| segment * 256)
+            .find(is_stranger)
+            .unwrap();
+        for _ in 0..1000 {
+            let held = lock.write(block(0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| drop(lock.write(block(stranger))));
+            });
+            drop(held);
+            // Makes samples.
+            for _ in 0..50 {
+                drop(lock.write(block(256)));
+            }
+            if !is_stranger(&stranger) {
+                return;
+            }
+        }
+        panic!("they still share a cell");
     }
 
     /// Segments that are so short that many share the cells of holders become longer.

@@ -5,7 +5,7 @@
 //! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says which,
 //! and by which rule requests are placed on cells; 0 says none.
 //! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes; a segment's number is hashed
-//!   to a cell, so that up to 29 neighbours have different ones. A request within one segment takes that cell. One that touches several goes to the
+//!   to a cell, so that 60 neighbours have different ones. A request within one segment takes that cell. One that touches several goes to the
 //!   queue, and lies on all of their cells.
 //! - [`Rule::Readers`]: a reader takes the cell of its CPU, whatever its range. A writer goes to the queue
 //!   and lies on all cells.
@@ -66,14 +66,15 @@ const GROUP_AT: u32 = 13;
 const GROUP_MAX: u32 = (1 << 13) - 1;
 const MULTIPLIER: u64 = !(SHIFT | READERS_FLAG | SEGMENTS_FLAG | (GROUP_MAX as u64) << GROUP_AT);
 
-/// By turns, so that segments that meet on a cell in one session are parted in another: the golden ratio and
-/// other numbers that are far from all simple fractions (roots of 2, 3 and 13), in units of 2^-64. So
-/// neighbours are spread well.
+/// By turns, so that segments that meet on a cell in one session are parted in another. Each is a 64th of 2^64
+/// and a twentieth to a fortieth of that more. So segments go round the cells one by one, each round a little
+/// further on, and 60 neighbours have different cells. So have 16 segments at any distance that is a power of
+/// two or a round number: for that the numbers were tried (square roots of 15, 39, 291, 103, less a whole number).
 const MULTIPLIERS: [u64; 4] = [
-    0x9e37_79b9_7f4a_7c15,
-    0x6a09_e667_f3bc_c908,
-    0xbb67_ae85_84ca_a73b,
-    0x4d82_b446_159f_360f,
+    0x041d_f7bd_6000_0000,
+    0x0423_eb83_0400_0000,
+    0x0420_f086_9800_0000,
+    0x0432_61dc_1c00_0000,
 ];
 
 impl Placement {
@@ -326,15 +327,31 @@ mod tests {
     #[test]
     fn neighbours_lie_on_different_cells() {
         for session in 1..=4 {
-            for first in (0..4000).step_by(29) {
+            for first in 0..4000 {
                 let placement = segments(12, session);
                 let footprint =
-                    placement.footprint(&(first << 12..(first + 29) << 12), Access::Write);
+                    placement.footprint(&(first << 12..(first + 60) << 12), Access::Write);
                 assert_eq!(
                     footprint.count_ones(),
-                    29,
+                    60,
                     "{session} {first} {footprint:b}"
                 );
+            }
+        }
+    }
+
+    /// Threads that each have a part of the file, all of the same length.
+    #[test]
+    fn parts_lie_on_different_cells() {
+        let powers = (0..30).map(|log| 1_u64 << log);
+        for distance in powers.chain([3, 10, 20, 50, 100, 200, 250, 500, 1000, 10_000]) {
+            for session in 1..=4 {
+                let cell = |part: u64| {
+                    let start = part * distance;
+                    segments(0, session).footprint(&(start..start + 1), Access::Write)
+                };
+                let cells = (0..16).map(cell).fold(0, |all, one| all | one);
+                assert_eq!(cells.count_ones(), 16, "{session} {distance}");
             }
         }
     }
