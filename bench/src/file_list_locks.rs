@@ -4,6 +4,7 @@
 
 mod locked_list;
 
+use crate::cpus;
 use crate::result::median;
 use crate::workload::postmark;
 use anyhow::{Result, anyhow, ensure};
@@ -116,6 +117,7 @@ fn rate<L: FileList>(list: &L, threads: usize, pairs: usize) -> Result<f64> {
         let running: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || {
+                    cpus::bind(thread);
                     let first = thread * FILES_MAX;
                     let mut open = std::collections::VecDeque::with_capacity(FILES_MAX);
                     open.extend((first..first + OPEN).map(|file| list.add(file)));

@@ -19,6 +19,7 @@
 //! | [`workload`] | the workloads of `finefs bench`, as they are run here |
 
 mod compare;
+mod cpus;
 mod file_list_locks;
 mod fsync;
 mod in_process;

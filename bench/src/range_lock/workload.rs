@@ -1,6 +1,7 @@
 //! Who asks for what: threads that take and release ranges of one file as fast as they can.
 
 use super::candidate::{Candidate, FILE_BYTES};
+use crate::cpus;
 use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,7 @@ impl Workload {
                 .map(|thread| {
                     let (stop, start) = (&stop, &start);
                     scope.spawn(move || {
+                        cpus::bind(thread as usize);
                         start.wait();
                         let started = Instant::now();
                         let done = self.run_thread(candidate, thread, stop);
