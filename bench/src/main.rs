@@ -5,6 +5,7 @@
 //! | [`compare`] | finefs, fuse2fs and the kernel by turns, on like images |
 //! | [`fsync`] | creating, writing and syncing small files |
 //! | [`latency`] | how long single operations take while commits run |
+//! | [`cpus`] | binding threads to CPUs |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
 //! | [`journal_cost`] | PostMark on an image with a journal and on one without |

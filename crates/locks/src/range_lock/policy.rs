@@ -363,7 +363,8 @@ mod tests {
     #[test]
     fn collisions_now_and_then_change_nothing() {
         let mut policy = Policy::new();
-        let now_and_then = |sample: u32| 1 + u32::from(sample % SAMPLES_FOR_COLLISION == 0);
+        let now_and_then =
+            |sample: u32| 1 + u32::from(sample.is_multiple_of(SAMPLES_FOR_COLLISION));
         assert!((0..10_000).all(|sample| !policy.collided(now_and_then(sample))));
         let mut changes = |samples: u32| (0..samples).filter(|_| policy.collided(5)).count();
         assert_eq!(changes(12), 1);
