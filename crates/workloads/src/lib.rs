@@ -33,6 +33,7 @@
 //! | [`page`] | documents of tables and charts |
 //! | [`seeds`] | the five published threads, beside what is measured here |
 
+mod affinity;
 pub mod append;
 mod clock;
 pub mod dbench;

@@ -1,8 +1,9 @@
 //! The network of a program, from what the meter counted while one thread ran it.
 //!
 //! One thread never waits, so its hold times are the plain service times. The meter's full mode counts
-//! them, and slows the program; the time of an operation is therefore taken from a second run with the meter
-//! at rest, and from every hold time what the meter shows for an empty one is taken off.
+//! them, and slows the program: from every hold time what the meter shows for an empty one is taken off, the time
+//! of an operation is taken from a second run with the meter at rest, and hold times are taken shorter by the ratio
+//! of the two runs. So what the meter adds is thought to lie inside of locks and outside alike.
 //!
 //! # Which locks queue
 //! The counts tell of classes, not of locks. How many locks of a class there are, and who uses them, is the
@@ -10,6 +11,7 @@
 
 use finefs_lockmeter::{Counts, Snapshot};
 
+use super::rehearsal::Times;
 use super::{HandOver, Network, Station};
 
 /// Which locks of a class threads meet at.
@@ -28,11 +30,16 @@ pub struct Observed<'a> {
     pub counts: &'a Snapshot,
     /// Operations in that run.
     pub operations: u64,
+    /// Time of one operation in that run, nanoseconds.
+    pub counted_operation_ns: f64,
     /// Time of one operation with the meter at rest, nanoseconds.
     pub operation_ns: f64,
     /// What the meter shows for an empty hold, nanoseconds.
     pub empty_hold_ns: f64,
 }
+
+/// Hold times of a class that stand for all of them.
+const QUANTILES: usize = 64;
 
 impl Observed<'_> {
     /// The network. `of_class` says for each class how it is shared and handed over; `None` leaves the class
@@ -70,10 +77,36 @@ impl Observed<'_> {
         (self.operations != 0).then(|| Station {
             name: name.to_owned(),
             visits: counts.acquisitions as f64 / self.operations as f64,
-            hold_ns: (mean_ns - self.empty_hold_ns).max(0.0),
+            hold_ns: self.without_meter_ns(mean_ns),
             locks,
             hand_over,
         })
+    }
+
+    fn without_meter_ns(&self, hold_ns: f64) -> f64 {
+        let faster = (self.operation_ns / self.counted_operation_ns).min(1.0);
+        (hold_ns - self.empty_hold_ns).max(0.0) * faster
+    }
+
+    /// The times with which `station` of `network` is rehearsed: hold times spread as those of its class, with the
+    /// mean that the station has.
+    pub fn times(&self, network: &Network, station: &Station) -> Times {
+        let class = self.counts.class(&station.name);
+        let holds_ns: Vec<f64> = (0..QUANTILES)
+            .map(|part| (part as f64 + 0.5) / QUANTILES as f64)
+            .filter_map(|quantile| class?.writer.hold.quantile_ns(quantile))
+            .map(|hold_ns| self.without_meter_ns(hold_ns as f64))
+            .collect();
+        let mean_ns = holds_ns.iter().sum::<f64>() / holds_ns.len().max(1) as f64;
+        let scale = match mean_ns > 0.0 {
+            true => station.hold_ns / mean_ns,
+            false => 0.0,
+        };
+        let outside_ns = network.alone_ns() - station.demand_ns();
+        Times {
+            holds_ns: holds_ns.iter().map(|hold_ns| hold_ns * scale).collect(),
+            think_ns: outside_ns / station.visits,
+        }
     }
 }
 
@@ -86,6 +119,7 @@ mod tests {
         let mut hold = Times::default();
         hold.histogram.add(hold_ns, acquisitions);
         hold.total_ns = hold_ns * acquisitions;
+        (hold.min_ns, hold.max_ns) = (hold_ns, hold_ns);
         ClassCounts {
             name: name.into(),
             writer: Counts {
@@ -106,6 +140,7 @@ mod tests {
         let observed = Observed {
             counts: &counts,
             operations: 100,
+            counted_operation_ns: 1_000.0,
             operation_ns: 1_000.0,
             empty_hold_ns: 20.0,
         };
@@ -120,8 +155,20 @@ mod tests {
             (2.0, 100.0, 800.0)
         );
         assert_eq!(network.alone_ns(), 1_000.0);
+        let times = observed.times(&network, big);
+        assert_eq!((times.holds_ns.len(), times.think_ns), (QUANTILES, 400.0));
+        assert!((times.holds_ns[7] - 100.0).abs() < 1e-9, "{times:?}");
+        // Counting took half of the time.
+        let slow = Observed {
+            counted_operation_ns: 2_000.0,
+            ..observed
+        };
+        let network = slow.network(|_| Some((Sharing::Locks(1), HandOver::Free)));
+        assert_eq!(network.stations[0].hold_ns, 50.0);
+        assert_eq!(network.alone_ns(), 1_000.0);
         // What is held for more than all the time is held for all the time.
         let short = Observed {
+            counted_operation_ns: 100.0,
             operation_ns: 100.0,
             ..observed
         };

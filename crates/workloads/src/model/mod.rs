@@ -1,37 +1,49 @@
 //! What-if: the throughput of a program with locks on more cores than the machine has.
 //!
 //! # The model
-//! A closed network with one class of customers. A customer is a core that runs operations one after the
-//! other. Part of an operation touches no shared lock: a *delay*, in which cores do not hinder each other.
-//! Each lock class is a queueing *station*: an operation visits it some times, and holds it for some time at
-//! each visit. A class of K locks that are chosen evenly is K stations with a K-th of the visits each.
+//! A closed network with one class of customers, threads that run operations one after the other. Part of an
+//! operation touches no shared lock: there a thread needs a CPU and nothing else. Each lock class is a queueing
+//! *station*: an operation visits it some times, and holds it for some time at each visit. A class of K locks
+//! that are chosen evenly is K stations with a K-th of the visits each.
 //!
-//! A lock that is waited for costs more than the waiting: it has to be handed over ([`HandOver`]).
-//! - Spinning: each waiter holds a copy of the lock's cache line. A release takes the line from all of them,
-//!   and the next holder gets it after half of the others have read it, on average. So with `w` waiters the
-//!   lock is busy for `hold + w/2 * line transfer` per visit, and throughput *falls* as cores come (Boyd-Wickizer,
-//!   Kaashoek, Morris, Zeldovich: "Non-scalable locks are dangerous", Linux Symposium 2012, section 3).
+//! A lock costs more than holding it and waiting: it has to be handed over ([`HandOver`]).
+//! - Spinning: the lock's cache lines are where the lock was taken last. Of N cores that is another one N-1 times
+//!   in N, and they have to come from there. With waiters it is another one for certain, and each waiter has
+//!   a copy: a release takes the line that is spun on from all of them, and the next holder gets it after half of
+//!   the others have read it, on average. So with `w` waiters a visit keeps the lock busy for
+//!   `hold + hand-over + (w-1)/2 * line transfer`, and throughput *falls* as cores come (Boyd-Wickizer, Kaashoek,
+//!   Morris, Zeldovich: "Non-scalable locks are dangerous", Linux Symposium 2012, section 3).
 //! - Sleeping in a queue: the lock goes to a thread that has to be woken first. With a waiter the lock is
 //!   busy for `hold + wake-up` per visit; nobody holds it meanwhile.
 //!
+//! Where there are more threads than CPUs ([`Network::solve_on`]), threads that spin keep their CPUs, and those
+//! that sleep do not. A holder can be preempted while others spin: [`Preemption`].
+//!
+//! That programs slow each other down that share no lock, by memory, caches and the clocks of cores, is
+//! measured apart, and all times are taken longer by it: [`Network::slowed`].
+//!
 //! # Assumptions
-//! 1. Hold times do not grow with cores: what is touched under a lock is as near to the next holder as
-//!    to the last. (In truth it is not. The prediction is the better case.)
-//! 2. Nothing but the named locks is shared: memory bandwidth, caches and cores' clocks are without limit.
+//! 1. Under a lock is touched what is the next holder's own, or near to it, but for the one line of the lock.
+//! 2. What programs lose that share nothing is the same for times inside of locks and outside, and does not
+//!    grow beyond the machine's own CPUs. (In truth it does. The prediction is the better case.)
 //! 3. Hold times and the times between visits vary as exponential ones do. Real ones vary less, mostly, so
 //!    real queues are somewhat shorter. At the ends, one core and saturation, this plays no role.
 //! 4. Every visit waits for one lock at a time. A lock that is taken under another one is counted for both,
 //!    which makes the prediction the worse case.
-//! 5. There are as many threads as cores, and none is preempted while it holds a lock.
+//! 5. Each core takes a lock as often as the others, in no order.
 //!
 //! # Modules
 //! | Module | What |
 //! |---|---|
 //! | `mva` | exact mean value analysis: locks that are handed over for free |
-//! | `convolution` | the same network with hand-over costs, where MVA loses its digits |
+//! | `convolution` | the same network with hand-over costs, where MVA loses its digits; and with few CPUs |
+//! | `crowd` | more threads than CPUs |
+//! | `convoy` | a sleeping lock that is in a convoy for a part of the time |
 //! | `measured` | the network of a run, from the meter's counts |
 //! | `costs` | what handing over costs on this machine |
+//! | `preemption` | what it costs that a holder loses its CPU |
 //! | `calibrate` | one lock, from the waiting that it causes |
+//! | `work` | what keeps a CPU busy for some nanoseconds |
 //! | `rehearsal` | a sleeping lock tried with a load's times: whether it falls into a convoy |
 //!
 //! # References
@@ -51,11 +63,16 @@
 
 pub mod calibrate;
 mod convolution;
+mod convoy;
 pub mod costs;
+mod crowd;
 pub mod measured;
 mod mva;
+pub mod preemption;
 pub mod rehearsal;
+mod work;
 
+pub use crowd::Crowd;
 use serde::Serialize;
 
 /// What it costs to hand a lock from its holder to a waiter, beside the hold time.
@@ -64,25 +81,34 @@ use serde::Serialize;
 pub enum HandOver {
     /// Nothing.
     Free,
-    /// Waiters spin on one line: half of this per waiter, nanoseconds.
+    /// Waiters spin on a line of the lock, which has to come from where the lock was taken last.
     Spinning {
-        /// How long a cache line takes from one core to another.
+        /// From the end of a visit to the beginning of another core's, nanoseconds.
+        hand_over_ns: f64,
+        /// How long a cache line takes from one core to another, nanoseconds.
         line_transfer_ns: f64,
     },
-    /// The first waiter is woken: this if there is one, nanoseconds.
+    /// The first waiter is woken, if there is one.
     Sleeping {
-        /// From the release until the woken thread runs.
+        /// From the release until the woken thread has the lock, nanoseconds.
         wake_up_ns: f64,
     },
 }
 
 impl HandOver {
-    /// The cost of a release that leaves `waiters` behind, nanoseconds.
-    fn cost_ns(self, waiters: usize) -> f64 {
+    /// What a visit costs beside the hold time, with so many threads at the lock, this one included, nanoseconds.
+    fn cost_ns(self, present: usize, cores: usize) -> f64 {
         match self {
             HandOver::Free => 0.0,
-            HandOver::Spinning { line_transfer_ns } => waiters as f64 / 2.0 * line_transfer_ns,
-            HandOver::Sleeping { wake_up_ns } => f64::from(u8::from(waiters != 0)) * wake_up_ns,
+            HandOver::Spinning {
+                hand_over_ns,
+                line_transfer_ns,
+            } => match present {
+                // Nobody waits: it was taken last by any of the cores.
+                0 | 1 => hand_over_ns * (1.0 - 1.0 / cores.max(1) as f64),
+                _ => hand_over_ns + (present - 2) as f64 / 2.0 * line_transfer_ns,
+            },
+            HandOver::Sleeping { wake_up_ns } => f64::from(u8::from(present > 1)) * wake_up_ns,
         }
     }
 }
@@ -119,10 +145,15 @@ impl Station {
         self.visits * self.hold_ns
     }
 
+    /// How long an operation holds *one* lock of the class, nanoseconds.
+    fn demand_of_one_ns(&self) -> f64 {
+        self.demand_ns() / f64::from(self.locks.max(1))
+    }
+
     /// How long an operation keeps *one* lock of the class busy with `present` threads at it, holder
     /// included, nanoseconds.
-    fn busy_ns(&self, present: usize) -> f64 {
-        let per_visit = self.hold_ns + self.hand_over.cost_ns(present.saturating_sub(1));
+    fn busy_ns(&self, present: usize, cores: usize) -> f64 {
+        let per_visit = self.hold_ns + self.hand_over.cost_ns(present, cores);
         self.visits / f64::from(self.locks.max(1)) * per_visit
     }
 }
@@ -139,7 +170,7 @@ pub struct Network {
 /// What becomes of it on some cores.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Solution {
-    /// Cores, each running one thread.
+    /// Cores in use.
     pub cores: usize,
     /// Operations per nanosecond, of all cores.
     pub throughput_per_ns: f64,
@@ -162,21 +193,35 @@ impl Network {
         self.delay_ns + self.stations.iter().map(Station::demand_ns).sum::<f64>()
     }
 
-    /// The steady state on `cores` cores. Zero cores do nothing.
+    /// The steady state with a thread on each of `cores` cores. Zero cores do nothing.
     pub fn solve(&self, cores: usize) -> Solution {
         let is_free = |station: &Station| station.hand_over == HandOver::Free;
         if self.stations.iter().all(is_free) {
             mva::solve(self, cores)
         } else {
-            convolution::solve(self, cores)
+            convolution::solve(self, cores, cores)
         }
+    }
+
+    /// The same network where all work takes `times` as long; handing over does not.
+    pub fn slowed(&self, times: f64) -> Network {
+        let mut network = self.clone();
+        network.delay_ns *= times;
+        for station in &mut network.stations {
+            station.hold_ns *= times;
+        }
+        network
     }
 
     /// The same network with locks that are handed over for free: what queueing alone costs.
     pub fn without_hand_over(&self) -> Network {
         let mut network = self.clone();
         for station in &mut network.stations {
-            station.hand_over = HandOver::Free;
+            station.hand_over = match station.hand_over {
+                // Who waits still sleeps and leaves its CPU to others.
+                HandOver::Sleeping { .. } => HandOver::Sleeping { wake_up_ns: 0.0 },
+                HandOver::Spinning { .. } | HandOver::Free => HandOver::Free,
+            };
         }
         network
     }
@@ -185,40 +230,17 @@ impl Network {
     pub fn bottleneck(&self) -> Option<&Station> {
         self.stations
             .iter()
-            .filter(|station| station.busy_ns(1) > 0.0)
-            .max_by(|a, b| a.busy_ns(1).total_cmp(&b.busy_ns(1)))
+            .filter(|station| station.demand_of_one_ns() > 0.0)
+            .max_by(|a, b| a.demand_of_one_ns().total_cmp(&b.demand_of_one_ns()))
     }
 
     /// What throughput cannot exceed on `cores` cores, operations per nanosecond: no waiting at all, or the
     /// busiest lock always held (Denning and Buzen's asymptotic bounds, 1978).
     pub fn bound_per_ns(&self, cores: usize) -> f64 {
         let linear = cores as f64 / self.alone_ns();
-        let busiest = self.bottleneck().map_or(0.0, |station| station.busy_ns(1));
-        if busiest > 0.0 {
-            linear.min(1.0 / busiest)
-        } else {
-            linear
-        }
-    }
-
-    /// The share of the time, 0 to 1, in which the locks' hand-overs cost what the network says, where so much
-    /// is got through on `cores` cores: the rest of the time they cost nothing. 1 where hand-overs make no
-    /// difference.
-    pub fn convoy_share(&self, cores: usize, throughput_per_ns: f64) -> f64 {
-        let free = self.without_hand_over().solve(cores).throughput_per_ns;
-        let convoy = self.solve(cores).throughput_per_ns;
-        if free <= convoy {
-            return 1.0;
-        }
-        ((free - throughput_per_ns) / (free - convoy)).clamp(0.0, 1.0)
-    }
-
-    /// What is got through on `cores` cores, operations per nanosecond, where hand-overs cost something for
-    /// this share of the time only.
-    pub fn mixed_per_ns(&self, cores: usize, convoy_share: f64) -> f64 {
-        let free = self.without_hand_over().solve(cores).throughput_per_ns;
-        let convoy = self.solve(cores).throughput_per_ns;
-        convoy_share * convoy + (1.0 - convoy_share) * free
+        self.bottleneck().map_or(linear, |station| {
+            linear.min(1.0 / station.demand_of_one_ns())
+        })
     }
 
     fn solution(&self, cores: usize, throughput_per_ns: f64, present: Vec<f64>) -> Solution {
@@ -241,6 +263,13 @@ mod tests {
         Network {
             delay_ns: think,
             stations: vec![Station::new("lock", 1.0, hold, hand_over)],
+        }
+    }
+
+    fn spinning(hand_over_ns: f64, line_transfer_ns: f64) -> HandOver {
+        HandOver::Spinning {
+            hand_over_ns,
+            line_transfer_ns,
         }
     }
 
@@ -269,7 +298,7 @@ mod tests {
                 let network = one_lock(think, hold, HandOver::Free);
                 let exact = repairman(think, cores, |_| hold);
                 assert!(close(network.solve(cores).throughput_per_ns, exact));
-                let same = convolution::solve(&network, cores).throughput_per_ns;
+                let same = convolution::solve(&network, cores, cores).throughput_per_ns;
                 assert!(close(same, exact), "{same} {exact}");
             }
         }
@@ -277,19 +306,52 @@ mod tests {
 
     #[test]
     fn hand_over_costs_follow_the_birth_death_chain() {
-        let spinning = HandOver::Spinning {
-            line_transfer_ns: 7.0,
-        };
+        let spinning = spinning(9.0, 7.0);
         let sleeping = HandOver::Sleeping { wake_up_ns: 30.0 };
         for hand_over in [spinning, sleeping] {
             for cores in [1, 2, 5, 30] {
                 let network = one_lock(40.0, 11.0, hand_over);
-                let busy = |present: usize| 11.0 + hand_over.cost_ns(present - 1);
+                let busy = |present: usize| 11.0 + hand_over.cost_ns(present, cores);
                 let exact = repairman(40.0, cores, busy);
                 let ours = network.solve(cores).throughput_per_ns;
                 assert!(close(ours, exact), "{cores}: {ours} {exact}");
             }
         }
+    }
+
+    /// Very many threads that come seldom are an open stream of arrivals: M/M/1, whose queue is rho / (1 - rho).
+    #[test]
+    fn seldom_visits_of_many_make_an_open_queue() {
+        for load in [0.1, 0.5, 0.8] {
+            let threads = 200_000;
+            let network = one_lock(threads as f64 / load * 10.0, 10.0, HandOver::Free);
+            let solution = mva::solve(&network, threads);
+            let exact = load / (1.0 - load);
+            let ours = solution.present[0];
+            assert!((ours / exact - 1.0).abs() < 1e-3, "{load}: {ours} {exact}");
+            let residence_ns = ours / solution.throughput_per_ns;
+            assert!((residence_ns / (10.0 / (1.0 - load)) - 1.0).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn all_work_is_slowed_and_no_hand_over() {
+        let spinning = spinning(9.0, 7.0);
+        let slow = one_lock(40.0, 11.0, spinning).slowed(1.5);
+        assert_eq!((slow.delay_ns, slow.stations[0].hold_ns), (60.0, 16.5));
+        assert_eq!(slow.stations[0].hand_over, spinning);
+    }
+
+    /// Two cores that always want a lock that is spun for: each visit waits for the line to come over.
+    #[test]
+    fn a_spinning_lock_costs_two_cores_a_transfer_a_visit() {
+        let spinning = spinning(275.0, 40.0);
+        let always = one_lock(1e-6, 100.0, spinning);
+        assert!((always.solve(2).throughput_per_ns * 375.0 - 1.0).abs() < 1e-6);
+        // Where nobody waits the line is on the other core half of the time.
+        let seldom = one_lock(1e9, 100.0, spinning).stations[0].busy_ns(1, 2);
+        assert_eq!(seldom, 237.5);
+        assert!(close(always.solve(1).throughput_per_ns, 1.0 / 100.000_001));
     }
 
     #[test]
@@ -306,7 +368,7 @@ mod tests {
         for cores in [0, 1, 2, 16, 64, 256] {
             let (a, b) = (
                 mva::solve(&network, cores),
-                convolution::solve(&network, cores),
+                convolution::solve(&network, cores, cores),
             );
             assert!(
                 close(a.throughput_per_ns, b.throughput_per_ns),
@@ -339,9 +401,7 @@ mod tests {
     fn bounds_hold_and_are_reached() {
         for hand_over in [
             HandOver::Free,
-            HandOver::Spinning {
-                line_transfer_ns: 2.0,
-            },
+            spinning(3.0, 2.0),
             HandOver::Sleeping { wake_up_ns: 9.0 },
         ] {
             let mut network = one_lock(120.0, 15.0, hand_over);
@@ -367,27 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_a_convoy_is_found_again() {
-        let network = one_lock(100.0, 50.0, HandOver::Sleeping { wake_up_ns: 400.0 });
-        for cores in [2, 8] {
-            for share in [0.0, 0.3, 1.0] {
-                let mixed = network.mixed_per_ns(cores, share);
-                let found = network.convoy_share(cores, mixed);
-                assert!((found - share).abs() < 1e-9, "{cores} {share} {found}");
-            }
-            // Better than without hand-overs, worse than with all of them.
-            assert_eq!(network.convoy_share(cores, 1.0), 0.0);
-            assert_eq!(network.convoy_share(cores, 0.0), 1.0);
-        }
-        let free = network.without_hand_over();
-        assert_eq!(free.convoy_share(2, 0.001), 1.0);
-    }
-
-    #[test]
     fn spinning_collapses_and_sleeping_levels_off() {
-        let spinning = HandOver::Spinning {
-            line_transfer_ns: 10.0,
-        };
+        let spinning = spinning(10.0, 10.0);
         let at = |hand_over, cores: usize| one_lock(100.0, 10.0, hand_over).solve(cores);
         let peak = (1..=256).map(|cores| at(spinning, cores).throughput_per_ns);
         let peak = peak.fold(0.0, f64::max);
@@ -395,8 +436,8 @@ mod tests {
             at(spinning, 256).throughput_per_ns < 0.1 * peak,
             "a collapse"
         );
-        // All of 256 cores wait: a visit keeps the lock for 10 + 255/2*10.
-        let expected = 1.0 / (10.0 + 255.0 / 2.0 * 10.0);
+        // All of 256 cores are at the lock: a visit keeps it for 10 + 10 + 254/2*10.
+        let expected = 1.0 / (10.0 + 256.0 / 2.0 * 10.0);
         assert!((at(spinning, 256).throughput_per_ns / expected - 1.0).abs() < 0.05);
         let sleeping = HandOver::Sleeping { wake_up_ns: 40.0 };
         assert!((at(sleeping, 256).throughput_per_ns / (1.0 / 50.0) - 1.0).abs() < 1e-6);

@@ -17,7 +17,7 @@ pub(super) fn solve(network: &Network, cores: usize) -> Solution {
             .stations
             .iter()
             .zip(&at_one)
-            .map(|(station, queue)| station.busy_ns(1) * (1.0 + queue))
+            .map(|(station, queue)| station.demand_of_one_ns() * (1.0 + queue))
             .collect();
         let at_locks: f64 = network
             .stations

@@ -24,12 +24,15 @@ const SCHEMES: [LockingScheme; 4] = [
 
 /// The load of this thread; the model looks at it, too.
 pub(super) fn experiment(key: Key) -> Experiment {
+    Experiment::new(key, workload(), |_| Vec::new())
+}
+
+pub(super) fn workload() -> PostMark {
     // 1,000 files, as for the patched kernel; transactions as time allows.
-    let workload = PostMark {
+    PostMark {
         number: 1_000,
         ..PostMark::default()
-    };
-    Experiment::new(key, workload, |_| Vec::new())
+    }
 }
 
 pub(super) fn key(subject: impl Into<Subject>, cpus: usize, threads: usize) -> Key {

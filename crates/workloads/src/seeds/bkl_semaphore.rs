@@ -4,7 +4,6 @@
 use finefs::LockingScheme;
 
 use super::Options;
-use super::affinity;
 use super::experiment::{Experiment, Key, Results};
 use super::place::Subject;
 use super::published::bkl_semaphore::{
@@ -12,6 +11,7 @@ use super::published::bkl_semaphore::{
     SEMAPHORE_ON_8_CPUS, SOURCE, THREADS,
 };
 use super::ratios::{contention, lock_table, percent, ratio, tone};
+use crate::affinity;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 use crate::{OpenSpeed, PosixLock};
 
@@ -25,7 +25,11 @@ const SCHEMES: [LockingScheme; 3] = [
 ];
 
 pub(super) fn experiment(key: Key) -> Experiment {
-    Experiment::new(key, OpenSpeed { files: FILES }, |_| Vec::new())
+    Experiment::new(key, workload(), |_| Vec::new())
+}
+
+pub(super) fn workload() -> OpenSpeed {
+    OpenSpeed { files: FILES }
 }
 
 pub(super) fn key(subject: impl Into<Subject>, cpus: usize, threads: usize) -> Key {

@@ -4,9 +4,9 @@ use finefs_lockmeter::{Mode, Snapshot, set_mode};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-use super::affinity::{self, Limit};
-use super::place::{Mounted, Place, Storage, Subject};
+use super::place::{Mounted, Opened, Place, Storage, Subject};
 use crate::Dbench;
+use crate::affinity::{self, Limit};
 use crate::clock::now_ns;
 use crate::dbench::run_dual;
 use crate::error::{During, Result, WorkloadError};
@@ -134,6 +134,51 @@ impl Experiment {
             // What is said of the run comes before what is said of its end.
             let closed = opened.close();
             outcome.and_then(|sample| closed.map(|()| sample))
+        };
+        Experiment {
+            key,
+            load: Box::new(load),
+        }
+    }
+
+    /// As many instances of `workload` as the key has threads, but no more than CPUs: each on a new file system of
+    /// its own, by one thread. They share the machine and nothing else.
+    pub fn apart<W: Workload + 'static>(key: Key, workload: W) -> Experiment {
+        let load = move |key: &Key, place: &Place, seconds: f64, watch: Watch<'_>| {
+            let instances = key.threads.min(key.cpus).max(1);
+            let opened: Vec<Opened> = (0..instances)
+                .map(|_| place.open(Storage::Usual, key.subject))
+                .collect::<Result<_>>()?;
+            let each = Key {
+                threads: 1,
+                ..key.clone()
+            };
+            let before = CpuTime::now();
+            let (workload, plan) = (&workload, &plan(&each, seconds));
+            let reports: Result<Vec<Report<W>>> = std::thread::scope(|scope| {
+                let runs: Vec<_> = opened
+                    .iter()
+                    .map(|opened| scope.spawn(|| crate::run(workload, &opened.target, plan, watch)))
+                    .collect();
+                let joined = runs.into_iter().map(|run| run.join());
+                joined
+                    .map(|run| run.unwrap_or(Err(WorkloadError::Panicked)))
+                    .collect()
+            });
+            let cpu = CpuTime::now().since(&before);
+            for one in opened {
+                one.close()?;
+            }
+            let samples: Vec<Sample> = reports?
+                .iter()
+                .filter(|report| !report.is_interrupted)
+                .map(|report| Sample::of(report, key, &cpu, Vec::new()))
+                .collect();
+            let is_whole = samples.len() == instances;
+            Ok(samples
+                .into_iter()
+                .reduce(Sample::beside)
+                .filter(|_| is_whole))
         };
         Experiment {
             key,
@@ -270,6 +315,14 @@ impl Sample {
         }
     }
 
+    /// With what another instance got through at the same time. The meter is one for all.
+    fn beside(mut self, other: Sample) -> Sample {
+        self.operations += other.operations;
+        self.per_second += other.per_second;
+        self.of_each_per_second.extend(other.of_each_per_second);
+        self
+    }
+
     /// With what another process's meter counted in so many seconds.
     fn with_locks(self, locks: Snapshot, seconds: f64, key: &Key) -> Sample {
         Sample {
@@ -330,7 +383,8 @@ pub(super) struct Results {
     samples: Vec<(Key, Vec<Sample>)>,
     /// Visits a second to a lock tried alone with the times of a load.
     rehearsals: Vec<(Key, f64)>,
-    costs: Costs,
+    /// In each round; at least once.
+    costs: Vec<Costs>,
 }
 
 impl Results {
@@ -338,8 +392,12 @@ impl Results {
         Results {
             samples: Vec::new(),
             rehearsals: Vec::new(),
-            costs,
+            costs: vec![costs],
         }
+    }
+
+    pub fn add_costs(&mut self, costs: Costs) {
+        self.costs.push(costs);
     }
 
     pub fn add(&mut self, key: Key, sample: Sample) {
@@ -366,8 +424,8 @@ impl Results {
     }
 
     /// What handing over costs here.
-    pub fn costs(&self) -> &Costs {
-        &self.costs
+    pub fn costs(&self) -> Costs {
+        Costs::median_of(&self.costs)
     }
 
     /// Runs that came to their end.

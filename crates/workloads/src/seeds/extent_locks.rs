@@ -6,13 +6,13 @@ use std::time::Duration;
 use finefs::LockingScheme;
 
 use super::Options;
-use super::affinity;
 use super::device::Device;
 use super::experiment::{Experiment, Key, Results, Sample};
 use super::place::{Storage, Subject};
 use super::published::extent_locks::{BLOCK_BYTES, READ_PERCENT, ROWS, Round, SOURCE, THREADS};
 use super::ratios::{lock_table, percent, ratio, times, tone};
 use crate::RandRw;
+use crate::affinity;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 
 const LOAD: &str = "randrw";

@@ -3,12 +3,12 @@
 use finefs::LockingScheme;
 
 use super::Options;
-use super::affinity;
 use super::experiment::{Experiment, Key, Results, Sample};
 use super::published::files_lock::{COMPILE, COMPILE_SOURCE, REMOVALS, REMOVALS_SOURCE};
 use super::ratios::percent;
 use super::{bkl_removal, kill_bkl};
 use crate::FileList;
+use crate::affinity;
 use crate::page::{Cell, Exhibit, Origin, Section, Table};
 
 /// Clients of the published dbench.

@@ -5,12 +5,12 @@ use std::path::Path;
 use finefs::LockingScheme;
 
 use super::Options;
-use super::affinity;
 use super::experiment::{Experiment, Key, Results, Sample};
 use super::place::Subject;
 use super::published::kill_bkl::{ONE_FILE_SYSTEM, SOURCE, TWO_FILE_SYSTEMS};
 use super::ratios::{contention, percent, ratio, tone};
 use crate::Dbench;
+use crate::affinity;
 use crate::page::{Bar, BarGroup, Cell, Chart, Exhibit, Origin, Section, Table, Tone};
 use crate::report::Report;
 

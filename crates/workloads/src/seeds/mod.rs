@@ -6,7 +6,6 @@
 //! | `experiment` | one run: a load under a scheme on some CPUs; its samples, and their medians |
 //! | `place` | where it runs: memory, an image, a directory |
 //! | `device` | a modelled device under files in memory |
-//! | `affinity` | how many CPUs a run has |
 //! | `bkl_removal`, `files_lock`, `bkl_semaphore`, `kill_bkl`, `extent_locks` | a thread each: what runs, and its tables |
 //! | `what_if` | more cores than there are, by the model |
 //! | `ratios` | what all tables compute |
@@ -20,7 +19,6 @@
 //! all of them, and a run that is ended early has something of each. Tables show medians. Runs in which all
 //! acquisitions are counted are for contention and the model; they run once.
 
-mod affinity;
 mod bkl_removal;
 mod bkl_semaphore;
 mod device;
@@ -36,8 +34,10 @@ mod what_if;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::affinity;
 use crate::error::{Result, WorkloadError};
 use crate::model::costs;
+use crate::model::preemption::Preemption;
 use crate::page::{Document, Fact, Section};
 use crate::plan::Watch;
 use crate::target::Errno;
@@ -136,6 +136,10 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
     let mut done = 0.0;
     'rounds: for round in rounds {
         let mut impossible = Vec::new();
+        if round > 0 && seeds.contains(&Seed::WhatIf) {
+            name("calibration");
+            results.add_costs(costs::measure(watch.stop));
+        }
         for experiment in experiments.iter().filter(|one| runs(round, one)) {
             if watch.stop.load(Ordering::Relaxed) {
                 break 'rounds;
@@ -235,10 +239,23 @@ fn facts(
 ) -> Vec<Fact> {
     let kernel = rustix::system::uname();
     let costs = results.costs();
-    let line_transfer = costs.line_transfer_ns.map_or_else(
-        || "a single CPU, no line travels".to_owned(),
-        |ns| format!("{ns:.0} ns for a cache line from CPU to CPU"),
-    );
+    let hand_over = match (costs.line_transfer_ns, costs.spinning_ns, costs.sleeping_ns) {
+        (Some(line_ns), Some(spinning_ns), Some(sleeping_ns)) => format!(
+            "to another CPU: {line_ns:.0} ns for a cache line, {spinning_ns:.0} ns for a spinning lock, {:.1} µs \
+             for a sleeping lock",
+            sleeping_ns / 1e3
+        ),
+        _ => "a single CPU, nothing is handed over to another".to_owned(),
+    };
+    let Preemption { slice_ns, away_ns } = costs.preemption;
+    let preemption = match slice_ns.is_finite() {
+        true => format!(
+            "{:.2} ms away after {:.1} ms of running where two spin",
+            away_ns / 1e6,
+            slice_ns / 1e6
+        ),
+        false => "not seen".to_owned(),
+    };
     let fact = |name, value| Fact { name, value };
     let mut facts = vec![
         fact(
@@ -255,13 +272,8 @@ fn facts(
                 kernel.machine().to_string_lossy()
             ),
         ),
-        fact(
-            "Hand-over",
-            format!(
-                "{line_transfer}, {:.1} µs until a woken thread runs",
-                costs.wake_up_ns / 1e3
-            ),
-        ),
+        fact("Hand-over", hand_over),
+        fact("A CPU for two threads", preemption),
         fact(
             "Runs",
             format!(

@@ -2,9 +2,9 @@
 
 use finefs::LockingScheme;
 
-use super::affinity;
 use super::experiment::{Key, Results};
 use super::place::Subject;
+use crate::affinity;
 use crate::page::{Cell, Origin, Table, Tone};
 
 /// `a / b`, if both are known.

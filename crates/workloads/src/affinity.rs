@@ -1,14 +1,31 @@
-//! How many CPUs the threads that are started may use: what `maxcpus=` was for the published runs.
+//! Which CPUs threads may use: what `maxcpus=` was for the published runs.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The CPUs that this thread may use now, as a number.
-pub(super) fn cpus() -> usize {
+pub(crate) fn cpus() -> usize {
     sched_getaffinity(None).map_or(1, |set| set.count() as usize)
 }
 
+/// The same CPUs by their numbers, least first; none where the system does not tell.
+pub(crate) fn allowed() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else {
+        return Vec::new();
+    };
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect()
+}
+
+/// From now on this thread, and those that it starts, use this CPU only. False where the system refuses.
+pub(crate) fn bind_to(cpu: usize) -> bool {
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).is_ok()
+}
+
 /// Until it is dropped, this thread and those that it starts use only so many of its CPUs.
-pub(super) struct Limit {
+pub(crate) struct Limit {
     before: Option<CpuSet>,
 }
 
@@ -20,8 +37,8 @@ impl Limit {
             return Limit { before: None };
         };
         let mut fewer = CpuSet::new();
-        (0..CpuSet::MAX_CPU)
-            .filter(|cpu| before.is_set(*cpu))
+        allowed()
+            .into_iter()
             .take(count.max(1))
             .for_each(|cpu| fewer.set(cpu));
         let is_set = sched_setaffinity(None, &fewer).is_ok();
@@ -51,5 +68,13 @@ mod tests {
         assert_eq!(std::thread::spawn(cpus).join().unwrap(), 1);
         drop(limit);
         assert_eq!(cpus(), before);
+    }
+
+    #[test]
+    fn a_thread_is_bound_to_any_cpu_that_it_may_use() {
+        for cpu in allowed() {
+            let bound = std::thread::spawn(move || bind_to(cpu).then(allowed));
+            assert_eq!(bound.join().unwrap(), Some(vec![cpu]));
+        }
     }
 }
