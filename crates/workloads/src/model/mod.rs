@@ -23,7 +23,8 @@
 //! measured apart, and all times are taken longer by it: [`Network::slowed`].
 //!
 //! # Assumptions
-//! 1. Under a lock is touched what is the next holder's own, or near to it, but for the one line of the lock.
+//! 1. What is touched under a lock is as near to the next holder as to the last, but for the lock's own lines.
+//!    (In truth it is not. The prediction is the better case.)
 //! 2. What programs lose that share nothing is the same for times inside of locks and outside, and does not
 //!    grow beyond the machine's own CPUs. (In truth it does. The prediction is the better case.)
 //! 3. Hold times and the times between visits vary as exponential ones do. Real ones vary less, mostly, so

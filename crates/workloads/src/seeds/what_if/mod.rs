@@ -40,21 +40,20 @@ fn paragraphs() -> Vec<String> {
          meter at rest. That memory and caches are shared is measured apart, by programs that share nothing else, \
          and all times are taken longer by it."
             .to_owned(),
-        "A lock that is waited for also has to change hands. A spinning lock's line has to come from the CPU \
-         that had the lock before, which takes what two threads on different CPUs need to hand a line over; and it \
-         keeps all waiters' caches busy: half a transfer more per further waiter, by which throughput falls again \
-         (Boyd-Wickizer and others, \"Non-scalable locks are dangerous\", Linux Symposium 2012). A \
-         sleeping one lies idle until its next holder has been woken, as long as the convoy lasts (Blasgen \
-         and others, \"The Convoy Phenomenon\", 1979); how long that takes is measured with the lock itself. With \
-         these costs the network is solved by its normalizing constants (Buzen, CACM 1973), which keep their digits \
-         near saturation."
+        "A lock that is waited for also has to change hands. A spinning lock's lines have to come from the CPU \
+         that had the lock before; and it keeps all waiters' caches busy, half a line transfer more per further \
+         waiter, by which throughput falls again (Boyd-Wickizer and others, \"Non-scalable locks are dangerous\", \
+         Linux Symposium 2012). A sleeping one lies idle until its next holder has been woken, as long as the \
+         convoy lasts (Blasgen and others, \"The Convoy Phenomenon\", 1979). What a hand-over takes is measured \
+         in each round with the locks themselves, between two threads on different CPUs. With these costs the \
+         network is solved by its normalizing constants (Buzen, CACM 1973), which keep their digits near saturation."
             .to_owned(),
         "More threads than CPUs: who spins keeps its CPU, so as many are in the network as there are CPUs; when a \
          holder's time slice ends, the lock stands still until the others of its CPU have spun in vain, as \
          often and as long as two threads on one CPU show. Who sleeps leaves the CPU to others, so all are in \
          the network, and work outside of locks is a station of as many servers as CPUs."
             .to_owned(),
-        "Assumed: of what is written under a lock only the lock's line has to come from another CPU; programs \
+        "Assumed: of what is written under a lock only the lock's own lines have to come from another CPU; programs \
          slow each other down on many cores as they do on this machine's; times vary as exponential ones; each \
          core takes a lock as often as the others; a thread waits for one lock at a time. The first two make \
          predictions too good, the third one slightly too bad."
