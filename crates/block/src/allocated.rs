@@ -35,6 +35,16 @@ impl Allocated {
         }
     }
 
+    /// True when all of a range is known to have storage.
+    pub fn has(&self, offset_bytes: u64, length_bytes: u64) -> bool {
+        let chunks = self.chunks.lock();
+        let end = (offset_bytes + length_bytes).div_ceil(UNIT_BYTES);
+        (offset_bytes / UNIT_BYTES..end).all(|unit| {
+            let known = chunks.get(&(unit / CHUNK_UNITS)).copied().unwrap_or(0);
+            known >> (unit % CHUNK_UNITS) & 1 != 0
+        })
+    }
+
     /// The parts of a range that are not known to have storage, rounded out to units.
     pub fn missing(&self, offset_bytes: u64, length_bytes: u64) -> Vec<Range<u64>> {
         let chunks = self.chunks.lock();
@@ -103,6 +113,9 @@ mod tests {
         assert_eq!(missing(0, all.end), [(0, all.end)]);
         assert_eq!(missing(5000, 1), [(4096, 8192)]);
         allocated.note(63 * UNIT_BYTES, 66 * UNIT_BYTES);
+        assert!(allocated.has(63 * UNIT_BYTES + 7, 66 * UNIT_BYTES - 7));
+        assert!(!allocated.has(62 * UNIT_BYTES, 2 * UNIT_BYTES));
+        assert!(!allocated.has(128 * UNIT_BYTES, UNIT_BYTES + 1));
         let left = [0..63 * UNIT_BYTES, 129 * UNIT_BYTES..all.end];
         assert_eq!(allocated.missing(0, all.end), left);
         allocated.forget(64 * UNIT_BYTES + 1, 63 * UNIT_BYTES);

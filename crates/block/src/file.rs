@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -126,6 +126,12 @@ const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Zeros shorter than this are written as data: cheaper than a change of the file's mapping.
 const ZEROS_AS_DATA_BYTES: u64 = 64 << 10;
+
+/// What is reserved around bytes: aligned pieces of so many.
+const AROUND_BYTES: u64 = 256 << 10;
+
+/// The most parts of one pwritev (IOV_MAX).
+const PARTS_MAX: usize = 1024;
 
 impl FileDevice {
     /// Opens the image at `path`.
@@ -289,6 +295,29 @@ impl BlockDevice for FileDevice {
         self.file.write_all_at(data, offset_bytes)
     }
 
+    fn write_parts_at(&self, offset_bytes: u64, parts: &[&[u8]]) -> io::Result<()> {
+        if self.is_read_only {
+            return Err(bounds::read_only());
+        }
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        bounds::check(self.length_bytes, offset_bytes, length)?;
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = &mut slices[..];
+        let mut at = offset_bytes;
+        // Empty parts at the front would look like a file that takes nothing.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let some = &rest[..rest.len().min(PARTS_MAX)];
+            let written = rustix::io::retry_on_intr(|| rustix::io::pwritev(&self.file, some, at))?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            IoSlice::advance_slices(&mut rest, written);
+            at += written as u64;
+        }
+        Ok(())
+    }
+
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         if self.is_read_only {
             return Err(bounds::read_only());
@@ -346,6 +375,20 @@ impl BlockDevice for FileDevice {
             allocated.note(range.start, length);
         }
         Ok(())
+    }
+
+    fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        let is_known = |allocated: &Allocated| allocated.has(offset_bytes, length_bytes);
+        if self.allocated.as_ref().is_none_or(is_known) {
+            return Ok(());
+        }
+        let start = offset_bytes / AROUND_BYTES * AROUND_BYTES;
+        let end = (offset_bytes + length_bytes).next_multiple_of(AROUND_BYTES);
+        let more = end.min(self.length_bytes) - start;
+        // Where there is not as much, there may still be enough.
+        self.reserve_at(start, more)
+            .or_else(|_| self.reserve_at(offset_bytes, length_bytes))
     }
 
     fn describe(&self) -> String {

@@ -58,6 +58,15 @@ pub trait BlockDevice: Send + Sync {
     /// Writes all of `data` at `offset_bytes`; fails with `UnexpectedEof` past the end.
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()>;
 
+    /// Writes all parts, one behind the other, from `offset_bytes` on: one request, as `write_at` of what they
+    /// come to.
+    fn write_parts_at(&self, offset_bytes: u64, parts: &[&[u8]]) -> io::Result<()> {
+        match parts {
+            [part] => self.write_at(offset_bytes, part),
+            _ => self.write_at(offset_bytes, &parts.concat()),
+        }
+    }
+
     /// Makes `length_bytes` from `offset_bytes` on read as zeros.
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()>;
 
@@ -70,6 +79,12 @@ pub trait BlockDevice: Send + Sync {
     fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         let _ = (offset_bytes, length_bytes);
         Ok(())
+    }
+
+    /// [`BlockDevice::reserve_at`] for who will soon want storage for what lies around, too: may take storage for
+    /// more than these bytes, so that it is asked for rarely.
+    fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        self.reserve_at(offset_bytes, length_bytes)
     }
 
     /// Names the device for messages.

@@ -50,6 +50,13 @@ impl BlockDevice for PartitionDevice {
         self.inner.write_at(self.start_bytes + offset_bytes, data)
     }
 
+    fn write_parts_at(&self, offset_bytes: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        bounds::check(self.length_bytes, offset_bytes, length)?;
+        self.inner
+            .write_parts_at(self.start_bytes + offset_bytes, parts)
+    }
+
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
         self.inner
@@ -64,6 +71,12 @@ impl BlockDevice for PartitionDevice {
         bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
         self.inner
             .reserve_at(self.start_bytes + offset_bytes, length_bytes)
+    }
+
+    fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        self.inner
+            .reserve_around_at(self.start_bytes + offset_bytes, length_bytes)
     }
 
     fn describe(&self) -> String {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -93,6 +94,53 @@ fn reads_and_writes_within_its_bounds() {
     device.read_at(99, &mut buffer).unwrap();
     assert_eq!(buffer, [5, 0, 0]);
     assert!(device.read_at((1 << 20) - 2, &mut buffer).is_err());
+}
+
+#[test]
+fn parts_are_written_one_behind_the_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    let device = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    // More than one system call takes, some of them empty.
+    let parts: Vec<Vec<u8>> = (0..2500_usize)
+        .map(|number| vec![number as u8; number % 7])
+        .collect();
+    let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    device.write_parts_at(77, &slices).unwrap();
+    let whole = parts.concat();
+    let mut read = vec![9; whole.len() + 2];
+    device.read_at(76, &mut read).unwrap();
+    assert_eq!(read[1..=whole.len()], whole);
+    assert_eq!((read[0], read[whole.len() + 1]), (0, 0));
+    device.write_parts_at(0, &[]).unwrap();
+    assert!(device.write_parts_at((1 << 20) - 1, &[&[1], &[2]]).is_err());
+    drop(device);
+    let device = FileDevice::open(&path, Access::ReadOnly).unwrap();
+    assert!(device.write_parts_at(0, &slices).is_err());
+}
+
+#[test]
+fn storage_around_is_taken_too() {
+    let directory = tempfile::tempdir().unwrap();
+    // The end is no multiple of what is taken at once.
+    let length = (1 << 20) + 4096;
+    let path = image(directory.path(), length);
+    let taken = || fs::metadata(&path).unwrap().blocks() * 512;
+    let device = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    device.reserve_at(300 << 10, 4096).unwrap();
+    let exact = taken();
+    device.reserve_around_at(304 << 10, 4096).unwrap();
+    device.reserve_around_at(1 << 20, 4096).unwrap();
+    let around = taken();
+    if exact == 0 {
+        // Nothing can be taken beforehand here.
+        return;
+    }
+    assert!(around >= (256 << 10) + 4096, "{around} bytes");
+    // All of that is known now.
+    device.reserve_around_at(400 << 10, 100 << 10).unwrap();
+    assert_eq!(taken(), around);
+    assert!(device.reserve_around_at(length - 1, 2).is_err());
 }
 
 /// Needs the right to set up loop devices; says so and passes without it.
