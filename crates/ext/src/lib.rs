@@ -12,6 +12,7 @@
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
 //! | [`buffer`] | blocks of metadata in memory |
+//! | `delayed` | data of files that is not on the device yet |
 //! | `load` | from the image's structures to the namespace's objects |
 //! | `group`, `alloc` | block groups and the live allocator |
 //! | `apply` | from batches to the image's structures |
@@ -25,7 +26,7 @@
 //! 3. Memory is bounded: by cache limits, and by the blocks of the image where an object is loaded.
 //!
 //! # Locking
-//! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80).
+//! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80), `ext.delayed` (82).
 
 pub mod buffer;
 pub mod error;
@@ -36,6 +37,7 @@ pub mod overlay;
 mod alloc;
 mod apply;
 mod damage;
+mod delayed;
 mod group;
 mod journal;
 mod load;

@@ -25,6 +25,7 @@ use finefs_namespace::{Error, FileKind, Ino, Result};
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
 use crate::damage::OnError;
+use crate::delayed::DelayedData;
 use crate::error::{Backup, MountError, MountErrorKind, detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
@@ -250,6 +251,7 @@ fn open(
         dir_rules: DirRules::of(&superblock),
         overhead_blocks: overhead_blocks(&superblock, &geometry),
         superblock: Mutex::new(&SUPERBLOCK, superblock),
+        delayed: DelayedData::new(device.clone(), geometry.block_size),
         device,
         geometry,
         buffers,
@@ -460,8 +462,8 @@ pub(crate) fn mark_thawed(state: &ExtState) -> Result<()> {
 
 /// Empties the journal, and marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
-    let written_kib =
-        state.blocks_written.exact().max(0) as u64 * u64::from(state.geometry.block_size / 1024);
+    let written = state.blocks_written.exact().max(0) as u64 + state.delayed.blocks_written();
+    let written_kib = written * u64::from(state.geometry.block_size / 1024);
     {
         let mut superblock = state.superblock.lock();
         let kib_written = superblock.kbytes_written().saturating_add(written_kib);

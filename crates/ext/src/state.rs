@@ -6,6 +6,7 @@
 //! | `superblock` | mount, the commit, close |
 //! | `geometry`, `seed`, `inode_rules`, `dir_rules` | mount, once |
 //! | `buffers` | the loading side reads, the commit modifies |
+//! | `delayed` | writers of files; the commit writes it out |
 //! | `groups`, `allocator`, `journal`, `postponed` | the writing side |
 //!
 //! # Locking
@@ -16,6 +17,8 @@
 //!       ext.journal        the writer of the journal; a leaf
 //!       ext.postponed      what the next commit takes over; a leaf
 //!       ext.buffer         a shard of the buffer cache; a leaf
+//!       ext.write_out      whether somebody writes out file data; a leaf
+//!       ext.delayed        a shard of the file data that is not on the device yet; a leaf
 //! ```
 
 use std::collections::HashSet;
@@ -38,6 +41,7 @@ use finefs_namespace::{BlockRun, Error, Ino, Result};
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
 use crate::damage::OnError;
+use crate::delayed::DelayedData;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
@@ -84,6 +88,8 @@ pub(crate) struct ExtState {
     pub dir_rules: DirRules,
     /// The metadata.
     pub buffers: BufferCache,
+    /// Data of files that is not on the device yet.
+    pub delayed: DelayedData,
     /// The group descriptors (writing side).
     pub groups: GroupTable,
     /// The live allocator of blocks and inode numbers (writing side).
@@ -98,7 +104,7 @@ pub(crate) struct ExtState {
     pub overhead_blocks: u64,
     /// Nothing may be written.
     pub is_read_only: bool,
-    /// Blocks of data written since the mount, for the superblock's account.
+    /// Blocks of data written since the mount by those who write them, for the superblock's account.
     pub blocks_written: PerCpuCounter,
 }
 

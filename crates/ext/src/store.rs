@@ -1,6 +1,7 @@
 //! The store: glue between the trait of the namespace and the modules of this crate.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -8,7 +9,7 @@ use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
 use finefs_namespace::{
     Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
-    Geometry, Ino, InodeImage, Plan, Result, StatFs, Store, Times,
+    Geometry, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
 };
 
 use crate::damage::{self, OnError};
@@ -22,6 +23,9 @@ use crate::{ExtOptions, apply};
 /// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that it should not take
 /// long, however large the journal is.
 const BATCH_BYTES_MAX: u64 = 48 << 20;
+
+/// A longer write goes to the device at once: it is one request there, and would fill the memory of many.
+const DELAYED_BYTES_MAX: usize = 64 << 10;
 
 /// An ext2, ext3 or ext4 image as a store.
 pub struct ExtStore {
@@ -91,6 +95,24 @@ impl ExtStore {
                 block.0
             ))),
         }
+    }
+
+    /// The parts of a range of data on the device that lie in one block each: the block, where in it the part begins,
+    /// and which of the bytes it is.
+    fn blocks_of(
+        &self,
+        start: u64,
+        length: usize,
+    ) -> impl Iterator<Item = (u64, usize, Range<usize>)> + use<> {
+        let block_bytes = u64::from(self.state.geometry.block_size);
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let at = start + done as u64;
+            let within = at % block_bytes;
+            let range = done..length.min(done + (block_bytes - within) as usize);
+            done = range.end;
+            (!range.is_empty()).then_some((at / block_bytes, within as usize, range))
+        })
     }
 
     /// The block group of an inode.
@@ -211,22 +233,79 @@ impl Store for ExtStore {
 
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         let start = self.data_offset(block, offset_bytes, buffer.len())?;
-        self.state
-            .buffers
-            .overlay()
-            .read_at(&*self.state.device, start, buffer)
-            .map_err(io_error("reading", block))
+        let (state, mut unread) = (&self.state, 0);
+        let read_device = |part: &mut [u8], from: usize| {
+            let overlay = state.buffers.overlay();
+            overlay.read_at(&*state.device, start + from as u64, part)
+        };
+        let failed = io_error("reading", block);
+        for (number, within, range) in self.blocks_of(start, buffer.len()) {
+            if state
+                .delayed
+                .read(number, within, &mut buffer[range.clone()])
+            {
+                read_device(&mut buffer[unread..range.start], unread).map_err(&failed)?;
+                unread = range.end;
+            }
+        }
+        read_device(&mut buffer[unread..], unread).map_err(failed)
     }
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
         let start = self.data_offset(block, offset_bytes, data.len())?;
-        self.state
+        let (state, mut unwritten) = (&self.state, 0);
+        let write_device = |range: Range<usize>| {
+            if range.is_empty() {
+                return Ok(());
+            }
+            let (place, part) = (start + range.start as u64, &data[range]);
+            state
+                .device
+                .write_at(place, part)
+                .map_err(io_error("writing", block))?;
+            self.count_written(part.len() as u64);
+            Ok(())
+        };
+        for (number, within, range) in self.blocks_of(start, data.len()) {
+            if state.delayed.change(number, within, &data[range.clone()]) {
+                write_device(unwritten..range.start)?;
+                unwritten = range.end;
+            }
+        }
+        write_device(unwritten..data.len())
+    }
+
+    fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.may_write()?;
+        if data.len() > DELAYED_BYTES_MAX {
+            return write_padded(self, block, offset_bytes, data);
+        }
+        let start = self.data_offset(block, offset_bytes, data.len())?;
+        let state = &self.state;
+        // Nothing is held that could not be written for lack of storage.
+        let block_bytes = u64::from(state.geometry.block_size);
+        let length = (offset_bytes + data.len() as u64).next_multiple_of(block_bytes);
+        state
             .device
-            .write_at(start, data)
-            .map_err(io_error("writing", block))?;
-        self.count_written(data.len() as u64);
+            .reserve_around_at(start - offset_bytes, length)
+            .map_err(io_error("taking storage for", block))?;
+        for (number, within, range) in self.blocks_of(start, data.len()) {
+            let part = &data[range];
+            let hold = || state.delayed.hold(number, within, part);
+            let is_held = hold() || {
+                state.delayed.make_room();
+                hold()
+            };
+            if !is_held {
+                write_padded(self, BlockNo(number), within as u64, part)?;
+            }
+        }
         Ok(())
+    }
+
+    fn forget_data(&self, run: BlockRun) {
+        self.state.delayed.forget(run.start.0, run.length);
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
@@ -236,6 +315,7 @@ impl Store for ExtStore {
             .saturating_mul(u64::from(self.state.geometry.block_size));
         let length = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
         let start = self.data_offset(run.start, 0, length)?;
+        self.state.delayed.forget(run.start.0, run.length);
         self.state
             .device
             .write_zeros_at(start, length_bytes)
@@ -270,6 +350,7 @@ impl Store for ExtStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
+        self.state.delayed.forget(run.start.0, run.length);
         self.state.allocator.release_blocks(&self.state, run);
     }
 

@@ -9,12 +9,13 @@
 //! It is a bound for what batches look like, not for the worst that could be made up: one hole punched into a
 //! file of a million extents changes more. So the store gives a limit that is well below what it can hold.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
 use crossbeam_epoch::Guard;
 
-use crate::coalesce::Gathered;
+use crate::coalesce::{Gathered, NameFate};
 use crate::inode_table::InodeTable;
+use crate::number_map::NumberMap;
 use crate::store::{BatchLimit, Fate, Geometry, InodeChange, MapChange};
 use crate::types::Ino;
 
@@ -34,6 +35,12 @@ const BLOCK_NUMBER_BYTES: u32 = 4;
 /// A change of a mapping changes at most so many blocks of its tree.
 const TREE_BLOCKS: u64 = 5;
 
+/// What is needed to count.
+pub(crate) struct Sizing<'a> {
+    pub limit: &'a BatchLimit,
+    pub geometry: &'a Geometry,
+}
+
 /// Names of one directory.
 #[derive(Default)]
 struct Entries {
@@ -41,7 +48,72 @@ struct Entries {
     added_bytes: u64,
 }
 
-/// What is counted anew must leave at least one part in so many of the limit for what comes, so that counting
+/// What was gathered, counted as it comes in.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Blocks that belong to one inode alone.
+    own_blocks: u64,
+    /// Changes of what is free.
+    space_changes: u64,
+    /// Blocks of the inode table, with the number of their inodes that change.
+    table: NumberMap<u64, u32>,
+    directories: NumberMap<Ino, Entries>,
+    /// Names that were not there and are not.
+    pub came_and_went: usize,
+}
+
+impl Tally {
+    /// An inode changes.
+    pub fn put_in(&mut self, change: &InodeChange, sizing: &Sizing<'_>) {
+        self.own_blocks += own_blocks(change, sizing.geometry);
+        self.space_changes += space_changes(change);
+        *self
+            .table
+            .entry(table_block(change.ino, sizing))
+            .or_default() += 1;
+    }
+
+    /// What was counted for a change does not hold any more.
+    pub fn take_out(&mut self, change: &InodeChange, sizing: &Sizing<'_>) {
+        self.own_blocks -= own_blocks(change, sizing.geometry);
+        self.space_changes -= space_changes(change);
+        if let Entry::Occupied(mut inodes) = self.table.entry(table_block(change.ino, sizing)) {
+            *inodes.get_mut() -= 1;
+            if *inodes.get() == 0 {
+                inodes.remove();
+            }
+        }
+    }
+
+    /// What becomes of a name is another thing than before.
+    pub fn name(&mut self, dir: Ino, length_bytes: usize, before: NameFate, now: NameFate) {
+        let entries = self.directories.entry(dir).or_default();
+        let added_bytes = ENTRY_BYTES + length_bytes as u64;
+        match before {
+            NameFate::CameAndWent => self.came_and_went -= 1,
+            NameFate::New => entries.added_bytes -= added_bytes,
+            NameFate::Changed => {}
+        }
+        match now {
+            NameFate::CameAndWent => self.came_and_went += 1,
+            NameFate::New => entries.added_bytes += added_bytes,
+            NameFate::Changed => {}
+        }
+        entries.changed += u64::from(now != NameFate::CameAndWent);
+        entries.changed -= u64::from(before != NameFate::CameAndWent);
+    }
+}
+
+fn table_block(ino: Ino, sizing: &Sizing<'_>) -> u64 {
+    ino.0.saturating_sub(1) / sizing.limit.inodes_per_block.max(1)
+}
+
+/// How often bitmaps and counts change.
+fn space_changes(change: &InodeChange) -> u64 {
+    2 + change.map.len() as u64
+}
+
+/// What is added up anew must leave at least one part in so many of the limit for what comes, so that adding up
 /// remains rare.
 const WORTH_COUNTING_PART: u64 = 8;
 
@@ -50,71 +122,35 @@ impl Gathered {
     pub fn takes_more(
         &mut self,
         more: u64,
-        limit: &BatchLimit,
-        geometry: &Geometry,
+        sizing: &Sizing<'_>,
         inodes: &InodeTable,
         guard: &Guard,
     ) -> bool {
-        if self.blocks_max + more <= limit.blocks {
+        if self.blocks_max + more <= sizing.limit.blocks {
             return true;
         }
-        self.measure(limit, geometry, inodes, guard);
-        let wanted = more.max(limit.blocks / WORTH_COUNTING_PART);
-        self.blocks_max + wanted <= limit.blocks
+        self.blocks_max = self.blocks(sizing, inodes, guard);
+        let wanted = more.max(sizing.limit.blocks / WORTH_COUNTING_PART);
+        self.blocks_max + wanted <= sizing.limit.blocks
     }
 
-    /// Counts anew; before that each record counted for a block. Names that came and went are forgotten.
-    fn measure(
-        &mut self,
-        limit: &BatchLimit,
-        geometry: &Geometry,
-        inodes: &InodeTable,
-        guard: &Guard,
-    ) {
-        // In the order of generations nothing comes that was before them.
-        self.names
-            .retain(|_, change| change.was_there() || change.is_there());
-        let mut blocks = self.table_blocks(limit);
-        let mut changes = 0;
-        for change in self.inodes.values() {
-            blocks += own_blocks(change, geometry);
-            changes += 2 + change.map.len() as u64;
-        }
-        blocks += limit.space_blocks.min(changes);
-        for (dir, entries) in self.entries() {
-            let core = inodes.get(dir, guard).and_then(|inode| inode.loaded());
+    /// Adds up what was counted; before that each record counted for a block.
+    fn blocks(&self, sizing: &Sizing<'_>, inodes: &InodeTable, guard: &Guard) -> u64 {
+        let tally = &self.tally;
+        let mut blocks = tally.table.len() as u64 + tally.own_blocks;
+        blocks += sizing.limit.space_blocks.min(tally.space_changes);
+        let block_size = u64::from(sizing.geometry.block_size_bytes);
+        for (dir, entries) in &tally.directories {
+            if entries.changed == 0 || self.freed.contains(dir) {
+                continue;
+            }
+            let core = inodes.get(*dir, guard).and_then(|inode| inode.loaded());
             let sectors = core.map_or(0, |core| core.attributes().sectors);
-            let block_size = u64::from(geometry.block_size_bytes);
             let before = (sectors << 9).div_ceil(block_size);
             let grown = (FILLED_PART * entries.added_bytes).div_ceil(block_size);
             blocks += entries.changed.min(before) + grown + INDEX_BLOCKS;
         }
-        self.blocks_max = blocks;
-    }
-
-    fn table_blocks(&self, limit: &BatchLimit) -> u64 {
-        let mut blocks = 0;
-        let mut last = None;
-        for ino in self.inodes.keys() {
-            let block = ino.0.saturating_sub(1) / limit.inodes_per_block.max(1);
-            blocks += u64::from(last.replace(block) != Some(block));
-        }
         blocks
-    }
-
-    fn entries(&self) -> BTreeMap<Ino, Entries> {
-        let mut directories: BTreeMap<Ino, Entries> = BTreeMap::new();
-        for (key, change) in &self.names {
-            if self.freed.contains(&key.dir) {
-                continue;
-            }
-            let entries = directories.entry(key.dir).or_default();
-            entries.changed += 1;
-            if !change.was_there() {
-                entries.added_bytes += ENTRY_BYTES + key.name.len() as u64;
-            }
-        }
-        directories
     }
 }
 
@@ -169,7 +205,7 @@ fn end(changes: &[MapChange]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coalesce::{NameChange, NameKey};
+    use crate::coalesce::NameKey;
     use crate::memory_store::MemoryStore;
     use crate::store::{Extent, ExtentState, Store};
     use crate::types::{BlockNo, FileKind, NameBytes};
@@ -210,26 +246,45 @@ mod tests {
     }
 
     fn name(gathered: &mut Gathered, dir: u64, number: u64, was_there: bool, is_there: bool) {
+        note_name(gathered, dir, number, 1, was_there, is_there);
+    }
+
+    fn note_name(
+        gathered: &mut Gathered,
+        dir: u64,
+        number: u64,
+        version: u64,
+        was_there: bool,
+        is_there: bool,
+    ) {
         let key = NameKey {
             dir: Ino(dir),
             hash: number,
             name: NameBytes::from_slice(format!("{number:020}").as_bytes()),
         };
         let names = is_there.then_some((Ino(number), FileKind::Regular));
-        let change = NameChange::new(1, was_there, names);
-        gathered.names.insert(key, change);
+        gathered.note_name(key, version, was_there, names);
     }
 
-    fn measured(gathered: &mut Gathered) -> u64 {
-        let guard = &crossbeam_epoch::pin();
-        gathered.measure(&LIMIT, &geometry(), &InodeTable::new(), guard);
-        gathered.blocks_max
+    fn measured(gathered: &Gathered) -> u64 {
+        let geometry = &geometry();
+        let sizing = Sizing {
+            limit: &LIMIT,
+            geometry,
+        };
+        gathered.blocks(&sizing, &InodeTable::new(), &crossbeam_epoch::pin())
     }
 
     fn of_inodes(changes: impl IntoIterator<Item = InodeChange>) -> Gathered {
-        let inodes = changes.into_iter().map(|change| (change.ino, change));
+        let geometry = &geometry();
+        let sizing = Sizing {
+            limit: &LIMIT,
+            geometry,
+        };
         let mut gathered = Gathered::default();
-        gathered.inodes.extend(inodes);
+        for change in changes {
+            gathered.tally.put_in(&change, &sizing);
+        }
         gathered
     }
 
@@ -247,11 +302,11 @@ mod tests {
     #[test]
     fn inodes_of_a_block_of_the_table_count_once() {
         // Beside the bitmaps and counts, of which there are ten.
-        assert_eq!(measured(&mut of_inodes((1..=16).map(change))), 1 + 10);
-        assert_eq!(measured(&mut of_inodes((1..=17).map(change))), 2 + 10);
+        assert_eq!(measured(&of_inodes((1..=16).map(change))), 1 + 10);
+        assert_eq!(measured(&of_inodes((1..=17).map(change))), 2 + 10);
         // Few inodes change fewer of those.
-        assert_eq!(measured(&mut of_inodes([16, 17, 33].map(change))), 3 + 6);
-        assert_eq!(measured(&mut of_inodes([change(5)])), 1 + 2);
+        assert_eq!(measured(&of_inodes([16, 17, 33].map(change))), 3 + 6);
+        assert_eq!(measured(&of_inodes([change(5)])), 1 + 2);
     }
 
     #[test]
@@ -326,53 +381,95 @@ mod tests {
         }
         // 32 bytes each, in blocks of which a quarter may be filled, and the index.
         assert_eq!(
-            measured(&mut gathered),
+            measured(&gathered),
             (FILLED_PART * 32_000).div_ceil(4096) + 3
         );
     }
 
     #[test]
-    fn names_that_came_and_went_are_forgotten() {
+    fn names_that_came_and_went_do_not_count() {
         let mut gathered = Gathered::default();
         for number in 0..1000 {
             name(&mut gathered, 2, number, false, false);
         }
-        name(&mut gathered, 2, 1000, true, false);
-        measured(&mut gathered);
-        assert_eq!(gathered.names.len(), 1);
+        assert_eq!(measured(&gathered), 0);
+        assert_eq!(gathered.tally.came_and_went, 1000);
+        // Of a name that was there the records come in any order.
+        note_name(&mut gathered, 2, 1000, 3, true, false);
+        note_name(&mut gathered, 2, 1000, 2, false, true);
+        note_name(&mut gathered, 2, 1000, 1, true, false);
+        // The directory has no block that is known of here.
+        assert_eq!(measured(&gathered), INDEX_BLOCKS);
+        assert_eq!(gathered.tally.came_and_went, 1000);
+    }
+
+    #[test]
+    fn what_is_taken_out_again_leaves_nothing() {
+        let geometry = &geometry();
+        let sizing = Sizing {
+            limit: &LIMIT,
+            geometry,
+        };
+        let orphan = InodeChange {
+            fate: Fate::Orphan,
+            is_created: false,
+            map: scattered(9),
+            ..change(12)
+        };
+        let mut gathered = of_inodes([change(5), orphan.clone()]);
+        let both = measured(&gathered);
+        gathered.tally.take_out(&orphan, &sizing);
+        assert_eq!(measured(&gathered), 1 + 2);
+        gathered.tally.put_in(&orphan, &sizing);
+        assert_eq!(measured(&gathered), both);
+        gathered.tally.take_out(&orphan, &sizing);
+        gathered.tally.take_out(&change(5), &sizing);
+        for number in 0..10 {
+            name(&mut gathered, 2, number, false, true);
+            note_name(&mut gathered, 2, number, 2, true, false);
+        }
+        assert_eq!(measured(&gathered), 0);
     }
 
     #[test]
     fn names_of_a_directory_that_is_gone_do_not_count() {
         let mut gathered = Gathered::default();
         name(&mut gathered, 12, 1, false, true);
-        assert!(measured(&mut gathered) > 0);
+        assert!(measured(&gathered) > 0);
         gathered.freed.insert(Ino(12));
-        assert_eq!(measured(&mut gathered), 0);
+        assert_eq!(measured(&gathered), 0);
     }
 
     #[test]
-    fn it_is_counted_only_where_records_could_be_too_many() {
+    fn it_is_added_up_only_where_records_could_be_too_many() {
         let guard = &crossbeam_epoch::pin();
         let (geometry, inodes) = (&geometry(), &InodeTable::new());
+        let sizing = &Sizing {
+            limit: &LIMIT,
+            geometry,
+        };
         let mut gathered = of_inodes((1..=16).map(change));
         gathered.blocks_max = 700;
-        assert!(gathered.takes_more(100, &LIMIT, geometry, inodes, guard));
-        assert_eq!(gathered.blocks_max, 700, "counted without need");
-        assert!(gathered.takes_more(101, &LIMIT, geometry, inodes, guard));
+        assert!(gathered.takes_more(100, sizing, inodes, guard));
+        assert_eq!(gathered.blocks_max, 700, "added up without need");
+        assert!(gathered.takes_more(101, sizing, inodes, guard));
         assert_eq!(gathered.blocks_max, 11);
-        assert!(!gathered.takes_more(790, &LIMIT, geometry, inodes, guard));
+        assert!(!gathered.takes_more(790, sizing, inodes, guard));
     }
 
     #[test]
-    fn it_is_full_before_it_would_be_counted_every_time() {
+    fn it_is_full_before_it_would_be_added_up_every_time() {
         let guard = &crossbeam_epoch::pin();
         let (geometry, inodes) = (&geometry(), &InodeTable::new());
+        let sizing = &Sizing {
+            limit: &LIMIT,
+            geometry,
+        };
         // One inode a block, 690 and 691 blocks with the ten: an eighth of 800 is left, or less.
         for (count, takes) in [(690, true), (691, false)] {
             let mut gathered = of_inodes((0..count).map(|index| change(1 + 16 * index)));
             gathered.blocks_max = 800;
-            let more = gathered.takes_more(1, &LIMIT, geometry, inodes, guard);
+            let more = gathered.takes_more(1, sizing, inodes, guard);
             assert_eq!(more, takes, "{count} blocks");
         }
     }

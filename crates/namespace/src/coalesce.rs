@@ -7,13 +7,15 @@
 //! A generation's records are folded into a [`Gathered`], which is what all generations since the last
 //! commit come to; so the longer nobody asks for a commit, the more cancels out. A commit makes a batch of it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crossbeam_epoch::Guard;
 
+use crate::batch_size::{Sizing, Tally};
 use crate::inode::Core;
 use crate::inode_table::InodeTable;
+use crate::number_map::NumberSet;
 use crate::oplog::{Generation, Record};
 use crate::store::{Batch, BlockRun, DirectoryChange, Fate, InodeChange, MapChange};
 use crate::types::{FileKind, Ino, NameBytes};
@@ -27,19 +29,20 @@ pub(crate) struct Gathered {
     pub records: usize,
     /// No commit of it changes more blocks; see `batch_size`.
     pub blocks_max: u64,
-    pub(crate) inodes: BTreeMap<Ino, InodeChange>,
-    pub(crate) names: Names,
+    pub(crate) tally: Tally,
+    inodes: BTreeMap<Ino, InodeChange>,
+    names: Names,
     /// Directory, place among its records, parent.
     parents: Vec<(Ino, u64, Ino)>,
     /// Inodes that are gone for good.
-    pub(crate) freed: HashSet<Ino>,
+    pub(crate) freed: NumberSet<Ino>,
     unused_inodes: Vec<(Ino, FileKind)>,
     unused_blocks: Vec<BlockRun>,
     reserved_blocks: u64,
 }
 
 /// What becomes of names.
-pub(crate) type Names = HashMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>;
+type Names = HashMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>;
 
 /// A batch, and the inodes that are gone for good with it.
 pub(crate) struct Coalesced {
@@ -79,30 +82,43 @@ impl Hasher for HashAsGiven {
     }
 }
 
-pub(crate) struct NameChange {
+struct NameChange {
     /// The version of the oldest record, and whether the name was there before it.
     oldest: (u64, bool),
     /// The version of the newest record, and what it names.
     newest: (u64, Option<(Ino, FileKind)>),
 }
 
+/// What becomes of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NameFate {
+    /// It was not there, and is not.
+    CameAndWent,
+    /// It was not there.
+    New,
+    /// It was there.
+    Changed,
+}
+
+/// Fewer names that came and went than this are kept.
+const CAME_AND_WENT_MAX: usize = 1 << 10;
+
 impl NameChange {
     /// What one record says.
-    pub fn new(version: u64, was_there: bool, names: Option<(Ino, FileKind)>) -> NameChange {
+    fn new(version: u64, was_there: bool, names: Option<(Ino, FileKind)>) -> NameChange {
         NameChange {
             oldest: (version, was_there),
             newest: (version, names),
         }
     }
 
-    /// The name was there before.
-    pub fn was_there(&self) -> bool {
-        self.oldest.1
-    }
-
-    /// The name is there now.
-    pub fn is_there(&self) -> bool {
-        self.newest.1.is_some()
+    /// What all records together come to.
+    fn what(&self) -> NameFate {
+        match (self.oldest.1, self.newest.1) {
+            (true, _) => NameFate::Changed,
+            (false, Some(_)) => NameFate::New,
+            (false, None) => NameFate::CameAndWent,
+        }
     }
 }
 
@@ -113,8 +129,16 @@ impl Gathered {
     }
 
     /// Takes the next generation in. Every inode that the records name is in the table: a dirty
-    /// inode is not evicted, and a freed one stays until its commit.
-    pub fn take_in(&mut self, generation: Generation, inodes: &InodeTable, guard: &Guard) {
+    /// inode is not evicted, and a freed one stays until its commit. Gives the blocks of the files that turn out to
+    /// have come and gone.
+    pub fn take_in(
+        &mut self,
+        generation: Generation,
+        sizing: Option<&Sizing<'_>>,
+        inodes: &InodeTable,
+        guard: &Guard,
+    ) -> &[BlockRun] {
+        let unused_before = self.unused_blocks.len();
         self.number = generation.number;
         self.records += generation.records.len();
         self.blocks_max += generation.records.len() as u64;
@@ -133,6 +157,7 @@ impl Gathered {
                 .map(|(.., index)| take(&mut records, *index));
             let mut now = fold(core, records);
             if let Some(before) = self.inodes.remove(&ino) {
+                sizing.inspect(|sizing| self.tally.take_out(&before, sizing));
                 now = then(before, now);
             }
             if now.fate == Fate::Freed {
@@ -142,12 +167,53 @@ impl Gathered {
                     continue;
                 }
             }
+            sizing.inspect(|sizing| self.tally.put_in(&now, sizing));
             changed.push((ino, now));
         }
         match self.inodes.is_empty() {
             // In their order already.
             true => self.inodes = changed.into_iter().collect(),
             false => self.inodes.extend(changed),
+        }
+        self.forget_names();
+        &self.unused_blocks[unused_before..]
+    }
+
+    /// Takes in what a record says of a name.
+    pub(crate) fn note_name(
+        &mut self,
+        key: NameKey,
+        version: u64,
+        was_there: bool,
+        names: Option<(Ino, FileKind)>,
+    ) {
+        let (dir, length) = (key.dir, key.name.len());
+        let fresh = || {
+            self.tally.came_and_went += 1;
+            NameChange::new(version, false, None)
+        };
+        let change = self.names.entry(key).or_insert_with(fresh);
+        let before = change.what();
+        if version <= change.oldest.0 {
+            change.oldest = (version, was_there);
+        }
+        if version >= change.newest.0 {
+            change.newest = (version, names);
+        }
+        let now = change.what();
+        if before != now {
+            self.tally.name(dir, length, before, now);
+        }
+    }
+
+    /// Forgets names that came and went, once they are many. Not before the end of a generation: the records of one
+    /// come in any order, and between those that are in there may be one to come. Later generations bring nothing that
+    /// was before.
+    fn forget_names(&mut self) {
+        if self.tally.came_and_went > CAME_AND_WENT_MAX.max(self.names.len() / 2) {
+            self.names
+                .retain(|_, change| change.what() != NameFate::CameAndWent);
+            self.tally.came_and_went = 0;
         }
     }
 
@@ -185,14 +251,7 @@ impl Gathered {
                         hash: *hash,
                         name: std::mem::take(name),
                     };
-                    let fresh = || NameChange::new(*version, *was_there, *names);
-                    let change = self.names.entry(key).or_insert_with(fresh);
-                    if *version < change.oldest.0 {
-                        change.oldest = (*version, *was_there);
-                    }
-                    if *version > change.newest.0 {
-                        change.newest = (*version, *names);
-                    }
+                    self.note_name(key, *version, *was_there, *names);
                     // The directory is an inode with new times; to say so once in a row is enough.
                     if last_dir.replace(*dir) == Some(*dir) {
                         continue;
@@ -234,7 +293,7 @@ impl Gathered {
     fn take_directories(&mut self) -> BTreeMap<Ino, DirectoryChange> {
         let mut directories: BTreeMap<Ino, DirectoryChange> = BTreeMap::new();
         for (key, change) in self.names.drain() {
-            if change.was_there() || change.is_there() {
+            if change.what() != NameFate::CameAndWent {
                 let entry = (key.name.into_boxed_slice(), change.newest.1);
                 of_directory(&mut directories, key.dir).entries.push(entry);
             }

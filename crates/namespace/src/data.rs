@@ -7,8 +7,9 @@
 //! truncate hold the range from the end of file to infinity.
 //!
 //! # Invariants
-//! 1. Data first: blocks are written before the log names them, so a committed mapping never shows
-//!    what an earlier file left there. A block that is mapped as written was written whole.
+//! 1. Data first: the store has the data of blocks before the log names them, and writes it before a commit that
+//!    names them is durable, so a committed mapping never shows what an earlier file left there. A block that is mapped
+//!    as written was written whole.
 //! 2. Bytes between the end of file and the end of its block read as zeros if the file grows: a
 //!    truncate clears them, and a write past the end clears the gap.
 //! 3. The size changes under the inode's lock, inside the range lock.

@@ -23,6 +23,7 @@ use crossbeam_epoch::Guard;
 use finefs_locks::Mutex;
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 
+use crate::batch_size::Sizing;
 use crate::bell::{Bell, Wake};
 use crate::classes;
 use crate::coalesce::Gathered;
@@ -157,7 +158,11 @@ impl Namespace {
     fn take_in_log(&self, gathered: &mut Gathered, guard: &Guard) {
         let generation = self.log.swap();
         self.committer.note_swap();
-        gathered.take_in(generation, &self.inodes, guard);
+        let limit = self.committer.gathering.as_ref();
+        let sizing = limit.map(|gathering| self.sizing(gathering));
+        for run in gathered.take_in(generation, sizing.as_ref(), &self.inodes, guard) {
+            self.store.forget_data(*run);
+        }
     }
 
     /// Whether what the log holds can be committed together with what was gathered.
@@ -169,12 +174,13 @@ impl Namespace {
         if gathered.records + more > RECORDS_SOFT {
             return false;
         }
-        gathered.takes_more(
-            more as u64,
-            &gathering.limit,
-            &self.geometry,
-            &self.inodes,
-            guard,
-        )
+        gathered.takes_more(more as u64, &self.sizing(gathering), &self.inodes, guard)
+    }
+
+    fn sizing<'a>(&'a self, gathering: &'a Gathering) -> Sizing<'a> {
+        Sizing {
+            limit: &gathering.limit,
+            geometry: &self.geometry,
+        }
     }
 }

@@ -13,6 +13,7 @@
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `retire` | the concurrent structures |
 //! | `oplog`, `coalesce`, `batch_size`, `commit` | from a change to the store |
+//! | [`number_map`] | hash tables keyed by inode or block |
 //! | `references` | references on inodes that one CPU uses, or all |
 //! | `reclaim` | what is removed over a store that takes no batches |
 //! | `memory_store`, `pages` | a store that persists nothing |
@@ -47,6 +48,7 @@ mod inode_table;
 mod memory_store;
 mod name_table;
 mod namespace;
+pub mod number_map;
 mod open_file;
 mod oplog;
 mod pages;
@@ -71,6 +73,7 @@ pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, Ran
 pub use finefs_locks::Removals;
 pub use memory_store::MemoryStore;
 pub use namespace::{AtimePolicy, Namespace, Options};
+pub use number_map::{NumberMap, NumberSet};
 pub use open_file::{OpenAccess, OpenFile, Opened};
 pub use paths::{Create, OpenHow};
 pub use read_directory::DirectoryEntry;

@@ -303,34 +303,13 @@ pub trait Store: Send + Sync + 'static {
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// Writes data at `offset_bytes` from the start of `block`; may run over several adjacent
-    /// blocks.
+    /// blocks. The store may keep it in memory until the next commit, which fails when it cannot be written then.
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()>;
 
     /// Writes data into blocks that hold nothing yet: what it leaves of its first and last block becomes
-    /// zeros.
+    /// zeros. It may be kept in memory as with [`Store::write`].
     fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
-        let block_bytes = u64::from(self.geometry().block_size_bytes);
-        let mut whole = data;
-        let mut at = block;
-        if offset_bytes != 0 {
-            let (head, rest) = data.split_at(data.len().min((block_bytes - offset_bytes) as usize));
-            let mut padded = vec![0; block_bytes as usize];
-            padded[offset_bytes as usize..][..head.len()].copy_from_slice(head);
-            self.write(at, 0, &padded)?;
-            (whole, at.0) = (rest, at.0 + 1);
-        }
-        // Whole blocks in the middle are not copied.
-        let (middle, tail) = whole.split_at(whole.len() - whole.len() % block_bytes as usize);
-        if !middle.is_empty() {
-            self.write(at, 0, middle)?;
-            at.0 += middle.len() as u64 / block_bytes;
-        }
-        if !tail.is_empty() {
-            let mut padded = vec![0; block_bytes as usize];
-            padded[..tail.len()].copy_from_slice(tail);
-            self.write(at, 0, &padded)?;
-        }
-        Ok(())
+        write_padded(self, block, offset_bytes, data)
     }
 
     /// Writes zeros over whole blocks.
@@ -348,6 +327,12 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back blocks that were never logged, or that nothing maps any more where there is no log.
     fn release_blocks(&self, run: BlockRun);
 
+    /// What was written to these blocks need not be kept: the file that they belonged to was made and removed
+    /// since the last commit, and nobody reads them any more. They stay allocated until a batch gives them back.
+    fn forget_data(&self, run: BlockRun) {
+        let _ = run;
+    }
+
     /// Reserves what applying the plans can need; gives the number of blocks reserved.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;
 
@@ -357,7 +342,8 @@ pub trait Store: Send + Sync + 'static {
     /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not).
     fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()>;
 
-    /// Applies a batch, writes everything out and makes it durable; then frees what it freed.
+    /// Applies a batch, writes everything out and makes it durable; then frees what it freed. Data that was written
+    /// before the call is durable no later than what the batch says of it.
     /// An empty batch makes earlier data writes durable. Called by one thread at a time.
     ///
     /// `Error::NoSpace`: there is no storage below the device at the moment. The store has taken the
@@ -405,6 +391,37 @@ pub trait Store: Send + Sync + 'static {
 
     /// Marks the store cleanly closed. After the last commit; nothing is called after it.
     fn close(&self) -> Result<()>;
+}
+
+/// [`Store::write_blank`] by [`Store::write`] of whole blocks, at once.
+pub fn write_padded<S: Store + ?Sized>(
+    store: &S,
+    block: BlockNo,
+    offset_bytes: u64,
+    data: &[u8],
+) -> Result<()> {
+    let block_bytes = u64::from(store.geometry().block_size_bytes);
+    let mut whole = data;
+    let mut at = block;
+    if offset_bytes != 0 {
+        let (head, rest) = data.split_at(data.len().min((block_bytes - offset_bytes) as usize));
+        let mut padded = vec![0; block_bytes as usize];
+        padded[offset_bytes as usize..][..head.len()].copy_from_slice(head);
+        store.write(at, 0, &padded)?;
+        (whole, at.0) = (rest, at.0 + 1);
+    }
+    // Whole blocks in the middle are not copied.
+    let (middle, tail) = whole.split_at(whole.len() - whole.len() % block_bytes as usize);
+    if !middle.is_empty() {
+        store.write(at, 0, middle)?;
+        at.0 += middle.len() as u64 / block_bytes;
+    }
+    if !tail.is_empty() {
+        let mut padded = vec![0; block_bytes as usize];
+        padded[..tail.len()].copy_from_slice(tail);
+        store.write(at, 0, &padded)?;
+    }
+    Ok(())
 }
 
 /// What a commit tells back.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use finefs_block::sim::{Fault, FaultDevice, FaultOn, ImageDevice};
+use finefs_block::sim::{
+    Fault, FaultDevice, FaultOn, ImageDevice, Recorded, RecordingDevice, Request,
+};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Caller, Error, Namespace, OpenAccess, Options};
 use finefs_testkit::crash::base::{Base, profile};
@@ -49,6 +51,9 @@ fn lost_data_is_told_once_to_everybody_who_has_the_file_open() {
     let bystander = ns.create_file(&caller, ns.root(), b"other", 0o644).unwrap();
     let open = |ino| ns.open(&caller, ino, OpenAccess::ReadWrite).unwrap();
     let (first, second, other) = (open(file.ino), open(file.ino), open(bystander.ino));
+    // What blocks hold that are on the device is changed there at once.
+    ns.write(file.ino, 0, b"held").unwrap();
+    ns.sync().unwrap();
     device.arm(0);
     assert!(matches!(ns.write(file.ino, 0, b"lost"), Err(Error::Io(_))));
     other.sync().unwrap();
@@ -64,6 +69,89 @@ fn lost_data_is_told_once_to_everybody_who_has_the_file_open() {
     ns.sync().unwrap();
     drop((first, second, other));
     ns.shut_down().unwrap();
+}
+
+#[test]
+fn data_that_a_commit_cannot_write_ends_all_commits() {
+    let (device, ns) = opened(FaultOn::Write, Fault::Error);
+    let caller = Caller::root();
+    let file = ns.create_file(&caller, ns.root(), b"file", 0o644).unwrap();
+    ns.sync().unwrap();
+    let open = ns.open(&caller, file.ino, OpenAccess::ReadWrite).unwrap();
+    device.arm(0);
+    ns.write(file.ino, 0, &[1; 3000]).unwrap();
+    assert_eq!(device.seen(), 0);
+    assert!(matches!(open.sync(), Err(Error::Io(_))));
+    let (place, data) = device.first_write().unwrap();
+    assert!(data[..3000].iter().all(|byte| *byte == 1), "at {place}");
+    // Only that one failed; but what the log said of it is lost.
+    assert!(matches!(open.sync(), Err(Error::Io(_))));
+    assert!(matches!(ns.sync(), Err(Error::Io(_))));
+    assert_eq!(ns.write(file.ino, 0, &[2]), Err(Error::ReadOnly));
+    let mut read = [0; 3000];
+    ns.read(file.ino, 0, &mut read).unwrap();
+    assert_eq!(read, [1; 3000]);
+    drop(open);
+    assert!(ns.shut_down().is_err());
+}
+
+#[test]
+fn data_waits_in_memory_for_storage_that_comes() {
+    let (device, ns) = opened(FaultOn::Write, Fault::Full);
+    let caller = Caller::root();
+    let file = ns.create_file(&caller, ns.root(), b"file", 0o644).unwrap();
+    ns.sync().unwrap();
+    ns.write(file.ino, 0, &[1; 3000]).unwrap();
+    device.arm(0);
+    assert_eq!(ns.sync(), Err(Error::NoSpace));
+    let mut read = [0; 3000];
+    ns.read(file.ino, 0, &mut read).unwrap();
+    assert_eq!(read, [1; 3000]);
+    ns.sync().unwrap();
+    ns.shut_down().unwrap();
+}
+
+/// Whether anything that was written to the device has this byte again and again.
+fn has_run_of(recorded: &Recorded, byte: u8) -> bool {
+    let has_run = |data: &[u8]| data.windows(100).any(|part| part == [byte; 100]);
+    recorded.requests.iter().any(|request| match request {
+        Request::Write { data, .. } => has_run(data),
+        _ => false,
+    })
+}
+
+#[test]
+fn data_of_what_comes_and_goes_is_never_written() {
+    let base = Base::new(profile("ext4-1k").unwrap(), &[]).unwrap();
+    let device = Arc::new(RecordingDevice::over(base.image));
+    let store = ExtStore::open(device.clone(), &ExtOptions::default()).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let caller = Caller::root();
+    let make = |name: &[u8], byte| {
+        let file = ns.create_file(&caller, ns.root(), name, 0o644).unwrap();
+        ns.write(file.ino, 100, &[byte; 5000]).unwrap();
+        let mut read = [9; 5101];
+        assert_eq!(ns.read(file.ino, 0, &mut read).unwrap(), 5100);
+        assert_eq!(
+            (&read[..100], read[100], read[5099]),
+            (&[0; 100][..], byte, byte)
+        );
+        ns.forget(file.ino, 1);
+        file.ino
+    };
+    make(b"gone", 0xa1);
+    let stays = make(b"stays", 0xa2);
+    ns.write(stays, 2000, &[0xa3; 500]).unwrap();
+    ns.remove_file(&caller, ns.root(), b"gone").unwrap();
+    ns.sync().unwrap();
+    // A file that some commit has is there with all that it says, even if it goes before the data went out.
+    make(b"synced", 0xa4);
+    ns.sync().unwrap();
+    ns.remove_file(&caller, ns.root(), b"synced").unwrap();
+    ns.shut_down().unwrap();
+    let recorded = device.take_recorded();
+    let found = [0xa1, 0xa2, 0xa3, 0xa4].map(|byte| has_run_of(&recorded, byte));
+    assert_eq!(found, [false, true, true, true]);
 }
 
 #[test]

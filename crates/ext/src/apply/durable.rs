@@ -1,6 +1,7 @@
-//! The end of a commit: changed buffers become durable.
+//! The end of a commit: file data and changed buffers become durable.
 //!
-//! With a journal they go into it as one transaction, and then to their places; see
+//! Data goes first, so that nothing durable refers to a block that has not what its file says. Then the buffers:
+//! with a journal they go into it as one transaction, and then to their places; see
 //! [`crate::journal::writer`]. Without one they go to their places at once, in an order that lets e2fsck
 //! keep every name that was durable before: first blocks that nothing durable refers to, then inodes,
 //! then what refers to both. (So where a directory's entries move to new blocks, they are there before
@@ -17,6 +18,7 @@ use super::space::Space;
 /// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when there is no
 /// storage for them below the device: nothing was written then.
 pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
+    write_data(state)?;
     let Some(mut writer) = state.take_journal()? else {
         reserve(state, &[])?;
         return in_order(state, space);
@@ -29,6 +31,16 @@ pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
         .and_then(|()| with_journal(state, &mut writer, space.freed()));
     *state.journal.lock() = Some(writer);
     outcome
+}
+
+/// Writes out the file data that is in memory: it must be durable no later than what refers to it, and the first flush
+/// that follows makes it so.
+pub(crate) fn write_data(state: &ExtState) -> Result<()> {
+    let written = state.delayed.write_out();
+    written.map_err(|error| match finefs_block::is_full(&error) {
+        true => Error::NoSpace,
+        false => Error::io(format_args!("writing file data: {error}")),
+    })
 }
 
 /// Takes storage for the dirty buffers' places and the log's.

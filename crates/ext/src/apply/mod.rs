@@ -40,14 +40,14 @@ mod reservation;
 mod space;
 mod xattrs;
 
-use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use finefs_namespace::{
-    Batch, Committed, DirectoryChange, Error, Fate, FileKind, Ino, InodeChange, Result, Times,
+    Batch, Committed, DirectoryChange, Error, Fate, FileKind, Ino, InodeChange, NumberMap,
+    NumberSet, Result, Times,
 };
 
 use crate::damage;
@@ -73,7 +73,9 @@ pub(crate) fn commit(
 ) -> Result<Committed> {
     let postponed = std::mem::take(&mut *state.postponed.lock());
     if batch.is_empty() && !postponed.is_there {
-        return durable::flush(state).map(|()| Committed::default());
+        return durable::write_data(state)
+            .and_then(|()| durable::flush(state))
+            .map(|()| Committed::default());
     }
     let mut commit = Commit::new(state, batch.reserved_blocks, captured, postponed);
     let orphans_before = orphans::list(&commit.table, state);
@@ -81,9 +83,10 @@ pub(crate) fn commit(
         release_inode(state, *ino, *kind);
     }
     for run in &batch.unused_blocks {
+        state.delayed.forget(run.start.0, run.length);
         state.allocator.release_blocks(state, *run);
     }
-    let mut directories: HashMap<Ino, DirectoryChange> = batch
+    let mut directories: NumberMap<Ino, DirectoryChange> = batch
         .directories
         .into_iter()
         .map(|change| (change.dir, change))
@@ -142,7 +145,7 @@ struct Commit<'a> {
     has_xattrs: bool,
     orphans: Vec<u32>,
     /// The inodes of the batch that are no orphans.
-    others: HashSet<u32>,
+    others: NumberSet<u32>,
     committed: Committed,
 }
 
@@ -171,7 +174,7 @@ impl<'a> Commit<'a> {
             has_large_file: false,
             has_xattrs: false,
             orphans: Vec::new(),
-            others: HashSet::new(),
+            others: NumberSet::default(),
             committed,
         }
     }

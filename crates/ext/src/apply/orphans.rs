@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::{Ino as DiskIno, PhysBlock};
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{Error, NumberSet, Result};
 
 use super::inode::InodeTable;
 use super::map;
@@ -33,7 +33,7 @@ pub(crate) fn update(
     table: &mut InodeTable<'_>,
     list: &[u32],
     orphans: &[u32],
-    others: &HashSet<u32>,
+    others: &NumberSet<u32>,
 ) -> Result<()> {
     let (has_file, is_present) = {
         let superblock = space.state.superblock.lock();
@@ -80,7 +80,7 @@ fn relink(
     table: &mut InodeTable<'_>,
     list: &[u32],
     new: Vec<u32>,
-    others: &HashSet<u32>,
+    others: &NumberSet<u32>,
 ) -> Result<()> {
     let old_links: HashMap<u32, u32> = links(list).collect();
     let now: Vec<u32> = new
@@ -113,7 +113,7 @@ fn update_file(
     space: &mut Space<'_>,
     table: &mut InodeTable<'_>,
     mut new: Vec<u32>,
-    others: &HashSet<u32>,
+    others: &NumberSet<u32>,
 ) -> Result<Vec<u32>> {
     let state = space.state;
     let number = state.superblock.lock().orphan_file_inum();
