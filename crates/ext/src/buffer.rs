@@ -20,13 +20,13 @@
 //! block meanwhile waits on the shard's condition variable.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_locks::LockClass;
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{Error, NumberMap, Result};
 
 use crate::overlay::Overlay;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -60,7 +60,7 @@ struct Shard {
 
 #[derive(Default)]
 struct Slots {
-    by_block: HashMap<u64, Slot>,
+    by_block: NumberMap<u64, Slot>,
     /// Blocks in the order of their last visit by the eviction hand; may name blocks that are gone.
     hand: VecDeque<u64>,
     dirty: usize,
@@ -346,20 +346,9 @@ impl BufferCache {
         let Some((first, _)) = run.first() else {
             return Ok(());
         };
-        let joined: Vec<u8>;
-        let bytes = match run {
-            [(_, data)] => data,
-            _ => {
-                joined = run
-                    .iter()
-                    .map(|(_, data)| &data[..])
-                    .collect::<Vec<_>>()
-                    .concat();
-                &joined[..]
-            }
-        };
+        let parts: Vec<&[u8]> = run.iter().map(|(_, data)| &data[..]).collect();
         self.device
-            .write_at(first * self.block_size_bytes as u64, bytes)
+            .write_parts_at(first * self.block_size_bytes as u64, &parts)
             .map_err(|error| Error::io(format_args!("writing from block {first} on: {error}")))?;
         for (block, data) in run {
             let mut slots = self.shard(*block).slots.lock();

@@ -310,24 +310,25 @@ impl JournalWriter {
 
     /// Writes blocks into the log from `at` on, around its end, adjacent ones together.
     fn write(&self, device: &dyn BlockDevice, at: u32, blocks: &[Arc<[u8]>]) -> Result<()> {
-        let mut run: Vec<u8> = Vec::new();
-        let mut run_start = 0;
-        let put = |start: u64, run: &[u8]| {
+        let mut run: Vec<&[u8]> = Vec::new();
+        let (mut run_start, mut run_bytes) = (0, 0);
+        let put = |start: u64, run: &[&[u8]]| {
             device
-                .write_at(start, run)
+                .write_parts_at(start, run)
                 .map_err(|error| Error::io(format_args!("writing the journal: {error}")))
         };
         for (index, block) in blocks.iter().enumerate() {
             let place = self.journal.offset_bytes(self.advance(at, index as u32))?;
-            let goes_on = run_start + run.len() as u64 == place;
-            if !run.is_empty() && (!goes_on || run.len() >= WRITE_BYTES) {
+            let goes_on = run_start + run_bytes as u64 == place;
+            if !run.is_empty() && (!goes_on || run_bytes >= WRITE_BYTES) {
                 put(run_start, &run)?;
                 run.clear();
             }
             if run.is_empty() {
-                run_start = place;
+                (run_start, run_bytes) = (place, 0);
             }
-            run.extend_from_slice(block);
+            run.push(block);
+            run_bytes += block.len();
         }
         if run.is_empty() {
             Ok(())

@@ -8,7 +8,6 @@
 //! Names whose hashes are equal may run on into the next leaf; the entry of that leaf then has the lowest
 //! bit of its hash set.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use finefs_ext_disk::dirent::{DirBlock, entry_size};
@@ -16,12 +15,15 @@ use finefs_ext_disk::dirhash::DirHasher;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, DxRootInfo, LEVELS_MAX, LEVELS_MAX_LARGE};
 use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
-use finefs_namespace::{FileKind, Ino, Result};
+use finefs_namespace::{FileKind, Ino, NumberMap, Result};
 
 use super::{Directory, NameChange, NewEntry, Target};
 
 /// Leaves that are filled at a time: fewer than half an index block has room for.
 const LEAVES_MAX: usize = 16;
+
+/// More entries of a leaf are not changed one by one, each of which takes a search from the leaf's beginning.
+const EDITED_IN_PLACE_MAX: usize = 4;
 
 /// An index block on the way to a leaf.
 #[derive(Clone)]
@@ -129,7 +131,7 @@ impl Directory<'_, '_> {
     /// Applies changes of one leaf; all their hashes lead there.
     fn apply_to_leaf(&mut self, way: Path, group: &[Hashed]) -> Result<Outcome> {
         let leaf = way.leaf();
-        let mut pending: HashMap<&[u8], &Hashed> = group
+        let mut pending: NumberMap<&[u8], &Hashed> = group
             .iter()
             .map(|change| (&change.name[..], change))
             .collect();
@@ -156,6 +158,7 @@ impl Directory<'_, '_> {
             }
             entries.extend(target.map(|target| NewEntry {
                 name: entry.name,
+                hash: None,
                 target,
             }));
         }
@@ -170,12 +173,13 @@ impl Directory<'_, '_> {
             if let Some(target) = change.target {
                 entries.push(NewEntry {
                     name: &change.name,
+                    hash: Some(change.hash),
                     target,
                 });
                 inserts += 1;
             }
         }
-        if inserts == 0 {
+        if inserts == 0 && found.len() <= EDITED_IN_PLACE_MAX {
             self.edit_in_place(leaf, &found)?;
             return Ok(Outcome::Done);
         }
@@ -206,7 +210,11 @@ impl Directory<'_, '_> {
         let leaf = way.leaf();
         let mut hashed: Vec<(u32, NewEntry<'_>)> = entries
             .into_iter()
-            .map(|entry| (way.hasher.hash(entry.name).major, entry))
+            .map(|entry| {
+                let hash = entry.hash;
+                let hash = hash.unwrap_or_else(|| way.hasher.hash(entry.name).major);
+                (hash, entry)
+            })
             .collect();
         hashed.sort_by_key(|(hash, _)| *hash);
         let parts = cut(&hashed, size, self.leaf_capacity());
@@ -526,6 +534,7 @@ impl Directory<'_, '_> {
                 };
                 entries.push(NewEntry {
                     name: entry.name,
+                    hash: None,
                     target,
                 });
             }

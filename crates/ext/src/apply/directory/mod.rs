@@ -85,6 +85,8 @@ impl Target {
 #[derive(Clone, Copy)]
 struct NewEntry<'b> {
     name: &'b [u8],
+    /// Its hash in the index, where that is known.
+    hash: Option<u32>,
     target: Target,
 }
 
