@@ -19,8 +19,8 @@
 //! called under it. No lock is held over I/O. A load leaves a mark in the shard; who wants the same
 //! block meanwhile waits on the shard's condition variable.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -50,6 +50,8 @@ pub struct BufferCache {
     shards: Box<[Shard]>,
     /// The most slots of a shard, dirty ones not counted.
     clean_limit: usize,
+    /// What a block of zeros holds until it is changed.
+    zeros: Arc<[u8]>,
 }
 
 struct Shard {
@@ -179,6 +181,7 @@ impl BufferCache {
             overlay,
             shards,
             clean_limit,
+            zeros: vec![0; block_size_bytes].into(),
         }
     }
 
@@ -238,7 +241,7 @@ impl BufferCache {
     /// A block of zeros in place of whatever the block held; nothing is read.
     pub fn zeroed(&self, block: u64) -> BufferWrite<'_> {
         let ticket = next_ticket();
-        let data: Arc<[u8]> = Arc::from(vec![0; self.block_size_bytes]);
+        let data = self.zeros.clone();
         let shard = self.shard(block);
         let mut slots = shard.slots.lock();
         while matches!(slots.by_block.get(&block), Some(Slot::Loading)) {
@@ -297,18 +300,19 @@ impl BufferCache {
 
     /// The dirty buffers in ascending order, but for those that have a [`BufferWrite`] at this
     /// moment.
-    pub fn dirty(&self) -> BTreeMap<u64, Arc<[u8]>> {
-        let mut dirty = BTreeMap::new();
+    pub fn dirty(&self) -> Vec<(u64, Arc<[u8]>)> {
+        let mut dirty = Vec::new();
         for shard in &self.shards {
             for (&block, slot) in &shard.slots.lock().by_block {
                 if let Slot::Ready(buffer) = slot
                     && buffer.is_dirty
                     && buffer.writer == 0
                 {
-                    dirty.insert(block, buffer.data.clone());
+                    dirty.push((block, buffer.data.clone()));
                 }
             }
         }
+        dirty.sort_unstable_by_key(|(block, _)| *block);
         dirty
     }
 
@@ -322,19 +326,16 @@ impl BufferCache {
     /// [`BufferCache::write_out`] for the blocks that `is_wanted` picks.
     pub fn write_out_where(&self, is_wanted: impl Fn(u64) -> bool) -> Result<()> {
         let mut dirty = self.dirty();
-        dirty.retain(|block, _| is_wanted(*block));
-        let mut run = Vec::new();
-        let mut run_blocks = 0;
-        let mut dirty = dirty.into_iter().peekable();
-        while let Some((block, data)) = dirty.next() {
-            run_blocks += 1;
-            run.push((block, data));
-            let goes_on = matches!(dirty.peek(), Some((next, _)) if *next == block + 1)
-                && run_blocks * self.block_size_bytes < WRITE_BYTES;
-            if !goes_on {
-                self.write_run(&run)?;
-                run.clear();
-                run_blocks = 0;
+        dirty.retain(|(block, _)| is_wanted(*block));
+        self.write_these(&dirty)
+    }
+
+    /// Writes what [`BufferCache::dirty`] gave, as [`BufferCache::write_out`] does.
+    pub fn write_these(&self, dirty: &[(u64, Arc<[u8]>)]) -> Result<()> {
+        let blocks_max = (WRITE_BYTES / self.block_size_bytes).max(1);
+        for run in dirty.chunk_by(|(block, _), (next, _)| block + 1 == *next) {
+            for part in run.chunks(blocks_max) {
+                self.write_run(part)?;
             }
         }
         Ok(())

@@ -41,7 +41,7 @@ pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
     for &number in &found {
         let ino = Ino(u64::from(number));
         match change(state, ino) {
-            Ok(change) => batch.inodes.push(change),
+            Ok(change) => batch.inodes.push(Box::new(change)),
             Err(error) => notes.push(format!("orphan {ino}: {}; run e2fsck", detail(&error))),
         }
     }

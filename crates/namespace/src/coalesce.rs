@@ -7,10 +7,11 @@
 //! A generation's records are folded into a [`Gathered`], which is what all generations since the last
 //! commit come to; so the longer nobody asks for a commit, the more cancels out. A commit makes a batch of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crossbeam_epoch::Guard;
+use indexmap::IndexMap;
 
 use crate::batch_size::{Sizing, Tally};
 use crate::inode::Core;
@@ -30,7 +31,7 @@ pub(crate) struct Gathered {
     /// No commit of it changes more blocks; see `batch_size`.
     pub blocks_max: u64,
     pub(crate) tally: Tally,
-    inodes: BTreeMap<Ino, InodeChange>,
+    inodes: BTreeMap<Ino, Box<InodeChange>>,
     names: Names,
     /// Directory, place among its records, parent.
     parents: Vec<(Ino, u64, Ino)>,
@@ -42,7 +43,7 @@ pub(crate) struct Gathered {
 }
 
 /// What becomes of names.
-type Names = HashMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>;
+type Names = IndexMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>;
 
 /// A batch, and the inodes that are gone for good with it.
 pub(crate) struct Coalesced {
@@ -148,22 +149,30 @@ impl Gathered {
         let mut changed = Vec::new();
         for of_inode in order.chunk_by(|one, next| one.0 == next.0) {
             let ino = of_inode[0].0;
-            let Some(core) = inodes.get(ino, guard).and_then(|inode| inode.loaded()) else {
+            let inode = inodes.get(ino, guard);
+            let Some(core) = inode.and_then(|inode| inode.loaded()) else {
                 log::error!("inode {ino} has log records but is not in memory");
                 continue;
             };
             let records = of_inode
                 .iter()
                 .map(|(.., index)| take(&mut records, *index));
-            let mut now = fold(core, records);
-            if let Some(before) = self.inodes.remove(&ino) {
-                sizing.inspect(|sizing| self.tally.take_out(&before, sizing));
-                now = then(before, now);
-            }
+            let next = fold(core, records);
+            let now = match self.inodes.remove(&ino) {
+                Some(mut before) => {
+                    sizing.inspect(|sizing| self.tally.take_out(&before, sizing));
+                    then(&mut before, next);
+                    before
+                }
+                None => Box::new(next),
+            };
             if now.fate == Fate::Freed {
+                // Whoever removed its last name is done with that, before the number can be given out again: see
+                // the head of `commit`.
+                drop(core.lock());
                 self.freed.insert(ino);
                 if now.is_created {
-                    self.never_was(now);
+                    self.never_was(&now);
                     continue;
                 }
             }
@@ -218,7 +227,7 @@ impl Gathered {
     }
 
     /// An inode that was created and freed: what was allocated for it is not used.
-    fn never_was(&mut self, change: InodeChange) {
+    fn never_was(&mut self, change: &InodeChange) {
         let mapped = change.map.iter().filter_map(|change| match change {
             MapChange::Map(extent) => Some(BlockRun {
                 start: extent.physical,
@@ -292,7 +301,7 @@ impl Gathered {
     /// The changes of all directories, those that come to nothing left out.
     fn take_directories(&mut self) -> BTreeMap<Ino, DirectoryChange> {
         let mut directories: BTreeMap<Ino, DirectoryChange> = BTreeMap::new();
-        for (key, change) in self.names.drain() {
+        for (key, change) in self.names.drain(..) {
             if change.what() != NameFate::CameAndWent {
                 let entry = (key.name.into_boxed_slice(), change.newest.1);
                 of_directory(&mut directories, key.dir).entries.push(entry);
@@ -307,8 +316,8 @@ impl Gathered {
     }
 }
 
-/// Two changes of one inode as one.
-fn then(mut change: InodeChange, next: InodeChange) -> InodeChange {
+/// Makes two changes of one inode one.
+fn then(change: &mut InodeChange, next: InodeChange) {
     change.fate = next.fate;
     change.attributes = next.attributes;
     change.link_delta += next.link_delta;
@@ -316,10 +325,10 @@ fn then(mut change: InodeChange, next: InodeChange) -> InodeChange {
         push_map(&mut change.map, mapped);
     }
     if !next.xattrs.is_empty() {
-        let xattrs: BTreeMap<_, _> = change.xattrs.into_iter().chain(next.xattrs).collect();
+        let before = std::mem::take(&mut change.xattrs);
+        let xattrs: BTreeMap<_, _> = before.into_iter().chain(next.xattrs).collect();
         change.xattrs = xattrs.into_iter().collect();
     }
-    change
 }
 
 /// Takes a record out; what stays in its place says nothing.

@@ -13,7 +13,7 @@
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable. Who removed the last
 //! name logged that before the name went, and may not have come to that yet. So the lock of each freed inode
-//! is taken for a moment before the store commits: it is held from the append until the name is gone.
+//! is taken for a moment when its records are taken out of the log: it is held from the append until the name is gone.
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
@@ -267,10 +267,6 @@ impl Namespace {
     fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
         let number = gathered.number;
         let Coalesced { batch, freed } = gathered.into_batch();
-        for ino in &freed {
-            // Whoever removed its last name is done with that; see the module's head.
-            drop(self.inodes.get(*ino, guard).map(|inode| inode.lock()));
-        }
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes

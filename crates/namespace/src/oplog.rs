@@ -111,6 +111,9 @@ pub(crate) struct OperationLog {
     pending: AtomicUsize,
 }
 
+/// A new generation has room for so many records of a shard at most, before it grows.
+const ROOM_MAX: usize = 1 << 10;
+
 /// How many records a shard counts together, so that the shared count is written rarely.
 const COUNTED: usize = 64;
 
@@ -178,7 +181,9 @@ impl OperationLog {
             for shard in global.iter_mut() {
                 ended.number = shard.generation;
                 ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
-                parts.push(std::mem::take(&mut shard.records));
+                // The next generation will be about as long.
+                let next = Vec::with_capacity(shard.records.len().min(ROOM_MAX));
+                parts.push(std::mem::replace(&mut shard.records, next));
                 shard.generation += 1;
             }
         }

@@ -229,7 +229,11 @@ pub struct DirectoryChange {
 pub struct Batch {
     /// Changed inodes; each at most once, in ascending order of number. Every directory in
     /// `directories` has its inode here too (its times changed), unless it is gone.
-    pub inodes: Vec<InodeChange>,
+    #[allow(
+        clippy::vec_box,
+        reason = "very many are sorted and handed on, and a vector of them would be as large as all of them again"
+    )]
+    pub inodes: Vec<Box<InodeChange>>,
     /// Changed directories that live on; each at most once.
     pub directories: Vec<DirectoryChange>,
     /// Inode numbers that were allocated and are not used after all.

@@ -20,15 +20,15 @@ use super::space::Space;
 pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
     write_data(state)?;
     let Some(mut writer) = state.take_journal()? else {
-        reserve(state, &[])?;
+        reserve(state, &[], &state.buffers.dirty())?;
         return in_order(state, space);
     };
     let freed: u64 = space.freed().iter().map(|run| run.length).sum();
-    let changes = state.buffers.dirty_count();
+    let changes = state.buffers.dirty();
     let outcome = writer
-        .places(changes, freed as usize)
-        .and_then(|log| reserve(state, &log))
-        .and_then(|()| with_journal(state, &mut writer, space.freed()));
+        .places(changes.len(), freed as usize)
+        .and_then(|log| reserve(state, &log, &changes))
+        .and_then(|()| with_journal(state, &mut writer, changes, space.freed()));
     *state.journal.lock() = Some(writer);
     outcome
 }
@@ -44,10 +44,10 @@ pub(crate) fn write_data(state: &ExtState) -> Result<()> {
 }
 
 /// Takes storage for the dirty buffers' places and the log's.
-fn reserve(state: &ExtState, log: &[std::ops::Range<u64>]) -> Result<()> {
+fn reserve(state: &ExtState, log: &[std::ops::Range<u64>], changes: &[Change]) -> Result<()> {
     let block_bytes = u64::from(state.geometry.block_size);
     let mut ranges: Vec<std::ops::Range<u64>> = log.to_vec();
-    for block in state.buffers.dirty().into_keys() {
+    for (block, _) in changes {
         let start = block * block_bytes;
         match ranges.last_mut() {
             Some(last) if last.end == start => last.end += block_bytes,
@@ -66,10 +66,14 @@ fn reserve(state: &ExtState, log: &[std::ops::Range<u64>]) -> Result<()> {
     Ok(())
 }
 
-fn with_journal(state: &ExtState, writer: &mut JournalWriter, freed: &[BlockRun]) -> Result<()> {
-    let changes: Vec<Change> = state.buffers.dirty().into_iter().collect();
+fn with_journal(
+    state: &ExtState,
+    writer: &mut JournalWriter,
+    changes: Vec<Change>,
+    freed: &[BlockRun],
+) -> Result<()> {
     match writer.commit(&*state.device, &changes, freed)? {
-        Outcome::Durable => state.buffers.write_out(),
+        Outcome::Durable => state.buffers.write_these(&changes),
         Outcome::TooLarge => without_journal(state, writer, changes.len()),
     }
 }

@@ -94,7 +94,11 @@ pub(crate) fn commit(
     for change in batch.inodes {
         let entries = directories.remove(&change.ino);
         let ino = change.ino;
-        match commit.inode(change, entries) {
+        let is_known_empty =
+            change.fate == Fate::Freed || change.is_created && change.map.is_empty();
+        match commit.inode(&change, entries) {
+            // Nobody asks for the space of what is gone, and a new file begins with none.
+            Ok(0) if is_known_empty => {}
             Ok(sectors) => commit.committed.sectors.push((ino, sectors)),
             Err(error) => commit.space.note(Err(error)),
         }
@@ -180,11 +184,11 @@ impl<'a> Commit<'a> {
     }
 
     /// Applies all that a batch changes of one inode; gives the space that it uses then.
-    fn inode(&mut self, change: InodeChange, entries: Option<DirectoryChange>) -> Result<u64> {
+    fn inode(&mut self, change: &InodeChange, entries: Option<DirectoryChange>) -> Result<u64> {
         let number = u32::try_from(change.ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {}: out of range", change.ino)))?;
         let mut inode = if change.is_created {
-            self.create(number, &change)?
+            self.create(number, change)?
         } else {
             self.table.load(number)?
         };
@@ -195,7 +199,7 @@ impl<'a> Commit<'a> {
         }
         // An error leaves the rest of this inode, but what was changed until then must be written: the
         // blocks that it names are marked used already.
-        let outcome = self.edit(&mut inode, &change, entries);
+        let outcome = self.edit(&mut inode, change, entries);
         let settled = inode.settle_blocks(&self.table.rules);
         let stored = self.table.store(&mut inode);
         outcome.and(settled).and(stored)?;
@@ -235,8 +239,8 @@ impl<'a> Commit<'a> {
         change: &InodeChange,
         entries: Option<DirectoryChange>,
     ) -> Result<()> {
-        let times = (self.captured)(change.ino).unwrap_or(change.attributes.times);
         if change.fate != Fate::Freed {
+            let times = (self.captured)(change.ino).unwrap_or(change.attributes.times);
             inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
         }
         let is_directory = inode.is_directory();

@@ -546,7 +546,7 @@ impl World {
                 });
             }
             let target = node.and_then(|node| node.target.clone());
-            batch.inodes.push(InodeChange {
+            batch.inodes.push(Box::new(InodeChange {
                 ino,
                 is_created: pending.is_created,
                 fate,
@@ -559,7 +559,7 @@ impl World {
                     .into_iter()
                     .map(|(n, v)| (n.into(), v.map(Into::into)))
                     .collect(),
-            });
+            }));
         }
         batch
     }
