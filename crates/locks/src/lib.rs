@@ -15,7 +15,7 @@
 //! | [`RelaxedMutex`] | code that takes its lock recursively and lets go of it to sleep |
 //! | [`BigLock`] | the big kernel lock, to compare with |
 //! | [`OnceLatch`] | something loaded by whoever needs it first |
-//! | [`cpu`], [`prefetch_to_write`] | which shard to use; a line that will be written |
+//! | [`cpu`], [`prefetch_to_read`], [`prefetch_to_write`] | which shard to use; a line that will be read or written |
 //! | [`order`] | the lock order and its checker |
 //! | [`primitive`] | the switch between std, loom and shuttle |
 //!
@@ -71,7 +71,7 @@ pub use mutex::{Condvar, Mutex, MutexGuard};
 pub use once_latch::OnceLatch;
 pub use order::OrderKey;
 pub use per_cpu_counter::PerCpuCounter;
-pub use prefetch::prefetch_to_write;
+pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
 pub use range_rw_lock::{RangeReadGuard, RangeRwLock, RangeWriteGuard};
 pub use raw_lock::{RawGuard, RawLock};

@@ -1,4 +1,4 @@
-//! A cache line, fetched before it is needed.
+//! Cache lines, fetched before they are needed.
 
 /// Asks the CPU to fetch the line in which `place` starts, to write it. Returns at once and changes nothing; on
 /// processors other than x86-64 it does nothing.
@@ -22,6 +22,26 @@ pub fn prefetch_to_write<T>(place: &T) {
             place = in(reg) place,
             options(nostack, preserves_flags, readonly),
         );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, feature = "shuttle", miri)))))]
+    let _ = place;
+}
+
+/// Asks the CPU to fetch the line in which `place` starts, to read it. Returns at once and changes nothing; on
+/// processors other than x86-64 it does nothing. The address may be any: nothing has to be there.
+///
+/// ```
+/// finefs_locks::prefetch_to_read(&7);
+/// finefs_locks::prefetch_to_read(std::ptr::null::<u64>());
+/// ```
+#[inline(always)]
+pub fn prefetch_to_read<T>(place: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, feature = "shuttle", miri))))]
+    // SAFETY: PREFETCHT0 is a hint: it never faults, whatever the address, and changes nothing (Intel SDM volume 2,
+    // PREFETCHh); every x86-64 processor has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(place.cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, feature = "shuttle", miri)))))]
     let _ = place;

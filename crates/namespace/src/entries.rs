@@ -269,6 +269,7 @@ impl Namespace {
         let is_directory = new.kind == FileKind::Directory;
         table.expect_change(name, guard);
         check_new_name(self, located, is_directory, guard)?;
+        table.expect_insert(name, guard);
         check_access(caller, dir, WRITE)?;
         if is_directory {
             self.check_directory_links(dir)?;

@@ -1,12 +1,17 @@
 //! The concurrent table of one directory: from name to (inode number, kind).
 //!
 //! # Shape
-//! A power-of-two array of buckets, each on a cache line of its own: a lock, a version, and the
-//! head of a chain of nodes. A name belongs to the bucket that the low bits of its hash index.
+//! A power-of-two array of buckets: a lock, a version, and the head of a chain of nodes. A name belongs to the
+//! bucket that the low bits of its hash index.
 //! Ordered by the *bit-reversed* hash, its *position*, the names of a bucket are one interval, and
 //! when the table doubles an interval is halved. A node's cookie is its position (63 bits, made
 //! unique within the bucket), so readdir in order of cookies goes bucket by bucket, resumes in
-//! constant time, and returns every name that stays exactly once, however the table grows.
+//! constant time, and returns every name that stays exactly once, however the table grows. A chain is in
+//! order of cookies too, so halving it is one cut, and nodes stay where they are.
+//!
+//! A bucket has a cache line of its own while writers might meet in one; in a table of so many lines that they
+//! do not, two lie in a line. A bucket's *filter* has a bit for each name in the chain, by its hash: most names
+//! that are not there are told from it alone.
 //!
 //! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash from
 //! there. The hash is SipHash with keys of the directory's own. Cheaper keyed hashes promise nothing
@@ -15,108 +20,115 @@
 //! bucket of the copy after the other.
 //!
 //! # Readers
-//! Lookups and readdir take no lock and write nothing. Nodes never change; they are inserted at the
-//! head of a chain, replaced by one store, and reclaimed by epochs.
+//! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are inserted, and
+//! replaced, by one store, and reclaimed by epochs.
+//!
+//! # Growth
+//! Bucket by bucket, under its lock. (1) Both halves begin in the next table: the lower with the head of the chain,
+//! the upper with the first node that belongs there. (2) LEFT is set: readers go to the next table. (3) The
+//! chain is cut before that node. (4) MOVED is set: writers go to the next table. A reader that met the cut
+//! sees LEFT when it looks at the head again, as all do after their walk. Between (2) and (3) a reader of the lower half
+//! walks on into the upper one, which is right for lookups; readdir leaves out what is not of the interval.
+//! A writer there would cut or be cut off: so they come after (3). From (4) on a chain is entered through the next
+//! table alone, since who takes a node out takes it out of that.
 //!
 //! # Invariants
-//! 1. A chain changes only under its bucket's lock, and so do the tags of the head.
-//! 2. Tag MOVED: the names of this bucket are in the next table; the chain is frozen. Tag DEAD: the
-//!    directory was removed; the chain is empty for ever.
+//! 1. A chain changes only under its bucket's lock, and so do the tags of the head, filter and length.
+//! 2. Tag LEFT: the names of this bucket are found from the next table, and nobody follows the head. Tag MOVED:
+//!    they are changed there, too; so it is never without LEFT. Tag DEAD: the directory was removed; the chain is empty for ever.
 //! 3. Tag RENAMING is set on both buckets of a rename while they change. A lookup that sees it,
 //!    before or after its walk, waits and walks again. So nobody sees the new name and then still
 //!    the old one, or neither.
 //! 4. `version` counts the changes of a bucket and goes over to its halves. It orders the log
 //!    records of a name.
-//! 5. Only the holder of `resize` puts MOVED or DEAD anywhere; so under it there is one table.
+//! 5. Only the holder of `resize` puts LEFT, MOVED or DEAD anywhere; so under it there is one table.
+//! 6. A bit of a filter is set before a name of its is in the chain, and cleared after the last one is out.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
+use finefs_locks::primitive::atomic::Ordering;
 use finefs_locks::primitive::{hint, thread};
-use finefs_locks::{Mutex, MutexGuard, RawGuard, RawLock};
+use finefs_locks::{Mutex, MutexGuard, RawGuard};
 use smallvec::SmallVec;
 
 use crate::classes;
 use crate::retire::retire;
-use crate::types::{FileKind, Ino, NameBytes};
+use crate::types::{FileKind, Ino};
 
-/// Tag of a bucket whose names went to the next table.
-const MOVED: usize = 1;
-/// Tag of every bucket of a removed directory.
-const DEAD: usize = 2;
-/// Tag of the buckets of a rename under way.
-const RENAMING: usize = 4;
+mod chain;
+
+use chain::{Bucket, DEAD, LEFT, MOVED, Node, RENAMING, scheduling_point, walk};
+
+pub(crate) use chain::COOKIE_FIRST;
 
 /// A chain longer than this makes the table grow.
-const CHAIN_MAX: usize = 6;
+const CHAIN_MAX: u32 = if cfg!(feature = "shuttle") { 3 } else { 8 };
 /// Where writers met at a bucket the table grows too, up to so many buckets for each CPU.
 const BUCKETS_PER_CPU: usize = 32;
 /// Buckets of a new directory.
 const BUCKETS_MIN: usize = 4;
-/// Cookies below this are `start`, `.` and `..`.
-pub(crate) const COOKIE_FIRST: u64 = 3;
-
-/// One name of a directory.
-#[repr(align(8))]
-pub(crate) struct Node {
-    next: Atomic<Node>,
-    hash: u64,
-    /// Where readdir goes on after this name.
-    pub cookie: u64,
-    /// The inode that is named.
-    pub ino: Ino,
-    /// Its kind, where the store noted it.
-    pub kind: Option<FileKind>,
-    /// The name.
-    pub name: NameBytes,
-}
-
-impl Node {
-    fn is_named(&self, name: HashedName<'_>) -> bool {
-        self.hash == name.hash && *self.name == *name.bytes
-    }
-}
-
+/// In tables of more buckets, and of more than writers that meet ask for, two share a cache line.
+const APART_MAX: usize = 1024;
+/// Growth asks for the first node of a chain so many buckets ahead.
+const AHEAD: usize = 8;
+/// A cache line: one bucket or two.
 #[repr(align(64))]
-struct Bucket {
-    head: Atomic<Node>,
-    version: AtomicU64,
-    lock: RawLock,
-}
-
-impl Bucket {
-    fn new(version: u64) -> Bucket {
-        Bucket {
-            head: Atomic::null(),
-            version: AtomicU64::new(version),
-            lock: RawLock::new(),
-        }
-    }
-}
+struct Line([Bucket; 2]);
 
 struct Table {
-    buckets: Box<[Bucket]>,
-    /// Where MOVED buckets went; set before the first is marked.
+    lines: Box<[Line]>,
+    /// How many bits of a bucket's number tell the buckets of a line apart: 0 or 1.
+    bits_in_line: usize,
+    /// Where buckets went that are LEFT; set before the first is marked.
     next: Atomic<Table>,
 }
 
 impl Table {
     fn new(bucket_count: usize) -> Table {
         debug_assert!(bucket_count.is_power_of_two());
+        let apart_max = Table::count_for_writers().max(APART_MAX);
+        let bits_in_line = usize::from(bucket_count > apart_max);
+        let lines = 0..bucket_count >> bits_in_line;
         Table {
-            buckets: (0..bucket_count).map(|_| Bucket::new(0)).collect(),
+            lines: lines
+                .map(|_| Line([Bucket::new(), Bucket::new()]))
+                .collect(),
+            bits_in_line,
             next: Atomic::null(),
         }
     }
 
+    /// The number of buckets.
+    fn count(&self) -> usize {
+        self.lines.len() << self.bits_in_line
+    }
+
+    fn bucket(&self, index: usize) -> &Bucket {
+        &self.lines[index >> self.bits_in_line].0[index & self.bits_in_line]
+    }
+
+    fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        (0..self.count()).map(|index| self.bucket(index))
+    }
+
+    /// The bucket of a name of this hash.
+    fn bucket_of(&self, hash: u64) -> &Bucket {
+        self.bucket(self.index(hash))
+    }
+
+    /// Up to so many buckets, that writers meet at one is reason enough to grow.
+    fn count_for_writers() -> usize {
+        BUCKETS_PER_CPU * finefs_locks::cpu::count()
+    }
+
     /// True when writers that meet at a bucket are reason enough to grow.
     fn wants_more_for_writers(&self) -> bool {
-        self.buckets.len() < BUCKETS_PER_CPU * finefs_locks::cpu::count()
+        self.count() < Table::count_for_writers()
     }
 
     fn index(&self, hash: u64) -> usize {
-        hash as usize & (self.buckets.len() - 1)
+        hash as usize & (self.count() - 1)
     }
 
     /// The position at which the interval of a bucket starts.
@@ -131,7 +143,7 @@ impl Table {
 
     /// The greatest cookie that the interval of the bucket at `index` can hold.
     fn last_cookie(&self, index: usize) -> u64 {
-        let bits = self.buckets.len().trailing_zeros();
+        let bits = self.count().trailing_zeros();
         (Self::position(index) | (u64::MAX >> bits)) >> 1
     }
 }
@@ -197,14 +209,14 @@ impl<'g> LockedBuckets<'g> {
     /// Marks the buckets of two requests as in a rename, for readers to wait.
     pub fn begin_rename(&self, guard: &Guard) {
         for index in 0..2 {
-            self.get(index).set_tag(RENAMING, true, guard);
+            self.get(index).bucket.set_tag(RENAMING, true, guard);
         }
     }
 
     /// Ends what `begin_rename` began.
     pub fn end_rename(&self, guard: &Guard) {
         for index in 0..2 {
-            self.get(index).set_tag(RENAMING, false, guard);
+            self.get(index).bucket.set_tag(RENAMING, false, guard);
         }
     }
 
@@ -214,7 +226,7 @@ impl<'g> LockedBuckets<'g> {
         self.buckets
             .iter()
             .filter(|held| std::ptr::eq(held.table, current))
-            .all(|held| held.bucket.head.load(Ordering::Acquire, guard).is_null())
+            .all(|held| held.bucket.head(guard).is_null())
     }
 
     /// Makes every locked bucket of the table dead.
@@ -225,7 +237,7 @@ impl<'g> LockedBuckets<'g> {
             .iter()
             .filter(|held| std::ptr::eq(held.table, current))
         {
-            held.set_tag(DEAD, true, guard);
+            held.bucket.set_tag(DEAD, true, guard);
         }
     }
 }
@@ -255,7 +267,7 @@ pub(crate) fn lock_all<'g>(
                 let hash = position.reverse_bits();
                 let shared = held.buckets.last().is_some_and(|last| {
                     table.owns(last.table, guard)
-                        && std::ptr::eq(&last.table.buckets[last.table.index(hash)], last.bucket)
+                        && std::ptr::eq(last.table.bucket_of(hash), last.bucket)
                 });
                 if !shared {
                     held.buckets.push(table.lock_hash(dir, hash, guard)?);
@@ -294,8 +306,7 @@ impl NameTable {
         let current = table.current(guard);
         for (name, ino, kind) in names {
             let name = table.hashed(&name);
-            let bucket = &current.buckets[current.index(name.hash)];
-            push(bucket, name, ino, kind, guard);
+            current.bucket_of(name.hash).insert(name, ino, kind, guard);
         }
         table
     }
@@ -334,19 +345,20 @@ impl NameTable {
         let mut table = self.current(guard);
         let mut spins = 0;
         loop {
-            let bucket = &table.buckets[table.index(name.hash)];
+            let bucket = table.bucket_of(name.hash);
             scheduling_point();
-            let head = bucket.head.load(Ordering::Acquire, guard);
-            if head.tag() & MOVED != 0 {
+            let head = bucket.head(guard);
+            if head.tag() & LEFT != 0 {
                 table = next_of(table, guard);
                 continue;
             }
-            let found = walk(head, guard).find(|node| node.is_named(name));
+            let found = bucket.find(head, name, guard);
             scheduling_point();
-            let after = bucket.head.load(Ordering::Acquire, guard);
-            if (head.tag() | after.tag()) & RENAMING == 0 {
+            let tags = head.tag() | bucket.head(guard).tag();
+            if tags & (LEFT | RENAMING) == 0 {
                 return found;
             }
+            // Where it has left, the next round finds that out.
             wait_a_little(&mut spins);
         }
     }
@@ -355,8 +367,14 @@ impl NameTable {
     /// other things are done, and once, to be written, instead of once to be read and once to be written.
     #[inline]
     pub fn expect_change(&self, name: HashedName<'_>, guard: &Guard) {
-        let table = self.current(guard);
-        finefs_locks::prefetch_to_write(&table.buckets[table.index(name.hash)]);
+        finefs_locks::prefetch_to_write(self.current(guard).bucket_of(name.hash));
+    }
+
+    /// To be told early that a name will be put in, once its bucket was looked at: what its place in the chain
+    /// is found from comes while other things are done.
+    #[inline]
+    pub fn expect_insert(&self, name: HashedName<'_>, guard: &Guard) {
+        self.current(guard).bucket_of(name.hash).prefetch(guard);
     }
 
     /// The resize lock, which keeps the table from growing or dying.
@@ -373,10 +391,10 @@ impl NameTable {
         let mut table = self.current(guard);
         loop {
             let index = table.index(hash);
-            let bucket = &table.buckets[index];
+            let bucket = table.bucket(index);
             // Whoever holds the lower half of a bucket that moved must not take the lock of the
             // whole, only to find that out: it has the same place in the order.
-            if bucket.head.load(Ordering::Acquire, guard).tag() & MOVED != 0 {
+            if bucket.head(guard).tag() & MOVED != 0 {
                 table = next_of(table, guard);
                 continue;
             }
@@ -409,14 +427,14 @@ impl NameTable {
         guard: &'g Guard,
     ) -> Result<(), Dead> {
         let table = self.current(guard);
-        let bits = table.buckets.len().trailing_zeros();
-        for rank in 0..table.buckets.len() {
+        let bits = table.count().trailing_zeros();
+        for rank in 0..table.count() {
             // In order of position, which is the order of bit-reversed index.
             let index = (rank as u64)
                 .reverse_bits()
                 .checked_shr(64 - bits)
                 .unwrap_or(0) as usize;
-            let bucket = &table.buckets[index];
+            let bucket = table.bucket(index);
             let lock = bucket
                 .lock
                 .lock(&classes::BUCKET, (dir.0, Table::position(index)));
@@ -446,17 +464,15 @@ impl NameTable {
 
     /// About how many names there are: exact for small tables, from a sample for large ones.
     pub fn length_about(&self, guard: &Guard) -> u64 {
-        self.current(guard).buckets.len() as u64 * 3
+        self.current(guard).count() as u64 * 3
     }
 
     /// True when no name was in the table at some moment during the call, as far as one can tell
     /// without locks; a quick answer before the exact one under the locks.
     pub fn seems_empty(&self, guard: &Guard) -> bool {
-        let table = self.current(guard);
-        table
-            .buckets
-            .iter()
-            .all(|bucket| bucket.head.load(Ordering::Acquire, guard).is_null())
+        self.current(guard)
+            .buckets()
+            .all(|bucket| bucket.head(guard).is_null())
     }
 
     /// Puts a name that is not there into its bucket, which the caller holds. True when the table
@@ -471,7 +487,7 @@ impl NameTable {
         guard: &Guard,
     ) -> bool {
         self.debug_assert_hashed(name);
-        let length = push(held.bucket, name, ino, Some(kind), guard);
+        let length = held.bucket.insert(name, ino, Some(kind), guard);
         length > CHAIN_MAX || held.was_held && held.table.wants_more_for_writers()
     }
 
@@ -481,58 +497,36 @@ impl NameTable {
             return;
         };
         let old = self.current(guard);
-        let crowded = old.buckets.iter().any(|bucket| {
-            walk(bucket.head.load(Ordering::Acquire, guard), guard).count() > CHAIN_MAX
-        });
-        if !crowded && !old.wants_more_for_writers() {
+        let is_crowded = |bucket: &Bucket| bucket.length() > CHAIN_MAX;
+        if !old.wants_more_for_writers() && !old.buckets().any(is_crowded) {
             return;
         }
-        let fresh = Owned::new(Table::new(old.buckets.len() * 2)).into_shared(guard);
+        let fresh = Owned::new(Table::new(old.count() * 2)).into_shared(guard);
         // SAFETY: made just above.
         let new = unsafe { fresh.deref() };
         old.next.store(fresh, Ordering::Release);
-        for (index, bucket) in old.buckets.iter().enumerate() {
+        for (index, bucket) in old.buckets().enumerate() {
+            if index + AHEAD < old.count() {
+                old.bucket(index + AHEAD).prefetch(guard);
+            }
             let _lock = bucket
                 .lock
                 .lock(&classes::BUCKET, (dir.0, Table::position(index)));
-            let head = bucket.head.load(Ordering::Acquire, guard);
-            if head.tag() & DEAD != 0 {
+            if bucket.head(guard).tag() & DEAD != 0 {
                 // A removed directory: it has no names, and nobody will add any.
                 old.next.store(Shared::null(), Ordering::Release);
                 // SAFETY: death marks all buckets at once under `resize`, so this is the first
-                // bucket, no MOVED tag leads to `fresh` and nobody has seen it.
+                // bucket, no LEFT tag leads to `fresh` and nobody has seen it.
                 unsafe { retire(fresh, guard) };
                 return;
             }
-            let version = bucket.version.load(Ordering::Relaxed);
-            for half in [index, index + old.buckets.len()] {
-                new.buckets[half].version.store(version, Ordering::Relaxed);
-            }
-            for node in walk(head, guard) {
-                let copy = Owned::new(Node {
-                    next: Atomic::null(),
-                    hash: node.hash,
-                    cookie: node.cookie,
-                    ino: node.ino,
-                    kind: node.kind,
-                    name: NameBytes::from_slice(&node.name),
-                });
-                let target = &new.buckets[new.index(node.hash)];
-                copy.next.store(
-                    target.head.load(Ordering::Relaxed, guard),
-                    Ordering::Relaxed,
-                );
-                target.head.store(copy, Ordering::Release);
-            }
-            bucket
-                .head
-                .store(head.with_tag(head.tag() | MOVED), Ordering::Release);
+            let halves = [index, index + old.count()].map(|half| new.bucket(half));
+            bucket.split(halves, |node| new.index(node.hash()) != index, guard);
         }
         scheduling_point();
         self.table.store(fresh, Ordering::Release);
         let retired = Shared::from(std::ptr::from_ref(old));
-        // SAFETY: `self.table` no longer names it, and dropping it drops its frozen chains, which
-        // nothing but it can reach.
+        // SAFETY: `self.table` no longer names it. Its chains go on in the new table.
         unsafe { retire(retired, guard) };
     }
 
@@ -546,29 +540,33 @@ impl NameTable {
             // table says nothing of the others.
             let mut table = self.current(guard);
             let mut spins = 0;
-            let (index, head) = loop {
+            let last = loop {
                 let index = table.index_of_cookie(after + 1);
+                let (bucket, last) = (table.bucket(index), table.last_cookie(index));
                 scheduling_point();
-                let head = table.buckets[index].head.load(Ordering::Acquire, guard);
-                if head.tag() & MOVED != 0 {
+                let head = bucket.head(guard);
+                if head.tag() & LEFT != 0 {
                     table = next_of(table, guard);
-                } else if head.tag() & RENAMING == 0 {
-                    break (index, head);
-                } else {
+                    continue;
+                }
+                if head.tag() & RENAMING != 0 {
                     wait_a_little(&mut spins);
+                    continue;
+                }
+                nodes.clear();
+                let is_due = |node: &&Node| (after + 1..=last).contains(&node.cookie());
+                nodes.extend(walk(head, guard).filter(is_due));
+                scheduling_point();
+                if bucket.head(guard).tag() & LEFT == 0 {
+                    break last;
                 }
             };
-            nodes.clear();
-            nodes.extend(walk(head, guard).filter(|node| node.cookie > after));
-            nodes.sort_unstable_by_key(|node| node.cookie);
-            // A replaced node shares its cookie with its successor.
-            nodes.dedup_by_key(|node| node.cookie);
             for node in &nodes {
                 if !visit(node) {
                     return;
                 }
             }
-            after = table.last_cookie(index);
+            after = last;
         }
     }
 }
@@ -576,8 +574,8 @@ impl NameTable {
 impl<'g> LockedBucket<'g> {
     /// The node of a name that hashes here.
     pub fn find(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
-        walk(self.bucket.head.load(Ordering::Acquire, guard), guard)
-            .find(|node| node.is_named(name))
+        let head = self.bucket.head(guard);
+        self.bucket.find(head, name, guard)
     }
 
     /// A number for the next log record of a name in this bucket.
@@ -589,118 +587,19 @@ impl<'g> LockedBucket<'g> {
 
     /// Takes a name out.
     pub fn remove(&self, node: &'g Node, guard: &Guard) {
-        self.swing(node, None, guard);
+        self.bucket.remove(node, guard);
     }
 
     /// Lets a name that is there name another inode, in one step.
     pub fn replace(&self, node: &'g Node, ino: Ino, kind: FileKind, guard: &Guard) {
-        let successor = Owned::new(Node {
-            next: Atomic::null(),
-            hash: node.hash,
-            cookie: node.cookie,
-            ino,
-            kind: Some(kind),
-            name: NameBytes::from_slice(&node.name),
-        });
-        self.swing(node, Some(successor), guard);
-    }
-
-    /// Puts `successor`, or what follows, in the place of `node`.
-    fn swing(&self, node: &'g Node, successor: Option<Owned<Node>>, guard: &Guard) {
-        let mut link = &self.bucket.head;
-        loop {
-            let target = link.load(Ordering::Relaxed, guard);
-            // SAFETY: nodes of a locked bucket's chain are alive, and `node` is one of them.
-            let here = unsafe { target.deref() };
-            if !std::ptr::eq(here, node) {
-                link = &here.next;
-                continue;
-            }
-            let after = here.next.load(Ordering::Relaxed, guard);
-            let into = match successor {
-                Some(successor) => {
-                    successor.next.store(after, Ordering::Relaxed);
-                    successor.into_shared(guard)
-                }
-                None => after,
-            };
-            scheduling_point();
-            link.store(into.with_tag(target.tag()), Ordering::Release);
-            // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could
-            // have unlinked it.
-            unsafe { retire(target.with_tag(0), guard) };
-            return;
-        }
-    }
-
-    fn set_tag(&self, tag: usize, is_on: bool, guard: &Guard) {
-        scheduling_point();
-        let head = self.bucket.head.load(Ordering::Relaxed, guard);
-        let tags = if is_on {
-            head.tag() | tag
-        } else {
-            head.tag() & !tag
-        };
-        self.bucket
-            .head
-            .store(head.with_tag(tags), Ordering::Release);
+        self.bucket.replace(node, ino, kind, guard);
     }
 }
 
 fn next_of<'g>(table: &'g Table, guard: &'g Guard) -> &'g Table {
-    // SAFETY: a MOVED tag is stored with Release after `next`, and read with Acquire (or under the
+    // SAFETY: a LEFT tag is stored with Release after `next`, and read with Acquire (or under the
     // lock) before this; the next table outlives every guard that can see this one.
     unsafe { table.next.load(Ordering::Acquire, guard).deref() }
-}
-
-fn walk<'g>(head: Shared<'g, Node>, guard: &'g Guard) -> impl Iterator<Item = &'g Node> {
-    let mut at = head;
-    std::iter::from_fn(move || {
-        // SAFETY: nodes are destroyed only after they are unlinked and all guards of then ended.
-        let node = unsafe { at.as_ref() }?;
-        at = node.next.load(Ordering::Acquire, guard);
-        Some(node)
-    })
-}
-
-/// Adds a node at the head; gives the new length of the chain.
-fn push(
-    bucket: &Bucket,
-    name: HashedName<'_>,
-    ino: Ino,
-    kind: Option<FileKind>,
-    guard: &Guard,
-) -> usize {
-    let head = bucket.head.load(Ordering::Relaxed, guard);
-    let mut cookie = (name.hash.reverse_bits() >> 1).max(COOKIE_FIRST);
-    // Equal 63-bit hashes do not happen by chance, but readdir's promise shall not rest on that.
-    while walk(head, guard).any(|node| node.cookie == cookie) {
-        cookie += 1;
-    }
-    let length = 1 + walk(head, guard).count();
-    let node = Owned::new(Node {
-        next: Atomic::null(),
-        hash: name.hash,
-        cookie,
-        ino,
-        kind,
-        name: NameBytes::from_slice(name.bytes),
-    });
-    node.next.store(head.with_tag(0), Ordering::Relaxed);
-    scheduling_point();
-    bucket.head.store(
-        node.into_shared(guard).with_tag(head.tag()),
-        Ordering::Release,
-    );
-    length
-}
-
-/// Where another thread may run under shuttle, for which the epoch crate's atomics are no such places.
-/// Nothing in ordinary builds.
-#[inline(always)]
-fn scheduling_point() {
-    #[cfg(feature = "shuttle")]
-    let _ = AtomicU64::new(0).load(Ordering::Acquire);
 }
 
 /// Spins a few times, then lets others run: a rename holds its buckets for a few hundred
@@ -714,38 +613,20 @@ fn wait_a_little(spins: &mut u32) {
     }
 }
 
-impl Drop for Table {
-    fn drop(&mut self) {
-        // SAFETY: exclusive access. Nodes that were unlinked are not in a chain and are destroyed by
-        // their own deferral; a moved table's chains are copies of its successor's.
-        let guard = unsafe { crossbeam_epoch::unprotected() };
-        for bucket in &mut self.buckets {
-            let mut at = bucket
-                .head
-                .swap(Shared::null(), Ordering::Relaxed, guard)
-                .with_tag(0);
-            while !at.is_null() {
-                // SAFETY: each node is in one chain.
-                let node = unsafe { at.into_owned() };
-                at = node.next.load(Ordering::Relaxed, guard).with_tag(0);
-            }
-        }
-    }
-}
-
 impl Drop for NameTable {
     fn drop(&mut self) {
         // SAFETY: exclusive access; between calls `next` is always null in the current table.
-        unsafe {
-            drop(
-                self.table
-                    .swap(
-                        Shared::null(),
-                        Ordering::Relaxed,
-                        crossbeam_epoch::unprotected(),
-                    )
-                    .into_owned(),
-            );
+        let mut table = unsafe {
+            self.table
+                .swap(
+                    Shared::null(),
+                    Ordering::Relaxed,
+                    crossbeam_epoch::unprotected(),
+                )
+                .into_owned()
+        };
+        for line in &mut table.lines {
+            line.0.iter_mut().for_each(Bucket::clear);
         }
     }
 }

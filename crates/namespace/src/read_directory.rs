@@ -61,7 +61,7 @@ impl Namespace {
                 name: &node.name,
                 ino: node.ino,
                 kind,
-                cookie: node.cookie,
+                cookie: node.cookie(),
             })
         });
         Ok(())

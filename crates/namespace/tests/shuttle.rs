@@ -343,8 +343,8 @@ fn a_thaw_ends_a_freeze_that_is_under_way() {
 
 /// A table grows under creates, lookups and readdirs.
 ///
-/// Without: `if head.tag() & MOVED != 0` in `find`; `if tag & MOVED == 0` in `lock_hash`; the same
-/// in `for_each_after`.
+/// Without: `if head.tag() & LEFT != 0`, or LEFT after the walk, in `find`; the same in `for_each_after`;
+/// `if tag & MOVED == 0` in `lock_hash`; the first of the two tags that `split` sets.
 #[test]
 fn a_table_grows_under_use() {
     check(60, World::either, |world, root| {

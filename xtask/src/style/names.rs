@@ -87,6 +87,7 @@ const UNSAFE: &[&str] = &[
     "crates/namespace/src/retire.rs",
     "crates/namespace/src/inode_table.rs",
     "crates/namespace/src/name_table.rs",
+    "crates/namespace/src/name_table/chain.rs",
     "crates/namespace/src/extent_map.rs",
     "crates/namespace/src/pages.rs",
     "crates/fuse/src/device.rs",

@@ -27,7 +27,10 @@ fn add(table: &NameTable, name: &str, ino: u64) {
 fn names_after(table: &NameTable, after: u64) -> Vec<(u64, String)> {
     let mut names = Vec::new();
     table.for_each_after(after, &pin(), |node| {
-        names.push((node.cookie, String::from_utf8(node.name.to_vec()).unwrap()));
+        names.push((
+            node.cookie(),
+            String::from_utf8(node.name.to_vec()).unwrap(),
+        ));
         true
     });
     names
@@ -136,4 +139,96 @@ fn a_table_grows_where_writers_meet() {
         held.remove(node, guard);
     }
     assert_eq!(table.length_about(guard), 2 * before);
+}
+
+#[test]
+fn growth_leaves_names_where_they_are() {
+    let table = NameTable::new();
+    let guard = &pin();
+    let name = |number: u64| format!("name{number}");
+    let place = |number| {
+        let found = table.find(table.hashed(name(number).as_bytes()), guard);
+        std::ptr::from_ref(found.unwrap())
+    };
+    (0..20).for_each(|number| add(&table, &name(number), number));
+    let before: Vec<_> = (0..20).map(place).collect();
+    // Beyond the size from which two buckets share a line.
+    (20..20_000).for_each(|number| add(&table, &name(number), number));
+    let after: Vec<_> = (0..20).map(place).collect();
+    assert_eq!(before, after);
+    let current = table.current(guard);
+    assert!(current.count() > APART_MAX);
+    for (index, bucket) in current.buckets().enumerate() {
+        let nodes: Vec<&Node> = walk(bucket.head(guard), guard).collect();
+        assert_eq!(nodes.len(), bucket.length() as usize);
+        assert!(nodes.iter().all(|node| current.index(node.hash()) == index));
+        assert!(nodes.is_sorted_by(|one, other| one.cookie() < other.cookie()));
+    }
+    assert_eq!(names_after(&table, 0).len(), 20_000);
+}
+
+/// Names of one position get cookies one after the other, within the interval of the smallest bucket.
+#[test]
+fn names_of_one_hash_have_their_cookies() {
+    // The greatest position of the lower half, the least, and two in between.
+    for hash in [u64::MAX - 1, 0, 7, 0x8000_0000_0000_0000] {
+        let guard = &pin();
+        let (whole, mut low, mut high) = (Bucket::new(), Bucket::new(), Bucket::new());
+        let names: Vec<String> = (0..9).map(|number| number.to_string()).collect();
+        let hashed = |name: &'static str, hash| HashedName {
+            bytes: name.as_bytes(),
+            hash,
+        };
+        for name in &names {
+            let bytes = name.as_bytes();
+            whole.insert(HashedName { bytes, hash }, Ino(1), None, guard);
+        }
+        whole.insert(hashed("neighbour", hash ^ 1), Ino(2), None, guard);
+        let first = whole.head(guard);
+        let cookies: Vec<u64> = walk(first, guard).map(Node::cookie).collect();
+        assert!(cookies.is_sorted_by(|one, other| one < other));
+        assert!(cookies[0] >= COOKIE_FIRST);
+        whole.split([&low, &high], |node| node.hash() & 1 != 0, guard);
+        let halves = [low.length(), high.length()];
+        assert_eq!(halves, if hash & 1 == 0 { [9, 1] } else { [1, 9] });
+        let split: Vec<u64> = [&low, &high]
+            .into_iter()
+            .flat_map(|bucket| walk(bucket.head(guard), guard).map(Node::cookie))
+            .collect();
+        assert_eq!(split, cookies);
+        let half = if hash & 1 == 0 { &low } else { &high };
+        for name in &names {
+            let bytes = name.as_bytes();
+            let name = HashedName { bytes, hash };
+            assert!(half.find(half.head(guard), name, guard).is_some());
+        }
+        low.clear();
+        high.clear();
+    }
+}
+
+#[test]
+fn what_was_removed_is_found_again_when_it_comes_back() {
+    let table = NameTable::new();
+    let guard = &pin();
+    let remove = |name: &str| {
+        let name = table.hashed(name.as_bytes());
+        let held = table.lock(Ino(2), name, guard).unwrap();
+        held.remove(held.find(name, guard).unwrap(), guard);
+    };
+    let is_there = |name: &str| table.find(table.hashed(name.as_bytes()), guard).is_some();
+    let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    for _ in 0..3 {
+        for name in &names {
+            assert!(!is_there(name));
+            add(&table, name, 1);
+            assert!(is_there(name));
+        }
+        for (index, name) in names.iter().enumerate() {
+            remove(name);
+            assert!(!is_there(name));
+            assert!(names[index + 1..].iter().all(|name| is_there(name)));
+        }
+        assert!(table.seems_empty(guard));
+    }
 }
