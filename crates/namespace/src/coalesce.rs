@@ -382,7 +382,7 @@ impl Record {
 
 /// One inode's records, in order, as one change; its committed attributes follow.
 fn fold(core: &Core, records: impl Iterator<Item = Record>) -> InodeChange {
-    let mut committed = core.committed.lock();
+    let mut committed = core.committed();
     let mut change = InodeChange {
         ino: core.ino,
         is_created: false,

@@ -117,7 +117,7 @@ impl Namespace {
             return Ok(0);
         }
         let extents = self.extents(inode, guard)?;
-        let _range = body.data.read(&self.scheme, offset_bytes..end);
+        let _range = body.contents().data.read(&self.scheme, offset_bytes..end);
         let end = end.min(inode.size_bytes());
         if offset_bytes >= end {
             return Ok(0);
@@ -205,7 +205,7 @@ impl Namespace {
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
             let block_bytes = self.block_bytes();
-            let range = file.body.data.append(&self.scheme, || {
+            let range = file.body.contents().data.append(&self.scheme, || {
                 file.inode.size_bytes() / block_bytes * block_bytes
             });
             let offset_bytes = file.inode.size_bytes();
@@ -461,12 +461,12 @@ impl Namespace {
         let inode = file.inode;
         let block_bytes = self.block_bytes();
         let from = size_bytes.min(inode.size_bytes()) / block_bytes * block_bytes;
-        let mut range = file.body.data.write_to_end(&self.scheme, from);
+        let mut range = file.body.contents().data.write_to_end(&self.scheme, from);
         // The file may have shrunk before the range was granted: take it from further down.
         while range.start() > inode.size_bytes() {
             let start = inode.size_bytes() / block_bytes * block_bytes;
             drop(range);
-            range = file.body.data.write_to_end(&self.scheme, start);
+            range = file.body.contents().data.write_to_end(&self.scheme, start);
         }
         let size_before = inode.size_bytes();
         if size_bytes > size_before {
@@ -676,7 +676,10 @@ impl Namespace {
             return Ok(if wants_data { offset_bytes } else { size });
         }
         let extents = self.extents(inode, guard)?;
-        let _range = body.data.read(&self.scheme, offset_bytes..u64::MAX);
+        let _range = body
+            .contents()
+            .data
+            .read(&self.scheme, offset_bytes..u64::MAX);
         let size = inode.size_bytes();
         let block_bytes = self.block_bytes();
         let mut at = offset_bytes;

@@ -171,12 +171,13 @@ impl Namespace {
             } else {
                 from.min(size)
             };
-            let range = file
-                .body
-                .data
-                .write(&self.scheme, self.rounded(start, to), || {
-                    may_overwrite && self.is_overwrite(file, from, to, guard)
-                });
+            let range =
+                file.body
+                    .contents()
+                    .data
+                    .write(&self.scheme, self.rounded(start, to), || {
+                        may_overwrite && self.is_overwrite(file, from, to, guard)
+                    });
             // The file may have shrunk before the range was granted.
             let size = file.inode.size_bytes();
             if size.is_multiple_of(block_bytes) || range.start() <= size {

@@ -287,7 +287,7 @@ impl Namespace {
         };
         let mut allotted = self.allot(dir.ino, new.kind)?;
         let attributes = self.new_attributes(caller, dir, &allotted, new);
-        let core = Core::created(attributes, self.scheme.kind(), dir.ino, new.target);
+        let core = Core::created(attributes, self.keeping(), dir.ino, new.target);
         let inode = Owned::new(Inode::created(core, new.references));
 
         let mut wants_room = false;
@@ -347,7 +347,7 @@ impl Namespace {
             let mut allotted = self.allot(parent, FileKind::Regular)?;
             let new = New::file(permissions);
             let mut attributes = self.new_attributes(caller, dir, &allotted, &new);
-            let core = Core::created(attributes, self.scheme.kind(), dir.ino, None);
+            let core = Core::created(attributes, self.keeping(), dir.ino, None);
             let inode = Owned::new(Inode::created(core, 1));
             attributes.link_count = 0;
             allotted.is_used = true;

@@ -335,7 +335,8 @@ impl FileLocker<'_> {
         let _outer = namespace.scheme.enter(Call::FileLock);
         let guard = &crossbeam_epoch::pin();
         let inode = namespace.inodes.get(self.opened.ino(), guard)?;
-        inode.loaded()?.file_locks().as_ref()?;
+        let core = inode.loaded().filter(|core| !core.never_had_locks())?;
+        core.file_locks().as_ref()?;
         Some(namespace.change_locks(inode, |locks, credits| f(namespace, locks, credits)))
     }
 }
@@ -395,7 +396,8 @@ impl Namespace {
         let guard = &crossbeam_epoch::pin();
         self.inodes
             .for_each_from(crate::types::Ino(0), guard, |inode| {
-                let locks = inode.loaded().and_then(|core| core.file_locks().take());
+                let core = inode.loaded().filter(|core| !core.never_had_locks());
+                let locks = core.and_then(|core| core.file_locks().take());
                 if let Some(locks) = locks {
                     let _ = inode.references.release(&self.split_counts, 1);
                     self.file_lock_credit.give(locks.end(error));

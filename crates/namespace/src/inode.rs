@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::file_lock::FileLocks;
 use crate::name_table::NameTable;
+use crate::once_box::OnceBox;
 use crate::references::References;
 use crate::scheme::{LockingScheme, Scheme};
 use crate::store::InodeImage;
@@ -106,19 +107,35 @@ pub(crate) struct Core {
     /// The log generation of the newest record of this inode, 0 when it never had one.
     dirty: AtomicU64,
     lock: Mutex<Guarded>,
-    /// Locks on the file, while there are any.
-    file_locks: Mutex<Option<Box<FileLocks>>>,
     unnamed: AtomicBool,
     is_block_mapped: bool,
+    /// Made here: the store has nothing of it.
+    is_new: bool,
     words: Words,
     times: [AtomicU64; 4],
     sectors: AtomicI64,
-    /// The attributes as of the last commit; only a commit touches them.
-    pub committed: Mutex<Attributes>,
-    pub xattrs: OnceLatch<RwLock<Xattrs>>,
+    /// The attributes as of the last commit, where there are commits; only they touch them.
+    committed: Option<Box<Mutex<Attributes>>>,
+    rare: OnceBox<Rare>,
     pub body: Body,
     /// Why the content cannot be read, if it cannot.
-    pub unreadable: Option<Error>,
+    pub unreadable: Option<Box<Error>>,
+}
+
+/// What most inodes never need: made by the first who does.
+struct Rare {
+    /// Locks on the file, while there are any.
+    file_locks: Mutex<Option<Box<FileLocks>>>,
+    xattrs: OnceLatch<RwLock<Xattrs>>,
+}
+
+/// How the inodes of a namespace are kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeping {
+    /// What locks their data have.
+    pub scheme: LockingScheme,
+    /// The store takes batches, so what was committed is remembered.
+    pub keeps_log: bool,
 }
 
 /// The attributes that change together.
@@ -145,12 +162,20 @@ pub(crate) enum Body {
 }
 
 pub(crate) struct FileBody {
-    pub data: DataLock,
-    pub extents: OnceLatch<ExtentMap>,
+    contents: OnceBox<Contents>,
+    scheme: LockingScheme,
+    /// Made here: the store has nothing of it.
+    is_new: bool,
     /// Content stored with the inode (read-only images).
-    pub inline: Option<Vec<u8>>,
+    pub inline: Option<Box<[u8]>>,
     /// Data that could not be written.
     pub write_errors: WriteErrors,
+}
+
+/// What a file has once its data is used: very many are only listed, or stay empty.
+pub(crate) struct Contents {
+    pub data: DataLock,
+    pub extents: OnceLatch<ExtentMap>,
 }
 
 pub(crate) struct DirectoryBody {
@@ -177,14 +202,44 @@ pub(crate) struct Ownership {
     pub flags: u32,
 }
 
+impl FileBody {
+    /// Of a file that was made here.
+    fn new(scheme: LockingScheme) -> FileBody {
+        FileBody {
+            contents: OnceBox::new(),
+            scheme,
+            is_new: true,
+            inline: None,
+            write_errors: WriteErrors::new(),
+        }
+    }
+
+    /// What belongs to the file's data.
+    #[inline]
+    pub fn contents(&self) -> &Contents {
+        self.contents.get_or_make(|| Contents {
+            data: DataLock::new(self.scheme),
+            extents: if self.is_new {
+                OnceLatch::ready(&classes::LOAD, ExtentMap::new())
+            } else {
+                OnceLatch::new(&classes::LOAD)
+            },
+        })
+    }
+
+    /// The same, if the data was ever used.
+    pub fn used_contents(&self) -> Option<&Contents> {
+        self.contents.get()
+    }
+}
+
 impl Core {
-    pub fn from_image(image: InodeImage, scheme: LockingScheme) -> Core {
+    pub fn from_image(image: InodeImage, keeping: Keeping) -> Core {
         let body = match image.attributes.kind {
             FileKind::Regular => Body::Regular(FileBody {
-                data: DataLock::new(scheme),
-                extents: OnceLatch::new(&classes::LOAD),
-                inline: image.inline,
-                write_errors: WriteErrors::new(),
+                is_new: false,
+                inline: image.inline.map(Vec::into_boxed_slice),
+                ..FileBody::new(keeping.scheme)
             }),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(0),
@@ -193,10 +248,10 @@ impl Core {
             FileKind::Symlink => Body::Symlink(OnceLatch::new(&classes::LOAD)),
             _ => Body::Special,
         };
-        let xattrs = OnceLatch::new(&classes::LOAD);
         Core {
-            unreadable: image.unreadable,
-            ..Core::new(image.attributes, body, xattrs)
+            unreadable: image.unreadable.map(Box::new),
+            is_new: false,
+            ..Core::new(image.attributes, body, keeping)
         }
     }
 
@@ -204,17 +259,12 @@ impl Core {
     /// store. `parent` counts for a directory, `target` for a symbolic link.
     pub fn created(
         attributes: Attributes,
-        scheme: LockingScheme,
+        keeping: Keeping,
         parent: Ino,
         target: Option<&[u8]>,
     ) -> Core {
         let body = match attributes.kind {
-            FileKind::Regular => Body::Regular(FileBody {
-                data: DataLock::new(scheme),
-                extents: OnceLatch::ready(&classes::LOAD, ExtentMap::new()),
-                inline: None,
-                write_errors: WriteErrors::new(),
-            }),
+            FileKind::Regular => Body::Regular(FileBody::new(keeping.scheme)),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(parent.0),
                 table: OnceLatch::ready(&classes::LOAD, NameTable::new()),
@@ -225,12 +275,11 @@ impl Core {
             }
             _ => Body::Special,
         };
-        let none = RwLock::new(&classes::XATTR, Xattrs::new());
-        Core::new(attributes, body, OnceLatch::ready(&classes::LOAD, none))
+        Core::new(attributes, body, keeping)
     }
 
     #[inline]
-    fn new(a: Attributes, body: Body, xattrs: OnceLatch<RwLock<Xattrs>>) -> Core {
+    fn new(a: Attributes, body: Body, keeping: Keeping) -> Core {
         Core {
             ino: a.ino,
             generation: a.generation,
@@ -240,9 +289,9 @@ impl Core {
             sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
-            file_locks: Mutex::new(&classes::FILE_LOCKS, None),
             unnamed: AtomicBool::new(false),
             is_block_mapped: false,
+            is_new: true,
             words: Words {
                 seq: SeqLock::new(),
                 permissions: AtomicU32::new(a.permissions),
@@ -259,8 +308,10 @@ impl Core {
                 AtomicU64::new(a.times.created.to_bits()),
             ],
             sectors: AtomicI64::new(a.sectors as i64),
-            committed: Mutex::new(&classes::COMMITTED, a),
-            xattrs,
+            committed: keeping
+                .keeps_log
+                .then(|| Box::new(Mutex::new(&classes::COMMITTED, a))),
+            rare: OnceBox::new(),
             body,
             unreadable: None,
         }
@@ -268,13 +319,13 @@ impl Core {
 
     /// From an image of a store whose new files are mapped by extents: a file without the extents
     /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
-    pub fn from_image_with_extents(image: InodeImage, scheme: LockingScheme) -> Core {
+    pub fn from_image_with_extents(image: InodeImage, keeping: Keeping) -> Core {
         const EXTENTS_FLAG: u32 = 0x80000;
         let is_block_mapped = image.attributes.kind == FileKind::Regular
             && image.attributes.flags & EXTENTS_FLAG == 0;
         Core {
             is_block_mapped,
-            ..Core::from_image(image, scheme)
+            ..Core::from_image(image, keeping)
         }
     }
 
@@ -301,7 +352,43 @@ impl Core {
 
     /// The locks on the file.
     pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
-        self.file_locks.lock()
+        self.rare().file_locks.lock()
+    }
+
+    /// True when there were never locks on the file.
+    pub fn never_had_locks(&self) -> bool {
+        self.rare.get().is_none()
+    }
+
+    /// The extended attributes, once they are loaded.
+    pub fn xattrs(&self) -> &OnceLatch<RwLock<Xattrs>> {
+        &self.rare().xattrs
+    }
+
+    /// True when there were never extended attributes: to ask needs no place for them.
+    pub fn never_had_xattrs(&self) -> bool {
+        self.is_new && self.rare.get().is_none()
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_make(|| {
+            let xattrs = if self.is_new {
+                let none = RwLock::new(&classes::XATTR, Xattrs::new());
+                OnceLatch::ready(&classes::LOAD, none)
+            } else {
+                OnceLatch::new(&classes::LOAD)
+            };
+            Rare {
+                file_locks: Mutex::new(&classes::FILE_LOCKS, None),
+                xattrs,
+            }
+        })
+    }
+
+    /// The attributes as of the last commit, of an inode whose store takes batches.
+    pub fn committed(&self) -> MutexGuard<'_, Attributes> {
+        let committed = self.committed.as_ref();
+        committed.expect("only what is logged is committed").lock()
     }
 
     /// A number for the next record of this inode. See invariant 2.

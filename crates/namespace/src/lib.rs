@@ -11,7 +11,7 @@
 //! | `walk`, `paths` | path walks; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
-//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `retire` | the concurrent structures |
+//! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `once_box`, `retire` | the concurrent structures |
 //! | `oplog`, `coalesce`, `batch_size`, `commit` | from a change to the store |
 //! | [`number_map`] | hash tables keyed by inode or block |
 //! | `references` | references on inodes that one CPU uses, or all |
@@ -49,6 +49,7 @@ mod memory_store;
 mod name_table;
 mod namespace;
 pub mod number_map;
+mod once_box;
 mod open_file;
 mod oplog;
 mod pages;

@@ -14,7 +14,7 @@ use crate::extent_map::ExtentMap;
 use crate::file_lock::WaitsFor;
 use crate::freeze::Freeze;
 use crate::health::Health;
-use crate::inode::{Core, Inode};
+use crate::inode::{Core, Inode, Keeping};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{OperationLog, Record};
@@ -236,6 +236,14 @@ impl Namespace {
         operation()
     }
 
+    /// How inodes are kept.
+    pub(crate) fn keeping(&self) -> Keeping {
+        Keeping {
+            scheme: self.scheme.kind(),
+            keeps_log: self.keeps_log,
+        }
+    }
+
     /// The inode of a number; loaded if need be.
     pub(crate) fn inode<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
         loop {
@@ -249,9 +257,9 @@ impl Namespace {
                 let image = self.note_load(self.store.load_inode(ino))?;
                 self.committer.inodes_loaded.add(1);
                 Ok(if self.geometry.has_unwritten {
-                    Core::from_image_with_extents(image, self.scheme.kind())
+                    Core::from_image_with_extents(image, self.keeping())
                 } else {
-                    Core::from_image(image, self.scheme.kind())
+                    Core::from_image(image, self.keeping())
                 })
             })?;
             if !cell.is_gone() {
@@ -270,7 +278,7 @@ impl Namespace {
         let directory = inode.directory()?;
         self.scheme.load(&directory.table, || {
             if let Some(error) = &inode.unreadable {
-                return Err(error.clone());
+                return Err(error.as_ref().clone());
             }
             let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
@@ -287,9 +295,9 @@ impl Namespace {
     /// The mapping of a regular file; loaded if need be.
     pub(crate) fn extents<'g>(&self, inode: &'g Inode, guard: &Guard) -> Result<&'g ExtentMap> {
         let file = inode.file()?;
-        self.scheme.load(&file.extents, || {
+        self.scheme.load(&file.contents().extents, || {
             if let Some(error) = &inode.unreadable {
-                return Err(error.clone());
+                return Err(error.as_ref().clone());
             }
             let map = ExtentMap::new();
             for extent in self.note_load(self.store.load_extents(inode.ino))? {

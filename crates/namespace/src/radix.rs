@@ -6,7 +6,7 @@
 //! cache line, and a leaf starts with one: 64 bytes' worth of elements whose first index is a multiple of
 //! as many lie in a line of their own.
 
-use finefs_locks::primitive::atomic::{AtomicPtr, Ordering};
+use crate::once_box::OnceBox;
 
 #[repr(align(128))]
 struct Leaf<T, const LEAF: usize>([T; LEAF]);
@@ -14,61 +14,18 @@ struct Leaf<T, const LEAF: usize>([T; LEAF]);
 /// Pointers to leaves or middle nodes. Everybody reads where they lie, so what else is in that line must not be
 /// written. (The pointers themselves fill lines of their own but for the first and the last.)
 #[repr(align(64))]
-struct Pointers<P>(Box<[AtomicPtr<P>]>);
+struct Pointers<P>(Box<[OnceBox<P>]>);
 
 type Middle<T, const LEAF: usize> = Pointers<Leaf<T, LEAF>>;
 
 /// A sparse array of `2^(TOP + MIDDLE) * LEAF` elements at most.
 pub struct SparseArray<T, const TOP: u32, const MIDDLE: u32, const LEAF: usize> {
-    top: AtomicPtr<Pointers<Middle<T, LEAF>>>,
+    top: OnceBox<Pointers<Middle<T, LEAF>>>,
 }
 
-fn null_slots<P>(bits: u32) -> Pointers<P> {
+fn no_pointers<P>(bits: u32) -> Pointers<P> {
     let slots = 0..1_usize << bits;
-    Pointers(
-        slots
-            .map(|_| AtomicPtr::new(std::ptr::null_mut()))
-            .collect(),
-    )
-}
-
-/// The object behind `slot`, made by `make` where there is none yet.
-fn get_or_install<P>(slot: &AtomicPtr<P>, make: impl FnOnce() -> P) -> &P {
-    let mut found = slot.load(Ordering::Acquire);
-    if found.is_null() {
-        let made = Box::into_raw(Box::new(make()));
-        match slot.compare_exchange(
-            std::ptr::null_mut(),
-            made,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => found = made,
-            Err(winner) => {
-                // SAFETY: `made` was never published, so this is its only owner.
-                drop(unsafe { Box::from_raw(made) });
-                found = winner;
-            }
-        }
-    }
-    // SAFETY: a non-null pointer in a slot came from Box::into_raw above, was published with
-    // Release, and is freed only by the exclusive `drop` of the array that holds the slot.
-    unsafe { &*found }
-}
-
-fn get<P>(slot: &AtomicPtr<P>) -> Option<&P> {
-    let found = slot.load(Ordering::Acquire);
-    // SAFETY: as in `get_or_install`.
-    unsafe { found.as_ref() }
-}
-
-fn free<P>(slot: &mut AtomicPtr<P>) {
-    let found = slot.load(Ordering::Relaxed);
-    if !found.is_null() {
-        // SAFETY: the caller has the only reference to the slot, and the pointer came from
-        // Box::into_raw.
-        drop(unsafe { Box::from_raw(found) });
-    }
+    Pointers(slots.map(|_| OnceBox::new()).collect())
 }
 
 impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
@@ -77,13 +34,13 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
     /// An empty array; allocates nothing.
     pub fn new() -> Self {
         SparseArray {
-            top: AtomicPtr::new(std::ptr::null_mut()),
+            top: OnceBox::new(),
         }
     }
 
     /// True when no element was ever made.
     pub fn is_empty(&self) -> bool {
-        self.top.load(Ordering::Acquire).is_null()
+        self.top.get().is_none()
     }
 
     /// Number of elements that can be addressed.
@@ -107,9 +64,9 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
             return None;
         }
         let (top, middle, low) = Self::split(index);
-        let middles = get(&self.top)?;
-        let leaves = get(&middles.0[top])?;
-        Some(&get(&leaves.0[middle])?.0[low])
+        let middles = self.top.get()?;
+        let leaves = middles.0[top].get()?;
+        Some(&leaves.0[middle].get()?.0[low])
     }
 
     /// The element at `index`, its leaf made where it does not exist; `None` beyond the capacity.
@@ -118,27 +75,28 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
             return None;
         }
         let (top, middle, low) = Self::split(index);
-        let middles = get_or_install(&self.top, || null_slots(TOP));
-        let leaves = get_or_install(&middles.0[top], || null_slots(MIDDLE));
-        let leaf = get_or_install(&leaves.0[middle], || {
-            Leaf(std::array::from_fn(|_| T::default()))
-        });
+        let middles = self.top.get_or_make(|| no_pointers(TOP));
+        let leaves = middles.0[top].get_or_make(|| no_pointers(MIDDLE));
+        let make_leaf = || Leaf(std::array::from_fn(|_| T::default()));
+        let leaf = leaves.0[middle].get_or_make(make_leaf);
         Some(&leaf.0[low])
     }
 
     /// Visits every element of every leaf that exists, from `first` on, in ascending order, until
     /// `visit` answers false.
     pub fn for_each_from(&self, first: u64, mut visit: impl FnMut(u64, &T) -> bool) {
-        let Some(middles) = get(&self.top) else {
+        let Some(middles) = self.top.get() else {
             return;
         };
         let (top_first, ..) = Self::split(first.min(Self::capacity() - 1));
         for (top, middle_slot) in middles.0.iter().enumerate().skip(top_first) {
-            let Some(leaves) = get(middle_slot) else {
+            let Some(leaves) = middle_slot.get() else {
                 continue;
             };
             for (middle, leaf_slot) in leaves.0.iter().enumerate() {
-                let Some(leaf) = get(leaf_slot) else { continue };
+                let Some(leaf) = leaf_slot.get() else {
+                    continue;
+                };
                 let base = (((top as u64) << MIDDLE) | middle as u64) * LEAF as u64;
                 for (low, element) in leaf.0.iter().enumerate() {
                     let index = base + low as u64;
@@ -151,42 +109,10 @@ impl<T: Default, const TOP: u32, const MIDDLE: u32, const LEAF: usize>
     }
 }
 
-impl<T, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Drop
-    for SparseArray<T, TOP, MIDDLE, LEAF>
-{
-    fn drop(&mut self) {
-        let top = self.top.load(Ordering::Relaxed);
-        if top.is_null() {
-            return;
-        }
-        // SAFETY: exclusive access; the pointer came from Box::into_raw.
-        let mut middles = unsafe { Box::from_raw(top) };
-        for slot in middles.0.iter_mut() {
-            let middle = slot.load(Ordering::Relaxed);
-            if !middle.is_null() {
-                // SAFETY: exclusive access; the pointer came from Box::into_raw.
-                let mut middle = unsafe { Box::from_raw(middle) };
-                middle.0.iter_mut().for_each(free);
-            }
-        }
-    }
-}
-
-// SAFETY: the raw pointers own their targets; sharing the array shares `&T` and moves `T`.
-unsafe impl<T: Send, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Send
-    for SparseArray<T, TOP, MIDDLE, LEAF>
-{
-}
-// SAFETY: as above; `get_or_make` may create a T on one thread that another drops, hence Send.
-unsafe impl<T: Send + Sync, const TOP: u32, const MIDDLE: u32, const LEAF: usize> Sync
-    for SparseArray<T, TOP, MIDDLE, LEAF>
-{
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     type Sparse = SparseArray<AtomicU64, 5, 6, 64>;
 

@@ -31,11 +31,12 @@ impl Namespace {
     fn reclaim(&self, inode: &Inode, guard: &Guard) {
         debug_assert!(inode.is_gone());
         if let Ok(file) = inode.file()
-            && let Some(extents) = file.extents.get()
+            && let Some(contents) = file.used_contents()
+            && let Some(extents) = contents.extents.get()
             && !extents.is_empty(guard)
         {
             // Nobody refers to the file; but an operation may be under way that found it before.
-            let _range = file.data.write_to_end(&self.scheme, 0);
+            let _range = contents.data.write_to_end(&self.scheme, 0);
             extents.clear(guard, |run| self.store.release_blocks(run));
         }
         self.inodes.remove(inode, guard);

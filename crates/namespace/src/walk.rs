@@ -135,7 +135,7 @@ impl Namespace {
         };
         let text = self.scheme.load(text, || {
             if let Some(error) = &inode.unreadable {
-                return Err(error.clone());
+                return Err(error.as_ref().clone());
             }
             let target = self.note_load(self.store.load_symlink(inode.ino));
             target.map(Vec::into_boxed_slice)

@@ -34,7 +34,7 @@ const VALUE_MAX: usize = 65536;
 
 impl Namespace {
     fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
-        self.scheme.load(&inode.xattrs, || {
+        self.scheme.load(inode.xattrs(), || {
             let loaded = self.note_load(self.store.load_xattrs(inode.ino))?;
             let values = loaded
                 .into_iter()
@@ -48,6 +48,9 @@ impl Namespace {
         let operation = self.begin(Call::Xattr)?;
         let inode = self.inode(ino, &operation.guard)?;
         check_name(caller, inode, name, READ)?;
+        if inode.never_had_xattrs() {
+            return Err(Error::NoAttribute);
+        }
         let values = self.values(inode)?.read();
         values
             .get(name)
@@ -59,6 +62,9 @@ impl Namespace {
     pub fn list_xattrs(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let operation = self.begin(Call::Xattr)?;
         let inode = self.inode(ino, &operation.guard)?;
+        if inode.never_had_xattrs() {
+            return Ok(Vec::new());
+        }
         let is_privileged = caller.uid == 0;
         let values = self.values(inode)?.read();
         let names = values
