@@ -78,8 +78,10 @@ struct Line([Bucket; 2]);
 
 struct Table {
     lines: Box<[Line]>,
-    /// How many bits of a bucket's number tell the buckets of a line apart: 0 or 1.
-    bits_in_line: usize,
+    /// 1 where only every second place of the lines is used, so that each bucket has its own; else 0.
+    shift: u32,
+    /// The places that are used, as a mask of their numbers.
+    mask: usize,
     /// Where buckets went that are LEFT; set before the first is marked.
     next: Atomic<Table>,
 }
@@ -88,24 +90,30 @@ impl Table {
     fn new(bucket_count: usize) -> Table {
         debug_assert!(bucket_count.is_power_of_two());
         let apart_max = Table::count_for_writers().max(APART_MAX);
-        let bits_in_line = usize::from(bucket_count > apart_max);
-        let lines = 0..bucket_count >> bits_in_line;
+        let shift = u32::from(bucket_count <= apart_max);
+        let lines = 0..(bucket_count << shift) / 2;
         Table {
             lines: lines
                 .map(|_| Line([Bucket::new(), Bucket::new()]))
                 .collect(),
-            bits_in_line,
+            shift,
+            mask: (bucket_count - 1) << shift,
             next: Atomic::null(),
         }
     }
 
     /// The number of buckets.
     fn count(&self) -> usize {
-        self.lines.len() << self.bits_in_line
+        (self.lines.len() * 2) >> self.shift
     }
 
     fn bucket(&self, index: usize) -> &Bucket {
-        &self.lines[index >> self.bits_in_line].0[index & self.bits_in_line]
+        self.at(index << self.shift)
+    }
+
+    #[inline]
+    fn at(&self, place: usize) -> &Bucket {
+        &self.lines[place / 2].0[place % 2]
     }
 
     fn buckets(&self) -> impl Iterator<Item = &Bucket> {
@@ -113,8 +121,9 @@ impl Table {
     }
 
     /// The bucket of a name of this hash.
+    #[inline]
     fn bucket_of(&self, hash: u64) -> &Bucket {
-        self.bucket(self.index(hash))
+        self.at((hash as usize) << self.shift & self.mask)
     }
 
     /// Up to so many buckets, that writers meet at one is reason enough to grow.
@@ -342,6 +351,22 @@ impl NameTable {
     /// The node of a name. Takes no lock.
     pub fn find<'g>(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
         self.debug_assert_hashed(name);
+        let bucket = self.current(guard).bucket_of(name.hash);
+        scheduling_point();
+        let head = bucket.head(guard);
+        if head.tag() == 0 {
+            let found = bucket.find(head, name, guard);
+            scheduling_point();
+            if bucket.head(guard) == head {
+                return found;
+            }
+        }
+        self.find_in_change(name, guard)
+    }
+
+    /// As [`NameTable::find`], where the bucket is seen to change.
+    #[cold]
+    fn find_in_change<'g>(&self, name: HashedName<'_>, guard: &'g Guard) -> Option<&'g Node> {
         let mut table = self.current(guard);
         let mut spins = 0;
         loop {

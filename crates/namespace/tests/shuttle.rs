@@ -343,7 +343,8 @@ fn a_thaw_ends_a_freeze_that_is_under_way() {
 
 /// A table grows under creates, lookups and readdirs.
 ///
-/// Without: `if head.tag() & LEFT != 0`, or LEFT after the walk, in `find`; the same in `for_each_after`;
+/// Without: `if head.tag() & LEFT != 0`, or LEFT after the walk, in `find_in_change` with `if head.tag() == 0` or
+/// the second look at the head in `find`; the same two in `for_each_after`;
 /// `if tag & MOVED == 0` in `lock_hash`; the first of the two tags that `split` sets.
 #[test]
 fn a_table_grows_under_use() {
