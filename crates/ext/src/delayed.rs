@@ -43,7 +43,7 @@ pub static DELAYED: LockClass = LockClass::new("ext.delayed", 82);
 pub static WRITE_OUT: LockClass = LockClass::new("ext.write_out", 81);
 
 /// So many bytes are held at most, about.
-const HELD_BYTES_MAX: usize = 64 << 20;
+const HELD_BYTES_MAX: usize = 32 << 20;
 
 const SHARDS: usize = 64;
 
