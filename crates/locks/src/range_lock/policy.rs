@@ -41,7 +41,7 @@ const STRAIN_END: u32 = 1024;
 #[cfg(any(loom, feature = "shuttle"))]
 const STRAIN_END: u32 = STRAIN_MAX;
 
-/// Collisions after which a session puts together other segments; twice as many after each time that was so.
+/// Collisions after which segments change; twice as many after each time that was so.
 const COLLISIONS_TO_PART: u32 = 32;
 /// So many samples make up for one collision. (Where one of 30 requests finds the line of its cell on another
 /// CPU, two threads make two thirds of their rate, and one of 1000 requests collides.)
@@ -49,7 +49,7 @@ const SAMPLES_FOR_COLLISION: u32 = 8;
 
 /// Segments are so long that only a few lie between two requests that met, of average distance (in binary
 /// logarithms). So few share cells.
-const SEGMENTS_BETWEEN_LOG: u32 = 2;
+const SEGMENTS_BETWEEN_LOG: u32 = 3;
 
 /// How many meetings two samples by different threads stand for.
 const SAMPLE_WEIGHT: u32 = 4;
@@ -79,6 +79,8 @@ pub(super) struct Policy {
     crowded: u32,
     collisions: u32,
     collisions_to_part: u32,
+    /// Segments are longer than they were because of collisions.
+    is_parted: bool,
     /// Who made the last sample, and with what request.
     last_sampler: usize,
     last_range: Range<u64>,
@@ -116,6 +118,7 @@ impl Policy {
             crowded: 0,
             collisions: 0,
             collisions_to_part: COLLISIONS_TO_PART,
+            is_parted: false,
             last_sampler: 0,
             last_range: 0..0,
             last_access: Access::Read,
@@ -253,19 +256,23 @@ impl Policy {
         }
     }
 
-    /// At a sample in a session: so many requests collided since the last, the sample among them. True when
-    /// other segments should be put together.
-    pub(super) fn collided(&mut self, collisions: u32) -> bool {
+    /// At a sample in a session with segments of `1 << shift` bytes: so many requests collided since the last, the
+    /// sample among them. Gives the shift of segments that may be better.
+    pub(super) fn collided(&mut self, collisions: u32, shift: u32) -> Option<u32> {
         let weighed = collisions
             .saturating_sub(1)
             .saturating_mul(SAMPLES_FOR_COLLISION);
         self.collisions = self.collisions.saturating_add(weighed).saturating_sub(1);
-        let is_time = self.collisions / SAMPLES_FOR_COLLISION >= self.collisions_to_part;
-        if is_time {
-            self.collisions = 0;
-            self.collisions_to_part = (self.collisions_to_part * 2).min(MEETINGS_MAX);
+        if self.collisions / SAMPLES_FOR_COLLISION < self.collisions_to_part {
+            return None;
         }
-        is_time
+        self.collisions = 0;
+        self.collisions_to_part = (self.collisions_to_part * 2).min(MEETINGS_MAX);
+        self.is_parted = !self.is_parted;
+        Some(match self.is_parted {
+            true => shift + 1,
+            false => shift.saturating_sub(1),
+        })
     }
 
     /// Somebody has been to the queue: whose samples came last is not alone.
@@ -357,7 +364,7 @@ mod tests {
             policy.note_meeting((&block(0), Access::Write), other, 1);
         }
         // Some 2^24 bytes, but for one that is 2^12, which takes a sixth of the difference.
-        assert_eq!(policy.rule(), Rule::Segments { shift: 22 - 2 });
+        assert_eq!(policy.rule(), Rule::Segments { shift: 22 - 3 });
     }
 
     #[test]
@@ -365,8 +372,12 @@ mod tests {
         let mut policy = Policy::new();
         let now_and_then =
             |sample: u32| 1 + u32::from(sample.is_multiple_of(SAMPLES_FOR_COLLISION));
-        assert!((0..10_000).all(|sample| !policy.collided(now_and_then(sample))));
-        let mut changes = |samples: u32| (0..samples).filter(|_| policy.collided(5)).count();
+        assert!((0..10_000).all(|sample| policy.collided(now_and_then(sample), 20).is_none()));
+        let mut changes = |samples: u32| {
+            (0..samples)
+                .filter(|_| policy.collided(5, 20).is_some())
+                .count()
+        };
         assert_eq!(changes(12), 1);
         // Each costs twice the patience of the one before.
         assert!(changes(1000) < 8);
@@ -379,7 +390,7 @@ mod tests {
             let mut policy = Policy::new();
             (policy.strain, policy.narrow, policy.crowded) = (strain, strain, strain);
             policy.note_length(&block(0));
-            policy.relief(Placement::new(Rule::Segments { shift: 12 }, 0, 1))
+            policy.relief(Placement::new(Rule::Segments { shift: 12 }, 0))
         };
         assert_eq!(relief(STRAIN_MAX), Relief::None);
         assert_eq!(relief(STRAIN_END), Relief::End);

@@ -10,7 +10,7 @@
 //!   conflict.
 //! - spread -> spread: `respread`, with segments of another length, when too many requests have to go to the
 //!   queue all the same: shorter ones when they share segments with others; longer ones when they touch two, or
-//!   only share cells. Also, with other segments on each cell, when requests collide too often.
+//!   only share cells. Also, by turns longer ones and shorter ones again, when requests collide too often.
 //! - spread -> draining: `drain`, when that is so for other reasons, or by `settle`.
 //! - spread -> draining, and at once back (`resume`) unless nobody else holds a range: `leave_alone`, when
 //!   one thread alone seems to be left.
@@ -53,7 +53,6 @@ enum Mode {
 pub(super) struct Slow {
     pub(super) queue: Queue,
     mode: Mode,
-    sessions: u64,
     /// In models a lock keeps its group, as if no other had wanted one since: the objects of a group
     /// belong to one execution.
     #[cfg(any(loom, feature = "shuttle"))]
@@ -66,7 +65,6 @@ impl Slow {
         Slow {
             queue: Queue::new(),
             mode: Mode::Home,
-            sessions: 0,
             #[cfg(any(loom, feature = "shuttle"))]
             kept_group: None,
             policy: Policy::new(),
@@ -243,8 +241,7 @@ impl Slow {
                 cell.users.fetch_sub(1, Relaxed);
             }
         }
-        self.sessions += 1;
-        let placement = old.with_shift(shift, self.sessions);
+        let placement = old.with_shift(shift);
         self.mode = Mode::Spread(placement);
         self.policy.rule();
         for entry in self.queue.iter() {
@@ -275,8 +272,7 @@ impl Slow {
             self.policy.back_off();
             return;
         };
-        self.sessions += 1;
-        let placement = Placement::new(rule, group, self.sessions);
+        let placement = Placement::new(rule, group);
         self.mode = Mode::Spread(placement);
         for entry in self.queue.iter() {
             cover(placement, entry);
@@ -348,7 +344,7 @@ impl Slow {
         let collisions = lock.collisions.load(Ordering::Relaxed);
         lock.collisions.store(0, Ordering::Relaxed);
         if let Rule::Segments { shift } = placement.rule()
-            && self.policy.collided(collisions)
+            && let Some(shift) = self.policy.collided(collisions, shift)
         {
             self.respread(lock, placement, shift);
         }
@@ -468,11 +464,11 @@ mod tests {
     fn holders_do_not_keep_all_cells() {
         let lock = spread();
         let held: Vec<_> = (0..48)
-            .map(|i| lock.try_write(block(256 * i * 64)).unwrap())
+            .map(|i| lock.try_write(block(256 * i * 65)).unwrap())
             .collect();
         for round in 0..10_000 {
             drop(
-                lock.try_write(block(256 * (round % 1000 * 64 + 1)))
+                lock.try_write(block(256 * (round % 1000 * 65 + 1)))
                     .unwrap(),
             );
             if shift(&lock).unwrap() > 20 {

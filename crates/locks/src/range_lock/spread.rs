@@ -4,9 +4,9 @@
 //! # Data model
 //! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says which,
 //! and by which rule requests are placed on cells; 0 says none.
-//! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes; a segment's number is hashed
-//!   to a cell, so that 60 neighbours have different ones. A request within one segment takes that cell. One that touches several goes to the
-//!   queue, and lies on all of their cells.
+//! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes, which have the cells in turn. A
+//!   request within one segment takes that cell. One that touches several goes to the queue, and lies on all of
+//!   their cells.
 //! - [`Rule::Readers`]: a reader takes the cell of its CPU, whatever its range. A writer goes to the queue
 //!   and lies on all cells.
 //!
@@ -56,41 +56,25 @@ pub(super) struct Placement {
     group: &'static Group,
 }
 
-// A `spread` word from the lowest bit: the shift, the rule, the group. All of it is the hash's multiplier
-// too, of which the upper half counts.
+// A `spread` word from the lowest bit: the shift, the rule, the group.
 const SHIFT: u64 = 63;
 const READERS_FLAG: u64 = 1 << 6;
 const SEGMENTS_FLAG: u64 = 1 << 7;
 /// Here, where a group's number is its distance in memory.
 const GROUP_AT: u32 = 13;
-const GROUP_MAX: u32 = (1 << 13) - 1;
-const MULTIPLIER: u64 = !(SHIFT | READERS_FLAG | SEGMENTS_FLAG | (GROUP_MAX as u64) << GROUP_AT);
-
-/// By turns, so that segments that meet on a cell in one session are parted in another. Each is a 64th of 2^64
-/// and a twentieth to a fortieth of that more. So segments go round the cells one by one, each round a little
-/// further on, and 60 neighbours have different cells. So have 16 segments at any distance that is a power of
-/// two or a round number: for that the numbers were tried (square roots of 15, 39, 291, 103, less a whole number).
-const MULTIPLIERS: [u64; 4] = [
-    0x041d_f7bd_6000_0000,
-    0x0423_eb83_0400_0000,
-    0x0420_f086_9800_0000,
-    0x0432_61dc_1c00_0000,
-];
 
 impl Placement {
-    /// `session` numbers those of a lock.
-    pub(super) fn new(rule: Rule, group: u32, session: u64) -> Placement {
+    pub(super) fn new(rule: Rule, group: u32) -> Placement {
         let rule = match rule {
             Rule::Segments { shift } => SEGMENTS_FLAG | u64::from(shift).min(SHIFT),
             Rule::Readers => READERS_FLAG,
         };
-        let multiplier = MULTIPLIERS[session as usize % MULTIPLIERS.len()] & MULTIPLIER;
-        Placement::decode(multiplier | u64::from(group) << GROUP_AT | rule)
+        Placement::decode(u64::from(group) << GROUP_AT | rule)
     }
 
     /// The same group, in segments of another length.
-    pub(super) fn with_shift(self, shift: u32, session: u64) -> Placement {
-        Placement::new(Rule::Segments { shift }, self.group_index(), session)
+    pub(super) fn with_shift(self, shift: u32) -> Placement {
+        Placement::new(Rule::Segments { shift }, self.group_index())
     }
 
     /// From a lock's `spread` word.
@@ -98,7 +82,7 @@ impl Placement {
     pub(super) fn decode(word: u64) -> Placement {
         Placement {
             word,
-            group: groups::get((word >> GROUP_AT) as u32 & GROUP_MAX),
+            group: groups::get((word >> GROUP_AT) as u32),
         }
     }
 
@@ -141,9 +125,10 @@ impl Placement {
         a.start() <= b.end() && b.start() <= a.end()
     }
 
+    /// The cell of a segment. No hash: its steps would stand between one atomic instruction and the next.
     #[inline(always)]
-    fn index(self, segment: u64) -> usize {
-        (segment.wrapping_mul(self.word) >> (u64::BITS - CELLS.trailing_zeros())) as usize
+    fn index(segment: u64) -> usize {
+        segment as usize % CELLS
     }
 
     /// The cell of the range's segment, if it lies in one.
@@ -151,7 +136,7 @@ impl Placement {
     pub(super) fn cell_of(self, range: &Range<u64>) -> Option<&'static Cell> {
         let segment = self.segment(range.start);
         let is_within = segment == self.segment(range.end.wrapping_sub(1));
-        is_within.then(|| &*self.group.cells[self.index(segment)])
+        is_within.then(|| &*self.group.cells[Self::index(segment)])
     }
 
     /// The cells that a reader on this CPU tries.
@@ -177,7 +162,7 @@ impl Placement {
         if last - first >= CELLS as u64 {
             return ALL_CELLS;
         }
-        (first..=last).fold(0, |cells, segment| cells | 1_u64 << self.index(segment))
+        (first..=last).fold(0, |cells, segment| cells | 1_u64 << Self::index(segment))
     }
 
     /// The cells of a set.
@@ -194,7 +179,7 @@ impl Placement {
     }
 
     pub(super) fn group_index(self) -> u32 {
-        (self.word >> GROUP_AT) as u32 & GROUP_MAX
+        (self.word >> GROUP_AT) as u32
     }
 }
 
@@ -283,8 +268,8 @@ mod tests {
 
     use super::*;
 
-    fn segments(shift: u32, session: u64) -> Placement {
-        Placement::new(Rule::Segments { shift }, 0, session)
+    fn segments(shift: u32) -> Placement {
+        Placement::new(Rule::Segments { shift }, 0)
     }
 
     fn index_of(placement: Placement, cell: &Cell) -> u32 {
@@ -301,13 +286,12 @@ mod tests {
             offset in 0..500_u64,
             other_length in 1..500_u64,
             shift in 0..12_u32,
-            session in 1..9_u64,
             is_to_end: bool,
         ) {
             let one = start..start + length;
             let other_start = start + offset % length;
             let other = other_start..if is_to_end { u64::MAX } else { other_start + other_length };
-            let placement = segments(shift, session);
+            let placement = segments(shift);
             let (ours, theirs) = (
                 placement.footprint(&one, Access::Read),
                 placement.footprint(&other, Access::Write),
@@ -319,55 +303,28 @@ mod tests {
             if let Some(cell) = placement.cell_of(&other) {
                 prop_assert_ne!(theirs & 1_u64 << index_of(placement, cell), 0);
             }
-            let placement = Placement::new(Rule::Readers, 0, session);
+            let placement = Placement::new(Rule::Readers, 0);
             prop_assert_eq!(placement.footprint(&one, Access::Write), ALL_CELLS);
         }
     }
 
     #[test]
     fn neighbours_lie_on_different_cells() {
-        for session in 1..=4 {
-            for first in 0..4000 {
-                let placement = segments(12, session);
-                let footprint =
-                    placement.footprint(&(first << 12..(first + 60) << 12), Access::Write);
-                assert_eq!(
-                    footprint.count_ones(),
-                    60,
-                    "{session} {first} {footprint:b}"
-                );
-            }
-        }
-    }
-
-    /// Threads that each have a part of the file, all of the same length.
-    #[test]
-    fn parts_lie_on_different_cells() {
-        let powers = (0..30).map(|log| 1_u64 << log);
-        for distance in powers.chain([3, 10, 20, 50, 100, 200, 250, 500, 1000, 10_000]) {
-            for session in 1..=4 {
-                let cell = |part: u64| {
-                    let start = part * distance;
-                    segments(0, session).footprint(&(start..start + 1), Access::Write)
-                };
-                let cells = (0..16).map(cell).fold(0, |all, one| all | one);
-                assert_eq!(cells.count_ones(), 16, "{session} {distance}");
-            }
-        }
-    }
-
-    #[test]
-    fn sessions_part_what_met() {
-        let cells = |first: u64| {
-            (1..=4).map(move |session| {
-                segments(0, session).footprint(&(first..first + 1), Access::Write)
-            })
+        let cells = |first: u64, placement: Placement| {
+            placement.footprint(&(first << 12..(first + 64) << 12), Access::Write)
         };
-        for segment in 1..200 {
-            let met = cells(0)
-                .zip(cells(segment))
-                .filter(|(one, other)| one == other);
-            assert!(met.count() <= 1, "{segment}");
+        assert!((0..200).all(|first| cells(first, segments(12)) == ALL_CELLS));
+    }
+
+    /// What shares a cell does not with segments twice as long, or half.
+    #[test]
+    fn other_lengths_part_what_met() {
+        let met = |segment: u64, shift: u32| {
+            let cell = |at: u64| segments(shift).footprint(&(at..at + 1), Access::Write);
+            cell(0) == cell(segment << 12)
+        };
+        for segment in (0..64).map(|round| 64 * (2 * round + 1)) {
+            assert!(met(segment, 12) && !met(segment, 13), "{segment}");
         }
     }
 
