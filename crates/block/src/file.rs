@@ -15,10 +15,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use crate::allocated::Allocated;
+use crate::allocated::{Allocated, PIECE_BYTES};
 use crate::{BlockDevice, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
@@ -119,6 +120,8 @@ pub struct FileDevice {
     has_barriers: bool,
     /// For a file with holes that is written.
     allocated: Option<Allocated>,
+    /// The storage has no way to take some beforehand.
+    cannot_reserve: AtomicBool,
 }
 
 /// The unit of `st_blocks`.
@@ -126,9 +129,6 @@ const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Zeros shorter than this are written as data: cheaper than a change of the file's mapping.
 const ZEROS_AS_DATA_BYTES: u64 = 64 << 10;
-
-/// What is reserved around bytes: aligned pieces of so many.
-const AROUND_BYTES: u64 = 256 << 10;
 
 /// The most parts of one pwritev (IOV_MAX).
 const PARTS_MAX: usize = 1024;
@@ -173,6 +173,7 @@ impl FileDevice {
         let allocated = (is_for_writing && is_sparse).then(Allocated::new);
         Ok(FileDevice {
             allocated,
+            cannot_reserve: AtomicBool::new(false),
             file,
             path: path.to_owned(),
             length_bytes,
@@ -330,8 +331,14 @@ impl BlockDevice for FileDevice {
                 {
                     allocated.forget(offset_bytes, length_bytes);
                 }
-                let flags = flags | FallocateFlags::KEEP_SIZE;
-                match rustix::fs::fallocate(&self.file, flags, offset_bytes, length_bytes) {
+                let how = flags | FallocateFlags::KEEP_SIZE;
+                let outcome = rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
+                if let Some(allocated) = &self.allocated
+                    && flags == FallocateFlags::PUNCH_HOLE
+                {
+                    allocated.forget(offset_bytes, length_bytes);
+                }
+                match outcome {
                     Ok(()) => return Ok(()),
                     // Not everywhere, and on block devices only for whole sectors.
                     Err(
@@ -359,6 +366,10 @@ impl BlockDevice for FileDevice {
         let Some(allocated) = &self.allocated else {
             return Ok(());
         };
+        if self.cannot_reserve.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let moment = allocated.moment();
         for range in allocated.missing(offset_bytes, length_bytes) {
             let end = range.end.min(self.length_bytes);
             let length = end - range.start;
@@ -370,25 +381,43 @@ impl BlockDevice for FileDevice {
                     return Err(error.into());
                 }
                 // A storage that has no such thing, or fails at it: writing will tell.
-                Err(_) => return Ok(()),
+                Err(error) => {
+                    if matches!(
+                        error,
+                        rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS
+                    ) {
+                        self.cannot_reserve.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(());
+                }
             }
-            allocated.note(range.start, length);
+            allocated.note(moment, range.start, length);
         }
         Ok(())
     }
 
     fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
-        let is_known = |allocated: &Allocated| allocated.has(offset_bytes, length_bytes);
-        if self.allocated.as_ref().is_none_or(is_known) {
+        let Some(allocated) = &self.allocated else {
+            return Ok(());
+        };
+        if allocated.has_pieces(offset_bytes, length_bytes)
+            || self.cannot_reserve.load(Ordering::Relaxed)
+        {
             return Ok(());
         }
-        let start = offset_bytes / AROUND_BYTES * AROUND_BYTES;
-        let end = (offset_bytes + length_bytes).next_multiple_of(AROUND_BYTES);
+        let moment = allocated.moment();
+        let start = offset_bytes / PIECE_BYTES * PIECE_BYTES;
+        let end = (offset_bytes + length_bytes).next_multiple_of(PIECE_BYTES);
         let more = end.min(self.length_bytes) - start;
-        // Where there is not as much, there may still be enough.
-        self.reserve_at(start, more)
-            .or_else(|_| self.reserve_at(offset_bytes, length_bytes))
+        if self.reserve_at(start, more).is_err() {
+            // Where there is not as much, there may still be enough.
+            return self.reserve_at(offset_bytes, length_bytes);
+        }
+        if allocated.has(start, more) {
+            allocated.note_pieces(moment, start, more);
+        }
+        Ok(())
     }
 
     fn describe(&self) -> String {

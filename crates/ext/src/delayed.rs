@@ -4,7 +4,7 @@
 //! A file that is made is often changed again at once, and many are removed before anybody has asked for them to be
 //! durable. So what is written to blocks that held nothing stays in memory until the commit that makes them part
 //! of a file, or until there is too much of it. Then it goes out in the order of the device, adjacent blocks in one
-//! request. What nobody will read any more never goes out.
+//! request. What belonged to files that were made and removed before that never goes out.
 //!
 //! # Data model
 //! A block that is *held* has an entry with its whole content, which stands for what the device has there: it is read
@@ -20,7 +20,8 @@
 //! # Locking
 //! Blocks are spread over shards, adjacent ones mostly in the same, each with one lock (class `ext.delayed`), a leaf. No
 //! lock is held over I/O: one thread at a time writes out, which a flag says (class `ext.write_out`, a leaf too),
-//! and who wants to forget a block that is being written waits on the shard's condition variable.
+//! and who wants to forget a block that is being written waits on the shard's condition variable: for one request, as
+//! blocks are marked just before. [`DelayedData::abandon`] does not wait.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/` on delayed allocation and data=ordered; here blocks are allocated at once.
@@ -34,7 +35,7 @@ use finefs_block::BlockDevice;
 use finefs_locks::LockClass;
 use finefs_namespace::NumberMap;
 
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A shard of the data that is not on the device yet.
 pub static DELAYED: LockClass = LockClass::new("ext.delayed", 82);
@@ -47,8 +48,8 @@ const HELD_BYTES_MAX: usize = 32 << 20;
 
 const SHARDS: usize = 64;
 
-/// So many adjacent blocks are in one shard.
-const SHARD_RUN: u64 = 16;
+/// Adjacent blocks of so many bytes are in one shard.
+const SHARD_RUN_BYTES: usize = 64 << 10;
 
 /// Adjacent blocks are written together up to this size.
 const WRITE_BYTES: usize = 1 << 20;
@@ -61,6 +62,8 @@ pub(crate) struct DelayedData {
     device: Arc<dyn BlockDevice>,
     block_bytes: usize,
     shards: Box<[Shard]>,
+    /// So many adjacent blocks are in one shard.
+    shard_run: u64,
     /// The most blocks that a shard holds.
     shard_blocks_max: usize,
     /// Blocks that were written out since the mount.
@@ -86,6 +89,8 @@ type Held = NumberMap<u64, Block>;
 struct Block {
     content: Arc<[u8]>,
     is_being_written: bool,
+    /// It goes as soon as it is no longer being written.
+    is_unwanted: bool,
 }
 
 /// Nobody else writes out while it is there.
@@ -111,6 +116,7 @@ impl DelayedData {
             device,
             block_bytes,
             shards: shards.collect(),
+            shard_run: (SHARD_RUN_BYTES / block_bytes).max(1) as u64,
             shard_blocks_max: (HELD_BYTES_MAX / block_bytes / SHARDS).max(1),
             blocks_written: AtomicU64::new(0),
             is_busy: Mutex::new(&WRITE_OUT, false),
@@ -124,13 +130,18 @@ impl DelayedData {
     }
 
     fn shard(&self, block: u64) -> &Shard {
-        let hash = (block / SHARD_RUN).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (block / self.shard_run).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(hash >> 58) as usize % SHARDS]
     }
 
     /// Holds a block that has `data` from byte `within` on and zeros around it, in place of whatever it had. False when
     /// too much is held.
     pub fn hold(&self, block: u64, within: usize, data: &[u8]) -> bool {
+        let shard = self.shard(block);
+        let may_be_full = shard.count.load(Ordering::Acquire) >= self.shard_blocks_max;
+        if may_be_full && !shard.held.lock().contains_key(&block) {
+            return false;
+        }
         let content: Arc<[u8]> = match data.len() == self.block_bytes {
             true => data.into(),
             false => {
@@ -139,7 +150,6 @@ impl DelayedData {
                 padded.into()
             }
         };
-        let shard = self.shard(block);
         let mut held = shard.held.lock();
         let is_full = held.len() >= self.shard_blocks_max;
         match held.entry(block) {
@@ -149,6 +159,7 @@ impl DelayedData {
                 entry.insert(Block {
                     content,
                     is_being_written: false,
+                    is_unwanted: false,
                 });
                 shard.count.store(held.len(), Ordering::Release);
             }
@@ -185,36 +196,48 @@ impl DelayedData {
         true
     }
 
-    /// Drops what these blocks hold: they are nobody's any more, or something else was written there.
+    /// Drops what these blocks hold: they are nobody's any more, or something else was written there. Waits for those
+    /// that are being written.
     pub fn forget(&self, start: u64, length: u64) {
+        self.for_each_held(start, length, |shard, block| {
+            let mut held = shard.held.lock();
+            while held.get(&block).is_some_and(|held| held.is_being_written) {
+                shard.settled.wait(&mut held);
+            }
+            shard.drop_block(held, block);
+        });
+    }
+
+    /// Nobody reads these blocks any more, and nobody will write them before they are forgotten.
+    pub fn abandon(&self, start: u64, length: u64) {
+        self.for_each_held(start, length, |shard, block| {
+            let mut held = shard.held.lock();
+            match held.get_mut(&block) {
+                Some(block) if block.is_being_written => block.is_unwanted = true,
+                _ => shard.drop_block(held, block),
+            }
+        });
+    }
+
+    /// Blocks of this range in shards that hold something.
+    fn for_each_held(&self, start: u64, length: u64, mut visit: impl FnMut(&Shard, u64)) {
         let end = start.saturating_add(length);
         if length > FORGOTTEN_ONE_BY_ONE {
-            let all = |shard: &Shard| -> Vec<u64> { shard.held.lock().keys().copied().collect() };
-            for block in self.shards.iter().flat_map(all) {
-                if (start..end).contains(&block) {
-                    self.forget_one(block);
-                }
+            for shard in &self.shards {
+                let held: Vec<u64> = shard.held.lock().keys().copied().collect();
+                let within = held
+                    .into_iter()
+                    .filter(|block| (start..end).contains(block));
+                within.for_each(|block| visit(shard, block));
             }
             return;
         }
         for block in start..end {
-            self.forget_one(block);
+            let shard = self.shard(block);
+            if shard.count.load(Ordering::Acquire) > 0 {
+                visit(shard, block);
+            }
         }
-    }
-
-    fn forget_one(&self, block: u64) {
-        let shard = self.shard(block);
-        if shard.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut held = shard.held.lock();
-        while held.get(&block).is_some_and(|held| held.is_being_written) {
-            shard.settled.wait(&mut held);
-        }
-        let forgotten = held.remove(&block);
-        shard.count.store(held.len(), Ordering::Release);
-        drop(held);
-        drop(forgotten);
     }
 
     /// Writes out all that is held. What could not be written stays held, and the first error is given.
@@ -225,65 +248,91 @@ impl DelayedData {
         }
         *is_busy = true;
         drop(is_busy);
-        self.write_all(&Turn(self))
+        self.write_all(&self.shards, &Turn(self))
     }
 
-    /// The same, unless somebody is at it. Whatever fails will fail again when it matters.
-    pub fn make_room(&self) {
+    /// Writes out what is in the way of holding a block, unless somebody writes out already. Whatever fails will
+    /// fail again when it matters.
+    pub fn make_room(&self, block: u64) {
         if std::mem::replace(&mut *self.is_busy.lock(), true) {
             return;
         }
-        if let Err(error) = self.write_all(&Turn(self)) {
+        let shard = std::slice::from_ref(self.shard(block));
+        if let Err(error) = self.write_all(shard, &Turn(self)) {
             log::warn!("{}: writing file data: {error}", self.device.describe());
         }
     }
 
-    fn write_all(&self, _turn: &Turn<'_>) -> io::Result<()> {
-        let mut blocks: Vec<(u64, Arc<[u8]>)> = Vec::new();
-        for shard in &self.shards {
-            if shard.count.load(Ordering::Acquire) == 0 {
-                continue;
-            }
-            for (number, block) in shard.held.lock().iter_mut() {
-                block.is_being_written = true;
-                blocks.push((*number, Arc::clone(&block.content)));
+    fn write_all(&self, shards: &[Shard], _turn: &Turn<'_>) -> io::Result<()> {
+        let mut blocks: Vec<u64> = Vec::new();
+        for shard in shards {
+            if shard.count.load(Ordering::Acquire) > 0 {
+                blocks.extend(shard.held.lock().keys());
             }
         }
-        blocks.sort_unstable_by_key(|(number, _)| *number);
-        let mut outcome = Ok(());
+        blocks.sort_unstable();
         let at_once = (WRITE_BYTES / self.block_bytes).max(1);
-        for run in blocks.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
-            for part in run.chunks(at_once) {
-                if outcome.is_ok() {
-                    let contents: Vec<&[u8]> = part.iter().map(|(_, content)| &**content).collect();
-                    let place = part[0].0 * self.block_bytes as u64;
-                    outcome = self.device.write_parts_at(place, &contents);
-                }
-                if outcome.is_ok() {
-                    let count = part.len() as u64;
-                    self.blocks_written.fetch_add(count, Ordering::Relaxed);
-                }
-                for (number, content) in part {
-                    self.settle(*number, content, outcome.is_ok());
-                }
+        let runs = blocks.chunk_by(|one, next| one + 1 == *next);
+        runs.flat_map(|run| run.chunks(at_once))
+            .try_for_each(|part| self.write_part(part))
+    }
+
+    /// Writes those of these blocks, which are adjacent, that are still held.
+    fn write_part(&self, part: &[u64]) -> io::Result<()> {
+        let marked: Vec<(u64, Arc<[u8]>)> = part
+            .iter()
+            .filter_map(|number| self.mark(*number))
+            .collect();
+        let mut outcome = Ok(());
+        for run in marked.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
+            if outcome.is_ok() {
+                let contents: Vec<&[u8]> = run.iter().map(|(_, content)| &**content).collect();
+                let place = run[0].0 * self.block_bytes as u64;
+                outcome = self.device.write_parts_at(place, &contents);
+            }
+            if outcome.is_ok() {
+                let count = run.len() as u64;
+                self.blocks_written.fetch_add(count, Ordering::Relaxed);
+            }
+            for (number, content) in run {
+                self.settle(*number, content, outcome.is_ok());
             }
         }
         outcome
     }
 
-    /// A block is no longer being written; when the device has what it holds, it is held no longer.
+    /// A block is being written from now on, if it is held.
+    fn mark(&self, number: u64) -> Option<(u64, Arc<[u8]>)> {
+        let mut held = self.shard(number).held.lock();
+        let block = held.get_mut(&number)?;
+        block.is_being_written = true;
+        Some((number, Arc::clone(&block.content)))
+    }
+
+    /// A block is no longer being written; when the device has what it holds, or nobody wants it, it is held no
+    /// longer.
     fn settle(&self, number: u64, content: &Arc<[u8]>, is_written: bool) {
         let shard = self.shard(number);
         let mut held = shard.held.lock();
         if let Entry::Occupied(mut entry) = held.entry(number) {
-            entry.get_mut().is_being_written = false;
-            if is_written && Arc::ptr_eq(&entry.get().content, content) {
+            let block = entry.get_mut();
+            block.is_being_written = false;
+            if block.is_unwanted || is_written && Arc::ptr_eq(&block.content, content) {
                 entry.remove();
                 shard.count.store(held.len(), Ordering::Release);
             }
         }
         drop(held);
         shard.settled.notify_all();
+    }
+}
+
+impl Shard {
+    fn drop_block(&self, mut held: MutexGuard<'_, Held>, block: u64) {
+        let dropped = held.remove(&block);
+        self.count.store(held.len(), Ordering::Release);
+        drop(held);
+        drop(dropped);
     }
 }
 
@@ -377,9 +426,11 @@ mod tests {
         assert!((1000..=HELD_BYTES_MAX / BLOCK).contains(&held), "{held}");
         // What is held already still is.
         assert!(data.hold(0, 0, &[2]) && !data.hold(held as u64, 0, &[2]));
-        data.make_room();
+        data.make_room(held as u64);
         assert!(data.hold(held as u64, 0, &[2]));
-        assert_eq!(data.blocks_written(), held as u64);
+        // Only as much as is needed.
+        let written = data.blocks_written();
+        assert!((1..=(HELD_BYTES_MAX / BLOCK / SHARDS) as u64).contains(&written));
     }
 
     /// Calls back in the middle of each write.
@@ -441,6 +492,29 @@ mod tests {
         let mut bytes = [0; 11];
         device.read_at(2 * BLOCK as u64, &mut bytes).unwrap();
         assert_eq!(bytes, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
+    }
+
+    /// Blocks that wait for their turn are not written any more once nobody wants them, and nobody waits.
+    #[test]
+    fn what_is_abandoned_during_the_write_out_does_not_go_out() {
+        let (device, data) = meddling();
+        for number in [2, 3, 400] {
+            assert!(data.hold(number, 0, &[1; BLOCK]));
+        }
+        let theirs = data.clone();
+        *device.meddle.lock() = Some(Box::new(move || {
+            theirs.abandon(3, 1);
+            theirs.abandon(400, 1);
+            // 3 is in the request, 400 in the next.
+            assert!(block(&theirs, 3).is_some() && block(&theirs, 400).is_none());
+        }));
+        data.write_out().unwrap();
+        assert!(
+            [2, 3, 400]
+                .into_iter()
+                .all(|number| block(&data, number).is_none())
+        );
+        assert_eq!(data.blocks_written(), 2);
     }
 
     #[test]

@@ -283,29 +283,38 @@ impl Store for ExtStore {
         }
         let start = self.data_offset(block, offset_bytes, data.len())?;
         let state = &self.state;
-        // Nothing is held that could not be written for lack of storage.
+        // Nothing is held that could not be written for lack of storage, as far as storage can be promised.
         let block_bytes = u64::from(state.geometry.block_size);
         let length = (offset_bytes + data.len() as u64).next_multiple_of(block_bytes);
         state
             .device
             .reserve_around_at(start - offset_bytes, length)
             .map_err(io_error("taking storage for", block))?;
+        let mut unheld = 0;
+        let write_now = |range: Range<usize>| {
+            if range.is_empty() {
+                return Ok(());
+            }
+            let place = start + range.start as u64;
+            let first = BlockNo(place / block_bytes);
+            write_padded(self, first, place % block_bytes, &data[range])
+        };
         for (number, within, range) in self.blocks_of(start, data.len()) {
-            let part = &data[range];
-            let hold = || state.delayed.hold(number, within, part);
+            let hold = || state.delayed.hold(number, within, &data[range.clone()]);
             let is_held = hold() || {
-                state.delayed.make_room();
+                state.delayed.make_room(number);
                 hold()
             };
-            if !is_held {
-                write_padded(self, BlockNo(number), within as u64, part)?;
+            if is_held {
+                write_now(unheld..range.start)?;
+                unheld = range.end;
             }
         }
-        Ok(())
+        write_now(unheld..data.len())
     }
 
     fn forget_data(&self, run: BlockRun) {
-        self.state.delayed.forget(run.start.0, run.length);
+        self.state.delayed.abandon(run.start.0, run.length);
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {

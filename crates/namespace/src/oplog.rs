@@ -109,6 +109,8 @@ pub(crate) struct OperationLog {
     committed: AtomicU64,
     /// Records of the current generation, about: each shard adds [`COUNTED`] at a time.
     pending: AtomicUsize,
+    /// How many records the longest shard of the last generation had.
+    room: AtomicUsize,
 }
 
 /// A new generation has room for so many records of a shard at most, before it grows.
@@ -127,6 +129,7 @@ impl OperationLog {
             }),
             committed: AtomicU64::new(0),
             pending: AtomicUsize::new(0),
+            room: AtomicUsize::new(0),
         }
     }
 
@@ -174,19 +177,22 @@ impl OperationLog {
     /// Ends the generation; gives its records. Excludes appends only for the swap.
     pub fn swap(&self) -> Generation {
         let mut ended = Generation::default();
-        let mut parts = Vec::with_capacity(self.shards.shard_count());
+        // The next generation will be about as long.
+        let room = self.room.swap(0, Ordering::Relaxed).min(ROOM_MAX);
+        let shards = self.shards.shard_count();
+        let mut parts: Vec<Vec<Record>> = (0..shards).map(|_| Vec::with_capacity(room)).collect();
         {
             let mut global = self.shards.global();
             self.pending.store(0, Ordering::Relaxed);
-            for shard in global.iter_mut() {
+            for (shard, part) in global.iter_mut().zip(&mut parts) {
                 ended.number = shard.generation;
                 ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
-                // The next generation will be about as long.
-                let next = Vec::with_capacity(shard.records.len().min(ROOM_MAX));
-                parts.push(std::mem::replace(&mut shard.records, next));
+                std::mem::swap(&mut shard.records, part);
                 shard.generation += 1;
             }
         }
+        let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
+        self.room.store(longest, Ordering::Relaxed);
         for mut part in parts {
             // The first is taken as it is.
             if ended.records.is_empty() {

@@ -228,11 +228,8 @@ pub struct DirectoryChange {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Changed inodes; each at most once, in ascending order of number. Every directory in
-    /// `directories` has its inode here too (its times changed), unless it is gone.
-    #[allow(
-        clippy::vec_box,
-        reason = "very many are sorted and handed on, and a vector of them would be as large as all of them again"
-    )]
+    /// `directories` has its inode here too (its times changed), unless it is gone. Boxed, as very many are sorted
+    /// and handed on, and a vector of them would be as large as all of them again.
     pub inodes: Vec<Box<InodeChange>>,
     /// Changed directories that live on; each at most once.
     pub directories: Vec<DirectoryChange>,

@@ -16,7 +16,7 @@ use crate::state::ExtState;
 use super::space::Space;
 
 /// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when there is no
-/// storage for them below the device: nothing was written then.
+/// storage for them below the device: none of them was written then.
 pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
     write_data(state)?;
     let Some(mut writer) = state.take_journal()? else {
