@@ -76,6 +76,10 @@ const AHEAD: usize = 8;
 #[repr(align(64))]
 struct Line([Bucket; 2]);
 
+// The locks of the schedulers' builds are larger.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const _: () = assert!(size_of::<Line>() == 64);
+
 struct Table {
     lines: Box<[Line]>,
     /// 1 where only every second place of the lines is used, so that each bucket has its own; else 0.
@@ -487,17 +491,19 @@ impl NameTable {
         self.lock_hash(dir, name.hash, guard)
     }
 
-    /// About how many names there are: exact for small tables, from a sample for large ones.
+    /// About how many names there are: three for each bucket, and nothing is counted.
     pub fn length_about(&self, guard: &Guard) -> u64 {
         self.current(guard).count() as u64 * 3
     }
 
-    /// True when no name was in the table at some moment during the call, as far as one can tell
-    /// without locks; a quick answer before the exact one under the locks.
+    /// False when there were names during the call; a quick answer before the exact one under the locks. Of
+    /// a bucket that left one cannot tell, since its head stays what it was: the exact check decides, which
+    /// waits for the growth to end.
     pub fn seems_empty(&self, guard: &Guard) -> bool {
-        self.current(guard)
-            .buckets()
-            .all(|bucket| bucket.head(guard).is_null())
+        self.current(guard).buckets().all(|bucket| {
+            let head = bucket.head(guard);
+            head.is_null() || head.tag() & LEFT != 0
+        })
     }
 
     /// Puts a name that is not there into its bucket, which the caller holds. True when the table

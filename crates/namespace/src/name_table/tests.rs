@@ -232,3 +232,43 @@ fn what_was_removed_is_found_again_when_it_comes_back() {
         assert!(table.seems_empty(guard));
     }
 }
+
+/// In the middle of a growth the buckets that left still show the names of before, which are gone by now, or not.
+#[test]
+fn who_asks_a_growing_table_whether_it_is_empty_is_sent_to_the_exact_check() {
+    for is_removed in [true, false] {
+        let table = NameTable::new();
+        let guard = &pin();
+        add(&table, "name", 1);
+        let old = table.current(guard);
+        let name = table.hashed(b"name");
+        assert!(!table.seems_empty(guard));
+        // As `grow` does, but for its last steps.
+        let growing = table.lock_resize();
+        let fresh = Owned::new(Table::new(2 * old.count())).into_shared(guard);
+        old.next.store(fresh, Ordering::Release);
+        let new = next_of(old, guard);
+        for (index, bucket) in old.buckets().enumerate() {
+            let halves = [index, index + old.count()].map(|half| new.bucket(half));
+            bucket.split(halves, |node| new.index(node.hash()) != index, guard);
+        }
+        if is_removed {
+            let held = table.lock(Ino(2), name, guard).unwrap();
+            held.remove(held.find(name, guard).unwrap(), guard);
+        }
+        assert!(table.seems_empty(guard));
+        table.table.store(fresh, Ordering::Release);
+        // SAFETY: `table.table` no longer names it.
+        unsafe { retire(Shared::from(std::ptr::from_ref(old)), guard) };
+        drop(growing);
+        let resize = table.lock_resize();
+        let whole = Request::Whole {
+            dir: Ino(2),
+            table: &table,
+            resize: &resize,
+        };
+        let held = lock_all(&[whole], guard).unwrap();
+        assert_eq!(held.is_empty(&table, guard), is_removed);
+        assert_eq!(table.seems_empty(guard), is_removed);
+    }
+}
