@@ -150,7 +150,9 @@ impl Bucket {
         });
         node.next.store(after.with_tag(0), Ordering::Relaxed);
         let filter = self.filter.load(Ordering::Relaxed) | filter_bit(name.hash);
-        self.filter.store(filter, Ordering::Relaxed);
+        // Release: who is refused by a filter has synchronised with the removal that cleared it, also where
+        // this one has taken that one's place.
+        self.filter.store(filter, Ordering::Release);
         scheduling_point();
         // The tags are the head's, where the link is that.
         let node = node.into_shared(guard).with_tag(after.tag());
@@ -306,6 +308,7 @@ pub(super) fn walk<'g>(head: Shared<'g, Node>, guard: &'g Guard) -> impl Iterato
     std::iter::from_fn(move || {
         // SAFETY: nodes are destroyed only after they are unlinked and all guards of then ended.
         let node = unsafe { at.as_ref() }?;
+        scheduling_point();
         at = node.next.load(Ordering::Acquire, guard);
         Some(node)
     })
