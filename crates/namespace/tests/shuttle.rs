@@ -184,8 +184,8 @@ fn one_source_goes_to_one_place() {
 /// Who sees the new name does not see the old one after that; who does not see the old one sees
 /// the new one.
 ///
-/// Without: `held.begin_rename(guard)` in `try_rename`; `(head.tag() | after.tag()) & RENAMING` in
-/// `find`.
+/// Without: `held.begin_rename(guard)` in `try_rename`; RENAMING among the tags for which `find` hands over to
+/// `find_in_change`, or for which that walks again (the latter in three runs of five).
 #[test]
 fn a_rename_happens_at_once() {
     check(600, World::either, |world, root| {
@@ -343,9 +343,9 @@ fn a_thaw_ends_a_freeze_that_is_under_way() {
 
 /// A table grows under creates, lookups and readdirs.
 ///
-/// Without: the second look at the head in `find` (found with FINEFS_SCHEDULES=1500, not with the number below).
-/// Not tried since chains are cut: LEFT in `find_in_change` and `for_each_after`, MOVED in `lock_hash`, the
-/// first of the two tags that `split` sets.
+/// Without: MOVED in `lock_hash`, once it has the lock; the second look at the head in `find` (in two runs of three).
+/// What else a reader needs who meets the cut of a chain is held in place by the module's own
+/// `names_that_stay_are_found_while_their_bucket_is_cut`.
 #[test]
 fn a_table_grows_under_use() {
     check(60, World::either, |world, root| {
