@@ -45,7 +45,7 @@
 //!
 //! # Orderings
 //! Taking is an acquire, leaving a release, both read-modify-writes, so that a writer sees what all
-//! readers before it did. `close` is an acquire: what the cell's holders did happens before what the
+//! readers before it did. (Who takes by compare-and-swap has acquired what it did by its look already.) `close` is an acquire: what the cell's holders did happens before what the
 //! queue grants. `open` is a release: what the queue's holders did happens before the next taker. For who
 //! closes, `writer_start` is never older than the writer before the one it found.
 

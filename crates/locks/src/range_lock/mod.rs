@@ -46,7 +46,7 @@
 //! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one atomic instruction to take, one to release; 12 instructions to write and 16 to read, with all
+//! Alone: one atomic instruction to take, one to release; 12 instructions to write and 15 to read, with all
 //! (`docs/locks-bench.md` says where they go, and what was weighed to have fewer). One word of the process says
 //! whether requests may go straight to the home cell. They may not while the meter counts all acquisitions, nor
 //! while any lock is spread, since all requests to that lock would write the line of its home cell: then they look
