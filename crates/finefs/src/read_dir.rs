@@ -1,12 +1,11 @@
 //! Listing directories.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs_namespace::FileKind;
+use finefs_namespace::{DirectoryEntry, FileKind};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -20,9 +19,10 @@ const CHUNK_ENTRIES: usize = 256;
 /// What is there from before the first entry to after the last is given exactly once, whatever comes
 /// and goes meanwhile. An error ends the iteration.
 pub struct ReadDir {
-    source: Arc<Source>,
-    fetched: VecDeque<Fetched>,
-    /// Where to go on after what was fetched.
+    chunk: Arc<Chunk>,
+    /// The next entry of the chunk.
+    position: usize,
+    /// Where to go on after the chunk.
     cookie: u64,
     is_at_end: bool,
 }
@@ -32,8 +32,17 @@ struct Source {
     path: PathBuf,
 }
 
+/// What was fetched at a time.
+struct Chunk {
+    source: Arc<Source>,
+    /// One after the other.
+    names: Vec<u8>,
+    entries: Vec<Fetched>,
+}
+
 struct Fetched {
-    name: OsString,
+    /// Where in `names` its name ends.
+    name_end: usize,
     kind: FileKind,
     ino: u64,
     cookie: u64,
@@ -41,15 +50,43 @@ struct Fetched {
 
 /// An entry of a directory.
 pub struct DirEntry {
-    source: Arc<Source>,
-    fetched: Fetched,
+    chunk: Arc<Chunk>,
+    index: usize,
+}
+
+impl Chunk {
+    fn new(source: Arc<Source>) -> Chunk {
+        Chunk {
+            source,
+            names: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, entry: &DirectoryEntry<'_>) {
+        self.names.extend_from_slice(entry.name);
+        self.entries.push(Fetched {
+            name_end: self.names.len(),
+            kind: entry.kind,
+            ino: entry.ino.0,
+            cookie: entry.cookie,
+        });
+    }
+
+    fn name(&self, index: usize) -> &OsStr {
+        let start = match index {
+            0 => 0,
+            _ => self.entries[index - 1].name_end,
+        };
+        OsStr::from_bytes(&self.names[start..self.entries[index].name_end])
+    }
 }
 
 impl ReadDir {
     pub(crate) fn new(dir: Dir, path: PathBuf) -> ReadDir {
         ReadDir {
-            source: Arc::new(Source { dir, path }),
-            fetched: VecDeque::new(),
+            chunk: Arc::new(Chunk::new(Arc::new(Source { dir, path }))),
+            position: 0,
             cookie: 0,
             is_at_end: false,
         }
@@ -58,30 +95,33 @@ impl ReadDir {
     /// Goes on after the entry that gave this cookie; 0 is the start. Cookies stay good while the
     /// file system is open, also in another listing of the directory.
     pub fn seek(&mut self, cookie: u64) {
-        self.fetched.clear();
+        self.position = self.chunk.entries.len();
         self.cookie = cookie;
         self.is_at_end = false;
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let Source { dir, path } = &*self.source;
-        let (fetched, mut last) = (&mut self.fetched, self.cookie);
-        let mut is_full = false;
+        let source = Arc::clone(&self.chunk.source);
+        if Arc::get_mut(&mut self.chunk).is_none() {
+            // Somebody has an entry of it yet.
+            self.chunk = Arc::new(Chunk::new(Arc::clone(&source)));
+        }
+        let chunk = Arc::get_mut(&mut self.chunk).expect("nobody else has a new one");
+        chunk.names.clear();
+        chunk.entries.clear();
+        self.position = 0;
+        let (mut last, mut is_full) = (self.cookie, false);
+        let Source { dir, path } = &*source;
         let namespace = dir.view().namespace();
         namespace
             .read_directory(dir.start(), self.cookie, &mut |entry| {
-                if fetched.len() == CHUNK_ENTRIES {
+                if chunk.entries.len() == CHUNK_ENTRIES {
                     is_full = true;
                     return false;
                 }
                 last = entry.cookie;
                 if !matches!(entry.name, b"." | b"..") {
-                    fetched.push_back(Fetched {
-                        name: OsString::from_vec(entry.name.to_vec()),
-                        kind: entry.kind,
-                        ino: entry.ino.0,
-                        cookie: entry.cookie,
-                    });
+                    chunk.push(&entry);
                 }
                 true
             })
@@ -96,52 +136,62 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        if self.fetched.is_empty()
-            && !self.is_at_end
-            && let Err(error) = self.fetch()
-        {
-            self.is_at_end = true;
-            return Some(Err(error));
+        if self.position == self.chunk.entries.len() {
+            if self.is_at_end {
+                return None;
+            }
+            if let Err(error) = self.fetch() {
+                self.is_at_end = true;
+                self.position = self.chunk.entries.len();
+                return Some(Err(error));
+            }
+            if self.chunk.entries.is_empty() {
+                return None;
+            }
         }
-        let fetched = self.fetched.pop_front()?;
+        let index = self.position;
+        self.position += 1;
         Some(Ok(DirEntry {
-            source: Arc::clone(&self.source),
-            fetched,
+            chunk: Arc::clone(&self.chunk),
+            index,
         }))
     }
 }
 
 impl DirEntry {
+    fn fetched(&self) -> &Fetched {
+        &self.chunk.entries[self.index]
+    }
+
     /// The name in the directory.
     pub fn file_name(&self) -> &OsStr {
-        &self.fetched.name
+        self.chunk.name(self.index)
     }
 
     /// The path that the directory was listed by, with the name.
     pub fn path(&self) -> PathBuf {
-        self.source.path.join(&self.fetched.name)
+        self.chunk.source.path.join(self.file_name())
     }
 
     /// What it is. Costs nothing.
     pub fn file_type(&self) -> FileKind {
-        self.fetched.kind
+        self.fetched().kind
     }
 
     /// Inode number.
     pub fn ino(&self) -> u64 {
-        self.fetched.ino
+        self.fetched().ino
     }
 
     /// Where [`ReadDir::seek`] goes on after this entry.
     pub fn cookie(&self) -> u64 {
-        self.fetched.cookie
+        self.fetched().cookie
     }
 
     /// The attributes of what the name names now; of a symbolic link its own.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.source
-            .dir
-            .symlink_metadata(Path::new(&self.fetched.name))
+        let dir = &self.chunk.source.dir;
+        dir.symlink_metadata(Path::new(self.file_name()))
     }
 }
 

@@ -10,7 +10,7 @@ use finefs_locks::primitive::thread;
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
-use crate::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
+use crate::name_table::{Dead, HashedName, LockedBucket, NameTable, Node, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::Record;
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
@@ -103,6 +103,23 @@ impl Drop for Allotted<'_> {
     }
 }
 
+/// What a name was found to name.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'g> {
+    pub inode: &'g Inode,
+    /// None for `.` and `..`.
+    node: Option<&'g Node>,
+}
+
+impl Named<'_> {
+    /// True when the name still names it. Then it named it when it was found, too: a number that became another
+    /// inode's in between would tell.
+    #[inline]
+    pub fn is_named(self, guard: &Guard) -> bool {
+        self.node.is_none_or(|node| !node.is_out(guard))
+    }
+}
+
 impl From<Dead> for Error {
     fn from(_: Dead) -> Error {
         Error::NotFound
@@ -120,27 +137,28 @@ impl Namespace {
         let table = self.table(dir)?;
         let name = table.hashed(name);
         loop {
-            let inode = self.child(dir, table, name, guard)?;
-            if self.refer(inode, guard) {
-                // A number may be used again as soon as its name went. Now that it is held, the
-                // name tells whether this is the inode that it names.
-                let is_named = match name.bytes {
-                    b"." | b".." => true,
-                    _ => table
-                        .find(name, guard)
-                        .is_some_and(|node| node.ino == inode.ino),
-                };
-                if is_named {
-                    return Ok(inode.attributes());
-                }
-                if inode.references.release(&self.split_counts, 1) {
-                    self.free_unlinked(inode, guard);
-                }
-                continue;
+            let found = self.found(dir, table, name, guard)?;
+            if self.refer_found(found, guard) {
+                return Ok(found.inode.attributes());
             }
             // It was freed or evicted in between: its name goes, or it comes back, at once.
             thread::yield_now();
         }
+    }
+
+    /// Takes a reference on what a name was found to name; false when it names that no longer.
+    ///
+    /// A number may be used again as soon as its name went. Once the inode is held, the name tells whether this is
+    /// the one that it names.
+    pub(crate) fn refer_found(&self, found: Named<'_>, guard: &Guard) -> bool {
+        if !self.refer(found.inode, guard) {
+            return false;
+        }
+        let is_named = found.is_named(guard);
+        if !is_named && found.inode.references.release(&self.split_counts, 1) {
+            self.free_unlinked(found.inode, guard);
+        }
+        is_named
     }
 
     /// The inode that a name of a directory names.
@@ -151,9 +169,22 @@ impl Namespace {
         name: HashedName<'_>,
         guard: &'g Guard,
     ) -> Result<&'g Inode> {
+        let found = self.found(dir, table, name, guard)?;
+        Ok(found.inode)
+    }
+
+    /// The same, to be asked later whether the name still names it.
+    pub(crate) fn found<'g>(
+        &self,
+        dir: &'g Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &'g Guard,
+    ) -> Result<Named<'g>> {
+        let of_dots = |inode| Named { inode, node: None };
         match name.bytes {
-            b"." => return Ok(dir),
-            b".." => return self.inode(self.parent_of(dir)?, guard),
+            b"." => return Ok(of_dots(dir)),
+            b".." => return self.inode(self.parent_of(dir)?, guard).map(of_dots),
             bytes => check_length(self, bytes)?,
         }
         loop {
@@ -164,8 +195,7 @@ impl Namespace {
                 Err(Error::Stale) => {
                     let cell = self.inodes.get(node.ino, guard);
                     let is_going = cell.is_some_and(|cell| cell.is_gone());
-                    let again = table.find(name, guard);
-                    if !is_going && again.is_some_and(|again| std::ptr::eq(again, node)) {
+                    if !is_going && !node.is_out(guard) {
                         return Err(Error::corrupt(format_args!(
                             "directory {}: an entry names inode {}, which is not in use",
                             dir.ino, node.ino
@@ -173,7 +203,12 @@ impl Namespace {
                     }
                     thread::yield_now();
                 }
-                result => return result,
+                result => {
+                    return Ok(Named {
+                        inode: result?,
+                        node: Some(node),
+                    });
+                }
             }
         }
     }

@@ -55,8 +55,10 @@ pub(crate) enum Found {
 /// The mapping of one file. See the module's head.
 pub(crate) struct ExtentMap {
     first: Segment,
-    rest: SparseArray<Segment, 8, 8, 64>,
+    rest: Segments,
 }
+
+type Segments = SparseArray<Segment, 256, 256, 64>;
 
 impl ExtentMap {
     pub fn new() -> ExtentMap {
@@ -68,7 +70,7 @@ impl ExtentMap {
 
     /// The number of blocks that a map can hold: 2^32, as ext4 allows.
     pub const fn blocks_max() -> u64 {
-        SparseArray::<Segment, 8, 8, 64>::capacity() * SEGMENT_BLOCKS
+        Segments::capacity() * SEGMENT_BLOCKS
     }
 
     fn segment(&self, index: u64) -> Option<&Segment> {

@@ -67,6 +67,12 @@ impl Inode {
         scheme.load(&self.core, load)
     }
 
+    /// True when it was loaded, and neither freed nor evicted.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.core.get().is_some() && !self.is_gone()
+    }
+
     /// True when the inode was freed or evicted.
     pub fn is_gone(&self) -> bool {
         self.references.are_gone()

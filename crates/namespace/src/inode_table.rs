@@ -16,7 +16,7 @@ pub(crate) const INODES_END: u64 = 1 << 32;
 
 /// All inodes that are in memory.
 pub(crate) struct InodeTable {
-    slots: SparseArray<Atomic<Inode>, 12, 10, 1024>,
+    slots: SparseArray<Atomic<Inode>, 4096, 1024, 1024>,
 }
 
 impl InodeTable {

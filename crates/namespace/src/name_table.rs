@@ -21,7 +21,8 @@
 //!
 //! # Readers
 //! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are inserted, and
-//! replaced, by one store, and reclaimed by epochs.
+//! replaced, by one store, and reclaimed by epochs. Tag OUT of `next` is set before a node is taken out or replaced:
+//! so whoever finds what a node names can tell afterwards whether it still names that.
 //!
 //! # Growth
 //! Bucket by bucket, under its lock. (1) Both halves begin in the next table: the lower with the head of the chain,
@@ -44,12 +45,13 @@
 //! 5. Only the holder of `resize` puts LEFT, MOVED or DEAD anywhere; so under it there is one table.
 //! 6. A bit of a filter is set before a name of its is in the chain, and cleared after the last one is out.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::primitive::atomic::Ordering;
 use finefs_locks::primitive::{hint, thread};
 use finefs_locks::{Mutex, MutexGuard, RawGuard};
+use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use crate::classes;
@@ -58,9 +60,9 @@ use crate::types::{FileKind, Ino};
 
 mod chain;
 
-use chain::{Bucket, DEAD, LEFT, MOVED, Node, RENAMING, scheduling_point, walk};
+use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point, walk};
 
-pub(crate) use chain::COOKIE_FIRST;
+pub(crate) use chain::{COOKIE_FIRST, Node};
 
 /// A chain longer than this makes the table grow.
 const CHAIN_MAX: u32 = if cfg!(feature = "shuttle") { 3 } else { 8 };
@@ -72,6 +74,9 @@ const BUCKETS_MIN: usize = 4;
 const APART_MAX: usize = 1024;
 /// Growth asks for the first node of a chain so many buckets ahead.
 const AHEAD: usize = 8;
+/// Readdir asks for a bucket and the first nodes of its chain, so many together, each so many buckets before the next.
+const PREFETCHED_DEPTH: usize = 4;
+const PREFETCH_STEP: usize = 4;
 /// A cache line: one bucket or two.
 #[repr(align(64))]
 struct Line([Bucket; 2]);
@@ -154,6 +159,15 @@ impl Table {
         self.index((cookie << 1).reverse_bits())
     }
 
+    /// The bucket whose interval follows that of the bucket at `index`; `None` after the last.
+    #[inline]
+    fn index_after(&self, index: usize) -> Option<usize> {
+        // Adding 1 to the bit-reversed number: the highest bit that is not set is, and those above it are cleared.
+        let clear = !index & (self.count() - 1);
+        let bit = 1 << clear.checked_ilog2()?;
+        Some(index & (bit - 1) | bit)
+    }
+
     /// The greatest cookie that the interval of the bucket at `index` can hold.
     fn last_cookie(&self, index: usize) -> u64 {
         let bits = self.count().trailing_zeros();
@@ -164,7 +178,7 @@ impl Table {
 /// The names of one directory. See the module's head.
 pub(crate) struct NameTable {
     table: Atomic<Table>,
-    hasher: RandomState,
+    keys: [u64; 2],
     resize: Mutex<()>,
 }
 
@@ -306,7 +320,7 @@ impl NameTable {
         let buckets = (names / 2).next_power_of_two().max(BUCKETS_MIN);
         NameTable {
             table: Atomic::new(Table::new(buckets)),
-            hasher: RandomState::new(),
+            keys: new_keys(),
             resize: Mutex::new(&classes::RESIZE, ()),
         }
     }
@@ -332,11 +346,10 @@ impl NameTable {
 
     /// A name, ready to be looked for in this table.
     pub fn hashed<'a>(&self, name: &'a [u8]) -> HashedName<'a> {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(name);
+        let hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
         HashedName {
             bytes: name,
-            hash: hasher.finish(),
+            hash: hasher.hash(name),
         }
     }
 
@@ -403,7 +416,7 @@ impl NameTable {
     /// is found from comes while other things are done.
     #[inline]
     pub fn expect_insert(&self, name: HashedName<'_>, guard: &Guard) {
-        self.current(guard).bucket_of(name.hash).prefetch(guard);
+        self.current(guard).bucket_of(name.hash).prefetch(0, guard);
     }
 
     /// The resize lock, which keeps the table from growing or dying.
@@ -538,7 +551,7 @@ impl NameTable {
         old.next.store(fresh, Ordering::Release);
         for (index, bucket) in old.buckets().enumerate() {
             if index + AHEAD < old.count() {
-                old.bucket(index + AHEAD).prefetch(guard);
+                old.bucket(index + AHEAD).prefetch(0, guard);
             }
             let _lock = bucket
                 .lock
@@ -566,6 +579,7 @@ impl NameTable {
     pub fn for_each_after(&self, after: u64, guard: &Guard, mut visit: impl FnMut(&Node) -> bool) {
         let mut after = after;
         let mut nodes: Vec<&Node> = Vec::new();
+        let mut ahead = ReadAhead::default();
         while after < u64::MAX >> 1 {
             // From the current table for every bucket: that one bucket has moved to the next
             // table says nothing of the others.
@@ -584,6 +598,7 @@ impl NameTable {
                     wait_a_little(&mut spins);
                     continue;
                 }
+                ahead.advance(table, index, guard);
                 nodes.clear();
                 let is_due = |node: &&Node| (after + 1..=last).contains(&node.cookie());
                 nodes.extend(walk(head, guard).filter(is_due));
@@ -625,6 +640,51 @@ impl<'g> LockedBucket<'g> {
     pub fn replace(&self, node: &'g Node, ino: Ino, kind: FileKind, guard: &Guard) {
         self.bucket.replace(node, ino, kind, guard);
     }
+}
+
+/// What asks for the memory that readdir will come to. Buckets in order of cookies lie all over the table, and each node
+/// of a chain is found from the one before: so buckets are asked for first, and the nodes that are deeper in their
+/// chains later.
+#[derive(Default)]
+struct ReadAhead<'g> {
+    /// Where the bucket, the first node, the second and so on are asked for next.
+    next: Option<(&'g Table, [Option<usize>; PREFETCHED_DEPTH])>,
+}
+
+impl<'g> ReadAhead<'g> {
+    /// Readdir has come to a bucket.
+    #[inline]
+    fn advance(&mut self, table: &'g Table, index: usize, guard: &Guard) {
+        let next = match &mut self.next {
+            Some((of, next)) if std::ptr::eq(*of, table) => next,
+            // Small tables are through before it would help.
+            _ if table.count() < PREFETCH_STEP * PREFETCHED_DEPTH * 2 => return,
+            _ => &mut self.next.insert((table, Self::start(table, index))).1,
+        };
+        for (depth, place) in next.iter_mut().enumerate() {
+            let Some(index) = *place else { continue };
+            let bucket = table.bucket(index);
+            match depth {
+                0 => finefs_locks::prefetch_to_read(bucket),
+                _ => bucket.prefetch(depth - 1, guard),
+            }
+            *place = table.index_after(index);
+        }
+    }
+
+    #[cold]
+    fn start(table: &Table, index: usize) -> [Option<usize>; PREFETCHED_DEPTH] {
+        std::array::from_fn(|depth| {
+            let distance = (PREFETCHED_DEPTH - depth) * PREFETCH_STEP;
+            (0..distance).try_fold(index, |index, _| table.index_after(index))
+        })
+    }
+}
+
+/// Keys that nobody can guess.
+fn new_keys() -> [u64; 2] {
+    let random = RandomState::new();
+    [0, 1].map(|number: u8| random.hash_one(number))
 }
 
 fn next_of<'g>(table: &'g Table, guard: &'g Guard) -> &'g Table {

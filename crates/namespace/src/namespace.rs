@@ -245,7 +245,17 @@ impl Namespace {
     }
 
     /// The inode of a number; loaded if need be.
+    #[inline]
     pub(crate) fn inode<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
+        match self.inodes.get(ino, guard) {
+            Some(cell) if cell.is_usable() => Ok(cell),
+            _ => self.inode_slowly(ino, guard),
+        }
+    }
+
+    /// The cell is not there, not loaded, or gone.
+    #[cold]
+    fn inode_slowly<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
         loop {
             let cell = if self.store.can_reload() || ino == self.root() {
                 self.inodes.get_or_insert(ino, guard)

@@ -42,9 +42,15 @@ impl<T> OnceBox<T> {
     /// What is there, made by `make` if it is not.
     #[inline]
     pub fn get_or_make(&self, make: impl FnOnce() -> T) -> &T {
+        self.get_or_make_box(|| Box::new(make()))
+    }
+
+    /// The same for what is too large to be moved.
+    #[inline]
+    pub fn get_or_make_box(&self, make: impl FnOnce() -> Box<T>) -> &T {
         match self.get() {
             Some(found) => found,
-            None => self.put(Box::new(make())),
+            None => self.put(make()),
         }
     }
 

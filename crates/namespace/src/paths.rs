@@ -161,7 +161,7 @@ impl Namespace {
                 return Err(Error::IsADirectory);
             }
             loop {
-                let inode = match (walk.look(&last), how.create) {
+                let found = match (walk.look(&last), how.create) {
                     (Err(Error::NotFound), Create::New { permissions })
                     | (Err(Error::NotFound), Create::IfMissing { permissions }) => {
                         if !may_make {
@@ -179,6 +179,7 @@ impl Namespace {
                     (Ok(_), Create::New { .. }) => return Err(Error::Exists),
                     (found, _) => found?,
                 };
+                let inode = found.inode;
                 if inode.kind == FileKind::Symlink
                     && (how.last_link == LastLink::Follow || last.has_slash)
                 {
@@ -186,7 +187,7 @@ impl Namespace {
                     break;
                 }
                 self.check_how(caller, inode, how, last.has_slash)?;
-                if walk.refer(&last, inode)? {
+                if walk.refer(found) {
                     return Ok((self.opened(inode), false));
                 }
             }

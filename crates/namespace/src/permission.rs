@@ -16,15 +16,17 @@ pub(crate) fn check_access(caller: &Caller, inode: &Core, mask: u32) -> Result<(
     if caller.is_checked {
         return Ok(());
     }
-    let owned = inode.ownership();
     if caller.uid == 0 {
-        let is_executable = owned.permissions & 0o111 != 0 || inode.kind == FileKind::Directory;
-        return if mask & EXECUTE == 0 || is_executable {
+        let is_allowed = mask & EXECUTE == 0
+            || inode.kind == FileKind::Directory
+            || inode.ownership().permissions & 0o111 != 0;
+        return if is_allowed {
             Ok(())
         } else {
             Err(Error::AccessDenied)
         };
     }
+    let owned = inode.ownership();
     let shift = if caller.uid == owned.uid {
         6
     } else if caller.is_in_group(owned.gid) {

@@ -7,7 +7,7 @@
 //! referenced, and only if its caller asks for that.
 //!
 //! # Invariants
-//! 1. From a directory to a name: the name is found, then its inode, then the same name again. An
+//! 1. From a directory to a name: the name is found, then its inode, then that the name still names it. An
 //!    inode number that was given away in between is not mistaken for the inode that was named.
 //! 2. The root's parent is the root: no path and no symbolic link leads out of the tree.
 //!
@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::thread;
 
+use crate::entries::Named;
 use crate::error::{Error, Result};
 use crate::inode::{Body, Inode};
 use crate::name_table::{HashedName, NameTable};
@@ -150,42 +151,15 @@ impl Namespace {
         table: &NameTable,
         name: HashedName<'_>,
         guard: &'g Guard,
-    ) -> Result<&'g Inode> {
-        if matches!(name.bytes, b"." | b"..") {
-            return self
-                .child(dir, table, name, guard)
-                .map_err(|error| match error {
-                    // The parent of a directory that was removed, removed too.
-                    Error::Stale => Error::NotFound,
-                    error => error,
-                });
-        }
+    ) -> Result<Named<'g>> {
         loop {
-            let inode = self.child(dir, table, name, guard)?;
-            if table
-                .find(name, guard)
-                .is_some_and(|node| node.ino == inode.ino)
-            {
-                return Ok(inode);
+            match self.found(dir, table, name, guard) {
+                Ok(found) if !found.is_named(guard) => {}
+                // The parent of a directory that was removed, removed too.
+                Err(Error::Stale) => return Err(Error::NotFound),
+                result => return result,
             }
         }
-    }
-
-    /// Takes a reference on what `name` was just found to name; false when it is that no longer.
-    fn refer_named(&self, last: &Located<'_>, inode: &Inode, guard: &Guard) -> Result<bool> {
-        if !self.refer(inode, guard) {
-            return Ok(false);
-        }
-        let name = last.name();
-        let is_named = matches!(name.bytes, b"." | b"..")
-            || last
-                .table
-                .find(name, guard)
-                .is_some_and(|node| node.ino == inode.ino);
-        if !is_named && inode.references.release(&self.split_counts, 1) {
-            self.free_unlinked(inode, guard);
-        }
-        Ok(is_named)
     }
 }
 
@@ -215,29 +189,30 @@ impl<'g> Walk<'g> {
     /// Walks to the last component. What it names is not looked at.
     pub fn find_last(&mut self) -> Result<Located<'g>> {
         loop {
-            let start = self.skip_slashes(self.position);
-            if start == self.rest.len() {
+            let rest: &[u8] = &self.rest;
+            let start = after_slashes(rest, self.position);
+            if start == rest.len() {
                 return self
                     .namespace
                     .located(self.at, Cow::Borrowed(b"."), true, true);
             }
             self.at.directory()?;
             check_access(self.caller, self.at, EXECUTE)?;
-            let name = &self.rest[start..];
-            let length = name.iter().position(|byte| *byte == b'/');
-            let end = length.map_or(self.rest.len(), |length| start + length);
-            self.position = self.skip_slashes(end);
-            if self.position == self.rest.len() {
+            let end = end_of_name(rest, start);
+            self.position = after_slashes(rest, end);
+            if self.position == rest.len() {
                 let name = match &self.rest {
                     Cow::Borrowed(rest) => Cow::Borrowed(&rest[start..end]),
                     Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
                 };
-                let has_slash = end < self.rest.len();
+                let has_slash = end < rest.len();
                 return self.namespace.located(self.at, name, has_slash, false);
             }
             let table = self.namespace.table(self.at)?;
-            let name = table.hashed(&self.rest[start..end]);
-            let child = self.namespace.named(self.at, table, name, self.guard)?;
+            let name = table.hashed(&rest[start..end]);
+            let child = (self.namespace)
+                .named(self.at, table, name, self.guard)?
+                .inode;
             if child.kind == FileKind::Symlink {
                 self.follow(child)?;
             } else {
@@ -275,7 +250,8 @@ impl<'g> Walk<'g> {
         loop {
             let last = self.find_last()?;
             loop {
-                let inode = self.look(&last)?;
+                let found = self.look(&last)?;
+                let inode = found.inode;
                 if inode.kind == FileKind::Symlink && (link == LastLink::Follow || last.has_slash) {
                     self.follow(inode)?;
                     break;
@@ -283,7 +259,7 @@ impl<'g> Walk<'g> {
                 if last.has_slash && inode.kind != FileKind::Directory {
                     return Err(Error::NotADirectory);
                 }
-                if !is_held || self.refer(&last, inode)? {
+                if !is_held || self.refer(found) {
                     return Ok(inode);
                 }
                 thread::yield_now();
@@ -292,19 +268,32 @@ impl<'g> Walk<'g> {
     }
 
     /// What the last component names.
-    pub fn look(&self, last: &Located<'g>) -> Result<&'g Inode> {
+    pub fn look(&self, last: &Located<'g>) -> Result<Named<'g>> {
         self.namespace
             .named(last.dir, last.table, last.name(), self.guard)
     }
 
     /// Takes a reference on what the last component was just found to name; false when it is that
     /// no longer, and to be looked up again.
-    pub fn refer(&self, last: &Located<'g>, inode: &'g Inode) -> Result<bool> {
-        self.namespace.refer_named(last, inode, self.guard)
+    pub fn refer(&self, found: Named<'_>) -> bool {
+        self.namespace.refer_found(found, self.guard)
     }
+}
 
-    fn skip_slashes(&self, from: usize) -> usize {
-        let rest = &self.rest[from..];
-        from + rest.iter().take_while(|byte| **byte == b'/').count()
+/// Where what is no slash begins, from `at` on.
+#[inline]
+fn after_slashes(path: &[u8], mut at: usize) -> usize {
+    while path.get(at) == Some(&b'/') {
+        at += 1;
     }
+    at
+}
+
+/// Where the name ends that begins at `at`.
+#[inline]
+fn end_of_name(path: &[u8], mut at: usize) -> usize {
+    while path.get(at).is_some_and(|byte| *byte != b'/') {
+        at += 1;
+    }
+    at
 }

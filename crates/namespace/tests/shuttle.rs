@@ -19,7 +19,7 @@ mod world;
 use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_namespace::{Error, Ino, RenameMode, SetAttributes};
+use finefs_namespace::{At, Error, Ino, LastLink, RenameMode, SetAttributes};
 use world::{World, check, file_with, race, task};
 
 /// Creates and unlinks of one name.
@@ -386,22 +386,14 @@ fn a_table_grows_under_use() {
     });
 }
 
-/// The number of a removed file is used again: a lookup of the old name never gives the new file.
-///
-/// Without: the second look at the name in `Namespace::lookup`.
-#[test]
-fn a_lookup_gives_what_the_name_named() {
-    check(800, World::either, |world, root| {
+/// A file is removed, and its number used again, beside `look`.
+fn reuse_a_number_beside(look: fn(&World, Ino)) {
+    check(800, World::either, move |world, root| {
         world.file(root, "old").unwrap();
         race(
             world,
             vec![
-                task(move |w: &World| {
-                    if let Ok(found) = w.namespace.lookup(&w.user, root, b"old") {
-                        assert_eq!(found.permissions, 0o644, "another file");
-                        w.namespace.forget(found.ino, 1);
-                    }
-                }),
+                task(move |w: &World| look(w, root)),
                 task(move |w: &World| {
                     w.remove(root, "old").unwrap();
                     w.namespace.sync().unwrap();
@@ -410,6 +402,33 @@ fn a_lookup_gives_what_the_name_named() {
                 }),
             ],
         );
+    });
+}
+
+/// The number of a removed file is used again: a lookup of the old name never gives the new file.
+///
+/// Without: `found.is_named` in `Namespace::refer_found`; the tag OUT in `Bucket::swing`.
+#[test]
+fn a_lookup_gives_what_the_name_named() {
+    reuse_a_number_beside(|w, root| {
+        if let Ok(found) = w.namespace.lookup(&w.user, root, b"old") {
+            assert_eq!(found.permissions, 0o644, "another file");
+            w.namespace.forget(found.ino, 1);
+        }
+    });
+}
+
+/// Nor does a path, of which nothing is referenced.
+///
+/// Without: `found.is_named` in `Namespace::named`; the tag OUT in `Bucket::swing`.
+#[test]
+fn a_path_leads_to_what_the_name_named() {
+    reuse_a_number_beside(|w, root| {
+        let path = b"old";
+        let at = At { start: root, path };
+        if let Ok(found) = w.namespace.attributes_at(&w.user, at, LastLink::Follow) {
+            assert_eq!(found.permissions, 0o644, "another file");
+        }
     });
 }
 

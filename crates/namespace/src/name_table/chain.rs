@@ -21,6 +21,9 @@ pub(super) const RENAMING: usize = 4;
 /// Tag of a bucket whose names are found in the next table.
 pub(super) const LEFT: usize = 8;
 
+/// Tag of the link of a node whose name names its inode no longer.
+const OUT: usize = 1;
+
 /// Cookies below this are `start`, `.` and `..`.
 pub(crate) const COOKIE_FIRST: u64 = 3;
 
@@ -53,6 +56,14 @@ impl Node {
         self.hash
     }
 
+    /// True when the name was taken out, or names another inode by now.
+    #[inline]
+    pub fn is_out(&self, guard: &Guard) -> bool {
+        scheduling_point();
+        self.next.load(Ordering::Acquire, guard).tag() & OUT != 0
+    }
+
+    #[inline]
     fn is_named(&self, name: HashedName<'_>) -> bool {
         self.hash == name.hash && *self.name == *name.bytes
     }
@@ -117,11 +128,20 @@ impl Bucket {
         walk(head, guard).find(|node| node.is_named(name))
     }
 
-    /// Asks for the first node of the chain.
+    /// Asks for the node of the chain that so many others come before.
     #[inline]
-    pub(super) fn prefetch(&self, guard: &Guard) {
-        // Only its address is used: where it has left, it may be gone.
-        finefs_locks::prefetch_to_read(self.head(guard).as_raw());
+    pub(super) fn prefetch(&self, nodes: usize, guard: &Guard) {
+        let head = self.head(guard);
+        let wanted = match nodes {
+            // Only its address is used: where it has left, it may be gone.
+            0 => head,
+            _ if head.tag() & LEFT != 0 => return,
+            _ => match walk(head, guard).nth(nodes - 1) {
+                Some(before) => before.next.load(Ordering::Relaxed, guard),
+                None => return,
+            },
+        };
+        finefs_locks::prefetch_to_read(wanted.as_raw());
     }
 
     /// Puts a name that is not there in its place; gives the new length. The caller holds the lock.
@@ -219,6 +239,9 @@ impl Bucket {
                 }
                 None => after,
             };
+            // Before it is out of the chain, and so before its inode's number can be another's: who finds the
+            // node, then the inode, and then this not set has found what the name named.
+            here.next.store(after.with_tag(OUT), Ordering::Release);
             scheduling_point();
             link.store(into.with_tag(target.tag()), Ordering::Release);
             // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could

@@ -4,7 +4,6 @@ use super::{DirOps, Operation, SHARED, Step, make, private, repeat, wrong};
 use crate::error::{During, Result};
 use crate::target::{FileType, Target};
 use crate::worker::Worker;
-use std::fmt::Write;
 
 /// Directories on the way to a file.
 const LEVELS: u32 = 4;
@@ -15,9 +14,17 @@ fn write_path(path: &mut String, number: u32, names: u32) {
     path.push_str(SHARED);
     for level in (0..=LEVELS).rev() {
         let name = number / names.pow(level) % names;
-        // Writing to a string cannot fail.
-        let _ = write!(path, "/{name}");
+        path.push('/');
+        // Quicker than `write!`, whose time would be the target's.
+        if name >= 10 {
+            path.push(digit(name / 10));
+        }
+        path.push(digit(name % 10));
     }
+}
+
+fn digit(digit: u32) -> char {
+    char::from(b'0' + digit as u8)
 }
 
 fn file_count(names: u32) -> u32 {
