@@ -154,6 +154,8 @@ impl MemoryStore {
             .ok()?;
         let taken = at_once.min(self.blocks - start);
         let length = count.min(taken);
+        self.pages
+            .populate(start * BLOCK_BYTES, taken * BLOCK_BYTES);
         if taken > length {
             self.free.local().runs.push(BlockRun {
                 start: BlockNo(start + length),

@@ -43,10 +43,6 @@ impl Pages {
             )
         }
         .map_err(|error| Error::io(format_args!("cannot map {length_bytes} bytes: {error}")))?;
-        // Blocks are used one after the other, so that huge pages are soon full; without them each block of a new
-        // file is a page fault. A kernel that has none says so, and that is all right.
-        // SAFETY: advice on the range that was just mapped; it changes no contents.
-        let _ = unsafe { rustix::mm::madvise(base, length_bytes, Advice::LinuxHugepage) };
         Ok(Pages {
             base: base.cast(),
             length_bytes,
@@ -151,6 +147,17 @@ impl Pages {
         // cleared.
         unsafe { std::ptr::write_bytes(to, 0, length_bytes as usize) };
         Ok(())
+    }
+
+    /// Takes memory for whole pages that will soon be written: in one call, and not in a page fault for each.
+    pub fn populate(&self, offset_bytes: u64, length_bytes: u64) {
+        if let Ok(at) = self.at(offset_bytes, length_bytes) {
+            // SAFETY: the range lies within the mapping; its contents stay what they are. A failure (older kernels
+            // have no such advice) only leaves it to the faults.
+            let _ = unsafe {
+                rustix::mm::madvise(at.cast(), length_bytes as usize, Advice::LinuxPopulateWrite)
+            };
+        }
     }
 
     /// Gives whole pages that nobody uses back to the kernel; they read as zeros then.
