@@ -9,8 +9,6 @@
 //! It is a bound for what batches look like, not for the worst that could be made up: one hole punched into a
 //! file of a million extents changes more. So the store gives a limit that is well below what it can hold.
 
-use std::collections::hash_map::Entry;
-
 use crossbeam_epoch::Guard;
 
 use crate::coalesce::{Gathered, NameFate};
@@ -55,8 +53,6 @@ pub(crate) struct Tally {
     own_blocks: u64,
     /// Changes of what is free.
     space_changes: u64,
-    /// Blocks of the inode table, with the number of their inodes that change.
-    table: NumberMap<u64, u32>,
     directories: NumberMap<Ino, Entries>,
     /// Names that were not there and are not.
     pub came_and_went: usize,
@@ -67,22 +63,12 @@ impl Tally {
     pub fn put_in(&mut self, change: &InodeChange, sizing: &Sizing<'_>) {
         self.own_blocks += own_blocks(change, sizing.geometry);
         self.space_changes += space_changes(change);
-        *self
-            .table
-            .entry(table_block(change.ino, sizing))
-            .or_default() += 1;
     }
 
     /// What was counted for a change does not hold any more.
     pub fn take_out(&mut self, change: &InodeChange, sizing: &Sizing<'_>) {
         self.own_blocks -= own_blocks(change, sizing.geometry);
         self.space_changes -= space_changes(change);
-        if let Entry::Occupied(mut inodes) = self.table.entry(table_block(change.ino, sizing)) {
-            *inodes.get_mut() -= 1;
-            if *inodes.get() == 0 {
-                inodes.remove();
-            }
-        }
     }
 
     /// What becomes of a name is another thing than before.
@@ -104,8 +90,10 @@ impl Tally {
     }
 }
 
-fn table_block(ino: Ino, sizing: &Sizing<'_>) -> u64 {
-    ino.0.saturating_sub(1) / sizing.limit.inodes_per_block.max(1)
+/// The block of the inode table that an inode is in; some block where it does not matter.
+pub(crate) fn table_block(ino: Ino, sizing: Option<&Sizing<'_>>) -> u64 {
+    let per_block = sizing.map_or(16, |sizing| sizing.limit.inodes_per_block.max(1));
+    ino.0.saturating_sub(1) / per_block
 }
 
 /// How often bitmaps and counts change.
@@ -137,11 +125,11 @@ impl Gathered {
     /// Adds up what was counted; before that each record counted for a block.
     fn blocks(&self, sizing: &Sizing<'_>, inodes: &InodeTable, guard: &Guard) -> u64 {
         let tally = &self.tally;
-        let mut blocks = tally.table.len() as u64 + tally.own_blocks;
+        let mut blocks = self.inodes.len() as u64 + tally.own_blocks;
         blocks += sizing.limit.space_blocks.min(tally.space_changes);
         let block_size = u64::from(sizing.geometry.block_size_bytes);
         for (dir, entries) in &tally.directories {
-            if entries.changed == 0 || self.freed.contains(dir) {
+            if entries.changed == 0 || self.freed_directories.contains(dir) {
                 continue;
             }
             let core = inodes.get(*dir, guard).and_then(|inode| inode.loaded());
@@ -283,7 +271,7 @@ mod tests {
         };
         let mut gathered = Gathered::default();
         for change in changes {
-            gathered.tally.put_in(&change, &sizing);
+            gathered.change(change.ino, change, Some(&sizing));
         }
         gathered
     }
@@ -406,10 +394,10 @@ mod tests {
     #[test]
     fn what_is_taken_out_again_leaves_nothing() {
         let geometry = &geometry();
-        let sizing = Sizing {
+        let sizing = Some(&Sizing {
             limit: &LIMIT,
             geometry,
-        };
+        });
         let orphan = InodeChange {
             fate: Fate::Orphan,
             is_created: false,
@@ -418,12 +406,12 @@ mod tests {
         };
         let mut gathered = of_inodes([change(5), orphan.clone()]);
         let both = measured(&gathered);
-        gathered.tally.take_out(&orphan, &sizing);
+        gathered.take_change(Ino(12), sizing);
         assert_eq!(measured(&gathered), 1 + 2);
-        gathered.tally.put_in(&orphan, &sizing);
+        gathered.change(Ino(12), orphan, sizing);
         assert_eq!(measured(&gathered), both);
-        gathered.tally.take_out(&orphan, &sizing);
-        gathered.tally.take_out(&change(5), &sizing);
+        gathered.take_change(Ino(12), sizing);
+        gathered.take_change(Ino(5), sizing);
         for number in 0..10 {
             name(&mut gathered, 2, number, false, true);
             note_name(&mut gathered, 2, number, 2, true, false);
@@ -436,7 +424,7 @@ mod tests {
         let mut gathered = Gathered::default();
         name(&mut gathered, 12, 1, false, true);
         assert!(measured(&gathered) > 0);
-        gathered.freed.insert(Ino(12));
+        gathered.freed_directories.insert(Ino(12));
         assert_eq!(measured(&gathered), 0);
     }
 

@@ -4,6 +4,7 @@
 //! ns.freezing          a freeze or a thaw, from beginning to end
 //! ns.commit            one commit at a time
 //!   ns.gathered        what was taken out of the log and is in no commit yet
+//!     ns.ended         generations of the log that have ended and were not taken in yet
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
@@ -31,6 +32,8 @@ pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
 /// What was taken out of the log and is in no commit yet, and taking it out; never inside an operation.
 pub static GATHERED: LockClass = LockClass::new("ns.gathered", 6);
+/// Generations of the log that have ended and were not taken in yet; never inside an operation.
+pub static ENDED: LockClass = LockClass::new("ns.ended", 7);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
 /// Around every operation of every file system, by the schemes `big-*`.

@@ -8,15 +8,16 @@
 //! commit come to; so the longer nobody asks for a commit, the more cancels out. A commit makes a batch of it.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crossbeam_epoch::Guard;
 use indexmap::IndexMap;
 
-use crate::batch_size::{Sizing, Tally};
+use crate::batch_size::{Sizing, Tally, table_block};
 use crate::inode::Core;
 use crate::inode_table::InodeTable;
-use crate::number_map::NumberSet;
+use crate::number_map::{NumberMap, NumberSet};
 use crate::oplog::{Generation, Record};
 use crate::store::{Batch, BlockRun, DirectoryChange, Fate, InodeChange, MapChange};
 use crate::types::{FileKind, Ino, NameBytes};
@@ -31,16 +32,24 @@ pub(crate) struct Gathered {
     /// No commit of it changes more blocks; see `batch_size`.
     pub blocks_max: u64,
     pub(crate) tally: Tally,
-    inodes: BTreeMap<Ino, Box<InodeChange>>,
+    /// By the block of the inode table that they are in.
+    pub(crate) inodes: NumberMap<u64, Neighbours>,
     names: Names,
     /// Directory, place among its records, parent.
     parents: Vec<(Ino, u64, Ino)>,
-    /// Inodes that are gone for good.
-    pub(crate) freed: NumberSet<Ino>,
+    /// Inodes that are gone for good, and the directories among them.
+    freed: Vec<Ino>,
+    pub(crate) freed_directories: NumberSet<Ino>,
     unused_inodes: Vec<(Ino, FileKind)>,
     unused_blocks: Vec<BlockRun>,
     reserved_blocks: u64,
 }
+
+/// Changes of inodes that share a block, of which there are few.
+pub(crate) type Neighbours = Vec<(Ino, Box<InodeChange>)>;
+
+/// Where a record is: which part of its generation, and where in it.
+type Index = (u32, u32);
 
 /// What becomes of names.
 type Names = IndexMap<NameKey, NameChange, BuildHasherDefault<HashAsGiven>>;
@@ -134,19 +143,19 @@ impl Gathered {
     /// have come and gone.
     pub fn take_in(
         &mut self,
-        generation: Generation,
+        generation: &mut Generation,
         sizing: Option<&Sizing<'_>>,
         inodes: &InodeTable,
         guard: &Guard,
     ) -> &[BlockRun] {
         let unused_before = self.unused_blocks.len();
+        let length = generation.length();
         self.number = generation.number;
-        self.records += generation.records.len();
-        self.blocks_max += generation.records.len() as u64;
+        self.records += length;
+        self.blocks_max += length as u64;
         self.reserved_blocks += generation.reserved_blocks;
-        let mut records = generation.records;
-        let order = self.sort(&mut records);
-        let mut changed = Vec::new();
+        let records = &mut generation.parts;
+        let order = self.sort(records);
         for of_inode in order.chunk_by(|one, next| one.0 == next.0) {
             let ino = of_inode[0].0;
             let inode = inodes.get(ino, guard);
@@ -154,38 +163,105 @@ impl Gathered {
                 log::error!("inode {ino} has log records but is not in memory");
                 continue;
             };
-            let records = of_inode
-                .iter()
-                .map(|(.., index)| take(&mut records, *index));
-            let next = fold(core, records);
-            let now = match self.inodes.remove(&ino) {
-                Some(mut before) => {
-                    sizing.inspect(|sizing| self.tally.take_out(&before, sizing));
-                    then(&mut before, next);
-                    before
+            let (mut is_created, mut is_freed) = (false, false);
+            for (.., (part, index)) in of_inode {
+                match &records[*part as usize][*index as usize] {
+                    Record::Created { .. } => is_created = true,
+                    Record::Linked { fate, .. } => is_freed |= *fate == Fate::Freed,
+                    _ => {}
                 }
-                None => Box::new(next),
-            };
-            if now.fate == Fate::Freed {
+            }
+            let of_inode = of_inode.iter().map(|(.., index)| take(records, *index));
+            if is_freed {
                 // Whoever removed its last name is done with that, before the number can be given out again: see
                 // the head of `commit`.
                 drop(core.lock());
-                self.freed.insert(ino);
-                if now.is_created {
-                    self.never_was(&now);
-                    continue;
+                self.freed.push(ino);
+                if core.kind == FileKind::Directory {
+                    self.freed_directories.insert(ino);
                 }
+                self.free(core, is_created, of_inode, sizing);
+            } else {
+                self.change(ino, fold(core, of_inode), sizing);
             }
-            sizing.inspect(|sizing| self.tally.put_in(&now, sizing));
-            changed.push((ino, now));
         }
-        match self.inodes.is_empty() {
-            // In their order already.
-            true => self.inodes = changed.into_iter().collect(),
-            false => self.inodes.extend(changed),
-        }
+        records.iter_mut().for_each(Vec::clear);
         self.forget_names();
         &self.unused_blocks[unused_before..]
+    }
+
+    /// An inode changes.
+    pub(crate) fn change(&mut self, ino: Ino, next: InodeChange, sizing: Option<&Sizing<'_>>) {
+        let neighbours = self.inodes.entry(table_block(ino, sizing)).or_default();
+        match neighbours.iter_mut().find(|(at, _)| *at == ino) {
+            Some((_, change)) => {
+                sizing.inspect(|sizing| self.tally.take_out(change, sizing));
+                then(change, next);
+                sizing.inspect(|sizing| self.tally.put_in(change, sizing));
+            }
+            None => {
+                sizing.inspect(|sizing| self.tally.put_in(&next, sizing));
+                neighbours.push((ino, Box::new(next)));
+            }
+        }
+    }
+
+    /// An inode is freed. One that was created and freed leaves nothing: what was allocated for it is not used.
+    fn free(
+        &mut self,
+        core: &Core,
+        is_created: bool,
+        records: impl Iterator<Item = Record>,
+        sizing: Option<&Sizing<'_>>,
+    ) {
+        let before = self.take_change(core.ino, sizing);
+        if !is_created && before.as_ref().is_none_or(|before| !before.is_created) {
+            let next = fold(core, records);
+            let now = match before {
+                Some(mut before) => {
+                    then(&mut before, next);
+                    *before
+                }
+                None => next,
+            };
+            self.change(core.ino, now, sizing);
+            return;
+        }
+        let mapped_before = before.into_iter().flat_map(|before| before.map);
+        let mapped = records.filter_map(|record| match record {
+            Record::Mapped { change, .. } => Some(change),
+            _ => None,
+        });
+        let unused = mapped_before
+            .chain(mapped)
+            .filter_map(|change| match change {
+                MapChange::Map(extent) => Some(BlockRun {
+                    start: extent.physical,
+                    length: extent.length,
+                }),
+                _ => None,
+            });
+        self.unused_blocks.extend(unused);
+        self.unused_inodes.push((core.ino, core.kind));
+    }
+
+    /// Takes out what was gathered of an inode.
+    pub(crate) fn take_change(
+        &mut self,
+        ino: Ino,
+        sizing: Option<&Sizing<'_>>,
+    ) -> Option<Box<InodeChange>> {
+        let Entry::Occupied(mut neighbours) = self.inodes.entry(table_block(ino, sizing)) else {
+            return None;
+        };
+        let of_block = neighbours.get_mut();
+        let place = of_block.iter().position(|(at, _)| *at == ino)?;
+        let (_, change) = of_block.swap_remove(place);
+        if of_block.is_empty() {
+            neighbours.remove();
+        }
+        sizing.inspect(|sizing| self.tally.take_out(&change, sizing));
+        Some(change)
     }
 
     /// Takes in what a record says of a name.
@@ -226,26 +302,16 @@ impl Gathered {
         }
     }
 
-    /// An inode that was created and freed: what was allocated for it is not used.
-    fn never_was(&mut self, change: &InodeChange) {
-        let mapped = change.map.iter().filter_map(|change| match change {
-            MapChange::Map(extent) => Some(BlockRun {
-                start: extent.physical,
-                length: extent.length,
-            }),
-            _ => None,
-        });
-        self.unused_blocks.extend(mapped);
-        self.unused_inodes
-            .push((change.ino, change.attributes.kind));
-    }
-
     /// Takes names and parents out of the records; gives for the rest the order in which they count:
     /// inode, place among its records, index.
-    fn sort(&mut self, records: &mut [Record]) -> Vec<(Ino, u64, usize)> {
-        let mut order = Vec::with_capacity(records.len());
+    fn sort(&mut self, parts: &mut [Vec<Record>]) -> Vec<(Ino, u64, Index)> {
+        let mut order = Vec::with_capacity(parts.iter().map(Vec::len).sum());
         let mut last_dir = None;
-        for (index, record) in records.iter_mut().enumerate() {
+        let records = parts.iter_mut().zip(0..).flat_map(|(records, part)| {
+            let of_part = records.iter_mut().zip(0..);
+            of_part.map(move |(record, index)| (record, (part, index)))
+        });
+        for (record, index) in records {
             match record {
                 Record::Entry {
                     dir,
@@ -275,26 +341,33 @@ impl Gathered {
             }
             order.push((record.ino(), record.sequence(), index));
         }
-        order.sort_unstable();
+        // Of a shard they are mostly in order.
+        order.sort();
         order
     }
 
     /// The batch that it makes.
     pub fn into_batch(mut self) -> Coalesced {
         let mut directories = self.take_directories();
-        for dir in &self.freed {
+        for dir in &self.freed_directories {
             directories.remove(dir);
         }
+        let mut inodes: Vec<(u64, Neighbours)> = self.inodes.into_iter().collect();
+        inodes.sort_unstable_by_key(|(block, _)| *block);
+        let inodes = inodes.into_iter().flat_map(|(_, mut neighbours)| {
+            neighbours.sort_unstable_by_key(|(ino, _)| *ino);
+            neighbours.into_iter().map(|(_, change)| change)
+        });
         let batch = Batch {
             reserved_blocks: self.reserved_blocks,
-            inodes: self.inodes.into_values().collect(),
+            inodes: inodes.collect(),
             directories: directories.into_values().collect(),
             unused_inodes: self.unused_inodes,
             unused_blocks: self.unused_blocks,
         };
         Coalesced {
             batch,
-            freed: self.freed.into_iter().collect(),
+            freed: self.freed,
         }
     }
 
@@ -332,11 +405,10 @@ fn then(change: &mut InodeChange, next: InodeChange) {
 }
 
 /// Takes a record out; what stays in its place says nothing.
-fn take(records: &mut [Record], index: usize) -> Record {
-    let nothing = Record::Touched {
-        ino: records[index].ino(),
-    };
-    std::mem::replace(&mut records[index], nothing)
+fn take(parts: &mut [Vec<Record>], (part, index): Index) -> Record {
+    let record = &mut parts[part as usize][index as usize];
+    let nothing = Record::Touched { ino: record.ino() };
+    std::mem::replace(record, nothing)
 }
 
 fn of_directory(
@@ -471,8 +543,7 @@ mod tests {
     /// The names of directory 2 after these records, and whether the directory is an inode to change.
     fn coalesced(records: Vec<Record>) -> (BTreeMap<Vec<u8>, Option<u64>>, bool) {
         let mut gathered = Gathered::default();
-        let mut records = records;
-        let order = gathered.sort(&mut records);
+        let order = gathered.sort(&mut [records]);
         let changes = gathered.take_directories().remove(&Ino(2));
         let entries = changes.map(|change| change.entries).unwrap_or_default();
         let names = entries

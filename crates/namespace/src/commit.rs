@@ -43,10 +43,12 @@ use crate::write_errors::WriteErrors;
 pub(crate) const RECORDS_SOFT: usize = 1 << 18;
 /// Records after which the log is taken in, at most.
 const TAKEN_IN_MAX: usize = 1 << 10;
-/// Writers wait for a commit when the log holds so many times what a commit is asked for at.
+/// The part of what the store wants in a batch that is taken in at once, at most: before it is taken in each record
+/// counts as a block, so a part is full when less is left than this.
+const TAKEN_IN_PART: usize = 16;
+/// Writers wait for a commit when the log holds so many times what a commit is asked for at, or end its generation
+/// where it is gathered.
 const HARD_FACTOR: usize = 2;
-/// The same for taking it in, which takes much less time.
-const HARD_FACTOR_TAKEN_IN: usize = 16;
 
 /// Inodes that are evicted while the gate is closed once: some ten microseconds.
 const EVICTED_AT_ONCE: usize = 256;
@@ -85,12 +87,9 @@ impl Committer {
         let wanted = geometry.batch_records.unwrap_or(u64::MAX);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let gathering = geometry.batch_limit.map(Gathering::new);
-        let (records_soft, factor) = match gathering {
-            None => (wanted.clamp(1, RECORDS_SOFT), HARD_FACTOR),
-            Some(_) => {
-                let share = wanted / HARD_FACTOR_TAKEN_IN;
-                (share.clamp(1, TAKEN_IN_MAX), HARD_FACTOR_TAKEN_IN)
-            }
+        let records_soft = match gathering {
+            None => wanted.clamp(1, RECORDS_SOFT),
+            Some(_) => (wanted / TAKEN_IN_PART).clamp(1, TAKEN_IN_MAX),
         };
         Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
@@ -100,7 +99,7 @@ impl Committer {
             is_overfull: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             records_soft,
-            records_hard: factor * records_soft,
+            records_hard: HARD_FACTOR * records_soft,
             inodes_loaded: PerCpuCounter::new(0),
         }
     }
@@ -170,7 +169,11 @@ impl Committer {
             None => {}
             Some(gathering) => {
                 if is_overfull {
-                    namespace.gather(gathering);
+                    namespace.end_long_generation(gathering);
+                    // Somebody else may be as far while this one waits.
+                    if gathering.has_too_much(self.records_hard) {
+                        namespace.gather_one(gathering);
+                    }
                 }
                 if gathering.is_behind() {
                     namespace.commit_full_part(gathering)?;

@@ -2,18 +2,21 @@
 //!
 //! A journal is only so long, and counts in blocks. How many blocks records come to is known when they are
 //! coalesced: much of what is created is removed again, and many changes fall into the same block. So where the
-//! log grows long it is taken in, into what was gathered before, until that is as much as the store takes at once.
-//! Then it is a *part* that waits for its commit, and the next one begins.
+//! log grows long its generation *ends*, and is taken in, into what was gathered before, until that is as much as the
+//! store takes at once. Then it is a *part* that waits for its commit, and the next one begins.
 //!
 //! # Who does it
 //! A thread of its own, so that it goes on while a commit runs and no operation waits for either. Writers help only
-//! where they outrun a thread: one whose log is much too long takes it in, and one that finds [`PARTS_MAX`] parts
-//! waiting commits the oldest. So the heap does not grow without bound.
+//! where they outrun a thread: one whose log is much too long ends its generation, which takes no time; one that finds
+//! more than [`ENDED_FACTOR`] such generations takes the oldest in; and one that finds [`PARTS_MAX`] parts waiting
+//! commits the oldest. So the heap does not grow without bound.
 //!
 //! # Invariants
-//! 1. The log is swapped only under `ns.gathered`, and taken in before that is released. So parts are in the order of
-//!    their generations.
-//! 2. Parts are taken away, the oldest first, only under `ns.commit`.
+//! 1. The log is swapped only under `ns.ended`, and its generation put at the end of the queue before that is
+//!    released.
+//! 2. Generations leave the queue, the oldest first, only under `ns.gathered`, and are taken in before that is
+//!    released. So parts are in the order of their generations.
+//! 3. Parts are taken away, the oldest first, only under `ns.commit`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -21,7 +24,7 @@ use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 use finefs_locks::Mutex;
-use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::batch_size::Sizing;
 use crate::bell::{Bell, Wake};
@@ -30,21 +33,35 @@ use crate::coalesce::Gathered;
 use crate::commit::RECORDS_SOFT;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
+use crate::oplog::{Generation, Spares};
 use crate::store::BatchLimit;
 
 /// So many parts may wait; a sync has to wait for all of them.
 const PARTS_MAX: usize = 3;
+
+/// Generations that have ended may hold so many times the records of one that a writer ends.
+const ENDED_FACTOR: usize = 96;
 
 /// The thread looks whether the namespace is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// See the module's head.
 pub(crate) struct Gathering {
+    ended: Mutex<Ended>,
+    /// Records in `ended`: written under its lock.
+    ended_records: AtomicUsize,
     parts: Mutex<Parts>,
     limit: BatchLimit,
     bell: Arc<Bell>,
     /// As many parts wait as may.
     is_behind: AtomicBool,
+}
+
+#[derive(Default)]
+struct Ended {
+    /// The oldest first.
+    generations: VecDeque<Generation>,
+    spares: Spares,
 }
 
 #[derive(Default)]
@@ -58,6 +75,8 @@ impl Gathering {
     /// Nothing is gathered.
     pub fn new(limit: BatchLimit) -> Gathering {
         Gathering {
+            ended: Mutex::new(&classes::ENDED, Ended::default()),
+            ended_records: AtomicUsize::new(0),
             parts: Mutex::new(&classes::GATHERED, Parts::default()),
             limit,
             bell: Arc::new(Bell::new()),
@@ -70,9 +89,20 @@ impl Gathering {
         &self.bell
     }
 
+    /// Whether a writer has to take a generation in before it goes on, where one that it ends has so many records.
+    pub fn has_too_much(&self, records_hard: usize) -> bool {
+        self.ended_records.load(Ordering::Relaxed) > ENDED_FACTOR * records_hard
+    }
+
     /// Whether a writer has to commit before it goes on.
     pub fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Relaxed)
+    }
+
+    /// How many records the oldest generation has that has ended.
+    fn next_length(&self) -> Option<usize> {
+        let ended = self.ended.lock();
+        ended.generations.front().map(Generation::length)
     }
 
     fn note_parts(&self, parts: &Parts) {
@@ -106,25 +136,51 @@ impl Gathering {
 }
 
 impl Namespace {
-    /// Takes a log in that has grown long.
-    pub(crate) fn gather(&self, gathering: &Gathering) {
+    /// Ends the generation of a log that has grown long.
+    pub(crate) fn end_long_generation(&self, gathering: &Gathering) {
+        let mut ended = gathering.ended.lock();
+        // Somebody else did it, where it is not.
+        if self.committer.is_log_long() {
+            self.end_generation(gathering, &mut ended);
+        }
+    }
+
+    fn end_generation(&self, gathering: &Gathering, ended: &mut Ended) {
+        let generation = self.log.swap(&mut ended.spares);
+        self.committer.note_swap();
+        gathering
+            .ended_records
+            .fetch_add(generation.length(), Ordering::Relaxed);
+        ended.generations.push_back(generation);
+    }
+
+    /// Takes in what has ended, and a log that has grown long.
+    fn gather(&self, gathering: &Gathering) {
+        self.end_long_generation(gathering);
+        while self.health.failure().is_none() && self.gather_one(gathering) {
+            self.end_long_generation(gathering);
+        }
+    }
+
+    /// Takes in the oldest generation that has ended; false when there is none.
+    pub(crate) fn gather_one(&self, gathering: &Gathering) -> bool {
         let guard = &crossbeam_epoch::pin();
         let mut parts = gathering.parts.lock();
-        // Somebody else did it.
-        if !self.committer.is_log_long() || self.health.failure().is_some() {
-            return;
-        }
-        let has_room = self.has_room(gathering, &mut parts.open, guard);
+        let Some(generation) = self.next_ended(gathering) else {
+            return false;
+        };
+        let has_room = self.has_room(gathering, &mut parts.open, generation.length(), guard);
         if !has_room {
             let full = std::mem::take(&mut parts.open);
             parts.full.push_back(full);
             gathering.note_parts(&parts);
         }
-        self.take_in_log(&mut parts.open, guard);
+        self.take_in(gathering, &mut parts.open, generation, guard);
         drop(parts);
         if !has_room {
             self.committer.ring();
         }
+        true
     }
 
     /// The oldest part that is full. Under `ns.commit`.
@@ -139,8 +195,12 @@ impl Namespace {
     /// take at once. Under `ns.commit`.
     pub(crate) fn take_part(&self, guard: &Guard) -> Gathered {
         let Some(gathering) = &self.committer.gathering else {
+            let generation = self.log.swap(&mut Spares::default());
+            self.committer.note_swap();
             let mut all = Gathered::default();
-            self.take_in_log(&mut all, guard);
+            for run in all.take_in(&mut { generation }, None, &self.inodes, guard) {
+                self.store.forget_data(*run);
+            }
             return all;
         };
         let mut parts = gathering.parts.lock();
@@ -148,26 +208,48 @@ impl Namespace {
             gathering.note_parts(&parts);
             return full;
         }
-        if self.has_room(gathering, &mut parts.open, guard) {
-            self.take_in_log(&mut parts.open, guard);
+        self.end_generation(gathering, &mut gathering.ended.lock());
+        while let Some(length) = gathering.next_length()
+            && self.has_room(gathering, &mut parts.open, length, guard)
+            && let Some(generation) = self.next_ended(gathering)
+        {
+            self.take_in(gathering, &mut parts.open, generation, guard);
         }
         std::mem::take(&mut parts.open)
     }
 
-    /// Ends the log's generation and takes it in.
-    fn take_in_log(&self, gathered: &mut Gathered, guard: &Guard) {
-        let generation = self.log.swap();
-        self.committer.note_swap();
-        let limit = self.committer.gathering.as_ref();
-        let sizing = limit.map(|gathering| self.sizing(gathering));
-        for run in gathered.take_in(generation, sizing.as_ref(), &self.inodes, guard) {
-            self.store.forget_data(*run);
-        }
+    /// Takes the oldest generation that has ended out of the queue. Under `ns.gathered`.
+    fn next_ended(&self, gathering: &Gathering) -> Option<Generation> {
+        let mut ended = gathering.ended.lock();
+        let oldest = ended.generations.pop_front()?;
+        gathering
+            .ended_records
+            .fetch_sub(oldest.length(), Ordering::Relaxed);
+        Some(oldest)
     }
 
-    /// Whether what the log holds can be committed together with what was gathered.
-    fn has_room(&self, gathering: &Gathering, gathered: &mut Gathered, guard: &Guard) -> bool {
-        let more = self.log.pending();
+    fn take_in(
+        &self,
+        gathering: &Gathering,
+        gathered: &mut Gathered,
+        mut generation: Generation,
+        guard: &Guard,
+    ) {
+        let sizing = self.sizing(gathering);
+        for run in gathered.take_in(&mut generation, Some(&sizing), &self.inodes, guard) {
+            self.store.forget_data(*run);
+        }
+        gathering.ended.lock().spares.put(generation.parts);
+    }
+
+    /// Whether so many records can be committed together with what was gathered.
+    fn has_room(
+        &self,
+        gathering: &Gathering,
+        gathered: &mut Gathered,
+        more: usize,
+        guard: &Guard,
+    ) -> bool {
         if gathered.is_empty() {
             return true;
         }

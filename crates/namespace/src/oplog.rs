@@ -92,8 +92,41 @@ pub(crate) type Group = SmallVec<[Record; 4]>;
 #[derive(Default)]
 pub(crate) struct Generation {
     pub number: u64,
-    pub records: Vec<Record>,
+    /// Of each shard, in the order of its appends.
+    pub parts: Vec<Vec<Record>>,
     pub reserved_blocks: u64,
+}
+
+impl Generation {
+    /// How many records it has.
+    pub fn length(&self) -> usize {
+        self.parts.iter().map(Vec::len).sum()
+    }
+}
+
+/// Room for the records of shards, in memory that has been used before: memory that is new to the process costs more
+/// than what is written there.
+#[derive(Default)]
+pub(crate) struct Spares(Vec<Vec<Record>>);
+
+/// So many are kept at most, of so many records each.
+const SPARES_MAX: usize = 16;
+const SPARE_RECORDS_MAX: usize = 1 << 12;
+
+impl Spares {
+    fn take(&mut self) -> Vec<Record> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Keeps the room of records that were taken in.
+    pub fn put(&mut self, parts: Vec<Vec<Record>>) {
+        for part in parts {
+            debug_assert!(part.is_empty());
+            if self.0.len() < SPARES_MAX && (1..=SPARE_RECORDS_MAX).contains(&part.capacity()) {
+                self.0.push(part);
+            }
+        }
+    }
 }
 
 struct Shard {
@@ -109,12 +142,7 @@ pub(crate) struct OperationLog {
     committed: AtomicU64,
     /// Records of the current generation, about: each shard adds [`COUNTED`] at a time.
     pending: AtomicUsize,
-    /// How many records the longest shard of the last generation had.
-    room: AtomicUsize,
 }
-
-/// A new generation has room for so many records of a shard at most, before it grows.
-const ROOM_MAX: usize = 1 << 10;
 
 /// How many records a shard counts together, so that the shared count is written rarely.
 const COUNTED: usize = 64;
@@ -129,7 +157,6 @@ impl OperationLog {
             }),
             committed: AtomicU64::new(0),
             pending: AtomicUsize::new(0),
-            room: AtomicUsize::new(0),
         }
     }
 
@@ -174,39 +201,23 @@ impl OperationLog {
         self.count(length - 1, length)
     }
 
-    /// Ends the generation; gives its records. Excludes appends only for the swap.
-    pub fn swap(&self) -> Generation {
-        let mut ended = Generation::default();
-        // The next generation will be about as long.
-        let room = self.room.swap(0, Ordering::Relaxed).min(ROOM_MAX);
+    /// Ends the generation; gives its records. Excludes appends only for the swap. The next generation has the
+    /// room of the spares.
+    pub fn swap(&self, spares: &mut Spares) -> Generation {
         let shards = self.shards.shard_count();
-        let mut parts: Vec<Vec<Record>> = (0..shards).map(|_| Vec::with_capacity(room)).collect();
-        {
-            let mut global = self.shards.global();
-            self.pending.store(0, Ordering::Relaxed);
-            for (shard, part) in global.iter_mut().zip(&mut parts) {
-                ended.number = shard.generation;
-                ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
-                std::mem::swap(&mut shard.records, part);
-                shard.generation += 1;
-            }
-        }
-        let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
-        self.room.store(longest, Ordering::Relaxed);
-        for mut part in parts {
-            // The first is taken as it is.
-            if ended.records.is_empty() {
-                ended.records = part;
-            } else {
-                ended.records.append(&mut part);
-            }
+        let mut ended = Generation {
+            parts: (0..shards).map(|_| spares.take()).collect(),
+            ..Generation::default()
+        };
+        let mut global = self.shards.global();
+        self.pending.store(0, Ordering::Relaxed);
+        for (shard, part) in global.iter_mut().zip(&mut ended.parts) {
+            ended.number = shard.generation;
+            ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
+            std::mem::swap(&mut shard.records, part);
+            shard.generation += 1;
         }
         ended
-    }
-
-    /// How many records the current generation has, about.
-    pub fn pending(&self) -> usize {
-        self.pending.load(Ordering::Relaxed)
     }
 
     /// The generation that appends go to now.

@@ -103,6 +103,12 @@ impl CheckedStore {
         self
     }
 
+    /// As a journal that holds about so many records: without, the log is taken in after very few.
+    pub fn with_records_of(mut self, records: u64) -> CheckedStore {
+        self.geometry.batch_records = Some(records);
+        self
+    }
+
     /// The most blocks of inodes that a commit changed.
     pub fn inode_blocks_max(&self) -> usize {
         self.state().inode_blocks_max
