@@ -8,6 +8,9 @@ use finefs_namespace::{Error, Plan, Result};
 use super::FAST_SYMLINK_MAX;
 use crate::state::ExtState;
 
+/// A directory of so many names has more than one block, with blocks of any size.
+const LARGE_DIRECTORY: u64 = 1 << 14;
+
 /// Reserves what applying `plans` can need; gives the number of blocks.
 pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
     let has_extents = state.groups.has_extents();
@@ -25,7 +28,9 @@ pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
 fn blocks_for(plan: Plan, has_extents: bool) -> u64 {
     match plan {
         // The directory gets a block, which can need a new leaf of its extent tree or an indirect
-        // block; or its only block becomes an index over two, whose map still fits the inode.
+        // block; or its only block becomes an index over two, whose map still fits the inode. A large
+        // directory has an index, and a leaf or an indirect block is for a hundred blocks or more.
+        Plan::AddEntry { entries_about } if entries_about >= LARGE_DIRECTORY => 1,
         Plan::AddEntry { .. } => 2,
         Plan::NewDirectory => 1,
         Plan::NewSymlink { length_bytes } => u64::from(length_bytes as usize > FAST_SYMLINK_MAX),
