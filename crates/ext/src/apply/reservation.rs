@@ -29,7 +29,8 @@ fn blocks_for(plan: Plan, has_extents: bool) -> u64 {
     match plan {
         // The directory gets a block, which can need a new leaf of its extent tree or an indirect
         // block; or its only block becomes an index over two, whose map still fits the inode. A large
-        // directory has an index, and a leaf or an indirect block is for a hundred blocks or more.
+        // directory has an index; a leaf, an indirect block or a new index block is for some fifty blocks or
+        // more, and comes out of the pool (`alloc::counter`).
         Plan::AddEntry { entries_about } if entries_about >= LARGE_DIRECTORY => 1,
         Plan::AddEntry { .. } => 2,
         Plan::NewDirectory => 1,
