@@ -66,6 +66,8 @@ pub struct Plan {
     /// What the lock meter counts during the measurement is part of the report. Only of threads of this
     /// process; what the meter counts is as its mode says.
     pub has_lock_counts: bool,
+    /// Each worker sleeps for so long before each operation.
+    pub nap: Duration,
 }
 
 impl Plan {
@@ -79,6 +81,7 @@ impl Plan {
             is_verified: true,
             has_latencies: false,
             has_lock_counts: false,
+            nap: Duration::ZERO,
         }
     }
 

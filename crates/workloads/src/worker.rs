@@ -187,7 +187,11 @@ impl<'a> Worker<'a> {
     pub fn goes_on(&mut self) -> bool {
         let phase = self.shared.phase.load(Ordering::Relaxed);
         let is_usual = phase == self.phase && self.operations < self.operations_max;
-        is_usual || self.changes_to(phase)
+        let goes_on = is_usual || self.changes_to(phase);
+        if goes_on && !self.plan.nap.is_zero() {
+            std::thread::sleep(self.plan.nap);
+        }
+        goes_on
     }
 
     #[cold]

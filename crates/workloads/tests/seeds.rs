@@ -134,8 +134,8 @@ fn the_model_predicts_from_what_was_measured() {
     }
     // One thread is what the model was fed with.
     let against = &what_if.exhibits[3].table;
-    assert!(against.rows.iter().all(|row| row.cells.len() == 8));
-    let Cell::Number { value, .. } = against.rows[0].cells[7] else {
+    assert!(against.rows.iter().all(|row| row.cells.len() == 9));
+    let Cell::Number { value, .. } = against.rows[0].cells[8] else {
         panic!("{:?}", against.rows[0]);
     };
     assert!((value - 1.0).abs() < 1e-6, "{value}");

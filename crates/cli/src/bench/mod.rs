@@ -150,6 +150,7 @@ impl How {
             is_verified: self.verify,
             has_latencies: self.latencies,
             has_lock_counts: false,
+            nap: std::time::Duration::ZERO,
         }
     }
 }

@@ -5,7 +5,8 @@
 //! - A line: they play ping-pong by spinning on one word. Half of a round is one hand-over.
 //! - A lock: each of them takes it, works, gives it back, works as long outside, and so on. So the other one waits
 //!   at each release, and gets it while the first one works outside: the lock goes from one to the other at each
-//!   visit, and what a visit takes beside the work is one hand-over, with all lines that the lock has.
+//!   visit, and what a visit takes beside the work is one hand-over, with all lines that the lock has. Under a load
+//!   a spinning lock may keep no turns; a big one is rehearsed, and this is the cost of the fine ones.
 //!
 //! Medians of many short batches count, and the mean over pairs of the first CPU with others.
 

@@ -11,7 +11,7 @@
 
 use finefs_lockmeter::{Counts, Snapshot};
 
-use super::rehearsal::Times;
+use super::rehearsal::{AfterWaiting, Times};
 use super::{HandOver, Network, Station};
 
 /// Which locks of a class threads meet at.
@@ -88,6 +88,17 @@ impl Observed<'_> {
         (hold_ns - self.empty_hold_ns).max(0.0) * faster
     }
 
+    /// How many times longer the locks of a class are held in another run in the meter's full mode. 1 where either
+    /// run does not show it.
+    pub fn held_longer(&self, class: &str, other: &Snapshot) -> f64 {
+        let held_ns = |counts: &Snapshot| {
+            let mean_ns = counts.class(class)?.writer.hold.mean_ns()?;
+            Some(self.without_meter_ns(mean_ns as f64)).filter(|held_ns| *held_ns > 0.0)
+        };
+        let both = held_ns(other).zip(held_ns(self.counts));
+        both.map_or(1.0, |(other_ns, held_ns)| other_ns / held_ns)
+    }
+
     /// The times with which `station` of `network` is rehearsed: hold times spread as those of its class, with the
     /// mean that the station has.
     pub fn times(&self, network: &Network, station: &Station) -> Times {
@@ -106,6 +117,7 @@ impl Observed<'_> {
         Times {
             holds_ns: holds_ns.iter().map(|hold_ns| hold_ns * scale).collect(),
             think_ns: outside_ns / station.visits,
+            after_waiting: AfterWaiting::AS_USUAL,
         }
     }
 }
@@ -129,6 +141,25 @@ mod tests {
             },
             ..ClassCounts::default()
         }
+    }
+
+    #[test]
+    fn longer_holds_are_those_of_the_other_run() {
+        let run = |hold_ns| Snapshot {
+            classes: vec![class("big", 200, hold_ns)],
+            ..Snapshot::default()
+        };
+        let counts = run(120);
+        let observed = Observed {
+            counts: &counts,
+            operations: 100,
+            counted_operation_ns: 1_000.0,
+            operation_ns: 1_000.0,
+            empty_hold_ns: 20.0,
+        };
+        assert_eq!(observed.held_longer("big", &run(320)), 3.0);
+        assert_eq!(observed.held_longer("other", &run(320)), 1.0);
+        assert_eq!(observed.held_longer("big", &Snapshot::default()), 1.0);
     }
 
     #[test]

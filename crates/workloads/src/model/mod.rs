@@ -12,7 +12,9 @@
 //!   a copy: a release takes the line that is spun on from all of them, and the next holder gets it after half of
 //!   the others have read it, on average. So with `w` waiters a visit keeps the lock busy for
 //!   `hold + hand-over + (w-1)/2 * line transfer`, and throughput *falls* as cores come (Boyd-Wickizer, Kaashoek,
-//!   Morris, Zeldovich: "Non-scalable locks are dangerous", Linux Symposium 2012, section 3).
+//!   Morris, Zeldovich: "Non-scalable locks are dangerous", Linux Symposium 2012, section 3). Where a core comes
+//!   back before the others have fetched the line, it has the lock again; the hand-over is then the mean over all
+//!   visits, from a rehearsal ([`Network::spinning_ns`]).
 //! - Sleeping in a queue: the lock goes to a thread that has to be woken first. With a waiter the lock is
 //!   busy for `hold + wake-up` per visit; nobody holds it meanwhile.
 //!
@@ -40,12 +42,13 @@
 //! | `convolution` | the same network with hand-over costs, where MVA loses its digits; and with few CPUs |
 //! | `crowd` | more threads than CPUs |
 //! | `convoy` | a sleeping lock that is in a convoy for a part of the time |
+//! | `hand_over` | a spinning lock's hand-over, from what was got through |
 //! | `measured` | the network of a run, from the meter's counts |
 //! | `costs` | what handing over costs on this machine |
 //! | `preemption` | what it costs that a holder loses its CPU |
 //! | `calibrate` | one lock, from the waiting that it causes |
 //! | `work` | what keeps a CPU busy for some nanoseconds |
-//! | `rehearsal` | a sleeping lock tried with a load's times: whether it falls into a convoy |
+//! | `rehearsal` | a lock tried alone with a load's times |
 //!
 //! # References
 //! Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", J. ACM 27(2), 1980.
@@ -67,6 +70,7 @@ mod convolution;
 mod convoy;
 pub mod costs;
 mod crowd;
+mod hand_over;
 pub mod measured;
 mod mva;
 pub mod preemption;

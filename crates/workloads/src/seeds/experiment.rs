@@ -1,5 +1,7 @@
 //! One run: a load under a locking scheme on some CPUs, its samples and their medians.
 
+use std::time::Duration;
+
 use finefs_lockmeter::{Mode, Snapshot, set_mode};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -29,6 +31,8 @@ pub(super) struct Key {
     pub threads: usize,
     /// All acquisitions are counted, which takes time: throughput is from other runs.
     pub is_counted: bool,
+    /// Threads sleep before each operation.
+    pub naps: bool,
 }
 
 impl Key {
@@ -44,6 +48,7 @@ impl Key {
             cpus: cpus.min(affinity::cpus()),
             threads,
             is_counted: false,
+            naps: false,
         }
     }
 
@@ -51,6 +56,14 @@ impl Key {
     pub fn counted(&self) -> Key {
         Key {
             is_counted: true,
+            ..self.clone()
+        }
+    }
+
+    /// The run of the same thing in which threads sleep before each operation.
+    pub fn napping(&self) -> Key {
+        Key {
+            naps: true,
             ..self.clone()
         }
     }
@@ -67,9 +80,10 @@ impl std::fmt::Display for Key {
             self.subject.name(),
             if self.is_counted { ", counted" } else { "" },
         );
+        let naps = if self.naps { ", napping" } else { "" };
         write!(
             f,
-            "{}, {locks}, {} CPUs, {} threads{counted}",
+            "{}, {locks}, {} CPUs, {} threads{counted}{naps}",
             self.load, self.cpus, self.threads
         )
     }
@@ -282,11 +296,18 @@ fn run_once<W: Workload, T: Target>(
     }))
 }
 
+/// Longer than it takes to wake the next holder of a lock.
+const NAP: Duration = Duration::from_micros(50);
+
 fn plan(key: &Key, seconds: f64) -> Plan {
     Plan {
         warm_up_seconds: (seconds / 10.0).min(0.2),
         is_verified: false,
         has_lock_counts: true,
+        nap: match key.naps {
+            true => NAP,
+            false => Duration::ZERO,
+        },
         ..Plan::new(Crew::Threads(key.threads), Length::Seconds(seconds))
     }
 }

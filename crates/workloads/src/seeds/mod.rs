@@ -151,7 +151,18 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
                 ..watch
             };
             match experiment.run(&options.place, options.seconds, watch) {
-                Ok(Some(sample)) => results.add(experiment.key.clone(), sample),
+                Ok(Some(sample)) => {
+                    results.add(experiment.key.clone(), sample);
+                    if seeds.contains(&Seed::WhatIf) {
+                        // In the state in which the machine was.
+                        what_if::rehearse(
+                            &mut results,
+                            &experiment.key,
+                            options.seconds,
+                            watch.stop,
+                        );
+                    }
+                }
                 Ok(None) => {}
                 Err(error) if is_too_large(&error) && !options.place.is_memory() => {
                     left_out.push(format!("{}: {error}", experiment.key));
@@ -162,8 +173,8 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
             done += 1.0;
         }
         if seeds.contains(&Seed::WhatIf) {
-            name("the sleeping lock alone");
-            what_if::rehearse(&mut results, options.seconds, watch.stop);
+            name("the big locks alone");
+            what_if::rehearse_missing(&mut results, options.seconds, watch.stop);
         }
         experiments.retain(|experiment| !impossible.contains(&experiment.key));
     }

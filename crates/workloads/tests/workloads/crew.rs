@@ -163,6 +163,18 @@ fn the_seed_decides_what_is_chosen() {
     assert_eq!(all.len(), 8, "workers choose alike");
 }
 
+/// Four operations each take four naps at least.
+#[test]
+fn workers_sleep_before_each_operation() {
+    let plan = Plan {
+        nap: Duration::from_millis(5),
+        ..operations(2, 4)
+    };
+    let report = run(&OpenSpeed::default(), &memory(), &plan, Watch::nobody()).unwrap();
+    assert_eq!(report.operations, 8);
+    assert!(report.seconds >= 0.020, "{}", report.seconds);
+}
+
 #[test]
 fn plans_without_sense_are_refused() {
     for plan in [

@@ -17,6 +17,7 @@ pub(super) fn against_here(results: &Results) -> Exhibit {
             "locks<",
             "threads",
             "slower, ×",
+            "hand-over, ns",
             "convoy, %",
             "predicted/s",
             "measured/s",
@@ -38,6 +39,7 @@ pub(super) fn against_here(results: &Results) -> Exhibit {
                         Cell::text(scheme.name()),
                         Cell::count(threads as f64),
                         Cell::number(here.slowdown, 2),
+                        Cell::maybe(here.hand_over_ns, 0),
                         percent(here.convoy_share),
                         Cell::count(here.per_second),
                         Cell::maybe(measured, 0),
@@ -62,13 +64,18 @@ fn here_notes() -> Vec<String> {
          the threads of the load. All times inside of locks and outside are taken longer by it; what is left to \
          predict are the locks. Measured in each round; 1 on an image, which cannot be opened twice."
             .to_owned(),
+        "`hand-over`: what a visit to the spinning big lock costs beside the hold time where somebody waits, as its \
+         rehearsal was by as many threads, at most one on each CPU; 0 where it let through more than hand-overs for \
+         free would. For more cores it is that of this machine's CPUs, and what further waiters add comes on top."
+            .to_owned(),
         "`big-sleep`: a sleeping lock that is handed to the longest waiter is in one of two states. In a \
          convoy each visit costs a wake-up, since whoever gave the lock away comes back before the next one \
          has been scheduled; that is the network with hand-overs. Without one, the threads hardly meet: the \
          scheduler put a woken thread on the CPU of its waker, and they take turns there. For what share of \
-         the time it is a convoy no property of the load tells; it was tried with the lock alone, held as \
-         long and as often as the load holds it, in each round. Left out: that the two states last, so that a \
-         short run can be all of one."
+         the time it is a convoy no property of the load tells; it was tried with the lock alone, as often as the load \
+         takes it, just after each run. As many visits as an operation has hold it longer after a wait, as in a run of one thread that sleeps before each operation: \
+         who has slept finds its caches cold. What counts is the state that lasts (the median of slices \
+         of 50 ms): a run of a load in which it changes for a while gets through more."
             .to_owned(),
     ]
 }
@@ -84,14 +91,17 @@ pub(super) fn inputs(results: &Results) -> Exhibit {
             "locks of the class",
             "visits per operation",
             "held, ns per visit",
+            "after sleeping, ×",
             "share of the operation, %",
         ],
     );
     for load in Load::ALL {
         for scheme in SCHEMES {
-            let Some(Prediction { network, .. }) = Prediction::of(results, load, scheme) else {
+            let Some(prediction) = Prediction::of(results, load, scheme) else {
                 continue;
             };
+            let longer = prediction.held_longer();
+            let network = &prediction.network;
             let alone_ns = network.alone_ns();
             let rows = network.stations.iter().map(|station| {
                 let share = station.demand_ns() / alone_ns * 100.0;
@@ -102,6 +112,7 @@ pub(super) fn inputs(results: &Results) -> Exhibit {
                     Cell::count(f64::from(station.locks)),
                     Cell::number(station.visits, 2),
                     Cell::count(station.hold_ns),
+                    Cell::maybe(longer, 2),
                     Cell::number(share, 1),
                 ]
             });
@@ -115,6 +126,7 @@ pub(super) fn inputs(results: &Results) -> Exhibit {
                     Cell::missing(),
                     Cell::missing(),
                     Cell::count(network.delay_ns),
+                    Cell::missing(),
                     Cell::number(network.delay_ns / alone_ns * 100.0, 1),
                 ],
             );
@@ -126,6 +138,8 @@ pub(super) fn inputs(results: &Results) -> Exhibit {
         notes: vec![
             "Classes whose locks each thread or CPU has for itself are part of the time outside, as are \
              shared acquisitions."
+                .to_owned(),
+            "`after sleeping`: how many times longer one thread holds the lock that sleeps before each operation."
                 .to_owned(),
         ],
     }

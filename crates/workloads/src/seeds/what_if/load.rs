@@ -88,6 +88,9 @@ impl Load {
         let mut experiments = Vec::new();
         for scheme in SCHEMES {
             experiments.push(self.experiment(self.key(scheme, 1).counted()));
+            if scheme == LockingScheme::BigSleep {
+                experiments.push(self.experiment(self.key(scheme, 1).counted().napping()));
+            }
             for threads in THREADS {
                 experiments.push(self.experiment(self.key(scheme, threads)));
             }

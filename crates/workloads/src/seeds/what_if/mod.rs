@@ -18,7 +18,7 @@ use super::experiment::{Experiment, Results};
 use super::place::Place;
 use crate::page::Section;
 use load::Load;
-pub(in crate::seeds) use prediction::rehearse;
+pub(in crate::seeds) use prediction::{rehearse, rehearse_missing};
 
 pub(super) fn experiments(options: &Options) -> Vec<Experiment> {
     if !is_possible(options) {
@@ -45,7 +45,10 @@ fn paragraphs() -> Vec<String> {
          waiter, by which throughput falls again (Boyd-Wickizer and others, \"Non-scalable locks are dangerous\", \
          Linux Symposium 2012). A sleeping one lies idle until its next holder has been woken, as long as the \
          convoy lasts (Blasgen and others, \"The Convoy Phenomenon\", 1979). What a hand-over takes is measured \
-         in each round with the locks themselves, between two threads on different CPUs. With these costs the \
+         in each round with the locks themselves, between two threads on different CPUs that take turns. Under a big \
+         lock that spins nobody keeps turns: who gives it back and comes again soon has it before the others. So it \
+         is tried alone by a thread on each CPU just after each run, held as long and as often as the load holds it, and a hand-over \
+         costs what makes the model get through as much. With these costs the \
          network is solved by its normalizing constants (Buzen, CACM 1973), which keep their digits near saturation."
             .to_owned(),
         "More threads than CPUs: who spins keeps its CPU, so as many are in the network as there are CPUs; when a \
