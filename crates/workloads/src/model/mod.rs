@@ -19,7 +19,7 @@
 //!   busy for `hold + wake-up` per visit; nobody holds it meanwhile.
 //!
 //! Where there are more threads than CPUs ([`Network::solve_on`]), threads that spin keep their CPUs, and those
-//! that sleep do not. A holder can be preempted while others spin: [`Preemption`].
+//! that sleep do not. A holder can be preempted while others spin: [`preemption::Preemption`].
 //!
 //! That programs slow each other down that share no lock, by memory, caches and the clocks of cores, is
 //! measured apart, and all times are taken longer by it: [`Network::slowed`].
