@@ -48,7 +48,7 @@ struct Fetched {
     cookie: u64,
 }
 
-/// An entry of a directory.
+/// An entry of a directory. It keeps those in memory that were fetched together with it, some ten kilobytes.
 pub struct DirEntry {
     chunk: Arc<Chunk>,
     index: usize,
@@ -104,7 +104,11 @@ impl ReadDir {
         let source = Arc::clone(&self.chunk.source);
         if Arc::get_mut(&mut self.chunk).is_none() {
             // Somebody has an entry of it yet.
-            self.chunk = Arc::new(Chunk::new(Arc::clone(&source)));
+            self.chunk = Arc::new(Chunk {
+                names: Vec::with_capacity(self.chunk.names.len()),
+                entries: Vec::with_capacity(CHUNK_ENTRIES),
+                source: Arc::clone(&source),
+            });
         }
         let chunk = Arc::get_mut(&mut self.chunk).expect("nobody else has a new one");
         chunk.names.clear();

@@ -7,8 +7,8 @@
 //! # When
 //! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to commit as the
 //! store wants in a batch (or [`RECORDS_SOFT`] records). How much that is, `gather` finds out where the store's
-//! batches are limited; other stores get a commit each time the log grows long. The commit thread does that; a
-//! log that outruns it makes writers do it before they go on, so that the heap does not grow without bound.
+//! batches are limited; other stores get a commit each time the log grows long. The commit thread does that; where
+//! it is outrun writers do it before they go on, so that the heap does not grow without bound.
 //!
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable. Who removed the last
@@ -34,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::gather::Gathering;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
+use crate::oplog::Spares;
 use crate::scheme::Call;
 use crate::store::Geometry;
 use crate::types::Ino;
@@ -79,6 +80,8 @@ struct State {
     freed: Vec<Ino>,
     /// The store is as after a clean end, and stays so.
     is_frozen: bool,
+    /// Where nothing is gathered.
+    spares: Spares,
 }
 
 impl Committer {
@@ -227,7 +230,7 @@ impl Namespace {
         }
         let guard = &crossbeam_epoch::pin();
         loop {
-            let part = self.take_part(guard);
+            let part = self.take_part(wanted, &mut state.spares, guard);
             let number = part.number;
             let outcome = self.commit_gathered(&mut state, part, guard);
             match outcome {

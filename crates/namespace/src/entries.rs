@@ -112,8 +112,8 @@ pub(crate) struct Named<'g> {
 }
 
 impl Named<'_> {
-    /// True when the name still names it. Then it named it when it was found, too: a number that became another
-    /// inode's in between would tell.
+    /// True when the name named it when it was found: a number that became another inode's in between would tell, since
+    /// it does so only after the name is marked.
     #[inline]
     pub fn is_named(self, guard: &Guard) -> bool {
         self.node.is_none_or(|node| !node.is_out(guard))

@@ -58,7 +58,7 @@ pub(crate) struct ExtentMap {
     rest: Segments,
 }
 
-type Segments = SparseArray<Segment, 256, 256, 64>;
+type Segments = SparseArray<Segment, 32, 32, 64>;
 
 impl ExtentMap {
     pub fn new() -> ExtentMap {

@@ -33,13 +33,13 @@ use crate::coalesce::Gathered;
 use crate::commit::RECORDS_SOFT;
 use crate::error::{Error, Result};
 use crate::namespace::Namespace;
-use crate::oplog::{Generation, Spares};
+use crate::oplog::{Generation, Record, Spares};
 use crate::store::BatchLimit;
 
-/// So many parts may wait; a sync has to wait for all of them.
+/// So many parts may wait; a sync has to wait for all of them, and for the generations that have ended.
 const PARTS_MAX: usize = 3;
 
-/// Generations that have ended may hold so many times the records of one that a writer ends.
+/// Generations that have ended may take so many times the memory of the records of one that a writer ends.
 const ENDED_FACTOR: usize = 96;
 
 /// The thread looks whether the namespace is still there.
@@ -48,8 +48,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// See the module's head.
 pub(crate) struct Gathering {
     ended: Mutex<Ended>,
-    /// Records in `ended`: written under its lock.
-    ended_records: AtomicUsize,
+    /// What `ended` takes in memory: written under its lock.
+    ended_bytes: AtomicUsize,
     parts: Mutex<Parts>,
     limit: BatchLimit,
     bell: Arc<Bell>,
@@ -76,7 +76,7 @@ impl Gathering {
     pub fn new(limit: BatchLimit) -> Gathering {
         Gathering {
             ended: Mutex::new(&classes::ENDED, Ended::default()),
-            ended_records: AtomicUsize::new(0),
+            ended_bytes: AtomicUsize::new(0),
             parts: Mutex::new(&classes::GATHERED, Parts::default()),
             limit,
             bell: Arc::new(Bell::new()),
@@ -91,7 +91,8 @@ impl Gathering {
 
     /// Whether a writer has to take a generation in before it goes on, where one that it ends has so many records.
     pub fn has_too_much(&self, records_hard: usize) -> bool {
-        self.ended_records.load(Ordering::Relaxed) > ENDED_FACTOR * records_hard
+        let most = ENDED_FACTOR * records_hard * size_of::<Record>();
+        self.ended_bytes.load(Ordering::Relaxed) > most
     }
 
     /// Whether a writer has to commit before it goes on.
@@ -149,8 +150,8 @@ impl Namespace {
         let generation = self.log.swap(&mut ended.spares);
         self.committer.note_swap();
         gathering
-            .ended_records
-            .fetch_add(generation.length(), Ordering::Relaxed);
+            .ended_bytes
+            .fetch_add(generation.bytes(), Ordering::Relaxed);
         ended.generations.push_back(generation);
     }
 
@@ -164,8 +165,8 @@ impl Namespace {
 
     /// Takes in the oldest generation that has ended; false when there is none.
     pub(crate) fn gather_one(&self, gathering: &Gathering) -> bool {
-        let guard = &crossbeam_epoch::pin();
         let mut parts = gathering.parts.lock();
+        let guard = &crossbeam_epoch::pin();
         let Some(generation) = self.next_ended(gathering) else {
             return false;
         };
@@ -191,16 +192,18 @@ impl Namespace {
         oldest
     }
 
-    /// What a commit has to take next: all that there is, the log included, or as much of it as the store can
-    /// take at once. Under `ns.commit`.
-    pub(crate) fn take_part(&self, guard: &Guard) -> Gathered {
+    /// What a commit that `wanted` is to be durable after has to take next: all that has ended, and the log where
+    /// `wanted` has not, or as much of it as the store can take at once. Under `ns.commit`, whose spares are for
+    /// stores whose batches are not limited.
+    pub(crate) fn take_part(&self, wanted: u64, spares: &mut Spares, guard: &Guard) -> Gathered {
         let Some(gathering) = &self.committer.gathering else {
-            let generation = self.log.swap(&mut Spares::default());
+            let mut generation = self.log.swap(spares);
             self.committer.note_swap();
             let mut all = Gathered::default();
-            for run in all.take_in(&mut { generation }, None, &self.inodes, guard) {
+            for run in all.take_in(&mut generation, None, &self.inodes, guard) {
                 self.store.forget_data(*run);
             }
+            spares.put(generation.parts);
             return all;
         };
         let mut parts = gathering.parts.lock();
@@ -208,12 +211,21 @@ impl Namespace {
             gathering.note_parts(&parts);
             return full;
         }
-        self.end_generation(gathering, &mut gathering.ended.lock());
+        let mut ended = gathering.ended.lock();
+        let newest = ended.generations.back();
+        if newest.map_or(parts.open.number, |newest| newest.number) < wanted {
+            self.end_generation(gathering, &mut ended);
+        }
+        drop(ended);
         while let Some(length) = gathering.next_length()
             && self.has_room(gathering, &mut parts.open, length, guard)
             && let Some(generation) = self.next_ended(gathering)
         {
             self.take_in(gathering, &mut parts.open, generation, guard);
+        }
+        if gathering.next_length().is_some() {
+            // What is left is for the thread, if for no further round of this commit.
+            gathering.bell().ring();
         }
         std::mem::take(&mut parts.open)
     }
@@ -223,8 +235,8 @@ impl Namespace {
         let mut ended = gathering.ended.lock();
         let oldest = ended.generations.pop_front()?;
         gathering
-            .ended_records
-            .fetch_sub(oldest.length(), Ordering::Relaxed);
+            .ended_bytes
+            .fetch_sub(oldest.bytes(), Ordering::Relaxed);
         Some(oldest)
     }
 

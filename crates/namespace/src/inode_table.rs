@@ -1,6 +1,6 @@
 //! The table of inodes in memory, by number.
 //!
-//! Finding an inode takes no lock and writes nothing: three loads. Cells are reclaimed by epochs, so
+//! Finding an inode takes no lock and writes nothing: four loads. Cells are reclaimed by epochs, so
 //! a reference to one is good for as long as its epoch guard.
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
@@ -16,7 +16,7 @@ pub(crate) const INODES_END: u64 = 1 << 32;
 
 /// All inodes that are in memory.
 pub(crate) struct InodeTable {
-    slots: SparseArray<Atomic<Inode>, 4096, 1024, 1024>,
+    slots: SparseArray<Atomic<Inode>, 512, 128, 1024>,
 }
 
 impl InodeTable {

@@ -2,7 +2,7 @@
 //!
 //! # Data model
 //! Blocks are pages of one private anonymous mapping as large as the file system may grow; the
-//! kernel gives memory for a page when it is first written. Free blocks are runs on per-CPU lists;
+//! kernel gives memory for a page when a CPU takes it with its next fresh ones, or when it is first written. Free blocks are runs on per-CPU lists;
 //! beyond them lies what was never used, of which a CPU takes a number at a time. What was freed last is
 //! given first: it is still in the CPU's caches. Long runs that are freed go back to the kernel.
 //!
@@ -154,13 +154,16 @@ impl MemoryStore {
             .ok()?;
         let taken = at_once.min(self.blocks - start);
         let length = count.min(taken);
-        self.pages
-            .populate(start * BLOCK_BYTES, taken * BLOCK_BYTES);
         if taken > length {
             self.free.local().runs.push(BlockRun {
                 start: BlockNo(start + length),
                 length: taken - length,
             });
+        }
+        // More may be for an allocation ahead, of which nothing is written yet.
+        if count <= BLOCKS_AT_ONCE {
+            self.pages
+                .populate(start * BLOCK_BYTES, taken * BLOCK_BYTES);
         }
         Some(BlockRun {
             start: BlockNo(start),

@@ -21,8 +21,8 @@
 //!
 //! # Readers
 //! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are inserted, and
-//! replaced, by one store, and reclaimed by epochs. Tag OUT of `next` is set before a node is taken out or replaced:
-//! so whoever finds what a node names can tell afterwards whether it still names that.
+//! replaced, by one store, and reclaimed by epochs. Tag OUT of `next` is set when a node was taken out or replaced,
+//! before the lock is released: so whoever finds what a node names can tell afterwards that it named that.
 //!
 //! # Growth
 //! Bucket by bucket, under its lock. (1) Both halves begin in the next table: the lower with the head of the chain,

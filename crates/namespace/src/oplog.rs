@@ -84,6 +84,18 @@ pub(crate) enum Record {
     },
 }
 
+impl Record {
+    /// What it has on the heap, about, without what is in it itself.
+    fn heap_bytes(&self) -> usize {
+        let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
+        match self {
+            Record::Created { symlink, .. } => length(symlink),
+            Record::Xattr { name, value, .. } => name.len() + length(value),
+            _ => 0,
+        }
+    }
+}
+
 /// The records of an operation that makes a number of them that is not known beforehand; others
 /// append an array.
 pub(crate) type Group = SmallVec<[Record; 4]>;
@@ -95,12 +107,18 @@ pub(crate) struct Generation {
     /// Of each shard, in the order of its appends.
     pub parts: Vec<Vec<Record>>,
     pub reserved_blocks: u64,
+    heap_bytes: usize,
 }
 
 impl Generation {
     /// How many records it has.
     pub fn length(&self) -> usize {
         self.parts.iter().map(Vec::len).sum()
+    }
+
+    /// What it takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        self.length() * size_of::<Record>() + self.heap_bytes
     }
 }
 
@@ -109,8 +127,8 @@ impl Generation {
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Vec<Record>>);
 
-/// So many are kept at most, of so many records each.
-const SPARES_MAX: usize = 16;
+/// For each shard so many are kept at most, of so many records each.
+const SPARES_PER_SHARD: usize = 2;
 const SPARE_RECORDS_MAX: usize = 1 << 12;
 
 impl Spares {
@@ -120,9 +138,10 @@ impl Spares {
 
     /// Keeps the room of records that were taken in.
     pub fn put(&mut self, parts: Vec<Vec<Record>>) {
+        let most = parts.len() * SPARES_PER_SHARD;
         for part in parts {
             debug_assert!(part.is_empty());
-            if self.0.len() < SPARES_MAX && (1..=SPARE_RECORDS_MAX).contains(&part.capacity()) {
+            if self.0.len() < most && (1..=SPARE_RECORDS_MAX).contains(&part.capacity()) {
                 self.0.push(part);
             }
         }
@@ -133,6 +152,7 @@ struct Shard {
     generation: u64,
     records: Vec<Record>,
     reserved_blocks: u64,
+    heap_bytes: usize,
 }
 
 /// The log. See the module's head.
@@ -154,6 +174,7 @@ impl OperationLog {
                 generation: 1,
                 records: Vec::new(),
                 reserved_blocks: 0,
+                heap_bytes: 0,
             }),
             committed: AtomicU64::new(0),
             pending: AtomicUsize::new(0),
@@ -170,7 +191,11 @@ impl OperationLog {
     ) -> Option<usize> {
         let mut shard = self.shards.local();
         let before = shard.records.len();
+        let mut heap_bytes = 0;
+        let group = group.into_iter();
+        let group = group.inspect(|record| heap_bytes += record.heap_bytes());
         shard.records.extend(group);
+        shard.heap_bytes += heap_bytes;
         shard.reserved_blocks += reserved_blocks;
         for core in touched {
             core.mark_dirty(shard.generation);
@@ -214,6 +239,7 @@ impl OperationLog {
         for (shard, part) in global.iter_mut().zip(&mut ended.parts) {
             ended.number = shard.generation;
             ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
+            ended.heap_bytes += std::mem::take(&mut shard.heap_bytes);
             std::mem::swap(&mut shard.records, part);
             shard.generation += 1;
         }
@@ -228,7 +254,7 @@ impl OperationLog {
     /// True when anything is not durable yet: it waits for a commit, or is in one.
     pub fn has_uncommitted(&self) -> bool {
         let global = self.shards.global();
-        // The generation before the current one is durable unless its commit is under way.
+        // The generation before the current one is durable unless it waits for its commit, or that is under way.
         let is_under_way = global
             .iter()
             .any(|shard| shard.generation > self.committed() + 1);
@@ -248,5 +274,27 @@ impl OperationLog {
     /// True when the inode has records that no durable commit holds.
     pub fn is_dirty(&self, core: &Core) -> bool {
         core.dirty_generation() > self.committed()
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    /// What waits to be taken in is bounded in memory, which values of attributes are most of.
+    #[test]
+    fn a_generation_knows_what_it_takes_in_memory() {
+        let log = OperationLog::new();
+        let record = |value: usize| Record::Xattr {
+            ino: Ino(12),
+            sequence: 1,
+            name: b"user.x".to_vec().into(),
+            value: Some(vec![0; value].into()),
+        };
+        log.append([record(4000), record(100)], 0, &[]);
+        let mut spares = Spares::default();
+        let ended = log.swap(&mut spares);
+        assert_eq!(ended.bytes(), 2 * size_of::<Record>() + 4112);
+        assert_eq!(log.swap(&mut spares).bytes(), 0);
     }
 }

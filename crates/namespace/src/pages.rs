@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::{Error, Result};
 
-/// A range of memory that the kernel fills in when it is first written. See the module's head.
+/// A range of memory that the kernel fills in when it is first written, or [before](Pages::populate). See the module's head.
 pub(crate) struct Pages {
     base: *mut u8,
     length_bytes: usize,

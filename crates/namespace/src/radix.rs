@@ -11,20 +11,33 @@ use crate::once_box::OnceBox;
 #[repr(align(128))]
 struct Leaf<T, const LEAF: usize>([T; LEAF]);
 
-/// Pointers to leaves or middle nodes. They fill lines of their own but for the first and the last.
-type Pointers<P, const COUNT: usize> = [OnceBox<P>; COUNT];
+/// Pointers in a line of their own, since everybody reads them.
+#[repr(align(64))]
+struct Line<P>([OnceBox<P>; PER_LINE]);
 
-fn no_pointers<P, const COUNT: usize>() -> Box<Pointers<P, COUNT>> {
-    let all: Box<[OnceBox<P>]> = (0..COUNT).map(|_| OnceBox::new()).collect();
+const PER_LINE: usize = 8;
+
+/// Pointers to leaves or middle nodes.
+type Pointers<P, const LINES: usize> = [Line<P>; LINES];
+
+/// In its place on the heap: it is too large for some stacks.
+fn no_pointers<P, const LINES: usize>() -> Box<Pointers<P, LINES>> {
+    let no_line = |_| Line(std::array::from_fn(|_| OnceBox::new()));
+    let all: Box<[Line<P>]> = (0..LINES).map(no_line).collect();
     let Ok(all) = all.try_into() else {
-        unreachable!("so many were made")
+        unreachable!("there are as many")
     };
     all
 }
 
+#[inline]
+fn at<P, const LINES: usize>(pointers: &Pointers<P, LINES>, index: usize) -> Option<&OnceBox<P>> {
+    Some(&pointers.get(index / PER_LINE)?.0[index % PER_LINE])
+}
+
 type Middle<T, const MIDDLE: usize, const LEAF: usize> = Pointers<Leaf<T, LEAF>, MIDDLE>;
 
-/// A sparse array of `TOP * MIDDLE * LEAF` elements at most. All three are powers of two.
+/// A sparse array over nodes of TOP and MIDDLE lines of pointers, and leaves of LEAF elements.
 pub struct SparseArray<T, const TOP: usize, const MIDDLE: usize, const LEAF: usize> {
     top: OnceBox<Pointers<Middle<T, MIDDLE, LEAF>, TOP>>,
 }
@@ -44,15 +57,18 @@ impl<T: Default, const TOP: usize, const MIDDLE: usize, const LEAF: usize>
         self.top.get().is_none()
     }
 
+    /// Leaves of a middle node.
+    const LEAVES: u64 = (MIDDLE * PER_LINE) as u64;
+
     /// Number of elements that can be addressed.
     pub const fn capacity() -> u64 {
-        TOP as u64 * MIDDLE as u64 * LEAF as u64
+        (TOP * PER_LINE) as u64 * Self::LEAVES * LEAF as u64
     }
 
     #[inline]
     fn split(index: u64) -> (usize, usize, usize) {
         let (leaf, low) = (index / LEAF as u64, index % LEAF as u64);
-        let (top, middle) = (leaf / MIDDLE as u64, leaf % MIDDLE as u64);
+        let (top, middle) = (leaf / Self::LEAVES, leaf % Self::LEAVES);
         (top as usize, middle as usize, low as usize)
     }
 
@@ -62,8 +78,8 @@ impl<T: Default, const TOP: usize, const MIDDLE: usize, const LEAF: usize>
         let (top, middle, low) = Self::split(index);
         let middles = self.top.get()?;
         // Too large an index gives too large a number here.
-        let leaves = middles.get(top)?.get()?;
-        Some(&leaves[middle].get()?.0[low])
+        let leaves = at(middles, top)?.get()?;
+        Some(&at(leaves, middle)?.get()?.0[low])
     }
 
     /// The element at `index`, its leaf made where it does not exist; `None` beyond the capacity.
@@ -73,9 +89,9 @@ impl<T: Default, const TOP: usize, const MIDDLE: usize, const LEAF: usize>
         }
         let (top, middle, low) = Self::split(index);
         let middles = self.top.get_or_make_box(no_pointers);
-        let leaves = middles[top].get_or_make_box(no_pointers);
+        let leaves = at(middles, top)?.get_or_make_box(no_pointers);
         let make_leaf = || Leaf(std::array::from_fn(|_| T::default()));
-        let leaf = leaves[middle].get_or_make(make_leaf);
+        let leaf = at(leaves, middle)?.get_or_make(make_leaf);
         Some(&leaf.0[low])
     }
 
@@ -86,15 +102,17 @@ impl<T: Default, const TOP: usize, const MIDDLE: usize, const LEAF: usize>
             return;
         };
         let (top_first, ..) = Self::split(first.min(Self::capacity() - 1));
-        for (top, middle_slot) in middles.iter().enumerate().skip(top_first) {
+        let slots = middles.iter().flat_map(|line| &line.0);
+        for (top, middle_slot) in slots.enumerate().skip(top_first) {
             let Some(leaves) = middle_slot.get() else {
                 continue;
             };
-            for (middle, leaf_slot) in leaves.iter().enumerate() {
+            let slots = leaves.iter().flat_map(|line| &line.0);
+            for (middle, leaf_slot) in slots.enumerate() {
                 let Some(leaf) = leaf_slot.get() else {
                     continue;
                 };
-                let base = ((top * MIDDLE + middle) * LEAF) as u64;
+                let base = (top as u64 * Self::LEAVES + middle as u64) * LEAF as u64;
                 for (low, element) in leaf.0.iter().enumerate() {
                     let index = base + low as u64;
                     if index >= first && !visit(index, element) {
@@ -111,7 +129,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    type Sparse = SparseArray<AtomicU64, 32, 64, 64>;
+    type Sparse = SparseArray<AtomicU64, 4, 8, 64>;
 
     #[test]
     fn elements_stay_where_they_are() {

@@ -53,8 +53,8 @@ impl Namespace {
                 Some(kind) => kind,
                 // Formats without kinds in their entries: the inode tells.
                 None => match self.inode(node.ino, guard) {
-                    Ok(inode) => inode.kind,
-                    Err(_) => return true,
+                    Ok(inode) if !node.is_out(guard) => inode.kind,
+                    _ => return true,
                 },
             };
             sink(DirectoryEntry {

@@ -8,7 +8,8 @@ use finefs_namespace::{Error, Plan, Result};
 use super::FAST_SYMLINK_MAX;
 use crate::state::ExtState;
 
-/// A directory of so many names has more than one block, with blocks of any size.
+/// A directory of so many names has more than one block, with blocks of any size. (How many it has is a guess by its
+/// table in memory, which does not shrink. Where that is wrong the pool has the block, too.)
 const LARGE_DIRECTORY: u64 = 1 << 14;
 
 /// Reserves what applying `plans` can need; gives the number of blocks.

@@ -239,11 +239,13 @@ impl Bucket {
                 }
                 None => after,
             };
-            // Before it is out of the chain, and so before its inode's number can be another's: who finds the
-            // node, then the inode, and then this not set has found what the name named.
-            here.next.store(after.with_tag(OUT), Ordering::Release);
             scheduling_point();
             link.store(into.with_tag(target.tag()), Ordering::Release);
+            scheduling_point();
+            // Under the lock, and so before its inode's number can be another's: who finds the node, then the inode,
+            // and then this not set has found what the name named. Not before the chain is changed: who finds it set
+            // looks again at once.
+            here.next.store(after.with_tag(OUT), Ordering::Release);
             // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could
             // have unlinked it.
             unsafe { retire(target.with_tag(0), guard) };

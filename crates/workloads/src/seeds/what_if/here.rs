@@ -52,8 +52,25 @@ pub(super) fn against_here(results: &Results) -> Exhibit {
     Exhibit {
         table,
         chart: None,
-        notes: here_notes(),
+        notes: disturbance(results.costs().preemption.away_ns)
+            .into_iter()
+            .chain(here_notes())
+            .collect(),
     }
+}
+
+/// A holder whose CPU a spinning thread shares is away for less where nothing else runs, nanoseconds: until that
+/// thread gives up its turn.
+const AWAY_MAX_NS: f64 = 500_000.0;
+
+/// What is to be said where other programs use the CPUs.
+fn disturbance(away_ns: f64) -> Option<String> {
+    (away_ns > AWAY_MAX_NS).then(|| {
+        format!(
+            "Other programs used the CPUs: a thread beside one that spins was away for {:.2} ms at a time. Under big              locks the prediction counts for little then; run it again when nothing else runs.",
+            away_ns / 1e6
+        )
+    })
 }
 
 fn here_notes() -> Vec<String> {
@@ -142,5 +159,17 @@ pub(super) fn inputs(results: &Results) -> Exhibit {
             "`after sleeping`: how many times longer one thread holds the lock that sleeps before each operation."
                 .to_owned(),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disturbed_machine_is_told_of() {
+        assert_eq!(disturbance(70_000.0), None);
+        let told = disturbance(1_330_000.0).unwrap();
+        assert!(told.contains("1.33 ms"), "{told}");
     }
 }
