@@ -4,13 +4,13 @@
 //! leaked. `FINEFS_STRESS_SECONDS=n` makes each test run that long; the default is short.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use finefs_namespace::{
-    AllocateMode, Attributes, Caller, Error, FileKind, Ino, Namespace, Options, RenameMode,
-    SetAttributes, Store, XattrMode,
+    AllocateMode, Attributes, Caller, Error, FileKind, Ino, Namespace, OpenAccess, Options,
+    RenameMode, SetAttributes, Store, XattrMode,
 };
 use finefs_testkit::CheckedStore;
 use rand::rngs::StdRng;
@@ -349,6 +349,49 @@ fn batches_are_as_large_as_what_is_left() {
     assert!(commits <= 9, "{commits} commits");
     namespace.sync().unwrap();
     assert_eq!(store.inode_count(), 24_001);
+    namespace.shut_down().unwrap();
+    store.assert_at_rest();
+}
+
+/// Who asked for a number when it was nobody's, and loads it when it is a new file's, gets the file as all others do:
+/// the reference that an open file has is on the one inode of that number.
+#[test]
+fn an_inode_has_one_cell() {
+    let store = Arc::new(CheckedStore::reloading(1 << 20));
+    let shared: Arc<CheckedStore> = Arc::clone(&store);
+    let namespace = Arc::new(Namespace::without_thread(shared, Options::default()).unwrap());
+    let (caller, root) = (&Caller::root(), namespace.root());
+    fn make(namespace: &Namespace, name: &[u8]) -> Ino {
+        let made = namespace.create_file(&Caller::root(), namespace.root(), name, 0o644);
+        let ino = made.unwrap().ino;
+        namespace.forget(ino, 1);
+        ino
+    }
+    let number = make(&namespace, b"old");
+    namespace.remove_file(caller, root, b"old").unwrap();
+    namespace.sync().unwrap();
+    let (new_name, weak) = (Arc::new(OnceLock::new()), Arc::downgrade(&namespace));
+    let found = Arc::clone(&new_name);
+    store.call_before_loads(move |ino| {
+        if ino != number || found.get().is_some() {
+            return;
+        }
+        let namespace = weak.upgrade().unwrap();
+        let work = || {
+            // The number may wait on another CPU's list.
+            let mut names = (0..10_000).map(|number| format!("new{number}"));
+            let name = names.find(|name| make(&namespace, name.as_bytes()) == number);
+            found.set(name.expect("the number is used again")).unwrap();
+            namespace.sync().unwrap();
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    });
+    let open = namespace.open(caller, number, OpenAccess::Read).unwrap();
+    let name = new_name.get().unwrap().as_bytes();
+    namespace.remove_file(caller, root, name).unwrap();
+    namespace.sync().unwrap();
+    assert_eq!(namespace.attributes(number).unwrap().link_count, 0);
+    drop(open);
     namespace.shut_down().unwrap();
     store.assert_at_rest();
 }

@@ -32,7 +32,7 @@
 mod committed;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
@@ -56,8 +56,12 @@ pub struct CheckedStore {
     takes_batches: bool,
     /// Counted half way through each read and write: under shuttle another thread may run there.
     transfers: AtomicU64,
+    before_loads: OnceLock<BeforeLoads>,
     state: Mutex<State>,
 }
+
+/// Called with the number of each inode before it is loaded.
+type BeforeLoads = Box<dyn Fn(Ino) + Send + Sync>;
 
 fn runs_of(blocks: impl Iterator<Item = u64>) -> Vec<BlockRun> {
     blocks
@@ -89,6 +93,12 @@ impl CheckedStore {
     /// A store of this size from which objects can be loaded again.
     pub fn reloading(size_bytes: u64) -> CheckedStore {
         CheckedStore::over(size_bytes, true)
+    }
+
+    /// Has `call` called with the number of each inode before it is loaded. Once.
+    pub fn call_before_loads(&self, call: impl Fn(Ino) + Send + Sync + 'static) {
+        let is_first = self.before_loads.set(Box::new(call)).is_ok();
+        assert!(is_first, "something is called before loads already");
     }
 
     /// The same, which wants batches as a small journal does: the log is taken in every few records, and
@@ -144,6 +154,7 @@ impl CheckedStore {
             reloads,
             takes_batches: true,
             transfers: AtomicU64::new(0),
+            before_loads: OnceLock::new(),
             state: Mutex::new(state),
         }
     }
@@ -225,6 +236,9 @@ impl Store for CheckedStore {
     }
 
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
+        if let Some(call) = self.before_loads.get() {
+            call(ino);
+        }
         let state = self.state();
         let inode = state.inodes.get(&ino).ok_or(Error::Stale)?;
         let mut attributes = inode.attributes;
