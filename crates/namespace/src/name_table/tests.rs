@@ -36,6 +36,18 @@ fn names_after(table: &NameTable, after: u64) -> Vec<(u64, String)> {
     names
 }
 
+/// Readdir asks ahead for what it comes to: all buckets, in the order of their intervals.
+#[test]
+fn buckets_follow_each_other_in_the_order_of_cookies() {
+    for count in [4, 64, 4096] {
+        let table = Table::new(count);
+        let order: Vec<usize> =
+            std::iter::successors(Some(0), |index| table.index_after(*index)).collect();
+        assert_eq!(order.len(), count);
+        assert!(order.is_sorted_by_key(|index| Table::position(*index)));
+    }
+}
+
 #[test]
 fn names_are_found_after_growth_and_gone_after_removal() {
     let table = NameTable::new();

@@ -1,6 +1,6 @@
 //! One lock, whose share of an operation is not known but what waiting it causes.
 
-use super::{HandOver, Network, Station};
+use super::{HandOver, Network, Station, turning_point};
 
 /// A program of one lock that is held for `share` of each operation, 0 to 1. An operation takes 1 ns alone:
 /// throughput is speed-up.
@@ -24,17 +24,9 @@ pub fn share_for_waiting(cores: usize, waiting_share: f64) -> Option<f64> {
     if !(0.0..=waiting_of(1.0)).contains(&waiting_share) {
         return None;
     }
-    // Waiting grows with the share, so halving the interval finds it.
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        if waiting_of(middle) < waiting_share {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    Some(f64::midpoint(low, high))
+    // Waiting grows with the share.
+    let is_below = |share: f64| waiting_of(share) < waiting_share;
+    Some(turning_point(0.0, 1.0, is_below))
 }
 
 #[cfg(test)]

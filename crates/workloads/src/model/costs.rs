@@ -111,7 +111,8 @@ fn over_pairs(
     Some(pairs.iter().sum::<f64>() / pairs.len() as f64)
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The middle one.
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }

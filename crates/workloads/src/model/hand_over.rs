@@ -5,10 +5,10 @@
 //! often it is handed over depends on the times between visits and on how long a line takes, so no cost of one
 //! hand-over tells it: here it is the mean over all visits.
 
-use super::{HandOver, Network};
+use super::{HandOver, Network, turning_point};
 
-/// Halvings of the interval in which the cost is looked for, and doublings of its end before.
-const STEPS: usize = 60;
+/// Of the time of an operation, until a cost is found that is large enough.
+const DOUBLINGS: i32 = 60;
 
 impl Network {
     /// The same network with spinning locks whose hand-over costs so much.
@@ -35,18 +35,10 @@ impl Network {
             let solution = self.with_spinning_ns(hand_over_ns).solve(cores);
             solution.throughput_per_ns > throughput_per_ns
         };
-        // Throughput falls as hand-overs cost more, so halving the interval finds it.
-        let ends = (0..STEPS as i32).map(|doublings| self.alone_ns() * 2f64.powi(doublings));
-        let (mut low, mut high) = (0.0, ends.into_iter().find(|end| !is_too_fast(*end))?);
-        for _ in 0..STEPS {
-            let middle = f64::midpoint(low, high);
-            if is_too_fast(middle) {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        Some(f64::midpoint(low, high))
+        // Throughput falls as hand-overs cost more.
+        let mut ends = (0..DOUBLINGS).map(|doublings| self.alone_ns() * 2f64.powi(doublings));
+        let end = ends.find(|end| !is_too_fast(*end))?;
+        Some(turning_point(0.0, end, is_too_fast))
     }
 }
 

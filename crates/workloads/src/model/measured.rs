@@ -143,6 +143,16 @@ mod tests {
         }
     }
 
+    fn observed(counts: &Snapshot) -> Observed<'_> {
+        Observed {
+            counts,
+            operations: 100,
+            counted_operation_ns: 1_000.0,
+            operation_ns: 1_000.0,
+            empty_hold_ns: 20.0,
+        }
+    }
+
     #[test]
     fn longer_holds_are_those_of_the_other_run() {
         let run = |hold_ns| Snapshot {
@@ -150,13 +160,7 @@ mod tests {
             ..Snapshot::default()
         };
         let counts = run(120);
-        let observed = Observed {
-            counts: &counts,
-            operations: 100,
-            counted_operation_ns: 1_000.0,
-            operation_ns: 1_000.0,
-            empty_hold_ns: 20.0,
-        };
+        let observed = observed(&counts);
         assert_eq!(observed.held_longer("big", &run(320)), 3.0);
         assert_eq!(observed.held_longer("other", &run(320)), 1.0);
         assert_eq!(observed.held_longer("big", &Snapshot::default()), 1.0);
@@ -168,13 +172,7 @@ mod tests {
             classes: vec![class("big", 200, 120), class("own", 500, 60)],
             ..Snapshot::default()
         };
-        let observed = Observed {
-            counts: &counts,
-            operations: 100,
-            counted_operation_ns: 1_000.0,
-            operation_ns: 1_000.0,
-            empty_hold_ns: 20.0,
-        };
+        let observed = observed(&counts);
         let network = observed.network(|name| match name {
             "big" => Some((Sharing::Locks(1), HandOver::Free)),
             _ => Some((Sharing::Private, HandOver::Free)),

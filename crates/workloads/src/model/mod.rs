@@ -259,6 +259,19 @@ impl Network {
     }
 }
 
+/// Where `is_below` turns from true to false between `low` and `high`, found by halving the interval.
+fn turning_point(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if is_below(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    f64::midpoint(low, high)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
