@@ -36,13 +36,15 @@ const READY: u8 = 1;
 /// assert_eq!(latch.get_or_try_init(|| Ok::<_, ()>(7)), Ok(&7));
 /// assert_eq!(latch.get_or_try_init(|| Ok::<_, ()>(8)), Ok(&7));
 /// ```
+#[repr(C)]
 pub struct OnceLatch<T> {
-    class: &'static LockClass,
+    /// Right in front of the value, most often in its cache line.
     state: AtomicU8,
     is_loading: Mutex<bool>,
     opened: Condvar,
     /// Initialised if and only if `state` is READY. Written by the one thread that is loading.
     value: UnsafeCell<MaybeUninit<T>>,
+    class: &'static LockClass,
 }
 
 // SAFETY: a latch owns its T, which may be dropped by another thread than the one that loaded it.

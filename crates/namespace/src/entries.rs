@@ -1,16 +1,15 @@
-//! Names come and go: lookup, create, link, unlink, rmdir.
+//! Names come and go: create, link, unlink, rmdir.
 //!
 //! Each operation that changes a name follows one pattern: check and reserve without locks, lock the
 //! name's bucket (and the inode whose links change), check again, append one log group, publish,
 //! unlock. A name that changed between the look and the lock sends the operation back to the start.
 
 use crossbeam_epoch::{Guard, Owned};
-use finefs_locks::primitive::thread;
 
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
-use crate::name_table::{Dead, HashedName, LockedBucket, NameTable, Node, Request, lock_all};
+use crate::name_table::{Dead, HashedName, LockedBucket, Request, lock_all};
 use crate::namespace::{Namespace, Operation};
 use crate::oplog::Record;
 use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
@@ -103,23 +102,6 @@ impl Drop for Allotted<'_> {
     }
 }
 
-/// What a name was found to name.
-#[derive(Clone, Copy)]
-pub(crate) struct Named<'g> {
-    pub inode: &'g Inode,
-    /// None for `.` and `..`.
-    node: Option<&'g Node>,
-}
-
-impl Named<'_> {
-    /// True when the name named it when it was found: a number that became another inode's in between would tell, since
-    /// it does so only after the name is marked.
-    #[inline]
-    pub fn is_named(self, guard: &Guard) -> bool {
-        self.node.is_none_or(|node| !node.is_out(guard))
-    }
-}
-
 impl From<Dead> for Error {
     fn from(_: Dead) -> Error {
         Error::NotFound
@@ -127,106 +109,6 @@ impl From<Dead> for Error {
 }
 
 impl Namespace {
-    /// Finds a name in a directory (`.` and `..` too) and takes a reference on its inode.
-    pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attributes> {
-        let operation = self.begin(Call::Lookup)?;
-        let guard = &operation.guard;
-        let dir = self.inode(parent, guard)?;
-        dir.directory()?;
-        check_access(caller, dir, EXECUTE)?;
-        let table = self.table(dir)?;
-        let name = table.hashed(name);
-        loop {
-            let found = self.found(dir, table, name, guard)?;
-            if self.refer_found(found, guard) {
-                return Ok(found.inode.attributes());
-            }
-            // It was freed or evicted in between: its name goes, or it comes back, at once.
-            thread::yield_now();
-        }
-    }
-
-    /// Takes a reference on what a name was found to name; false when it names that no longer.
-    ///
-    /// A number may be used again as soon as its name went. Once the inode is held, the name tells whether this is
-    /// the one that it names.
-    pub(crate) fn refer_found(&self, found: Named<'_>, guard: &Guard) -> bool {
-        if !self.refer(found.inode, guard) {
-            return false;
-        }
-        let is_named = found.is_named(guard);
-        if !is_named && found.inode.references.release(&self.split_counts, 1) {
-            self.free_unlinked(found.inode, guard);
-        }
-        is_named
-    }
-
-    /// The inode that a name of a directory names.
-    pub(crate) fn child<'g>(
-        &self,
-        dir: &'g Inode,
-        table: &NameTable,
-        name: HashedName<'_>,
-        guard: &'g Guard,
-    ) -> Result<&'g Inode> {
-        let found = self.found(dir, table, name, guard)?;
-        Ok(found.inode)
-    }
-
-    /// The same, to be asked later whether the name still names it.
-    pub(crate) fn found<'g>(
-        &self,
-        dir: &'g Inode,
-        table: &NameTable,
-        name: HashedName<'_>,
-        guard: &'g Guard,
-    ) -> Result<Named<'g>> {
-        let of_dots = |inode| Named { inode, node: None };
-        match name.bytes {
-            b"." => return Ok(of_dots(dir)),
-            b".." => return self.inode(self.parent_of(dir)?, guard).map(of_dots),
-            bytes => check_length(self, bytes)?,
-        }
-        loop {
-            let node = table.find(name, guard).ok_or(Error::NotFound)?;
-            match self.inode(node.ino, guard) {
-                // The name outlives its inode by a moment while it is being removed. A name that
-                // stays so is damage. The cell first: it goes only after the name.
-                Err(Error::Stale) => {
-                    let cell = self.inodes.get(node.ino, guard);
-                    let is_going = cell.is_some_and(|cell| cell.is_gone());
-                    if !is_going && !node.is_out(guard) {
-                        return Err(Error::corrupt(format_args!(
-                            "directory {}: an entry names inode {}, which is not in use",
-                            dir.ino, node.ino
-                        )));
-                    }
-                    thread::yield_now();
-                }
-                result => {
-                    return Ok(Named {
-                        inode: result?,
-                        node: Some(node),
-                    });
-                }
-            }
-        }
-    }
-
-    /// The number of a directory's parent; its own for the root.
-    pub(crate) fn parent_of(&self, dir: &Inode) -> Result<Ino> {
-        self.table(dir)?;
-        let parent = dir
-            .directory()?
-            .parent
-            .load(std::sync::atomic::Ordering::Acquire);
-        Ok(if dir.ino == self.root() {
-            dir.ino
-        } else {
-            Ino(parent)
-        })
-    }
-
     /// Creates an empty regular file and takes a reference on it. EEXIST when the name is there.
     /// `permissions` are before the caller's umask.
     pub fn create_file(
@@ -609,7 +491,9 @@ impl Namespace {
             child.set_link_count(&lock, links);
             child.set_time(Time::Changed, now);
             dir.set_modified(now);
+            let losing = self.inodes.begin_loss(child);
             held.remove(node, guard);
+            drop(losing);
             drop(lock);
             drop(held);
             self.reclaim_if(fate, child, guard);
@@ -709,7 +593,9 @@ impl Namespace {
             dir.add_directory_links(-1);
             dir.set_modified(now);
             held.kill(names, guard);
+            let losing = self.inodes.begin_loss(child);
             held.get(0).remove(node, guard);
+            drop(losing);
             drop(lock);
             drop(held);
             self.reclaim_if(fate, child, guard);

@@ -7,8 +7,9 @@
 //! | [`types`], [`error`] | the vocabulary |
 //! | [`store`] | the contract with what is below |
 //! | `namespace` | the parts; how an operation begins; how objects come into memory |
+//! | `lookup` | what a name names |
 //! | `entries`, `rename` | operations on names |
-//! | `walk`, `paths` | path walks; operations on paths |
+//! | `walk`, `path_cache`, `paths` | path walks; where they have led; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `once_box`, `retire` | the concurrent structures |
@@ -45,6 +46,7 @@ mod gather;
 mod health;
 mod inode;
 mod inode_table;
+mod lookup;
 mod memory_store;
 mod name_table;
 mod namespace;
@@ -53,6 +55,7 @@ mod once_box;
 mod open_file;
 mod oplog;
 mod pages;
+mod path_cache;
 mod paths;
 mod permission;
 mod radix;

@@ -682,7 +682,7 @@ impl<'g> ReadAhead<'g> {
 }
 
 /// Keys that nobody can guess.
-fn new_keys() -> [u64; 2] {
+pub(crate) fn new_keys() -> [u64; 2] {
     let random = RandomState::new();
     [0, 1].map(|number: u8| random.hash_one(number))
 }

@@ -18,6 +18,7 @@ use crate::inode::{Core, Inode, Keeping};
 use crate::inode_table::InodeTable;
 use crate::name_table::NameTable;
 use crate::oplog::{OperationLog, Record};
+use crate::path_cache::PathCache;
 use crate::scheme::{Call, LockingScheme, OuterGuard, Scheme};
 use crate::store::{Fate, Geometry, Plan, Store};
 use crate::types::{Attributes, Ino, StatFs, Timestamp};
@@ -76,6 +77,8 @@ pub struct Namespace {
     pub(crate) options: Options,
     pub(crate) scheme: Scheme,
     pub(crate) inodes: InodeTable,
+    /// Where paths have led.
+    pub(crate) paths: PathCache,
     pub(crate) log: OperationLog,
     /// The store takes batches, so operations log what they do.
     pub(crate) keeps_log: bool,
@@ -132,6 +135,7 @@ impl Namespace {
             store,
             options,
             inodes: InodeTable::new(),
+            paths: PathCache::new(),
             log: OperationLog::new(),
             gate: BigReader::new(&classes::GATE),
             topology: Mutex::new(&classes::TOPOLOGY, ()),

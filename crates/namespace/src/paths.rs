@@ -155,6 +155,16 @@ impl Namespace {
         may_make: bool,
     ) -> Result<(Opened, bool)> {
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
+        let way = match how.create {
+            Create::Never => walk.way_to_end(),
+            _ => None,
+        };
+        if let Some(found) = walk.known(way) {
+            self.check_how(caller, found.inode, how, false)?;
+            if walk.refer(found) {
+                return Ok((self.opened(found.inode), false));
+            }
+        }
         loop {
             let last = walk.find_last()?;
             if last.has_slash && how.create != Create::Never {
@@ -188,6 +198,7 @@ impl Namespace {
                 }
                 self.check_how(caller, inode, how, last.has_slash)?;
                 if walk.refer(found) {
+                    walk.remember(way, found);
                     return Ok((self.opened(inode), false));
                 }
             }

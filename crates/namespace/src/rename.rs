@@ -262,6 +262,11 @@ impl Namespace {
             .collect();
         self.log_group(|| group, reservation.take(), &touched);
 
+        let moving = moves_directory.then(|| self.paths.begin_move());
+        let losing = (
+            self.inodes.begin_loss(moved),
+            victim.map(|victim| self.inodes.begin_loss(victim)),
+        );
         held.begin_rename(guard);
         let wants_room = match to_node {
             Some(node) => {
@@ -283,6 +288,8 @@ impl Namespace {
             }
         }
         held.end_rename(guard);
+        drop(losing);
+        drop(moving);
         if let Some((_, names)) = dying {
             held.kill(names, guard);
         }

@@ -39,6 +39,11 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// True for those that have a device number.
+    pub fn is_device(self) -> bool {
+        matches!(self, FileKind::BlockDevice | FileKind::CharDevice)
+    }
+
     /// The kind that the format bits of a mode name, if they name one.
     pub fn from_mode(mode: u32) -> Option<FileKind> {
         Some(match mode & libc::S_IFMT {

@@ -11,6 +11,8 @@
 //!    inode number that was given away in between is not mistaken for the inode that was named.
 //! 2. The root's parent is the root: no path and no symbolic link leads out of the tree.
 //!
+//! What a path, or the way to its last name, has led to before is found at once (`path_cache`), instead of name by name.
+//!
 //! References: POSIX.1-2024, XBD 4.16 Pathname Resolution; path_resolution(7).
 
 use std::borrow::Cow;
@@ -18,12 +20,13 @@ use std::borrow::Cow;
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::thread;
 
-use crate::entries::Named;
 use crate::error::{Error, Result};
 use crate::inode::{Body, Inode};
+use crate::lookup::Named;
 use crate::name_table::{HashedName, NameTable};
 use crate::namespace::Namespace;
-use crate::permission::{EXECUTE, check_access};
+use crate::path_cache::Way;
+use crate::permission::{EXECUTE, check_access, may_search_all};
 use crate::types::{Caller, FileKind, Ino};
 
 /// Symbolic links that one walk follows before it gives up (path_resolution(7)).
@@ -143,24 +146,6 @@ impl Namespace {
         })?;
         Ok(text)
     }
-
-    /// The inode that a name of a directory names; see invariant 1.
-    fn named<'g>(
-        &self,
-        dir: &'g Inode,
-        table: &NameTable,
-        name: HashedName<'_>,
-        guard: &'g Guard,
-    ) -> Result<Named<'g>> {
-        loop {
-            match self.found(dir, table, name, guard) {
-                Ok(found) if !found.is_named(guard) => {}
-                // The parent of a directory that was removed, removed too.
-                Err(Error::Stale) => return Err(Error::NotFound),
-                result => return result,
-            }
-        }
-    }
 }
 
 impl<'g> Walk<'g> {
@@ -188,6 +173,8 @@ impl<'g> Walk<'g> {
 
     /// Walks to the last component. What it names is not looked at.
     pub fn find_last(&mut self) -> Result<Located<'g>> {
+        let way = self.go_along_known();
+        let mut found = None;
         loop {
             let rest: &[u8] = &self.rest;
             let start = after_slashes(rest, self.position);
@@ -201,6 +188,9 @@ impl<'g> Walk<'g> {
             let end = end_of_name(rest, start);
             self.position = after_slashes(rest, end);
             if self.position == rest.len() {
+                if let (Some(way), Some(found), 0) = (way, found, self.links) {
+                    self.namespace.remember(way, found, self.guard);
+                }
                 let name = match &self.rest {
                     Cow::Borrowed(rest) => Cow::Borrowed(&rest[start..end]),
                     Cow::Owned(rest) => Cow::Owned(rest[start..end].to_vec()),
@@ -210,13 +200,35 @@ impl<'g> Walk<'g> {
             }
             let table = self.namespace.table(self.at)?;
             let name = table.hashed(&rest[start..end]);
-            let child = (self.namespace)
-                .named(self.at, table, name, self.guard)?
-                .inode;
-            if child.kind == FileKind::Symlink {
-                self.follow(child)?;
+            let child = self.namespace.named(self.at, table, name, self.guard)?;
+            if child.inode.kind == FileKind::Symlink {
+                self.follow(child.inode)?;
             } else {
-                self.at = child;
+                self.at = child.inode;
+                found = Some(child);
+            }
+        }
+    }
+
+    /// The way along so much of the path, if it can be remembered.
+    fn way(&self, length: usize) -> Option<Way> {
+        let may_ask = self.links == 0 && may_search_all(self.caller);
+        let way = &self.rest[..length];
+        let goes_down = may_ask && !way.windows(2).any(|two| two == b"..");
+        goes_down.then(|| self.namespace.paths.way(self.at.ino, way))?
+    }
+
+    /// Goes to the directory of the last name, if the way there is remembered; else gives what it is to be remembered by,
+    /// if it can be.
+    fn go_along_known(&mut self) -> Option<Way> {
+        let length = length_of_way(&self.rest)?;
+        let way = self.way(length)?;
+        match self.namespace.known(way, self.guard) {
+            None => Some(way),
+            Some(found) => {
+                self.at = found.inode;
+                self.position = length;
+                None
             }
         }
     }
@@ -247,6 +259,12 @@ impl<'g> Walk<'g> {
 
     /// The inode at the end. With `is_held` a reference is taken on it.
     pub fn resolve(&mut self, link: LastLink, is_held: bool) -> Result<&'g Inode> {
+        let way = self.way_to_end();
+        if let Some(found) = self.known(way)
+            && (!is_held || self.refer(found))
+        {
+            return Ok(found.inode);
+        }
         loop {
             let last = self.find_last()?;
             loop {
@@ -260,10 +278,34 @@ impl<'g> Walk<'g> {
                     return Err(Error::NotADirectory);
                 }
                 if !is_held || self.refer(found) {
+                    self.remember(way, found);
                     return Ok(inode);
                 }
                 thread::yield_now();
             }
+        }
+    }
+
+    /// What the whole path is to be remembered by, if it can be.
+    #[inline]
+    pub fn way_to_end(&self) -> Option<Way> {
+        self.way(self.rest.len())
+    }
+
+    /// What the whole path leads to, if that is known; never a symbolic link.
+    #[inline]
+    pub fn known(&self, way: Option<Way>) -> Option<Named<'g>> {
+        self.namespace.known(way?, self.guard)
+    }
+
+    /// Remembers what the whole path led to, if it can be.
+    #[inline]
+    pub fn remember(&self, way: Option<Way>, found: Named<'_>) {
+        if let Some(way) = way
+            && self.links == 0
+            && found.inode.kind != FileKind::Symlink
+        {
+            self.namespace.remember(way, found, self.guard);
         }
     }
 
@@ -278,6 +320,14 @@ impl<'g> Walk<'g> {
     pub fn refer(&self, found: Named<'_>) -> bool {
         self.namespace.refer_found(found, self.guard)
     }
+}
+
+/// How much of a path is the way to the directory of its last name, the slash included, if it has one.
+fn length_of_way(path: &[u8]) -> Option<usize> {
+    let is_name = |byte: &u8| *byte != b'/';
+    let end = path.iter().rposition(is_name)? + 1;
+    let length = path[..end].iter().rposition(|byte| *byte == b'/')? + 1;
+    path[..length].iter().any(is_name).then_some(length)
 }
 
 /// Where what is no slash begins, from `at` on.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use finefs_namespace::{
     At, Caller, Create, Error, FileKind, LastLink, MemoryStore, Namespace, OpenAccess, OpenHow,
-    Options, Result,
+    Options, RenameMode, Result,
 };
 
 fn space() -> Arc<Namespace> {
@@ -230,4 +230,160 @@ fn opening_makes_what_a_dangling_link_names() {
     let made = make(Create::IfMissing { permissions }).unwrap();
     assert_eq!(follow(&space, "nowhere"), Ok(made));
     assert_eq!(make(Create::IfMissing { permissions }), Ok(made));
+}
+
+/// What a path leads to, asked three times: walked, remembered, found. All must be the same.
+fn thrice(space: &Namespace, path: &str) -> Result<u64> {
+    let answers = [(); 3].map(|()| follow(space, path));
+    assert!(
+        answers.iter().all(|answer| *answer == answers[0]),
+        "{path}: {answers:?}"
+    );
+    answers[0].clone()
+}
+
+#[test]
+fn what_was_found_before_is_not_found_where_it_was() {
+    let space = tree();
+    let root = Caller::root();
+    let remove = |path| space.remove_file_at(&root, at(&space, path)).unwrap();
+    let make_dir = |path| {
+        space
+            .make_directory_at(&root, at(&space, path), 0o755)
+            .unwrap()
+    };
+    let make_file = |path| {
+        let how = open_how(Some(OpenAccess::Write), Create::New { permissions: 0o644 });
+        space.close(space.open_at(&root, at(&space, path), &how).unwrap());
+    };
+    let rename = |from, to, mode| {
+        let (from, to) = (at(&space, from), at(&space, to));
+        space.rename_at(&root, from, to, mode).unwrap();
+    };
+    let f = thrice(&space, "a/b/f").unwrap();
+
+    // Another name; the first one taken away; the file removed, and another made, maybe with its number.
+    let held = space
+        .walk(&root, at(&space, "a/b/f"), LastLink::Follow)
+        .unwrap();
+    space
+        .make_link_at(&root, held.ino, at(&space, "a/g"))
+        .unwrap();
+    space.forget(held.ino, 1);
+    assert_eq!(thrice(&space, "a/g"), Ok(f));
+    remove("a/b/f");
+    assert_eq!(thrice(&space, "a/b/f"), Err(Error::NotFound));
+    assert_eq!(thrice(&space, "a/g"), Ok(f));
+    remove("a/g");
+    for _ in 0..3 {
+        make_file("a/b/new");
+        thrice(&space, "a/b/new").unwrap();
+        remove("a/b/new");
+        assert_eq!(thrice(&space, "a/b/new"), Err(Error::NotFound));
+        make_file("a/b/newer");
+        assert_eq!(thrice(&space, "a/b/new"), Err(Error::NotFound));
+        remove("a/b/newer");
+    }
+
+    // A file renamed over another, and two that change places.
+    make_file("a/b/one");
+    make_file("a/b/two");
+    let (one, two) = (
+        thrice(&space, "a/b/one").unwrap(),
+        thrice(&space, "a/b/two").unwrap(),
+    );
+    rename("a/b/one", "a/b/two", RenameMode::Exchange);
+    assert_eq!(
+        (thrice(&space, "a/b/one"), thrice(&space, "a/b/two")),
+        (Ok(two), Ok(one))
+    );
+    rename("a/b/one", "a/b/two", RenameMode::Replace);
+    assert_eq!(thrice(&space, "a/b/one"), Err(Error::NotFound));
+    assert_eq!(thrice(&space, "a/b/two"), Ok(two));
+
+    // Directories on the way: renamed, away and back; changed places; replaced by an empty one.
+    rename("a", "z", RenameMode::NoReplace);
+    assert_eq!(thrice(&space, "a/b/two"), Err(Error::NotFound));
+    assert_eq!(thrice(&space, "z/b/two"), Ok(two));
+    make_dir("a");
+    make_dir("a/b");
+    assert_eq!(thrice(&space, "a/b/two"), Err(Error::NotFound));
+    rename("a", "z", RenameMode::Exchange);
+    assert_eq!(thrice(&space, "a/b/two"), Ok(two));
+    assert_eq!(thrice(&space, "z/b/two"), Err(Error::NotFound));
+    let b = thrice(&space, "z/b").unwrap();
+    make_dir("z/empty");
+    assert_ne!(thrice(&space, "z/empty"), Ok(b));
+    rename("z/b", "z/empty", RenameMode::Replace);
+    assert_eq!(thrice(&space, "z/empty"), Ok(b));
+    assert_eq!(thrice(&space, "z/b"), Err(Error::NotFound));
+}
+
+#[test]
+fn a_directory_that_was_removed_is_not_the_next_of_its_name() {
+    let space = tree();
+    let root = Caller::root();
+    let c = thrice(&space, "a/b/c").unwrap();
+    assert_eq!(thrice(&space, "a/b/c/."), Ok(c));
+    // Held, it keeps its number; the next has another.
+    let held = space
+        .walk(&root, at(&space, "a/b/c"), LastLink::Follow)
+        .unwrap();
+    space
+        .remove_directory_at(&root, at(&space, "a/b/c"))
+        .unwrap();
+    assert_eq!(thrice(&space, "a/b/c"), Err(Error::NotFound));
+    assert_eq!(thrice(&space, "a/b/c/x"), Err(Error::NotFound));
+    space
+        .make_directory_at(&root, at(&space, "a/b/c"), 0o755)
+        .unwrap();
+    space
+        .make_directory_at(&root, at(&space, "a/b/c/x"), 0o755)
+        .unwrap();
+    assert_ne!(thrice(&space, "a/b/c"), Ok(c));
+    assert!(thrice(&space, "a/b/c/x").is_ok());
+    space.forget(held.ino, 1);
+
+    // A symbolic link where a directory was.
+    space
+        .remove_directory_at(&root, at(&space, "a/b/c/x"))
+        .unwrap();
+    space
+        .remove_directory_at(&root, at(&space, "a/b/c"))
+        .unwrap();
+    space
+        .make_symlink_at(&root, at(&space, "a/b/c"), b"../..")
+        .unwrap();
+    assert_eq!(thrice(&space, "a/b/c"), Ok(space.root().0));
+    assert_eq!(thrice(&space, "a/b/c/a"), follow(&space, "a"));
+}
+
+#[test]
+fn who_may_not_search_does_not_find_what_others_found() {
+    let space = tree();
+    let user = Caller {
+        uid: 1000,
+        gid: 1000,
+        is_checked: false,
+        ..Caller::root()
+    };
+    let f = thrice(&space, "a/b/f").unwrap();
+    let look = || {
+        let found = space.attributes_at(&user, at(&space, "a/b/f"), LastLink::Follow);
+        found.map(|found| found.ino.0)
+    };
+    assert_eq!(look(), Ok(f));
+    let b = space
+        .walk(&Caller::root(), at(&space, "a/b"), LastLink::Follow)
+        .unwrap();
+    let closed = finefs_namespace::SetAttributes {
+        permissions: Some(0o700),
+        ..Default::default()
+    };
+    space
+        .set_attributes(&Caller::root(), b.ino, &closed)
+        .unwrap();
+    space.forget(b.ino, 1);
+    assert_eq!(look(), Err(Error::AccessDenied));
+    assert_eq!(thrice(&space, "a/b/f"), Ok(f));
 }

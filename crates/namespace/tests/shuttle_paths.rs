@@ -1,0 +1,139 @@
+//! Paths that are remembered, under shuttle: while some are walked, what is on them goes elsewhere.
+//!
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle_paths`; `FINEFS_SCHEDULES=n` tries n per test.
+//!
+//! Whoever has taken a name away does not find what it named by it, whatever others remember meanwhile. The tests name,
+//! after "Without:", the lines without which they fail; each was tried, in a copy.
+
+#![cfg(feature = "shuttle")]
+
+mod world;
+
+use finefs_locks::primitive::thread;
+use finefs_namespace::{At, Error, Ino, LastLink, RenameMode};
+use world::{Task, World, check, race, task};
+
+fn at(w: &World, path: &'static str) -> At<'static> {
+    At {
+        start: w.root(),
+        path: path.as_bytes(),
+    }
+}
+
+/// The number of what a path leads to.
+fn walk(w: &World, path: &'static str) -> Result<Ino, Error> {
+    let found = (w.namespace).attributes_at(&w.user, at(w, path), LastLink::Follow);
+    found.map(|found| found.ino)
+}
+
+fn make_dir(w: &World, path: &'static str) {
+    (w.namespace)
+        .make_directory_at(&w.user, at(w, path), 0o755)
+        .unwrap();
+}
+
+fn make_file(w: &World, dir: &'static str, name: &str) -> Ino {
+    w.file(walk(w, dir).unwrap(), name).unwrap()
+}
+
+fn rename(w: &World, from: &'static str, to: &'static str, mode: RenameMode) {
+    let (from, to) = (at(w, from), at(w, to));
+    w.namespace.rename_at(&w.user, from, to, mode).unwrap();
+}
+
+/// Asks for a path a few times, whatever the answers.
+fn walker(path: &'static str) -> Task<()> {
+    task(move |w: &World| {
+        for _ in 0..3 {
+            let _ = walk(w, path);
+            thread::yield_now();
+        }
+    })
+}
+
+/// A directory on the way is renamed, and back.
+///
+/// Without: `self.paths.begin_move()` in `try_rename`; `is_multiple_of(MOVED)` in `way`; either addition of `Moving`.
+#[test]
+fn what_was_on_the_way_has_moved() {
+    check(600, World::either, |world, _| {
+        make_dir(world, "a");
+        make_dir(world, "a/b");
+        let f = make_file(world, "a/b", "f");
+        let mover = task(move |w: &World| {
+            let replace = RenameMode::Replace;
+            for (from, to, old, new) in [("a", "z", "a/b/f", "z/b/f"), ("z", "a", "z/b/f", "a/b/f")]
+            {
+                rename(w, from, to, replace);
+                assert_eq!(walk(w, old), Err(Error::NotFound));
+                assert_eq!(walk(w, new), Ok(f));
+            }
+        });
+        race(world, vec![mover, walker("a/b/f"), walker("a/b/f")]);
+    });
+}
+
+/// A file is removed while it has another name, and two change their names.
+///
+/// Without: `self.inodes.begin_loss` in `unlink` or in `try_rename`; either addition of `begin_loss` and `Losing`;
+/// `found.is_named(guard)` in `remember`.
+#[test]
+fn what_was_at_the_end_has_lost_the_name() {
+    check(600, World::either, |world, _| {
+        make_dir(world, "a");
+        let [f, g] = ["f", "g"].map(|name| make_file(world, "a", name));
+        let dir = walk(world, "a").unwrap();
+        let linked = (world.namespace).make_link(&world.user, f, dir, b"h");
+        world.namespace.forget(linked.unwrap().ino, 1);
+        let changer = task(move |w: &World| {
+            rename(w, "a/f", "a/g", RenameMode::Exchange);
+            assert_eq!([walk(w, "a/f"), walk(w, "a/g")], [Ok(g), Ok(f)]);
+            w.remove(dir, "g").unwrap();
+            assert_eq!(
+                [walk(w, "a/g"), walk(w, "a/h")],
+                [Err(Error::NotFound), Ok(f)]
+            );
+            rename(w, "a/h", "a/f", RenameMode::Replace);
+            assert_eq!(
+                [walk(w, "a/h"), walk(w, "a/f")],
+                [Err(Error::NotFound), Ok(f)]
+            );
+        });
+        race(
+            world,
+            vec![changer, walker("a/g"), walker("a/f"), walker("a/h")],
+        );
+    });
+}
+
+/// A file and a directory are removed and others made, most likely with their numbers.
+///
+/// Without: `self.inodes.begin_loss` in `unlink` or in `rmdir`.
+#[test]
+fn another_has_the_number_now() {
+    check(600, World::either, |world, _| {
+        make_dir(world, "a");
+        make_dir(world, "a/b");
+        make_file(world, "a", "f");
+        let changer = task(move |w: &World| {
+            let dir = walk(w, "a").unwrap();
+            w.remove(dir, "f").unwrap();
+            let g = make_file(w, "a", "g");
+            assert_eq!(
+                [walk(w, "a/f"), walk(w, "a/g")],
+                [Err(Error::NotFound), Ok(g)]
+            );
+            w.namespace.remove_directory(&w.user, dir, b"b").unwrap();
+            make_dir(w, "a/c");
+            make_file(w, "a/c", "f");
+            assert_eq!(walk(w, "a/b/f"), Err(Error::NotFound));
+            assert_eq!(walk(w, "a/b"), Err(Error::NotFound));
+        });
+        let _ = walk(world, "a/f");
+        let _ = walk(world, "a/b");
+        race(
+            world,
+            vec![changer, walker("a/f"), walker("a/b"), walker("a/b/f")],
+        );
+    });
+}
