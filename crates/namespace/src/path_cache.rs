@@ -37,6 +37,9 @@ use crate::types::Ino;
 /// Slots of each table, as a power of two: 8 KiB to 32 MiB.
 const TABLES: [u32; 6] = [8, 11, 14, 16, 18, 20];
 
+/// A table has no more, but for the first.
+const SLOTS_PER_INODE: u64 = 4;
+
 /// A rename under way; those that have ended are counted from `MOVED` on.
 const MOVING: u64 = 1;
 const MOVED: u64 = 1 << 16;
@@ -131,7 +134,7 @@ impl PathCache {
         Some(end)
     }
 
-    /// Remembers where a way leads. There are about `inodes` to be remembered, and no more than twice as many slots.
+    /// Remembers where a way leads. There are about `inodes` in memory.
     pub fn insert(&self, way: Way, inode: &Inode, losses: u64, inodes: impl FnOnce() -> u64) {
         let address = std::ptr::from_ref(inode).addr();
         let region = address & !(ADDRESSES - 1);
@@ -145,17 +148,15 @@ impl PathCache {
         let current = self.current.load(Ordering::Relaxed);
         let table = self.tables[current].get_or_make(|| Table::new(TABLES[current]));
         table.insert(way, end, address);
-        if table.is_crowded() && current + 1 < TABLES.len() {
-            let is_justified = (table.slot_count() as u64) < 2 * inodes();
-            if is_justified {
-                // Who fails finds that somebody else did it.
-                let _ = self.current.compare_exchange(
-                    current,
-                    current + 1,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-            }
+        let next = TABLES.get(current + 1).filter(|_| table.is_crowded());
+        if next.is_some_and(|slots_log2| 1 << slots_log2 <= SLOTS_PER_INODE * inodes()) {
+            // Who fails finds that somebody else did it.
+            let _ = self.current.compare_exchange(
+                current,
+                current + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -183,12 +184,8 @@ impl Table {
         }
     }
 
-    fn slot_count(&self) -> usize {
-        self.lines.len() * 2
-    }
-
     fn is_crowded(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.slot_count() / 4 * 3
+        self.used.load(Ordering::Relaxed) > self.lines.len() * 2 / 4 * 3
     }
 
     #[inline]
@@ -327,7 +324,7 @@ mod tests {
     fn it_grows_with_the_inodes_and_no_further() {
         let cache = PathCache::new();
         let table = || cache.current.load(Ordering::Relaxed);
-        for (inodes, last) in [(100, 0), (300, 1), (1 << 40, 2)] {
+        for (inodes, last) in [(511, 0), (512, 1), (4095, 1), (4096, 2), (1 << 40, 2)] {
             for number in 0..4000 {
                 insert(&cache, &number.to_string(), end(number + 1, 0), inodes);
             }
