@@ -11,14 +11,15 @@
 //! 1. The last name of the way still names the inode, as long as inodes of that number lose none. The count is
 //!    odd while one does; it was read before the name was last seen to be there.
 //! 2. Then the names before it go by a rename of a directory only, since none of the directories on the way is
-//!    empty. Such renames are counted, and the count, read before the way was walked, is part of the
-//!    signature. While one is under way nothing is found, and nothing remembered that is found later on.
+//!    empty. Such renames are counted, and the count, read before the way was walked, goes into
+//!    the signature. While one is under way nothing is found, and nothing remembered that is found later on.
 //!
 //! # Slots
 //! A way has one of two slots, which share a cache line. They are read and written without a lock, word by word. Two
 //! of the four words are the signature combined with the other two, in such a way that what several have written is found by
-//! nobody: of two ends of one way each first word goes with its own count of losses, and then each second one with
-//! its own place. When most slots of a table are used there is a larger one, and what was in the smaller is
+//! nobody. Of two ways, be it one path before and after a rename, both words of the signatures differ, and as far as numbers by
+//! chance do: so both words are the way's that is asked for. Of two ends of one way each first word goes with its own
+//! count of losses, and then each second one with its own place. When most slots of a table are used there is a larger one, and what was in the smaller is
 //! forgotten.
 //!
 //! Reference: Tsai, Zhan, Reddy, Jiao, Zhang, Porter, "How to Get More Value From Your File System Directory Cache"
@@ -115,9 +116,10 @@ impl PathCache {
         if !moves.is_multiple_of(MOVED) {
             return None;
         }
-        let hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
-        let (low, high) = hasher.hash(path).as_u64();
-        Some(Way([low ^ moves, high ^ start.0]))
+        // In the keys, since they must change both words beyond recognition.
+        let hasher = SipHasher13::new_with_keys(self.keys[0] ^ start.0, self.keys[1] ^ moves);
+        let (one, other) = hasher.hash(path).as_u64();
+        Some(Way([one, other]))
     }
 
     /// Where a way led when it was last walked; see the module's head for what tells whether it still does. Asks for
@@ -206,6 +208,12 @@ impl Table {
     }
 }
 
+/// What tells a place with its losses from all others: small numbers could make up for each other.
+#[inline]
+fn bound(place: u64, losses: u64) -> u64 {
+    place ^ losses.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
 impl Slot {
     fn is_empty(&self) -> bool {
         self.0[2].load(Ordering::Relaxed) == 0
@@ -217,7 +225,7 @@ impl Slot {
         // Acquire: who looks afterwards whether it still holds sees what was seen when it was written, or later.
         let word = |at: usize| self.0[at].load(Ordering::Acquire);
         let (place, losses) = (word(2), word(3));
-        let signature = [word(0) ^ losses, word(1) ^ losses ^ place];
+        let signature = [word(0) ^ losses, word(1) ^ bound(place, losses)];
         let end = || End {
             ino: Ino(place & INO),
             losses,
@@ -232,7 +240,7 @@ impl Slot {
         let [one, other] = way.0;
         let words = [
             one ^ end.losses,
-            other ^ end.losses ^ place,
+            other ^ bound(place, end.losses),
             place,
             end.losses,
         ];
@@ -297,27 +305,51 @@ mod tests {
     fn no_mixture_is_found() {
         let cache = PathCache::new();
         let way = |path: &[u8]| cache.way(START, path).unwrap();
-        let slots = [
-            (way(b"a"), end(7, 2), 0x7000),
-            (way(b"a"), end(9, 4), 0x9000),
-            (way(b"b"), end(7, 4), 0x7000),
-        ]
-        .map(|(way, end, address)| {
+        let before = way(b"a");
+        drop(cache.begin_move());
+        let elsewhere = cache.way(Ino(START.0 ^ 7 ^ 9), b"a").unwrap();
+        let ways = [way(b"a"), way(b"b"), before, elsewhere];
+        let written = [
+            (ways[0], end(7, 2), 0x7000),
+            (ways[0], end(9, 4), 0x9000),
+            (ways[1], end(7, 4), 0x7000),
+            (ways[2], end(8, 2), 0x8000),
+            (ways[3], end(9, 2), 0x7000),
+            // Of one number, and in one place, as others.
+            (ways[1], end(9 ^ 2 ^ 4, 0), 0x9000),
+        ];
+        let slots = written.map(|(way, end, address)| {
             let slot = Slot(std::array::from_fn(|_| AtomicU64::new(0)));
             slot.write(way, end, address);
             slot.0.map(AtomicU64::into_inner)
         });
-        for choice in 0..81 {
-            let of = [choice % 3, choice / 3 % 3, choice / 9 % 3, choice / 27];
+        const COUNT: usize = 6;
+        for choice in 0..COUNT.pow(4) {
+            let of: [usize; 4] = std::array::from_fn(|at| choice / COUNT.pow(at as u32) % COUNT);
             let word = |at: usize| AtomicU64::new(slots[of[at]][at]);
             let mixed = Slot(std::array::from_fn(word));
-            let words = mixed.0.each_ref().map(|word| word.load(Ordering::Relaxed));
-            let is_whole = slots.contains(&words);
-            let is_found = [way(b"a"), way(b"b")]
-                .iter()
-                .any(|way| mixed.read(*way).is_some());
-            assert_eq!(is_found, is_whole, "{of:?}");
+            for way in ways {
+                let Some((found, _)) = mixed.read(way) else {
+                    continue;
+                };
+                let is_written =
+                    (written.iter()).any(|(of, end, _)| of.0 == way.0 && *end == found);
+                assert!(is_written, "{found:?} of {of:?}");
+            }
         }
+    }
+
+    /// As openat(2) asks for it in each directory of a tree.
+    #[test]
+    fn one_name_in_many_directories_is_found_in_all() {
+        let cache = PathCache::new();
+        let way = |dir: u64| cache.way(Ino(dir), b"Makefile").unwrap();
+        for dir in 1..=50 {
+            let inode = Inode::unloaded(Ino(100 + dir));
+            cache.insert(way(dir), &inode, 0, || 1);
+        }
+        let found = |dir: &u64| cache.find(way(*dir)) == Some(end(100 + dir, 0));
+        assert!((1..=50).filter(found).count() > 40);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 mod world;
 
 use finefs_locks::primitive::thread;
-use finefs_namespace::{At, Error, Ino, LastLink, RenameMode};
+use finefs_namespace::{At, Error, Ino, LastLink, LockingScheme, RenameMode};
 use world::{Task, World, check, race, task};
 
 fn at(w: &World, path: &'static str) -> At<'static> {
@@ -53,7 +53,7 @@ fn walker(path: &'static str) -> Task<()> {
 
 /// A directory on the way is renamed, and back.
 ///
-/// Without: `self.paths.begin_move()` in `try_rename`; `is_multiple_of(MOVED)` in `way`; either addition of `Moving`.
+/// Without: `self.paths.begin_move()` in `try_rename`; what the end of `Moving` adds to those that have ended.
 #[test]
 fn what_was_on_the_way_has_moved() {
     check(600, World::either, |world, _| {
@@ -70,6 +70,60 @@ fn what_was_on_the_way_has_moved() {
             }
         });
         race(world, vec![mover, walker("a/b/f"), walker("a/b/f")]);
+    });
+}
+
+/// Who has found what was renamed where it is now does not find it where it was.
+///
+/// Without: `is_multiple_of(MOVED)` in `way`; the addition in `begin_move`; the first one in `begin_loss`; the look at the
+/// last bit in `losses`.
+#[test]
+fn what_is_at_the_new_place_is_not_at_the_old() {
+    for (from, to, old, new) in [
+        ("a", "z", "a/b/f", "z/b/f"),
+        ("a/b/f", "a/b/g", "a/b/f", "a/b/g"),
+    ] {
+        check(600, World::either, move |world, _| {
+            make_dir(world, "a");
+            make_dir(world, "a/b");
+            make_file(world, "a/b", "f");
+            let mover = task(move |w: &World| rename(w, from, to, RenameMode::Replace));
+            let watcher = || {
+                task(move |w: &World| {
+                    for _ in 0..3 {
+                        let _ = walk(w, old);
+                        if walk(w, new).is_ok() {
+                            assert_eq!(walk(w, old), Err(Error::NotFound));
+                        }
+                    }
+                })
+            };
+            race(world, vec![mover, watcher(), watcher()]);
+        });
+    }
+}
+
+/// Another file comes to be where one was whose directory was renamed: the slot that has what the path led to before is
+/// written while it is read.
+///
+/// Without: `moves` in both words of the signature.
+#[test]
+fn what_is_on_the_way_now_leads_to_another() {
+    check(600, World::either, |world, _| {
+        make_dir(world, "a");
+        let f = make_file(world, "a", "f");
+        assert_eq!(walk(world, "a/f"), Ok(f));
+        rename(world, "a", "z", RenameMode::Replace);
+        make_dir(world, "a");
+        let g = make_file(world, "a", "f");
+        let same = || {
+            task(move |w: &World| {
+                for _ in 0..2 {
+                    assert_eq!(walk(w, "a/f"), Ok(g));
+                }
+            })
+        };
+        race(world, vec![same(), same()]);
     });
 }
 
@@ -108,7 +162,7 @@ fn what_was_at_the_end_has_lost_the_name() {
 
 /// A file and a directory are removed and others made, most likely with their numbers.
 ///
-/// Without: `self.inodes.begin_loss` in `unlink` or in `rmdir`.
+/// Without: `self.inodes.begin_loss` in `unlink`.
 #[test]
 fn another_has_the_number_now() {
     check(600, World::either, |world, _| {
@@ -135,5 +189,51 @@ fn another_has_the_number_now() {
             world,
             vec![changer, walker("a/f"), walker("a/b"), walker("a/b/f")],
         );
+    });
+}
+
+/// A directory is removed while somebody uses it.
+///
+/// Without: `self.inodes.begin_loss` in `rmdir`; `found.is_by_name()` in `remember`.
+#[test]
+fn what_was_removed_while_it_is_held() {
+    check(600, World::either, |world, _| {
+        make_dir(world, "a");
+        let a = walk(world, "a").unwrap();
+        let held = world.directory(a, "b");
+        let remover = task(move |w: &World| {
+            w.namespace.remove_directory(&w.user, a, b"b").unwrap();
+            for path in ["a/b", "a/b/."] {
+                assert_eq!(walk(w, path), Err(Error::NotFound));
+            }
+            w.namespace.forget(held, 1);
+        });
+        race(world, vec![remover, walker("a/b"), walker("a/b/.")]);
+    });
+}
+
+/// Inodes go out of memory and come back.
+///
+/// Without: `is_usable` in `known`.
+#[test]
+fn what_is_out_of_memory_is_loaded_again() {
+    let make = || World::under(LockingScheme::Fine);
+    check(300, make, |world, _| {
+        make_dir(world, "a");
+        let f = make_file(world, "a", "f");
+        assert_eq!(walk(world, "a/f"), Ok(f));
+        let same = || {
+            task(move |w: &World| {
+                for _ in 0..2 {
+                    assert_eq!(walk(w, "a/f"), Ok(f));
+                }
+            })
+        };
+        let evictor = task(|w: &World| {
+            let root = w.root();
+            (0..3).for_each(|number| drop(w.file(root, &number.to_string())));
+            w.namespace.sync().unwrap();
+        });
+        race(world, vec![evictor, same(), same()]);
     });
 }

@@ -358,6 +358,93 @@ fn a_directory_that_was_removed_is_not_the_next_of_its_name() {
     assert_eq!(thrice(&space, "a/b/c/a"), follow(&space, "a"));
 }
 
+/// The way over a symbolic link is not one along names: the link may go without anything that is on the way.
+#[test]
+fn links_and_parents_on_the_way_may_go() {
+    let space = tree();
+    let root = Caller::root();
+    let (b, f) = (
+        thrice(&space, "a/b").unwrap(),
+        thrice(&space, "a/b/f").unwrap(),
+    );
+    for path in ["a/rel", "a/rel/", "abs"] {
+        assert_eq!(thrice(&space, path), Ok(b));
+    }
+    for path in ["a/rel/f", "abs/f", "a/file", "abs/../file"] {
+        assert_eq!(thrice(&space, path), Ok(f));
+    }
+    for link in ["a/rel", "abs", "a/file"] {
+        let kept = || number(&space, link, LastLink::Keep);
+        let found = (kept(), kept(), follow(&space, link));
+        assert_eq!(found.0, found.1);
+        assert_ne!(found.0, found.2);
+        space.remove_file_at(&root, at(&space, link)).unwrap();
+    }
+    for path in [
+        "a/rel",
+        "a/rel/",
+        "abs",
+        "a/rel/f",
+        "abs/f",
+        "a/file",
+        "abs/../file",
+    ] {
+        assert_eq!(thrice(&space, path), Err(Error::NotFound), "{path}");
+    }
+
+    for path in ["a/b/c/../f", "a/b/c/.././f"] {
+        assert_eq!(thrice(&space, path), Ok(f));
+    }
+    assert_eq!(thrice(&space, "a/b/c/../../b"), Ok(b));
+    space
+        .remove_directory_at(&root, at(&space, "a/b/c"))
+        .unwrap();
+    for path in ["a/b/c/../f", "a/b/c/.././f", "a/b/c/../../b"] {
+        assert_eq!(thrice(&space, path), Err(Error::NotFound), "{path}");
+    }
+}
+
+/// From a directory that is renamed, and removed, while its number is used as a start.
+#[test]
+fn a_start_may_move_and_go() {
+    let space = tree();
+    let root = Caller::root();
+    let b = space
+        .walk(&root, at(&space, "a/b"), LastLink::Follow)
+        .unwrap();
+    let from = |path: &'static str| {
+        let at = At {
+            start: b.ino,
+            path: path.as_bytes(),
+        };
+        let find = || space.attributes_at(&root, at, LastLink::Follow);
+        let answers = [(); 3].map(|()| find().map(|found| found.ino.0));
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{path}");
+        answers[0].clone()
+    };
+    let (c, f) = (from("c").unwrap(), from("f").unwrap());
+    // The same name from elsewhere is another.
+    assert_eq!(thrice(&space, "f"), Err(Error::NotFound));
+    let (old, new) = (at(&space, "a/b"), at(&space, "moved"));
+    space
+        .rename_at(&root, old, new, RenameMode::NoReplace)
+        .unwrap();
+    assert_eq!(
+        (from("c"), from("f"), from(".")),
+        (Ok(c), Ok(f), Ok(b.ino.0))
+    );
+    for file in ["moved/f", "moved/out"] {
+        space.remove_file_at(&root, at(&space, file)).unwrap();
+    }
+    for dir in ["moved/c", "moved"] {
+        space.remove_directory_at(&root, at(&space, dir)).unwrap();
+    }
+    for path in ["c", "f", "./f", "c/."] {
+        assert_eq!(from(path), Err(Error::NotFound), "{path}");
+    }
+    space.forget(b.ino, 1);
+}
+
 #[test]
 fn who_may_not_search_does_not_find_what_others_found() {
     let space = tree();
