@@ -70,7 +70,8 @@ pub(crate) fn run<W: Workload>(
         children.start(command(), &task, sender.clone())?;
     }
     drop(sender);
-    let tallies = children.direct::<W>(&receiver, watch)?;
+    let mut gate = || workload.settle(target);
+    let tallies = children.direct::<W>(&receiver, &mut gate, watch)?;
     tallies
         .into_iter()
         .reduce(|mut all, more| {
@@ -126,10 +127,11 @@ impl Children {
         self.inputs.iter_mut().for_each(|input| *input = None);
     }
 
-    /// Starts all together and gathers what they say, until the last one has ended.
+    /// Starts all together, when all are ready and `gate` has returned, and gathers what they say, until the last one has ended.
     fn direct<W: Workload>(
         &mut self,
         heard: &Receiver<Heard>,
+        gate: &mut dyn FnMut() -> Result<()>,
         watch: Watch<'_>,
     ) -> Result<Vec<Tally<W::Detail>>> {
         let count = self.children.len();
@@ -156,6 +158,7 @@ impl Children {
                 Line::Ready => {
                     ready += 1;
                     if ready == count {
+                        gate()?;
                         (0..count).try_for_each(|index| self.write(index, GO))?;
                     }
                 }

@@ -33,7 +33,8 @@ pub fn run<W: Workload, T: Target>(
     }
     framed(workload, target, plan, || {
         let indices = 0..plan.crew.count();
-        threads::run(workload, target, plan, indices, &mut || Ok(()), watch)
+        let mut gate = || workload.settle(target);
+        threads::run(workload, target, plan, indices, &mut gate, watch)
     })
 }
 

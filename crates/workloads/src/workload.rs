@@ -47,6 +47,12 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// as [`Worker::goes_on`], each with [`Worker::done`]; then it checks and removes what it made.
     fn work<T: Target>(&self, target: &T, worker: &mut Worker<'_>) -> Result<Self::Detail>;
 
+    /// What is to be done when all workers have made what they need, before they start.
+    fn settle<T: Target>(&self, target: &T) -> Result<()> {
+        let _ = target;
+        Ok(())
+    }
+
     /// Removes all that is left, also after a failure.
     fn clean_up<T: Target>(&self, target: &T, crew: Crew) -> Result<()>;
 

@@ -192,6 +192,11 @@ impl Workload for DirOps {
         }
     }
 
+    /// As FxMark does: what was made beforehand is not written out in the time that is measured.
+    fn settle<T: Target>(&self, target: &T) -> Result<()> {
+        target.sync().during("sync", SHARED)
+    }
+
     fn clean_up<T: Target>(&self, target: &T, _: Crew) -> Result<()> {
         remove_tree(target, SHARED).during("remove", SHARED)
     }
