@@ -11,7 +11,7 @@
 //! from the entry, and changed in it.
 //!
 //! # Invariants
-//! 1. While a block is held nobody but the write-out reads or writes it on the device.
+//! 1. While a block is held nobody but who writes it out reads or writes it on the device, and that is one at a time.
 //! 2. An entry goes when the device has what it says, or when the block has become nobody's; and never while it
 //!    is being written out. So no write of what a block held for an earlier owner comes after one for a later.
 //! 3. A block begins to be held when it holds nothing that counts, by the thread that has the range of the file locked.
@@ -19,9 +19,10 @@
 //!
 //! # Locking
 //! Blocks are spread over shards, adjacent ones mostly in the same, each with one lock (class `ext.delayed`), a leaf. No
-//! lock is held over I/O: one thread at a time writes out, which a flag says (class `ext.write_out`, a leaf too),
-//! and who wants to forget a block that is being written waits on the shard's condition variable: for one request, as
-//! blocks are marked just before. [`DelayedData::abandon`] does not wait.
+//! lock is held over I/O: one thread at a time writes out all, or makes room, which a flag says (class `ext.write_out`, a leaf
+//! too), beside those that write out what they wrote themselves. Who wants to forget a block that is being written, or to write it, waits
+//! on the shard's condition variable: for one request, as blocks are marked just before, in ascending order, so that none wait for each
+//! other in a circle. [`DelayedData::abandon`] does not wait.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/` on delayed allocation and data=ordered; here blocks are allocated at once.
@@ -263,6 +264,15 @@ impl DelayedData {
         }
     }
 
+    /// Writes out those of these blocks that are held. Whatever fails will fail again when it matters.
+    pub fn write_behind(&self, start: u64, length: u64) {
+        let is_held = |block: &u64| self.shard(*block).count.load(Ordering::Acquire) > 0;
+        let blocks: Vec<u64> = (start..start + length).filter(is_held).collect();
+        if let Err(error) = self.write_blocks(&blocks) {
+            log::warn!("{}: writing file data: {error}", self.device.describe());
+        }
+    }
+
     fn write_all(&self, shards: &[Shard], _turn: &Turn<'_>) -> io::Result<()> {
         let mut blocks: Vec<u64> = Vec::new();
         for shard in shards {
@@ -271,6 +281,11 @@ impl DelayedData {
             }
         }
         blocks.sort_unstable();
+        self.write_blocks(&blocks)
+    }
+
+    /// Writes those of these blocks, which are in order, that are still held.
+    fn write_blocks(&self, blocks: &[u64]) -> io::Result<()> {
         let at_once = (WRITE_BYTES / self.block_bytes).max(1);
         let runs = blocks.chunk_by(|one, next| one + 1 == *next);
         runs.flat_map(|run| run.chunks(at_once))
@@ -301,9 +316,16 @@ impl DelayedData {
         outcome
     }
 
-    /// A block is being written from now on, if it is held.
+    /// A block is being written from now on, if it is held: by nobody else. Who waits here has marked only lower ones.
     fn mark(&self, number: u64) -> Option<(u64, Arc<[u8]>)> {
-        let mut held = self.shard(number).held.lock();
+        let shard = self.shard(number);
+        let mut held = shard.held.lock();
+        while held
+            .get(&number)
+            .is_some_and(|block| block.is_being_written)
+        {
+            shard.settled.wait(&mut held);
+        }
         let block = held.get_mut(&number)?;
         block.is_being_written = true;
         Some((number, Arc::clone(&block.content)))
@@ -386,6 +408,22 @@ mod tests {
         let mut bytes = vec![0; BLOCK];
         device.read_at(9 * BLOCK as u64, &mut bytes).unwrap();
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn what_is_written_behind_goes_out_in_one_request() {
+        let device = Arc::new(RecordingDevice::new(vec![7; 64 * BLOCK]));
+        let data = over(&device);
+        for number in [3, 8, 9, 10, 11, 20] {
+            assert!(data.hold(number, 0, &[number as u8; BLOCK]));
+        }
+        data.write_behind(7, 4);
+        assert!(data.blocks_written() == 3 && device.recorded().requests.len() == 1);
+        let held = [3, 8, 9, 10, 11, 20].map(|number| block(&data, number).is_some());
+        assert_eq!(held, [true, false, false, false, true, true]);
+        let mut bytes = [0];
+        device.read_at(10 * BLOCK as u64, &mut bytes).unwrap();
+        assert_eq!(bytes, [10]);
     }
 
     #[test]
@@ -515,6 +553,30 @@ mod tests {
                 .all(|number| block(&data, number).is_none())
         );
         assert_eq!(data.blocks_written(), 2);
+    }
+
+    /// Who wants all to be written waits for what another thread is writing, and does not write it again.
+    #[test]
+    fn a_block_is_written_by_one_at_a_time() {
+        let (device, data) = meddling();
+        assert!(data.hold(2, 0, &[1; BLOCK]));
+        let is_out = Arc::new(AtomicBool::new(false));
+        let (theirs, noted) = (data.clone(), is_out.clone());
+        let (hand, taken) = std::sync::mpsc::channel();
+        *device.meddle.lock() = Some(Box::new(move || {
+            let flag = noted.clone();
+            let thread = std::thread::spawn(move || {
+                theirs.write_out().unwrap();
+                flag.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!noted.load(Ordering::SeqCst));
+            hand.send(thread).unwrap();
+        }));
+        data.write_behind(2, 1);
+        taken.recv().unwrap().join().unwrap();
+        assert!(is_out.load(Ordering::SeqCst) && block(&data, 2).is_none());
+        assert_eq!(data.blocks_written(), 1);
     }
 
     #[test]

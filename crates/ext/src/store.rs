@@ -313,6 +313,10 @@ impl Store for ExtStore {
         write_now(unheld..data.len())
     }
 
+    fn write_behind(&self, run: BlockRun) {
+        self.state.delayed.write_behind(run.start.0, run.length);
+    }
+
     fn forget_data(&self, run: BlockRun) {
         self.state.delayed.abandon(run.start.0, run.length);
     }

@@ -80,6 +80,10 @@ impl Drop for Pending<'_> {
 
 const SECTOR_BYTES: u64 = 512;
 
+/// A file that is written from one end to the other is written out in pieces of so many bytes: it is not one of those that are
+/// often removed at once, and what waits of it would fill the memory of many of them.
+const BEHIND_BYTES: u64 = 1 << 20;
+
 impl Namespace {
     pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.geometry.block_size_bytes)
@@ -315,7 +319,24 @@ impl Namespace {
             .and_then(|()| self.write_pieces(pieces, data));
         self.note_write(file, written)?;
         self.publish_write(file, pending, &converted, end, reservation, guard);
+        self.write_behind(file, offset_bytes, end, guard);
         Ok(())
+    }
+
+    /// Lets the store write out a piece that a write has come to the end of.
+    fn write_behind(&self, file: &File<'_>, offset_bytes: u64, end: u64, guard: &Guard) {
+        let piece_end = end - end % BEHIND_BYTES;
+        if piece_end <= offset_bytes || !self.store.takes_batches() {
+            return;
+        }
+        let block_bytes = self.block_bytes();
+        let (from, to) = (
+            (piece_end - BEHIND_BYTES) / block_bytes,
+            piece_end / block_bytes,
+        );
+        for run in file.extents.runs(from, to, guard) {
+            self.scheme.device(|| self.store.write_behind(run));
+        }
     }
 
     fn write_pieces(&self, pieces: SmallVec<[Piece; 4]>, data: &[u8]) -> Result<()> {

@@ -313,6 +313,12 @@ pub trait Store: Send + Sync + 'static {
         write_padded(self, block, offset_bytes, data)
     }
 
+    /// These blocks are a piece of a large file that was just written to its end, so that what a store keeps of them in
+    /// memory may go out now. What cannot be written stays, and fails the next commit.
+    fn write_behind(&self, run: BlockRun) {
+        let _ = run;
+    }
+
     /// Writes zeros over whole blocks.
     fn write_zeros(&self, run: BlockRun) -> Result<()>;
 

@@ -359,6 +359,19 @@ impl Store for CheckedStore {
         self.inner.release_blocks(run);
     }
 
+    fn write_behind(&self, run: BlockRun) {
+        {
+            let state = self.state();
+            for block in blocks_of(&[run]) {
+                assert!(
+                    state.allocated_blocks.contains(&block) || state.maps(block),
+                    "block {block} written out, which belongs to nobody"
+                );
+            }
+        }
+        self.inner.write_behind(run);
+    }
+
     fn forget_data(&self, run: BlockRun) {
         {
             let state = self.state();
