@@ -264,7 +264,8 @@ impl DelayedData {
         }
     }
 
-    /// Writes out those of these blocks that are held. Whatever fails will fail again when it matters.
+    /// Writes out those of these blocks that are held, whose ever they are: what is held may go out at any time. Whatever
+    /// fails will fail again when it matters.
     pub fn write_behind(&self, start: u64, length: u64) {
         let is_held = |block: &u64| self.shard(*block).count.load(Ordering::Acquire) > 0;
         let blocks: Vec<u64> = (start..start + length).filter(is_held).collect();

@@ -323,7 +323,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Lets the store write out a piece that a write has come to the end of.
+    /// Lets the store write out a piece that a write has come to the end of, most of which is not in the range that is
+    /// locked.
     fn write_behind(&self, file: &File<'_>, offset_bytes: u64, end: u64, guard: &Guard) {
         let piece_end = end - end % BEHIND_BYTES;
         if piece_end <= offset_bytes || !self.store.takes_batches() {

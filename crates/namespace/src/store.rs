@@ -314,7 +314,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// These blocks are a piece of a large file that was just written to its end, so that what a store keeps of them in
-    /// memory may go out now. What cannot be written stays, and fails the next commit.
+    /// memory may go out now. What cannot be written stays for the next commit. Some of the blocks may have been
+    /// cut off the file meanwhile, and be free or another's.
     fn write_behind(&self, run: BlockRun) {
         let _ = run;
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use finefs_locks::primitive::atomic::{AtomicUsize, Ordering};
 use finefs_locks::primitive::thread;
-use finefs_namespace::{LockingScheme, RenameMode, SetAttributes};
+use finefs_namespace::{AllocateMode, LockingScheme, RenameMode, SetAttributes};
 use finefs_testkit::CheckedStore;
 use world::{World, check, file_with, race, task};
 
@@ -141,4 +141,33 @@ fn one_operation_at_a_time_is_inside() {
         let overlaps = overlaps.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(overlaps, !excludes, "{locking:?}");
     }
+}
+
+/// A piece of a large file goes out while other parts of it are cut off, and their blocks freed.
+#[test]
+fn a_piece_goes_out_while_the_file_changes() {
+    const PIECE: usize = 1 << 20;
+    let make = || World::over(CheckedStore::new(4 << 20), LockingScheme::Fine);
+    check(100, make, |world, _| {
+        let ino = file_with(world, &vec![b'-'; PIECE - 4096]);
+        world.namespace.sync().unwrap();
+        race(
+            world,
+            vec![
+                task(move |w: &World| {
+                    w.namespace.append(ino, &[b'a'; 4096]).unwrap();
+                }),
+                task(move |w: &World| {
+                    let hole = AllocateMode::PunchHole;
+                    w.namespace.allocate(ino, hole, 8192, 500_000).unwrap();
+                    w.namespace.sync().unwrap();
+                }),
+            ],
+        );
+        let content = world.content(ino);
+        assert!(content[..8192].iter().all(|byte| *byte == b'-'));
+        assert!(content[8192..508_192].iter().all(|byte| *byte == 0));
+        assert_eq!(content[PIECE - 4096..], [b'a'; 4096]);
+        world.namespace.forget(ino, 1);
+    });
 }

@@ -6,7 +6,7 @@ use finefs_block::sim::{
     Fault, FaultDevice, FaultOn, ImageDevice, Recorded, RecordingDevice, Request,
 };
 use finefs_ext::{ExtOptions, ExtStore};
-use finefs_namespace::{Caller, Error, Namespace, OpenAccess, Options};
+use finefs_namespace::{Caller, Error, Ino, Namespace, OpenAccess, Options};
 use finefs_testkit::crash::base::{Base, profile};
 
 fn opened(on: FaultOn, fault: Fault) -> (Arc<FaultDevice>, Arc<Namespace>) {
@@ -181,4 +181,79 @@ fn a_frozen_store_is_not_written() {
     ns.freeze().unwrap();
     // The end of a frozen file system is that of any other.
     ns.shut_down().unwrap();
+}
+
+/// Bytes of a record; 1 MiB is a whole number of them.
+const RECORD: usize = 4096;
+const PIECE: usize = 1 << 20;
+
+/// Appends records of the byte that is their number, below 251, until the file has so many bytes.
+fn append_until(ns: &Namespace, ino: Ino, size_bytes: usize) {
+    let size = ns.attributes(ino).unwrap().size_bytes as usize;
+    for number in size / RECORD..size_bytes / RECORD {
+        ns.append(ino, &[(number % 251) as u8; RECORD]).unwrap();
+    }
+}
+
+fn assert_records(ns: &Namespace, ino: Ino, size_bytes: usize) {
+    let mut read = vec![0xff; size_bytes + 1];
+    assert_eq!(ns.read(ino, 0, &mut read), Ok(size_bytes));
+    let mut records = read[..size_bytes].chunks(RECORD).enumerate();
+    assert!(records.all(|(number, record)| record == [(number % 251) as u8; RECORD]));
+}
+
+#[test]
+fn a_large_file_goes_out_in_pieces() {
+    let base = Base::new(profile("ext4-4k").unwrap(), &[]).unwrap();
+    let device = Arc::new(RecordingDevice::over(base.image));
+    let store = ExtStore::open(device.clone(), &ExtOptions::default()).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let file = ns.create_file(&Caller::root(), ns.root(), b"file", 0o644);
+    let ino = file.unwrap().ino;
+    let written = || -> Vec<usize> {
+        let requests = device.take_recorded().requests.into_iter();
+        let lengths = requests.map(|request| match request {
+            Request::Write { data, .. } => data.len(),
+            other => panic!("{other:?}"),
+        });
+        lengths.collect()
+    };
+    device.take_recorded();
+    append_until(&ns, ino, PIECE - RECORD);
+    assert_eq!(written(), [0; 0]);
+    append_until(&ns, ino, PIECE);
+    assert_eq!(written(), [PIECE]);
+    // The rest waits.
+    append_until(&ns, ino, PIECE + 5 * RECORD);
+    assert_eq!(written(), [0; 0]);
+    // What is on the device is changed there, what waits is not.
+    ns.write(ino, (PIECE - 10) as u64, &[7; 20]).unwrap();
+    assert_eq!(written(), [10]);
+    ns.shut_down().unwrap();
+}
+
+#[test]
+fn a_piece_that_cannot_be_written_waits_for_the_sync() {
+    for fault in [Fault::Error, Fault::Short, Fault::Full] {
+        let (device, ns) = opened(FaultOn::Write, fault);
+        let caller = Caller::root();
+        let file = ns.create_file(&caller, ns.root(), b"file", 0o644).unwrap();
+        ns.sync().unwrap();
+        let open = ns.open(&caller, file.ino, OpenAccess::ReadWrite).unwrap();
+        device.arm(0);
+        append_until(&ns, file.ino, PIECE);
+        let (_, data) = device.first_write().unwrap();
+        assert_eq!((device.seen(), data[0], data.len()), (1, 0, PIECE));
+        assert_records(&ns, file.ino, PIECE);
+        open.sync().unwrap();
+        assert_records(&ns, file.ino, PIECE);
+        // A device that goes on refusing is told of by the sync.
+        append_until(&ns, file.ino, 2 * PIECE - RECORD);
+        device.arm(0);
+        append_until(&ns, file.ino, 2 * PIECE);
+        assert_eq!(device.seen(), 1);
+        device.arm(0);
+        assert!(open.sync().is_err());
+        assert_records(&ns, file.ino, 2 * PIECE);
+    }
 }

@@ -172,7 +172,7 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
     let runs = |work, count: usize, operations| {
         let shape = Shape {
             threads: match work {
-                Work::Mail => 2,
+                Work::Mail | Work::Large => 2,
                 Work::Dbench => 3,
                 Work::Anything | Work::Records => 4,
             },
@@ -234,6 +234,9 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
     let part = if long { 400 } else { 120 };
     kind("dbench", &|| runs(Work::Dbench, several(40), part));
     kind("records", &|| runs(Work::Records, several(40), 80));
+    kind("large files", &|| {
+        runs(Work::Large, if long { 20 } else { 2 }, 80)
+    });
     if profile.is_journaled && options.lie() == Lie::None {
         let effort = Effort {
             epochs: 3,

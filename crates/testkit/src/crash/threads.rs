@@ -1,4 +1,5 @@
-//! Threads at once on one namespace, while another one syncs: random operations, mail, clients of a file server, records.
+//! Threads at once on one namespace, while another one syncs: random operations, mail, clients of a file server, records,
+//! large files.
 //!
 //! Each thread has a directory of its own and names of its own in a shared one, and its own model and
 //! history. Nobody else touches what it made, so the oracle for one thread holds for each of them:
@@ -44,11 +45,19 @@ pub enum Work {
     Dbench,
     /// After fio: blocks of a file are overwritten at random, and all append records to one file.
     Records,
+    /// A file grows beyond the size at which its data goes out before the commit, is changed, cut, removed, and another
+    /// made where it was.
+    Large,
 }
 
 /// The blocks that are overwritten at random.
 const OVERWRITTEN_BYTES: usize = 4096;
 const OVERWRITTEN_BLOCKS: u64 = 16;
+
+/// Appends are held in memory up to 64 KiB.
+const LARGE_APPENDS: std::ops::Range<usize> = 30_000..64 << 10;
+/// Some way beyond 1 MiB, where a piece goes out.
+const LARGE_SIZES: std::ops::Range<u64> = 1_060_000..1_600_000;
 
 /// Most threads of a run.
 pub const THREADS_MAX: usize = 8;
@@ -90,7 +99,7 @@ fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>),
                 scope.spawn(move || worker.work(shape))
             })
             .collect();
-        let syncer = scope.spawn(|| sync_at_times(ns, &device, &done, &is_over));
+        let syncer = scope.spawn(|| sync_at_times(ns, &device, &done, &is_over, shape.work));
         let outcomes: Vec<_> = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|_| Err("a panic".to_owned())))
@@ -122,9 +131,15 @@ fn sync_at_times(
     device: &RecordingDevice,
     done: &[AtomicUsize],
     is_over: &AtomicBool,
+    work: Work,
 ) -> Result<(), String> {
+    let pause = match work {
+        // Most of a piece is to wait in memory until its end.
+        Work::Large => Duration::from_millis(20),
+        _ => Duration::from_micros(300),
+    };
     while !is_over.load(Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_micros(300));
+        std::thread::sleep(pause);
         let counts: Vec<usize> = done
             .iter()
             .map(|done| done.load(Ordering::SeqCst))
@@ -163,6 +178,7 @@ impl Worker<'_> {
         while self.history.moments.len() <= shape.operations {
             let step = match shape.work {
                 Work::Mail => self.mail(),
+                Work::Large => self.large(),
                 Work::Records => match self.random.random_range(0..3) {
                     0 => self.overwrite(),
                     _ => {
@@ -208,7 +224,11 @@ impl Worker<'_> {
 
     fn choose_persist(&mut self, step: &Step, work: Work) -> Option<Persist> {
         let path = step.path();
-        match self.random.random_range(0..20) {
+        let one_in = match work {
+            Work::Large => 80,
+            _ => 20,
+        };
+        match self.random.random_range(0..one_in) {
             0 => Some(Persist::All),
             1 if work == Work::Records => Some(Persist::Data(path.into())),
             1..4 if find(&self.model, path).is_some() => Some(Persist::One(path.into())),
@@ -331,6 +351,53 @@ impl Worker<'_> {
                 fill,
             },
             _ => Step::Unlink(at),
+        }
+    }
+
+    /// Mostly an append to the thread's large file.
+    fn large(&mut self) -> Step {
+        let at = format!("t{}/large", self.thread);
+        let Some(id) = find(&self.model, &at) else {
+            return Step::Create(at);
+        };
+        let size = self.model.node(id).map_or(0, |node| node.data.len() as u64);
+        let fill = self.random.random();
+        if size > self.random.random_range(LARGE_SIZES) {
+            return match self.random.random_range(0..3) {
+                0 => Step::Truncate {
+                    at,
+                    size: self.random.random_range(0..size),
+                },
+                _ => Step::Unlink(at),
+            };
+        }
+        match self.random.random_range(0..20) {
+            0..2 => Step::Write {
+                at,
+                offset: self.random.random_range(0..=size),
+                length: self.random.random_range(1..20_000),
+                fill,
+            },
+            2 => Step::Allocate {
+                at,
+                mode: AllocateMode::PunchHole,
+                offset: self.random.random_range(0..=size),
+                length: self.random.random_range(1..200_000),
+            },
+            // Its sync commits what there is of the large file.
+            3 => match self.random.random() {
+                true => Step::Create(format!("shared/t{}-small", self.thread)),
+                false => Step::Append {
+                    at: format!("shared/t{}-small", self.thread),
+                    length: 100,
+                    fill,
+                },
+            },
+            _ => Step::Append {
+                at,
+                length: self.random.random_range(LARGE_APPENDS),
+                fill,
+            },
         }
     }
 }
