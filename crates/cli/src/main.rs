@@ -29,6 +29,7 @@ mod progress;
 mod report;
 mod serve;
 mod size;
+mod spare_memory;
 mod top;
 mod umount;
 

@@ -14,7 +14,7 @@ use crate::options::MountOptions;
 use crate::report::Address;
 use crate::serve::{self, EndSignals};
 use crate::size::Size;
-use crate::{Arguments, CliResult, Failure, channel, logger, progress, say};
+use crate::{Arguments, CliResult, Failure, channel, logger, progress, say, spare_memory};
 
 const OPTIONS_HELP: &str = "\
 Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
@@ -226,6 +226,7 @@ impl Plan {
             .barriers(!options.lacks_barriers)
             .mount_point(&self.directory)
             .commit_interval(options.commit_interval)
+            .when_quiet(spare_memory::give_back)
             .atime(options.atime)
             .on_error(options.on_error)
             .locking(options.locking)

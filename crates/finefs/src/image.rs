@@ -60,6 +60,12 @@ impl ImageOptions {
         self
     }
 
+    /// What to call when nothing was committed for that interval and nothing waits to be, once until something is.
+    pub fn when_quiet(mut self, action: fn()) -> ImageOptions {
+        self.namespace.when_quiet = Some(action);
+        self
+    }
+
     /// When reads update the access time.
     pub fn atime(mut self, policy: AtimePolicy) -> ImageOptions {
         self.namespace.atime = policy;

@@ -3,7 +3,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use finefs::{
@@ -211,4 +211,28 @@ fn names_survive_eviction_of_their_directories() {
         let count = fs.read_dir(format!("a/d{number}")).unwrap().count();
         assert_eq!(count, THREADS * FILES, "in a/d{number}");
     }
+}
+
+/// When nothing has changed for a while, once.
+#[test]
+fn it_is_told_that_an_image_is_quiet() {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let interval = Duration::from_millis(20);
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "ext4");
+    let options = ImageOptions::new()
+        .commit_interval(interval)
+        .when_quiet(|| {
+            TOLD.fetch_add(1, Ordering::Relaxed);
+        });
+    let fs = options.open(&image).unwrap();
+    for round in 1..4 {
+        fs.create_dir(format!("{round}")).unwrap();
+        while TOLD.load(Ordering::Relaxed) < round {
+            std::thread::sleep(interval);
+        }
+        std::thread::sleep(10 * interval);
+        assert_eq!(TOLD.load(Ordering::Relaxed), round);
+    }
+    fs.close().unwrap();
 }

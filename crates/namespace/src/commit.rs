@@ -15,6 +15,9 @@
 //! name logged that before the name went, and may not have come to that yet. So the lock of each freed inode
 //! is taken for a moment when its records are taken out of the log: it is held from the append until the name is gone.
 //!
+//! In memory freed inodes go when no operation can have found them. A commit frees many under one guard, so they can only go
+//! when that has ended. The next commit that frees others sees to it, or the commit thread when nothing has changed for a while.
+//!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
 //! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage at the
@@ -34,7 +37,8 @@ use crate::error::{Error, Result};
 use crate::gather::Gathering;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::oplog::Spares;
+use crate::oplog::{OperationLog, Spares};
+use crate::retire;
 use crate::scheme::Call;
 use crate::store::Geometry;
 use crate::types::Ino;
@@ -84,6 +88,22 @@ struct State {
     spares: Spares,
 }
 
+/// What the commit thread knows of the interval before.
+struct Quiet {
+    /// The newest durable generation then.
+    committed: u64,
+    was_quiet: bool,
+}
+
+impl Quiet {
+    /// True when nothing was logged in this interval, and something in the one before.
+    fn is_since_last(&mut self, log: &OperationLog) -> bool {
+        let is_quiet = log.committed() == self.committed && !log.has_uncommitted();
+        let was_quiet = std::mem::replace(&mut self.was_quiet, is_quiet);
+        is_quiet && !was_quiet
+    }
+}
+
 impl Committer {
     /// For batches as the store wants them.
     pub fn new(geometry: &Geometry) -> Committer {
@@ -120,6 +140,10 @@ impl Committer {
             .name("finefs-commit".into())
             .spawn(move || {
                 let mut due = Instant::now() + interval;
+                let mut quiet = Quiet {
+                    committed: 0,
+                    was_quiet: true,
+                };
                 loop {
                     let wake = bell.wait(due.saturating_duration_since(Instant::now()));
                     let Some(namespace) = weak.upgrade() else {
@@ -130,7 +154,15 @@ impl Committer {
                         Wake::Over => return,
                         Wake::Ring => namespace.commit_full(),
                         Wake::Interval => {
+                            let is_quiet = quiet.is_since_last(&namespace.log);
                             let outcome = namespace.commit();
+                            quiet.committed = namespace.log.committed();
+                            if is_quiet {
+                                retire::settle();
+                                if let Some(when_quiet) = namespace.options.when_quiet {
+                                    when_quiet();
+                                }
+                            }
                             due = Instant::now() + interval;
                             outcome
                         }

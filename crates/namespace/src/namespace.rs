@@ -54,6 +54,9 @@ pub struct Options {
     pub file_locks_max: u64,
     /// Locks beside the fine ones, to compare with.
     pub locking: LockingScheme,
+    /// What the commit thread calls when nothing was committed for [`Options::commit_interval`] and nothing waits
+    /// to be, once until something is: the time to give memory back. Never called over a store that takes no batches.
+    pub when_quiet: Option<fn()>,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             waits_for_thaw: true,
             file_locks_max: 1 << 20,
             locking: LockingScheme::Fine,
+            when_quiet: None,
         }
     }
 }

@@ -93,6 +93,7 @@ const UNSAFE: &[&str] = &[
     "crates/fuse/src/device.rs",
     "crates/fuse/src/ring.rs",
     "crates/cli/src/background.rs",
+    "crates/cli/src/spare_memory.rs",
     "bench/src/range_lock/list.rs",
     "bench/src/range_lock/segments.rs",
 ];
