@@ -4,7 +4,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use finefs::{
     AllocateMode, FileKind, FileSystem, FileTimes, ImageOptions, LastLink, OpenOptions, XattrMode,
@@ -228,7 +228,9 @@ fn it_is_told_that_an_image_is_quiet() {
     let fs = options.open(&image).unwrap();
     for round in 1..4 {
         fs.create_dir(format!("{round}")).unwrap();
+        let begin = Instant::now();
         while TOLD.load(Ordering::Relaxed) < round {
+            assert!(begin.elapsed() < 1000 * interval, "nobody was told");
             std::thread::sleep(interval);
         }
         std::thread::sleep(10 * interval);
