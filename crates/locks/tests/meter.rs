@@ -309,6 +309,35 @@ fn range_lock_contended_only() {
     assert_eq!((plain(&writer), writer.given_up), ((0, 1, 0), 1));
 }
 
+/// Who wants another part of a segment in which somebody waits does not wait for that. Without: the look into
+/// the queue in `spin`.
+#[test]
+fn range_lock_in_nobodys_way() {
+    static CLASS: LockClass = LockClass::new("meter.range.aside", 1);
+    const BLOCK: u64 = 4096;
+    let lock = RangeLock::new(&CLASS);
+    while lock.is_fast() {
+        let far = 256 * BLOCK;
+        let pair = (lock.try_write(0..BLOCK), lock.try_write(far..far + BLOCK));
+        assert!(pair.0.is_some() && pair.1.is_some());
+    }
+    let counts = counted_in(Mode::ContendedOnly, || {
+        let held = lock.write(0..BLOCK).into_send();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(lock.write(0..BLOCK)));
+            while !waiting().iter().any(|queue| queue.class == CLASS.name()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(LONG);
+            for block in 1..5 {
+                drop(lock.write(block * BLOCK..(block + 1) * BLOCK));
+            }
+            drop(held);
+        });
+    });
+    assert_eq!(of(&counts, &CLASS, Kind::Writer).contended, 1);
+}
+
 /// A lock that is taken on one CPU, then on another, bounces.
 #[test]
 fn range_lock_bounces() {

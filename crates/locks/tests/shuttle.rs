@@ -233,6 +233,34 @@ fn range_lock_spreads_and_goes_home() {
     });
 }
 
+/// Readers in the cells of their threads, and writers, who first lie on all of them and soon make the lock change to
+/// segments. Fails when a writer lies on fewer cells (`footprint`), or a cell is always `ours` (`is_spread_as`).
+#[test]
+fn range_lock_readers_make_way() {
+    check(6000, || {
+        let shared = Arc::new((RangeLock::new(&CLASS), Shadow::new()));
+        let pair = (shared.0.try_read(0..1), shared.0.try_read(4..5));
+        assert!(pair.0.is_some() && pair.1.is_some());
+        drop(pair);
+        assert!(!shared.0.is_fast());
+        let theirs = Arc::clone(&shared);
+        in_tasks(3, move |_| {
+            let (lock, shadow) = &*theirs;
+            for _ in 0..3 {
+                let guard = match thread_rng().gen_range(0..4) {
+                    0 => lock.write(random_range()),
+                    _ => lock.read(random_range()),
+                };
+                shadow.enter(&guard);
+                thread::yield_now();
+                shadow.leave(&guard.range(), guard.is_write());
+            }
+        });
+        assert!(shared.0.settle());
+        assert!(shared.0.try_write(0..u64::MAX).is_some());
+    });
+}
+
 /// A writer looks where to go; meanwhile the lock goes home and spreads anew, and in the new session the
 /// place has another cell. Fails when a cell is always `ours` (`is_spread_as`).
 #[test]

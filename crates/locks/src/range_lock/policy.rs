@@ -1,7 +1,8 @@
 //! When a range lock spreads, how long its segments are, and when it goes home: what [`Slow`](super::slow::Slow)
 //! counts of the requests that it sees, and what it makes of that. Guesses: they decide about speed only.
 //!
-//! - At home, requests of different threads that *meet* without conflict make the lock spread.
+//! - At home, requests of different threads that *meet* without conflict make the lock spread: a cell for each
+//!   reader if no writer was seen, else segments, if the requests differ in their offsets.
 //! - In a session, requests that have to go to the queue though they conflict with nobody *strain* it, until
 //!   its segments change or it ends. More patiently, the lock puts together other segments where requests
 //!   *collide*, who only look again: the line of such a cell goes to and fro.
@@ -51,6 +52,9 @@ const SAMPLES_FOR_COLLISION: u32 = 8;
 /// logarithms). So few share cells.
 const SEGMENTS_BETWEEN_LOG: u32 = 3;
 
+/// Segments of this length are one: all met at the same offset.
+const ONE_SEGMENT: u32 = u64::BITS - 1;
+
 /// How many meetings two samples by different threads stand for.
 const SAMPLE_WEIGHT: u32 = 4;
 
@@ -59,10 +63,9 @@ const SAMPLE_WEIGHT: u32 = 4;
 pub(super) struct Policy {
     meetings: u32,
     pub(super) meetings_to_spread: u32,
-    /// All that were noted, and those of them whose ranges overlapped.
-    noted: u32,
-    overlapping: u32,
     has_seen_write: bool,
+    /// A session of readers ended because of writers.
+    is_for_writers: bool,
     /// Binary logarithms of the distances of ranges that met: the least, the sum, and how many; and of the
     /// longest range.
     distance_log: u32,
@@ -104,10 +107,9 @@ impl Policy {
         Policy {
             meetings: 0,
             meetings_to_spread: MEETINGS_TO_SPREAD,
-            noted: 0,
-            overlapping: 0,
             has_seen_write: false,
-            distance_log: u64::BITS - 1,
+            is_for_writers: false,
+            distance_log: ONE_SEGMENT,
             distance_logs: 0,
             distances: 0,
             length_log: 0,
@@ -135,8 +137,6 @@ impl Policy {
     ) {
         self.meetings += weight;
         self.has_seen_write |= access == Access::Write || other_access == Access::Write;
-        self.noted += weight;
-        self.overlapping += weight * u32::from(overlaps(range, other));
         let distance = other.start.abs_diff(range.start);
         if let Some(log) = distance.checked_ilog2() {
             self.distance_log = self.distance_log.min(log);
@@ -171,23 +171,19 @@ impl Policy {
         self.meetings >= enough
     }
 
-    /// The rule for the next session; the search for one begins anew.
-    pub(super) fn rule(&mut self) -> Rule {
+    /// The rule for the next session, if any promises something; the search for one begins anew.
+    pub(super) fn rule(&mut self) -> Option<Rule> {
         let mean_log = self.distance_logs.checked_div(self.distances).unwrap_or(0);
         let shift = (self.distance_log)
             .max(self.length_log + self.widening)
             .max(mean_log.saturating_sub(SEGMENTS_BETWEEN_LOG));
-        // A reader's cell has one range at a time: of no use where most readers want other ranges.
-        let rule = if self.overlapping * 2 > self.noted && !self.has_seen_write {
-            Rule::Readers
-        } else {
-            Rule::Segments { shift }
+        let rule = match self.has_seen_write || self.is_for_writers {
+            false => Some(Rule::Readers { shift }),
+            true => (shift < ONE_SEGMENT).then_some(Rule::Segments { shift }),
         };
         self.meetings = 0;
-        self.noted = 0;
-        self.overlapping = 0;
         self.has_seen_write = false;
-        self.distance_log = u64::BITS - 1;
+        self.distance_log = ONE_SEGMENT;
         self.distance_logs = 0;
         self.distances = 0;
         self.length_log = 0;
@@ -233,8 +229,15 @@ impl Policy {
 
     /// What a strained session should do.
     pub(super) fn relief(&mut self, placement: Placement) -> Relief {
-        let Rule::Segments { shift } = placement.rule() else {
-            return Relief::End;
+        let shift = match placement.rule() {
+            Rule::Segments { shift } => shift,
+            Rule::Readers { shift } => {
+                self.is_for_writers = true;
+                return match shift < ONE_SEGMENT {
+                    true => Relief::Segments(shift),
+                    false => Relief::End,
+                };
+            }
         };
         if self.wide * 2 > self.strain / 2 {
             self.widening = (self.widening + 2).min(8);
@@ -303,12 +306,15 @@ impl Policy {
                 self.meetings = 0;
                 self.meetings_to_spread = (self.meetings_to_spread / 2).max(MEETINGS_TO_SPREAD);
                 self.collisions_to_part = (self.collisions_to_part / 2).max(COLLISIONS_TO_PART);
+                self.has_seen_write = false;
+                self.is_for_writers = false;
             }
             return is_alone && !is_home;
         }
         self.last_sampler = sampler;
         self.samples_alone = 0;
         let is_shared = access == Access::Read && last.1 == Access::Read;
+        self.has_seen_write |= access == Access::Write;
         if !is_shared && overlaps(&last.0, range) {
             self.meetings = 0;
             return false;
@@ -340,19 +346,58 @@ mod tests {
         assert!((0..=SAMPLES_ALONE).any(|_| sample(&mut policy)));
     }
 
-    /// Readers by CPU would have a cell for one range each.
+    /// Until writers come, who read have a cell each, whatever they read; then segments, until one thread is
+    /// alone.
     #[test]
-    fn readers_of_many_ranges_have_segments() {
-        let rule = |others: u64| {
-            let mut policy = Policy::new();
-            for other in 0..others {
-                let other = (&block(other), Access::Read);
-                policy.note_meeting((&block(0), Access::Read), other, 1);
+    fn readers_have_cells_of_their_own_until_writers_come() {
+        let mut policy = Policy::new();
+        let rule_of = |policy: &mut Policy, access| {
+            for other in [1, 64] {
+                policy.note_meeting((&block(0), Access::Read), (&block(other), access), 1);
             }
             policy.rule()
         };
-        assert_eq!(rule(1), Rule::Readers);
-        assert!(matches!(rule(3), Rule::Segments { .. }));
+        let (readers, segments) = (Rule::Readers { shift: 12 }, Rule::Segments { shift: 12 });
+        assert_eq!(rule_of(&mut policy, Access::Write), Some(segments));
+        assert_eq!(rule_of(&mut policy, Access::Read), Some(readers));
+        let relief = policy.relief(Placement::new(readers, 0));
+        assert_eq!(relief, Relief::Segments(12));
+        assert_eq!(rule_of(&mut policy, Access::Read), Some(segments));
+        for _ in 0..=SAMPLES_ALONE {
+            policy.sampled(true, 1, &block(0), Access::Read);
+        }
+        assert_eq!(rule_of(&mut policy, Access::Read), Some(readers));
+    }
+
+    /// All ask for the very same range: no segments would suit writers.
+    #[test]
+    fn readers_of_one_range_go_home_when_writers_come() {
+        let mut policy = Policy::new();
+        let meet = |policy: &mut Policy| {
+            policy.note_meeting((&block(7), Access::Read), (&block(7), Access::Read), 1);
+            policy.rule()
+        };
+        let Some(rule) = meet(&mut policy) else {
+            panic!("readers may spread");
+        };
+        assert!(matches!(rule, Rule::Readers { .. }));
+        assert_eq!(policy.relief(Placement::new(rule, 0)), Relief::End);
+        assert_eq!(meet(&mut policy), None);
+    }
+
+    /// Samples of readers do not make a session of readers where samples of writers came in between.
+    #[test]
+    fn samples_tell_of_writers() {
+        let mut policy = Policy::new();
+        for round in 0..MEETINGS_TO_SPREAD {
+            let access = if round == 1 {
+                Access::Write
+            } else {
+                Access::Read
+            };
+            policy.sampled(true, round as usize % 2 + 1, &block(0), access);
+        }
+        assert_eq!(policy.rule(), None);
     }
 
     /// Two that met close to each other do not make segments so short that all others share cells.
@@ -364,7 +409,7 @@ mod tests {
             policy.note_meeting((&block(0), Access::Write), other, 1);
         }
         // Some 2^24 bytes, but for one that is 2^12, which takes a sixth of the difference.
-        assert_eq!(policy.rule(), Rule::Segments { shift: 22 - 3 });
+        assert_eq!(policy.rule(), Some(Rule::Segments { shift: 22 - 3 }));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Requests that the fast path does not serve: what each of them tries, one after the other.
 //!
-//! 1. The home cell, looked at before it is written to; or the cell of a group, where the lock is spread by
-//!    segments: this is the fast path of spread locks.
+//! 1. The home cell, looked at before it is written to; or the cell of a group, where the lock is spread: this
+//!    is the fast path of spread locks.
 //! 2. Whatever cell the request may take or join, the home cell too.
 //! 3. Looking a few times (`spin`).
 //! 4. The queue.
@@ -68,8 +68,7 @@ impl RangeLock {
         let spread = self.spread.load(Ordering::Acquire);
         let cell = match spread {
             0 => Some(&self.home),
-            _ if Placement::is_by_segments(spread) => Placement::decode(spread).cell_of(range),
-            _ => None,
+            _ => Placement::decode(spread).likely_cell(range, access),
         };
         if let Some(cell) = cell
             && is_for_cells(range, access)
@@ -198,6 +197,7 @@ impl RangeLock {
     #[track_caller]
     fn spin(&self, range: &Range<u64>, access: Access, wait: &mut Wait<'_>) -> Option<Seat> {
         use super::cell::Hindrance;
+        let mut has_asked = false;
         for round in 0..SPIN_ROUNDS {
             let mut is_spread = true;
             let cell = match self.spread.load(Ordering::Acquire) {
@@ -219,6 +219,13 @@ impl RangeLock {
                 Hindrance::Needless if is_spread && round < NEEDLESS_ROUNDS => {}
                 Hindrance::Needless => return self.try_cells(range, access),
                 Hindrance::Closed if self.pressure.load(Ordering::Relaxed) == 0 => return None,
+                // The queue alone knows whether there is anything to give way to. At home there mostly is.
+                Hindrance::Closed if is_spread && !has_asked => {
+                    has_asked = true;
+                    if let Some(node) = self.request_queued(range, access, Patience::None, wait) {
+                        return Some(Seat::Elsewhere(&node.cell));
+                    }
+                }
                 Hindrance::None => {
                     if let Some(seat) = self.try_cells(range, access) {
                         return Some(seat);

@@ -10,7 +10,8 @@
 //!   conflict.
 //! - spread -> spread: `respread`, with segments of another length, when too many requests have to go to the
 //!   queue all the same: shorter ones when they share segments with others; longer ones when they touch two, or
-//!   only share cells. Also, by turns longer ones and shorter ones again, when requests collide too often.
+//!   only share cells. Also, by turns longer ones and shorter ones again, when requests collide too often. And from
+//!   cells of readers to segments, when writers come.
 //! - spread -> draining: `drain`, when that is so for other reasons, or by `settle`.
 //! - spread -> draining, and at once back (`resume`) unless nobody else holds a range: `leave_alone`, when
 //!   one thread alone seems to be left.
@@ -191,9 +192,11 @@ impl Slow {
             Mode::Draining(_) => {
                 policy.met(&self.queue, blockers, (range, access), MEETINGS_TO_RESUME)
             }
-            // Those that conflict would wait at home too.
+            // Those that conflict would wait at home too. But writers are a strain for a session of readers, all of
+            // whose cells they close.
             Mode::Spread(placement) => {
-                blockers == 0 && policy.strained(&self.queue, placement, range, cells)
+                (blockers == 0 || placement.is_for_readers())
+                    && policy.strained(&self.queue, placement, range, cells)
             }
         }
     }
@@ -202,10 +205,10 @@ impl Slow {
     /// called.
     pub(super) fn change_mode(&mut self, lock: &RangeLock) {
         match self.mode {
-            Mode::Home => {
-                let rule = self.policy.rule();
-                self.spread(lock, rule);
-            }
+            Mode::Home => match self.policy.rule() {
+                Some(rule) => self.spread(lock, rule),
+                None => self.policy.back_off(),
+            },
             Mode::Spread(placement) => match self.policy.relief(placement) {
                 Relief::Segments(shift) => self.respread(lock, placement, shift),
                 Relief::None => {}
@@ -221,7 +224,7 @@ impl Slow {
     /// draining -> spread: the session goes on.
     fn resume(&mut self, placement: Placement) {
         self.mode = Mode::Spread(placement);
-        self.policy.rule();
+        let _ = self.policy.rule();
         for entry in self.queue.iter() {
             // Those that came before the draining have their cells.
             if entry.cells.load(Relaxed) == 0 {
@@ -243,7 +246,7 @@ impl Slow {
         }
         let placement = old.with_shift(shift);
         self.mode = Mode::Spread(placement);
-        self.policy.rule();
+        let _ = self.policy.rule();
         for entry in self.queue.iter() {
             cover(placement, entry);
         }
@@ -391,7 +394,7 @@ mod tests {
         match lock.slow.lock().mode {
             Mode::Spread(placement) => match placement.rule() {
                 Rule::Segments { shift } => Some(shift),
-                Rule::Readers => None,
+                Rule::Readers { .. } => None,
             },
             Mode::Home | Mode::Draining(_) => None,
         }
@@ -458,6 +461,33 @@ mod tests {
         }
         panic!("they still share a cell");
     }
+
+    /// A lock that is only read sends no reader to the queue, whatever he reads, until writers come.
+    #[test]
+    fn readers_keep_out_of_the_queue() {
+        let lock = RangeLock::new(&CLASS);
+        while lock.is_fast() {
+            let pair = (lock.try_read(block(0)), lock.try_read(block(256)));
+            assert!(pair.0.is_some() && pair.1.is_some());
+        }
+        assert!(placement(&lock).is_for_readers());
+        let held = (
+            lock.try_read(block(0)),
+            lock.try_read(0..1 << 40),
+            lock.try_read(block(300)),
+        );
+        assert!(held.0.is_some() && held.1.is_some() && held.2.is_some());
+        assert!(lock.slow.lock().queue.is_empty());
+        assert!(lock.try_write(block(7)).is_none());
+        drop(held);
+        for _ in 0..STRAIN_OF_WRITERS {
+            drop(lock.try_write(block(7)).unwrap());
+        }
+        assert_eq!(shift(&lock), Some(20));
+    }
+
+    /// More writers than a session of readers bears between two samples.
+    const STRAIN_OF_WRITERS: u32 = 8;
 
     /// Segments that are so short that many share the cells of holders become longer.
     #[test]

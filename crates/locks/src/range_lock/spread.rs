@@ -1,5 +1,5 @@
 //! Spreading: a lock under contention borrows a group of cells, on a cache line each, so that threads
-//! with different ranges, or readers on different CPUs, write nothing in common.
+//! with different ranges, or readers, write nothing in common.
 //!
 //! # Data model
 //! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says which,
@@ -7,7 +7,7 @@
 //! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes, which have the cells in turn. A
 //!   request within one segment takes that cell. One that touches several goes to the queue, and lies on all of
 //!   their cells.
-//! - [`Rule::Readers`]: a reader takes the cell of its CPU, whatever its range. A writer goes to the queue
+//! - [`Rule::Readers`]: a reader takes the cell of its thread, whatever its range. A writer goes to the queue
 //!   and lies on all cells.
 //!
 //! # Invariants
@@ -22,6 +22,8 @@ use crossbeam_utils::CachePadded;
 use super::cell::Cell;
 use super::node::Access;
 use crate::cpu;
+#[cfg(not(any(loom, feature = "shuttle")))]
+use crate::thread_slot;
 
 /// Cells of a group.
 #[cfg(not(any(loom, feature = "shuttle")))]
@@ -31,7 +33,7 @@ pub(super) const CELLS: usize = 64;
 pub(super) const CELLS: usize = 2;
 const ALL_CELLS: u64 = u64::MAX >> (64 - CELLS);
 
-/// How many cells a reader tries, its CPU's first.
+/// How many cells a reader tries, its thread's first.
 const READER_PROBES: usize = 4;
 
 /// What a lock under contention borrows.
@@ -45,8 +47,8 @@ pub(super) struct Group {
 pub(super) enum Rule {
     /// By segments of `1 << shift` bytes.
     Segments { shift: u32 },
-    /// By the reader's CPU.
-    Readers,
+    /// By the reader's thread. Should writers come, segments of `1 << shift` bytes would suit.
+    Readers { shift: u32 },
 }
 
 /// A session: a rule and a group.
@@ -65,10 +67,11 @@ const GROUP_AT: u32 = 13;
 
 impl Placement {
     pub(super) fn new(rule: Rule, group: u32) -> Placement {
-        let rule = match rule {
-            Rule::Segments { shift } => SEGMENTS_FLAG | u64::from(shift).min(SHIFT),
-            Rule::Readers => READERS_FLAG,
+        let (flag, shift) = match rule {
+            Rule::Segments { shift } => (SEGMENTS_FLAG, shift),
+            Rule::Readers { shift } => (READERS_FLAG, shift),
         };
+        let rule = flag | u64::from(shift).min(SHIFT);
         Placement::decode(u64::from(group) << GROUP_AT | rule)
     }
 
@@ -109,11 +112,11 @@ impl Placement {
     }
 
     pub(super) fn rule(self) -> Rule {
-        if self.is_for_readers() {
-            return Rule::Readers;
-        }
         let shift = (self.word & SHIFT) as u32;
-        Rule::Segments { shift }
+        match self.is_for_readers() {
+            true => Rule::Readers { shift },
+            false => Rule::Segments { shift },
+        }
     }
 
     /// True when two ranges touch the same segment.
@@ -139,10 +142,21 @@ impl Placement {
         is_within.then(|| &*self.group.cells[Self::index(segment)])
     }
 
-    /// The cells that a reader on this CPU tries.
-    #[inline]
+    /// The cell that a request should find empty, if it may go to one.
+    #[inline(always)]
+    pub(super) fn likely_cell(self, range: &Range<u64>, access: Access) -> Option<&'static Cell> {
+        if Self::is_by_segments(self.word) {
+            return self.cell_of(range);
+        }
+        match access {
+            Access::Read => Some(&self.group.cells[here() % CELLS]),
+            Access::Write => None,
+        }
+    }
+
+    /// The cells that this thread tries as a reader.
     pub(super) fn cells_here(self) -> impl Iterator<Item = &'static Cell> {
-        let first = cpu::current();
+        let first = here();
         (first..first + READER_PROBES.min(CELLS))
             .map(move |index| &*self.group.cells[index % CELLS])
     }
@@ -181,6 +195,19 @@ impl Placement {
     pub(super) fn group_index(self) -> u32 {
         (self.word >> GROUP_AT) as u32
     }
+}
+
+/// Where a reader begins to look for a cell: different for each thread, as far as there are slots.
+#[cfg(not(any(loom, feature = "shuttle")))]
+#[inline(always)]
+fn here() -> usize {
+    thread_slot::current().unwrap_or_else(cpu::current)
+}
+
+/// In models, anywhere.
+#[cfg(any(loom, feature = "shuttle"))]
+fn here() -> usize {
+    cpu::current()
 }
 
 #[cfg(not(any(loom, feature = "shuttle")))]
@@ -303,7 +330,7 @@ mod tests {
             if let Some(cell) = placement.cell_of(&other) {
                 prop_assert_ne!(theirs & 1_u64 << index_of(placement, cell), 0);
             }
-            let placement = Placement::new(Rule::Readers, 0);
+            let placement = Placement::new(Rule::Readers { shift: 12 }, 0);
             prop_assert_eq!(placement.footprint(&one, Access::Write), ALL_CELLS);
         }
     }
