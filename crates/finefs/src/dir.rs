@@ -356,6 +356,32 @@ impl Dir {
     }
 
     /// Sets an extended attribute; its name has its prefix (`user.`, `trusted.`, `security.`).
+    ///
+    /// ACLs are attributes too, `system.posix_acl_access` and `system.posix_acl_default`, in the form of Linux: a version,
+    /// which is 2, and for each entry tag, permissions and id.
+    /// [`Namespace::set_xattr`](finefs_namespace::Namespace::set_xattr) tells what becomes of them.
+    /// ```
+    /// use finefs::{Caller, FileSystem, LastLink, XattrMode};
+    ///
+    /// let fs = FileSystem::memory(16 << 20)?;
+    /// fs.write("report", "for one more")?;
+    /// let nobody = u32::MAX;
+    /// // user::rw- user:1000:r-- group::--- mask::r-- other::---
+    /// let entries = [(1_u16, 6_u16, nobody), (2, 4, 1000), (4, 0, nobody), (16, 4, nobody), (32, 0, nobody)];
+    /// let mut acl = 2_u32.to_le_bytes().to_vec();
+    /// for (tag, permissions, id) in entries {
+    ///     acl.extend(tag.to_le_bytes());
+    ///     acl.extend(permissions.to_le_bytes());
+    ///     acl.extend(id.to_le_bytes());
+    /// }
+    /// fs.set_xattr("report", "system.posix_acl_access", &acl, XattrMode::Set)?;
+    /// assert_eq!(fs.metadata("report")?.mode() & 0o777, 0o640);
+    ///
+    /// let caller = |uid| Caller { uid, gid: uid, is_checked: false, ..Caller::root() };
+    /// assert_eq!(fs.as_caller(caller(1000)).read_to_string("report")?, "for one more");
+    /// assert!(fs.as_caller(caller(1001)).read_to_string("report").is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -378,7 +404,7 @@ impl Dir {
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
-    /// Removes an extended attribute. ENODATA when there is none.
+    /// Removes an extended attribute. ENODATA when there is none, unless it is an ACL.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         self.with_inode("remove xattr", path.as_ref(), LastLink::Follow, |ino| {
             self.namespace()

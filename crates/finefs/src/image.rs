@@ -72,6 +72,12 @@ impl ImageOptions {
         self
     }
 
+    /// Without ACLs the ones that there are neither count nor are they shown, and none can be set.
+    pub fn acls(mut self, has_acls: bool) -> ImageOptions {
+        self.namespace.has_acls = has_acls;
+        self
+    }
+
     /// What locks the file system: a big lock or a coarse one, for comparison with the fine ones.
     pub fn locking(mut self, scheme: LockingScheme) -> ImageOptions {
         self.namespace.locking = scheme;

@@ -1,11 +1,14 @@
 //! Attributes: stat, chmod, chown, utimens, access, readlink.
 
+use crate::acl::AclKind;
+use crate::acls::may_keep_setgid;
 use crate::error::{Error, Result};
 use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::oplog::Record;
-use crate::permission::{WRITE, check_access, check_owner};
+use crate::permission::{WRITE, check_owner};
 use crate::scheme::Call;
+use crate::store::Plan;
 use crate::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 
 impl Namespace {
@@ -24,7 +27,7 @@ impl Namespace {
         if mask & WRITE != 0 && self.options.is_read_only && holds_data {
             return Err(Error::ReadOnly);
         }
-        check_access(caller, inode, mask)
+        self.check_access(caller, inode, mask)
     }
 
     /// The target of a symbolic link.
@@ -45,29 +48,58 @@ impl Namespace {
         {
             let operation = self.begin_change(Call::SetAttributes)?;
             let inode = self.inode(ino, &operation.guard)?;
-            check_change(caller, inode, change)?;
+            self.check_change(caller, inode, change)?;
         }
         if let Some(size_bytes) = change.size_bytes {
             self.truncate(ino, size_bytes)?;
         }
+        self.with_space(|| {
+            loop {
+                if let Some(attributes) = self.set_words(caller, ino, change)? {
+                    return Ok(attributes);
+                }
+            }
+        })
+    }
+
+    /// Sets all but the size; `None` if an access ACL came in between.
+    fn set_words(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        change: &SetAttributes,
+    ) -> Result<Option<Attributes>> {
         let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
+        let sets_mode = change.permissions.is_some();
+        let reservation = match sets_mode && self.acl_marks(inode)?.has(AclKind::Access) {
+            true => Some(self.reserve(&[Plan::Xattr])?),
+            false => None,
+        };
         let lock = inode.lock();
+        let changes_acl = sets_mode && inode.acl_marks().has(AclKind::Access);
+        if changes_acl && reservation.is_none() {
+            return Ok(None);
+        }
         let now = self.now();
         let before = inode.ownership();
         let after = owned_after(caller, inode, before, change);
         let sets_owner = change.uid.is_some() || change.gid.is_some();
-        let record = || match after == before {
-            true => Record::Touched { ino },
-            false => Record::Owned {
-                ino,
-                sequence: inode.next_sequence(),
-                to: after,
-            },
-        };
-        self.log_group(|| [record()], 0, &[inode]);
-        if after != before {
-            inode.set_ownership(&lock, after);
+        if let Some(reservation) = reservation.filter(|_| changes_acl) {
+            self.set_mode(inode, &lock, after, reservation, &operation.guard)?;
+        } else {
+            let record = || match after == before {
+                true => Record::Touched { ino },
+                false => Record::Owned {
+                    ino,
+                    sequence: inode.next_sequence(),
+                    to: after,
+                },
+            };
+            self.log_group(|| [record()], 0, &[inode]);
+            if after != before {
+                inode.set_ownership(&lock, after);
+            }
         }
         for (which, time) in [
             (Time::Accessed, change.accessed),
@@ -88,7 +120,7 @@ impl Namespace {
         {
             inode.set_time(Time::Changed, now);
         }
-        Ok(inode.attributes())
+        Ok(Some(inode.attributes()))
     }
 
     /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a write by
@@ -111,6 +143,45 @@ impl Namespace {
             self.log_group(|| [record()], 0, &[inode]);
             inode.set_ownership(&lock, after);
             inode.set_time(Time::Changed, self.now());
+        }
+        Ok(())
+    }
+
+    /// EPERM or EACCES unless the caller may make the change.
+    fn check_change(&self, caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
+        if change.size_bytes.is_some() {
+            match inode.kind {
+                FileKind::Regular => self.check_access(caller, inode, WRITE)?,
+                FileKind::Directory => return Err(Error::IsADirectory),
+                _ => return Err(Error::Invalid),
+            }
+        }
+        if caller.is_checked || caller.uid == 0 {
+            return Ok(());
+        }
+        let owned = inode.ownership();
+        if change.permissions.is_some() {
+            check_owner(caller, inode)?;
+        }
+        if change.uid.is_some_and(|uid| uid != owned.uid) {
+            return Err(Error::NotPermitted);
+        }
+        if change
+            .gid
+            .is_some_and(|gid| gid != owned.gid && !caller.is_in_group(gid))
+        {
+            return Err(Error::NotPermitted);
+        }
+        if change.uid.is_some() || change.gid.is_some() {
+            check_owner(caller, inode)?;
+        }
+        let sets_given = [change.accessed, change.modified]
+            .iter()
+            .any(|time| matches!(time, Some(SetTime::To(_))));
+        if sets_given {
+            check_owner(caller, inode)?;
+        } else if change.accessed.is_some() || change.modified.is_some() {
+            check_owner(caller, inode).or_else(|_| self.check_access(caller, inode, WRITE))?;
         }
         Ok(())
     }
@@ -146,50 +217,10 @@ fn owned_after(
     }
     if let Some(permissions) = change.permissions {
         after.permissions = permissions & 0o7777;
-        let is_privileged = caller.is_checked || caller.uid == 0;
         // For every kind of inode, as Linux does (setattr_prepare).
-        if !is_privileged && !caller.is_in_group(after.gid) {
+        if !may_keep_setgid(caller, after.gid) {
             after.permissions &= !libc::S_ISGID;
         }
     }
     after
-}
-
-/// EPERM or EACCES unless the caller may make the change.
-fn check_change(caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
-    if change.size_bytes.is_some() {
-        match inode.kind {
-            FileKind::Regular => check_access(caller, inode, WRITE)?,
-            FileKind::Directory => return Err(Error::IsADirectory),
-            _ => return Err(Error::Invalid),
-        }
-    }
-    if caller.is_checked || caller.uid == 0 {
-        return Ok(());
-    }
-    let owned = inode.ownership();
-    if change.permissions.is_some() {
-        check_owner(caller, inode)?;
-    }
-    if change.uid.is_some_and(|uid| uid != owned.uid) {
-        return Err(Error::NotPermitted);
-    }
-    if change
-        .gid
-        .is_some_and(|gid| gid != owned.gid && !caller.is_in_group(gid))
-    {
-        return Err(Error::NotPermitted);
-    }
-    if change.uid.is_some() || change.gid.is_some() {
-        check_owner(caller, inode)?;
-    }
-    let sets_given = [change.accessed, change.modified]
-        .iter()
-        .any(|time| matches!(time, Some(SetTime::To(_))));
-    if sets_given {
-        check_owner(caller, inode)?;
-    } else if change.accessed.is_some() || change.modified.is_some() {
-        check_owner(caller, inode).or_else(|_| check_access(caller, inode, WRITE))?;
-    }
-    Ok(())
 }

@@ -5,14 +5,16 @@
 //! unlock. A name that changed between the look and the lock sends the operation back to the start.
 
 use crossbeam_epoch::{Guard, Owned};
+use smallvec::SmallVec;
 
+use crate::acls::Inherited;
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
 use crate::name_table::{Dead, HashedName, LockedBucket, Request, lock_all};
-use crate::namespace::{Namespace, Operation};
+use crate::namespace::{Namespace, Operation, Reservation};
 use crate::oplog::Record;
-use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::permission::{EXECUTE, WRITE};
 use crate::scheme::Call;
 use crate::store::{Fate, Plan, Store};
 use crate::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
@@ -187,24 +189,19 @@ impl Namespace {
         table.expect_change(name, guard);
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);
-        check_access(caller, dir, WRITE)?;
+        self.check_access(caller, dir, WRITE)?;
         if is_directory {
             self.check_directory_links(dir)?;
         }
+        let inherited = self.inherited(dir, new.kind, new.permissions, guard)?;
         let add = Plan::AddEntry {
             entries_about: table.length_about(guard),
         };
-        let reservation = match new.kind {
-            FileKind::Directory => self.reserve(&[add, Plan::NewDirectory])?,
-            FileKind::Symlink => {
-                let length_bytes = new.target.map_or(0, |target| target.len() as u32);
-                self.reserve(&[add, Plan::NewSymlink { length_bytes }])?
-            }
-            _ => self.reserve(&[add])?,
-        };
+        let reservation = self.reserve_new(add, new, inherited.as_ref())?;
         let mut allotted = self.allot(dir.ino, new.kind)?;
-        let attributes = self.new_attributes(caller, dir, &allotted, new);
-        let core = Core::created(attributes, self.keeping(), dir.ino, new.target);
+        let inherited = inherited.as_ref();
+        let attributes = self.new_attributes(caller, dir, &allotted, new, inherited);
+        let core = self.new_core(attributes, dir.ino, new.target, inherited)?;
         let inode = Owned::new(Inode::created(core, new.references));
 
         let mut wants_room = false;
@@ -222,7 +219,7 @@ impl Namespace {
                 symlink: new.target.map(Into::into),
             };
             let entry = || entry_record(dir, &held, name, false, Some((attributes.ino, new.kind)));
-            let (blocks, touched) = (reservation.take(), [&**dir, &**inode]);
+            let (blocks, touched) = (reservation.take(), [&**inode, &**dir]);
             if is_directory {
                 let parent = Record::Parent {
                     dir: attributes.ino,
@@ -234,10 +231,10 @@ impl Namespace {
                     delta: 1,
                 };
                 let group = || [created(), entry(), parent, linked];
-                self.log_group(group, blocks, &touched);
+                self.log_new(group, inherited, blocks, touched);
                 dir.add_directory_links(1);
             } else {
-                self.log_group(|| [created(), entry()], blocks, &touched);
+                self.log_new(|| [created(), entry()], inherited, blocks, touched);
             }
             dir.set_modified(attributes.times.created);
             wants_room |= table.insert(&held, name, attributes.ino, new.kind, guard);
@@ -260,11 +257,17 @@ impl Namespace {
             let guard = &operation.guard;
             let dir = self.inode(parent, guard)?;
             dir.directory()?;
-            check_access(caller, dir, WRITE | EXECUTE)?;
-            let mut allotted = self.allot(parent, FileKind::Regular)?;
+            self.check_access(caller, dir, WRITE | EXECUTE)?;
             let new = New::file(permissions);
-            let mut attributes = self.new_attributes(caller, dir, &allotted, &new);
-            let core = Core::created(attributes, self.keeping(), dir.ino, None);
+            let inherited = self.inherited(dir, new.kind, permissions, guard)?;
+            let inherited = inherited.as_ref();
+            let reservation = match inherited.is_some_and(Inherited::has_xattrs) {
+                true => Some(self.reserve(&[Plan::Xattr])?),
+                false => None,
+            };
+            let mut allotted = self.allot(parent, FileKind::Regular)?;
+            let mut attributes = self.new_attributes(caller, dir, &allotted, &new, inherited);
+            let core = self.new_core(attributes, dir.ino, None, inherited)?;
             let inode = Owned::new(Inode::created(core, 1));
             attributes.link_count = 0;
             allotted.is_used = true;
@@ -285,11 +288,74 @@ impl Namespace {
                     },
                 ]
             };
-            self.log_group(group, 0, &[inode]);
+            let blocks = reservation.map_or(0, Reservation::take);
+            self.log_new(group, inherited, blocks, [inode]);
             inode.set_unnamed(&lock, true);
             inode.references.unlink(&self.split_counts, &lock);
             Ok(attributes)
         })
+    }
+
+    /// Reserves what a new name with its object can need.
+    fn reserve_new(
+        &self,
+        add: Plan,
+        new: &New<'_>,
+        inherited: Option<&Inherited>,
+    ) -> Result<Reservation<'_>> {
+        let mut plans = [add; 3];
+        let mut count = 1;
+        let mut plan = |plan| {
+            plans[count] = plan;
+            count += 1;
+        };
+        match new.kind {
+            FileKind::Directory => plan(Plan::NewDirectory),
+            FileKind::Symlink => plan(Plan::NewSymlink {
+                length_bytes: new.target.map_or(0, |target| target.len() as u32),
+            }),
+            _ => {}
+        }
+        if inherited.is_some_and(Inherited::has_xattrs) {
+            plan(Plan::Xattr);
+        }
+        self.reserve(&plans[..count])
+    }
+
+    /// A new inode, not in the table yet.
+    fn new_core(
+        &self,
+        attributes: Attributes,
+        parent: Ino,
+        target: Option<&[u8]>,
+        inherited: Option<&Inherited>,
+    ) -> Result<Core> {
+        let core = Core::created(attributes, self.keeping(), parent, target);
+        match inherited.filter(|inherited| inherited.has_xattrs()) {
+            None => Ok(core),
+            Some(inherited) => {
+                let views: SmallVec<[_; 2]> = inherited.views().collect();
+                self.store.check_xattrs(attributes.ino, &views)?;
+                Ok(core.with_acls(inherited.acls.clone(), inherited.xattrs.clone()))
+            }
+        }
+    }
+
+    /// Logs that the first of what is touched comes to be, with what it inherits.
+    fn log_new<const RECORDS: usize, const TOUCHED: usize>(
+        &self,
+        group: impl FnOnce() -> [Record; RECORDS],
+        inherited: Option<&Inherited>,
+        blocks: u64,
+        touched: [&Core; TOUCHED],
+    ) {
+        match inherited {
+            None => self.log_group(group, blocks, &touched),
+            Some(inherited) => {
+                let all = || group().into_iter().chain(inherited.records(touched[0]));
+                self.log_group(all, blocks, &touched);
+            }
+        }
     }
 
     fn allot(&self, parent: Ino, kind: FileKind) -> Result<Allotted<'_>> {
@@ -319,13 +385,15 @@ impl Namespace {
         dir: &Core,
         allotted: &Allotted<'_>,
         new: &New<'_>,
+        inherited: Option<&Inherited>,
     ) -> Attributes {
         let parent = dir.ownership();
         let inherits_group = parent.permissions & libc::S_ISGID != 0;
-        let mut permissions = new.permissions & 0o7777;
-        if new.kind != FileKind::Symlink {
-            permissions &= !caller.umask;
-        }
+        let mut permissions = match inherited {
+            Some(inherited) => inherited.permissions,
+            None if new.kind == FileKind::Symlink => new.permissions,
+            None => new.permissions & !caller.umask,
+        } & 0o7777;
         let gid = if inherits_group {
             parent.gid
         } else {
@@ -391,7 +459,7 @@ impl Namespace {
             let located = self.locate(caller, place, guard)?;
             let (dir, table, name) = (located.dir, located.table, located.name());
             check_new_name(self, &located, false, guard)?;
-            check_access(caller, dir, WRITE)?;
+            self.check_access(caller, dir, WRITE)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
             }
@@ -462,7 +530,7 @@ impl Namespace {
             if located.has_slash && child.kind != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
-            check_remove(caller, dir, child)?;
+            self.check_remove(caller, dir, child)?;
             if child.kind == FileKind::Directory {
                 return Err(Error::IsADirectory);
             }
@@ -536,7 +604,7 @@ impl Namespace {
         }
         loop {
             let child = self.child(dir, table, name, guard)?;
-            check_remove(caller, dir, child)?;
+            self.check_remove(caller, dir, child)?;
             if child.kind != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }

@@ -18,9 +18,12 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Deref;
 
+use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 
+use crate::acl::{Acl, AclKind};
+use crate::acl_cell::{AclCell, AclMarks};
 use crate::classes;
 use crate::data_lock::DataLock;
 use crate::error::{Error, Result};
@@ -142,6 +145,8 @@ struct Rare {
     /// Locks on the file, while there are any.
     file_locks: Mutex<Option<Box<FileLocks>>>,
     xattrs: OnceLatch<RwLock<Xattrs>>,
+    /// By [`AclKind`].
+    acls: [AclCell; 2],
 }
 
 /// How the inodes of a namespace are kept.
@@ -151,11 +156,14 @@ pub(crate) struct Keeping {
     pub scheme: LockingScheme,
     /// The store takes batches, so what was committed is remembered.
     pub keeps_log: bool,
+    /// ACLs count.
+    pub has_acls: bool,
 }
 
 /// The attributes that change together.
 struct Words {
     seq: SeqLock,
+    /// The permission bits, and above them [`AclMarks`].
     permissions: AtomicU32,
     links: AtomicU32,
     uid: AtomicU32,
@@ -208,6 +216,9 @@ pub(crate) enum Time {
     Created,
 }
 
+/// Permission bits, set-id bits and sticky bit.
+const PERMISSIONS: u32 = 0o7777;
+
 /// The attributes that are set together under the inode's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ownership {
@@ -248,6 +259,29 @@ impl FileBody {
     }
 }
 
+impl Words {
+    /// As it stands, with the marks; inside a read of the sequence count.
+    #[inline]
+    fn ownership(&self) -> Ownership {
+        Ownership {
+            permissions: self.permissions.load(Ordering::Relaxed),
+            uid: self.uid.load(Ordering::Relaxed),
+            gid: self.gid.load(Ordering::Relaxed),
+            flags: self.flags.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_ownership(&self, evidence: &MutexGuard<'_, Guarded>, to: Ownership, marks: AclMarks) {
+        self.seq.write(evidence, || {
+            let permissions = to.permissions | marks.bits();
+            self.permissions.store(permissions, Ordering::Relaxed);
+            self.uid.store(to.uid, Ordering::Relaxed);
+            self.gid.store(to.gid, Ordering::Relaxed);
+            self.flags.store(to.flags, Ordering::Relaxed);
+        });
+    }
+}
+
 impl Core {
     pub fn from_image(image: InodeImage, keeping: Keeping) -> Core {
         let body = match image.attributes.kind {
@@ -263,11 +297,16 @@ impl Core {
             FileKind::Symlink => Body::Symlink(OnceLatch::new(&classes::LOAD)),
             _ => Body::Special,
         };
-        Core {
+        let core = Core {
             unreadable: image.unreadable.map(Box::new),
             is_new: false,
             ..Core::new(image.attributes, body, keeping)
+        };
+        if image.may_have_acls && keeping.has_acls {
+            let permissions = image.attributes.permissions | AclMarks::UNKNOWN.bits();
+            core.words.permissions.store(permissions, Ordering::Relaxed);
         }
+        core
     }
 
     /// A new object: what a load would fill is there from the start, since nothing of it is in the
@@ -385,6 +424,20 @@ impl Core {
         self.is_new && self.rare.get().is_none()
     }
 
+    /// Gives a new object its access and default ACL, which are also among its attributes, before anybody can find it.
+    pub fn with_acls(self, acls: [Option<Acl>; 2], xattrs: Xattrs) -> Core {
+        let marks = AclMarks::of(&acls);
+        let permissions = self.ownership().permissions | marks.bits();
+        let word = &self.words.permissions;
+        word.store(permissions, Ordering::Relaxed);
+        self.rare.get_or_make(|| Rare {
+            file_locks: Mutex::new(&classes::FILE_LOCKS, None),
+            xattrs: OnceLatch::ready(&classes::LOAD, RwLock::new(&classes::XATTR, xattrs)),
+            acls: acls.map(AclCell::new),
+        });
+        self
+    }
+
     fn rare(&self) -> &Rare {
         self.rare.get_or_make(|| {
             let xattrs = if self.is_new {
@@ -396,6 +449,7 @@ impl Core {
             Rare {
                 file_locks: Mutex::new(&classes::FILE_LOCKS, None),
                 xattrs,
+                acls: [None, None].map(AclCell::new),
             }
         })
     }
@@ -443,23 +497,63 @@ impl Core {
     }
 
     pub fn ownership(&self) -> Ownership {
-        self.words.seq.read(|| Ownership {
-            permissions: self.words.permissions.load(Ordering::Relaxed),
-            uid: self.words.uid.load(Ordering::Relaxed),
-            gid: self.words.gid.load(Ordering::Relaxed),
-            flags: self.words.flags.load(Ordering::Relaxed),
-        })
+        self.ownership_and_marks().0
+    }
+
+    /// Which ACLs there are.
+    pub fn acl_marks(&self) -> AclMarks {
+        AclMarks::from_bits(self.words.permissions.load(Ordering::Acquire) & !PERMISSIONS)
+    }
+
+    /// Mode and owner, and which ACLs there are beside them, as of one moment.
+    pub fn ownership_and_marks(&self) -> (Ownership, AclMarks) {
+        let read = self.words.seq.read(|| self.words.ownership());
+        let marks = AclMarks::from_bits(read.permissions & !PERMISSIONS);
+        let permissions = read.permissions & PERMISSIONS;
+        let ownership = Ownership {
+            permissions,
+            ..read
+        };
+        (ownership, marks)
+    }
+
+    /// An ACL, if [`Core::acl_marks`] say that there is one and it was not taken away since.
+    pub fn acl<'g>(&self, kind: AclKind, guard: &'g Guard) -> Option<&'g Acl> {
+        self.rare.get()?.acls[kind as usize].get(guard)
+    }
+
+    /// Sets an ACL, or takes it away, and mode and owner with it. Who checks a permission sees all of before or all of
+    /// after: the marks tell whether there is an ACL to read, and where it is gone by then they are read again.
+    pub fn set_acl(
+        &self,
+        evidence: &MutexGuard<'_, Guarded>,
+        kind: AclKind,
+        acl: Option<Acl>,
+        to: Ownership,
+    ) {
+        let marks = self.acl_marks().with(kind, acl.is_some());
+        let cell = &self.rare().acls[kind as usize];
+        if acl.is_some() {
+            cell.set(evidence, acl);
+            self.words.set_ownership(evidence, to, marks);
+        } else {
+            self.words.set_ownership(evidence, to, marks);
+            cell.set(evidence, None);
+        }
+    }
+
+    /// Notes the access and default ACL that are among the attributes that were loaded.
+    pub fn note_acls(&self, evidence: &MutexGuard<'_, Guarded>, acls: [Option<Acl>; 2]) {
+        let marks = AclMarks::of(&acls);
+        for (cell, acl) in self.rare().acls.iter().zip(acls) {
+            cell.set(evidence, acl);
+        }
+        self.words.set_ownership(evidence, self.ownership(), marks);
     }
 
     pub fn set_ownership(&self, evidence: &MutexGuard<'_, Guarded>, to: Ownership) {
-        self.words.seq.write(evidence, || {
-            self.words
-                .permissions
-                .store(to.permissions, Ordering::Relaxed);
-            self.words.uid.store(to.uid, Ordering::Relaxed);
-            self.words.gid.store(to.gid, Ordering::Relaxed);
-            self.words.flags.store(to.flags, Ordering::Relaxed);
-        });
+        let marks = self.acl_marks();
+        self.words.set_ownership(evidence, to, marks);
     }
 
     /// Changes the link count of a directory whose subdirectories come and go in parallel. A
@@ -515,12 +609,7 @@ impl Core {
     pub fn attributes(&self) -> Attributes {
         let (ownership, link_count, size_bytes) = self.words.seq.read(|| {
             (
-                Ownership {
-                    permissions: self.words.permissions.load(Ordering::Relaxed),
-                    uid: self.words.uid.load(Ordering::Relaxed),
-                    gid: self.words.gid.load(Ordering::Relaxed),
-                    flags: self.words.flags.load(Ordering::Relaxed),
-                },
+                self.words.ownership(),
                 self.words.links.load(Ordering::Relaxed),
                 self.words.size_bytes.load(Ordering::Relaxed),
             )
@@ -529,7 +618,7 @@ impl Core {
             ino: self.ino,
             generation: self.generation,
             kind: self.kind,
-            permissions: ownership.permissions,
+            permissions: ownership.permissions & PERMISSIONS,
             link_count,
             uid: ownership.uid,
             gid: ownership.gid,

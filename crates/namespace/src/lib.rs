@@ -11,6 +11,8 @@
 //! | `entries`, `rename` | operations on names |
 //! | `walk`, `path_cache`, `paths` | path walks; where they have led; operations on paths |
 //! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
+//! | `permission`, `acls` | who may do what; ACLs beside modes: set, changed by chmod, inherited |
+//! | `acl`, `acl_cell` | what an ACL says; where permission checks find it |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
 //! | `inode`, `inode_table`, `name_table`, `extent_map`, `radix`, `once_box`, `retire` | the concurrent structures |
 //! | `oplog`, `coalesce`, `batch_size`, `commit` | from a change to the store |
@@ -29,6 +31,9 @@
 //! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and that only until
 //!    the inode is found to be shared).
 
+mod acl;
+mod acl_cell;
+mod acls;
 mod attributes;
 mod batch_size;
 mod bell;

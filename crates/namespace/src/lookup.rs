@@ -10,7 +10,7 @@ use crate::inode_table::InodeSlot;
 use crate::name_table::{HashedName, NameTable, Node};
 use crate::namespace::Namespace;
 use crate::path_cache::Way;
-use crate::permission::{EXECUTE, check_access};
+use crate::permission::EXECUTE;
 use crate::scheme::Call;
 use crate::types::{Attributes, Caller, Ino};
 
@@ -63,7 +63,7 @@ impl Namespace {
         let guard = &operation.guard;
         let dir = self.inode(parent, guard)?;
         dir.directory()?;
-        check_access(caller, dir, EXECUTE)?;
+        self.check_access(caller, dir, EXECUTE)?;
         let table = self.table(dir)?;
         let name = table.hashed(name);
         loop {

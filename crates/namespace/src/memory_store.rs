@@ -232,6 +232,7 @@ impl Store for MemoryStore {
             attributes: self.root,
             inline: None,
             unreadable: None,
+            may_have_acls: false,
         })
     }
 

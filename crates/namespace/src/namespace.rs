@@ -52,6 +52,8 @@ pub struct Options {
     pub waits_for_thaw: bool,
     /// Locks on files, and requests for them, beyond which there is an error (ENOLCK).
     pub file_locks_max: u64,
+    /// POSIX ACLs count. Else they are neither shown nor enforced nor set (`noacl` of ext4's mounts).
+    pub has_acls: bool,
     /// Locks beside the fine ones, to compare with.
     pub locking: LockingScheme,
     /// What the commit thread calls when nothing was committed for [`Options::commit_interval`] and nothing waits
@@ -68,6 +70,7 @@ impl Default for Options {
             inode_cache_max: 200_000,
             waits_for_thaw: true,
             file_locks_max: 1 << 20,
+            has_acls: true,
             locking: LockingScheme::Fine,
             when_quiet: None,
         }
@@ -166,6 +169,11 @@ impl Namespace {
         self.options.is_read_only
     }
 
+    /// True when POSIX ACLs count; see [`Options::has_acls`].
+    pub fn has_acls(&self) -> bool {
+        self.options.has_acls
+    }
+
     /// The root directory's number.
     pub fn root(&self) -> Ino {
         self.geometry.root
@@ -249,6 +257,7 @@ impl Namespace {
         Keeping {
             scheme: self.scheme.kind(),
             keeps_log: self.keeps_log,
+            has_acls: self.options.has_acls,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::file_lock::FileLocker;
 use crate::inode::Core;
 use crate::namespace::Namespace;
-use crate::permission::{READ, WRITE, check_access};
+use crate::permission::{READ, WRITE};
 use crate::scheme::Call;
 use crate::types::{Caller, FileKind, Ino};
 use crate::write_errors::{Sample, WriteErrors};
@@ -129,7 +129,7 @@ impl Namespace {
         access: OpenAccess,
     ) -> Result<()> {
         let mask = access.mask();
-        check_access(caller, inode, mask)?;
+        self.check_access(caller, inode, mask)?;
         if mask & WRITE != 0 {
             if inode.kind == FileKind::Directory {
                 return Err(Error::IsADirectory);

@@ -20,7 +20,7 @@ use crate::inode::{Guarded, Inode, Time};
 use crate::name_table::{HashedName, NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::oplog::{Group, Record};
-use crate::permission::{EXECUTE, WRITE, check_access, check_remove};
+use crate::permission::{EXECUTE, WRITE};
 use crate::scheme::Call;
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
@@ -360,17 +360,17 @@ impl Namespace {
         mode: RenameMode,
     ) -> Result<()> {
         let changes_parent = from.dir.ino != to.dir.ino;
-        check_remove(caller, from.dir, moved)?;
+        self.check_remove(caller, from.dir, moved)?;
         match victim {
-            Some(victim) => check_remove(caller, to.dir, victim)?,
-            None => check_access(caller, to.dir, WRITE | EXECUTE)?,
+            Some(victim) => self.check_remove(caller, to.dir, victim)?,
+            None => self.check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
         let moved_is_directory = moved.kind == FileKind::Directory;
         let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
         for inode in [Some(moved), exchanged].into_iter().flatten() {
             // Its ".." is rewritten. Linux asks the owner for the permission too.
             if inode.kind == FileKind::Directory && changes_parent {
-                check_access(caller, inode, WRITE)?;
+                self.check_access(caller, inode, WRITE)?;
             }
         }
         if moved.ino == self.root() || victim.is_some_and(|victim| victim.ino == self.root()) {

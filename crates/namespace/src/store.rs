@@ -82,6 +82,8 @@ pub struct InodeImage {
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
     pub unreadable: Option<crate::error::Error>,
+    /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a permission.
+    pub may_have_acls: bool,
 }
 
 /// One entry of a directory as the store holds it. `.` and `..` are not entries.

@@ -26,7 +26,7 @@ use crate::lookup::Named;
 use crate::name_table::{HashedName, NameTable};
 use crate::namespace::Namespace;
 use crate::path_cache::Way;
-use crate::permission::{EXECUTE, check_access, may_search_all};
+use crate::permission::{EXECUTE, may_search_all};
 use crate::types::{Caller, FileKind, Ino};
 
 /// Symbolic links that one walk follows before it gives up (path_resolution(7)).
@@ -107,7 +107,7 @@ impl Namespace {
             Place::Name(dir, name) => {
                 let dir = self.inode(dir, guard)?;
                 dir.directory()?;
-                check_access(caller, dir, EXECUTE)?;
+                self.check_access(caller, dir, EXECUTE)?;
                 self.located(dir, Cow::Borrowed(name), false, false)
             }
             Place::Path(at) => Walk::new(self, caller, at, guard)?.find_last(),
@@ -184,7 +184,7 @@ impl<'g> Walk<'g> {
                     .located(self.at, Cow::Borrowed(b"."), true, true);
             }
             self.at.directory()?;
-            check_access(self.caller, self.at, EXECUTE)?;
+            self.namespace.check_access(self.caller, self.at, EXECUTE)?;
             let end = end_of_name(rest, start);
             self.position = after_slashes(rest, end);
             if self.position == rest.len() {

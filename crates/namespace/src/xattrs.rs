@@ -5,12 +5,14 @@
 
 use finefs_locks::RwLock;
 
+use crate::acl::AclKind;
+use crate::acls::may_keep_setgid;
 use crate::classes;
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time, Xattrs};
 use crate::namespace::Namespace;
 use crate::oplog::Record;
-use crate::permission::{READ, WRITE, check_access, check_owner};
+use crate::permission::{READ, WRITE, check_owner};
 use crate::scheme::Call;
 use crate::store::Plan;
 use crate::types::{Caller, FileKind, Ino};
@@ -33,7 +35,7 @@ const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 65536;
 
 impl Namespace {
-    fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
+    pub(crate) fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
         self.scheme.load(inode.xattrs(), || {
             let loaded = self.note_load(self.store.load_xattrs(inode.ino))?;
             let values = loaded
@@ -47,7 +49,7 @@ impl Namespace {
     pub fn xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let operation = self.begin(Call::Xattr)?;
         let inode = self.inode(ino, &operation.guard)?;
-        check_name(caller, inode, name, READ)?;
+        self.check_name(caller, inode, name, READ)?;
         if inode.never_had_xattrs() {
             return Err(Error::NoAttribute);
         }
@@ -67,13 +69,19 @@ impl Namespace {
         }
         let is_privileged = caller.uid == 0;
         let values = self.values(inode)?.read();
-        let names = values
-            .keys()
-            .filter(|name| is_privileged || !name.starts_with(b"trusted."));
+        let names = values.keys().filter(|name| {
+            (is_privileged || !name.starts_with(b"trusted."))
+                && (self.has_acls() || AclKind::of_name(name).is_none())
+        });
         Ok(names.map(|name| name.to_vec()).collect())
     }
 
     /// Sets an attribute.
+    ///
+    /// ACLs are set so too, in the form of acl(5)'s `system.posix_acl_access` and, for directories (else EACCES),
+    /// `system.posix_acl_default`: by the owner (else EPERM), and what is no ACL is refused (EINVAL). As in Linux `mode` does
+    /// not count then, a value without entries removes the ACL, and an access ACL sets the permission bits, is kept
+    /// only if it says more than they do, and takes the set-group-ID bit away where a chmod by the caller would.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -85,12 +93,37 @@ impl Namespace {
         if value.len() > VALUE_MAX {
             return Err(Error::ArgumentsTooLong);
         }
+        if let Some(kind) = AclKind::of_name(name) {
+            let keeps = |gid| may_keep_setgid(caller, gid);
+            return self.change_acl(caller, ino, kind, Some(value), keeps);
+        }
         self.change_xattr(caller, ino, name, Some(value), mode)
     }
 
-    /// Removes an attribute; ENODATA when there is none.
+    /// [`Namespace::set_xattr`] for a caller whose checks were made ([`Caller::is_checked`]) and who was found to lack
+    /// what it takes to keep a set-group-ID bit.
+    pub fn set_xattr_dropping_setgid(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        match AclKind::of_name(name) {
+            Some(kind) if value.len() <= VALUE_MAX => {
+                self.change_acl(caller, ino, kind, Some(value), |_| false)
+            }
+            _ => self.set_xattr(caller, ino, name, value, mode),
+        }
+    }
+
+    /// Removes an attribute; ENODATA when there is none. To remove an ACL that is not there is no error, as in Linux.
     pub fn remove_xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change_xattr(caller, ino, name, None, XattrMode::Replace)
+        match AclKind::of_name(name) {
+            Some(kind) => self.change_acl(caller, ino, kind, None, |_| true),
+            None => self.change_xattr(caller, ino, name, None, XattrMode::Replace),
+        }
     }
 
     fn change_xattr(
@@ -104,7 +137,7 @@ impl Namespace {
         self.with_space(|| {
             let operation = self.begin_change(Call::Xattr)?;
             let inode = self.inode(ino, &operation.guard)?;
-            check_name(caller, inode, name, WRITE)?;
+            self.check_name(caller, inode, name, WRITE)?;
             if name.starts_with(b"system.") {
                 return Err(Error::NotSupported);
             }
@@ -142,46 +175,46 @@ impl Namespace {
             Ok(())
         })
     }
-}
 
-/// Whether the caller may use an attribute of this name on this inode (xattr(7)).
-fn check_name(caller: &Caller, inode: &Inode, name: &[u8], mask: u32) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Error::Range);
-    }
-    if name.starts_with(b"user.") {
-        let holds_data = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
-        if !holds_data {
-            return Err(if mask == WRITE {
+    /// Whether the caller may use an attribute of this name on this inode (xattr(7)).
+    fn check_name(&self, caller: &Caller, inode: &Inode, name: &[u8], mask: u32) -> Result<()> {
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(Error::Range);
+        }
+        if name.starts_with(b"user.") {
+            let holds_data = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
+            if !holds_data {
+                return Err(if mask == WRITE {
+                    Error::NotPermitted
+                } else {
+                    Error::NoAttribute
+                });
+            }
+            let is_sticky = inode.ownership().permissions & libc::S_ISVTX != 0;
+            if mask == WRITE && inode.kind == FileKind::Directory && is_sticky {
+                check_owner(caller, inode)?;
+            }
+            return self.check_access(caller, inode, mask);
+        }
+        if name.starts_with(b"trusted.") {
+            let denied = if mask == WRITE {
                 Error::NotPermitted
             } else {
                 Error::NoAttribute
-            });
+            };
+            return if caller.uid == 0 { Ok(()) } else { Err(denied) };
         }
-        let is_sticky = inode.ownership().permissions & libc::S_ISVTX != 0;
-        if mask == WRITE && inode.kind == FileKind::Directory && is_sticky {
-            check_owner(caller, inode)?;
+        if name.starts_with(b"security.") {
+            return if mask == READ || caller.is_checked || caller.uid == 0 {
+                Ok(())
+            } else {
+                Err(Error::NotPermitted)
+            };
         }
-        return check_access(caller, inode, mask);
-    }
-    if name.starts_with(b"trusted.") {
-        let denied = if mask == WRITE {
-            Error::NotPermitted
-        } else {
-            Error::NoAttribute
-        };
-        return if caller.uid == 0 { Ok(()) } else { Err(denied) };
-    }
-    if name.starts_with(b"security.") {
-        return if mask == READ || caller.is_checked || caller.uid == 0 {
-            Ok(())
-        } else {
-            Err(Error::NotPermitted)
-        };
-    }
-    if name.starts_with(b"system.") {
-        Ok(())
-    } else {
-        Err(Error::NotSupported)
+        match AclKind::of_name(name) {
+            Some(_) => self.check_has_acls(inode),
+            None if name.starts_with(b"system.") => Ok(()),
+            None => Err(Error::NotSupported),
+        }
     }
 }

@@ -21,7 +21,10 @@ const EXECUTE: u32 = libc::X_OK as u32;
 /// Longest value of an extended attribute.
 const XATTR_VALUE_MAX: usize = 65536;
 
+pub mod acl;
 mod contents;
+
+use acl::Acl;
 
 /// Number of an inode in the model.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -59,6 +62,14 @@ pub struct Node {
     pub parent: Id,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Node {
+    /// One of its ACLs.
+    fn acl(&self, name: &[u8]) -> Option<Acl> {
+        let value = self.xattrs.get(name)?;
+        Acl::from_value(value).expect("checked when it was set")
+    }
 }
 
 /// What an inode is made from.
@@ -280,8 +291,21 @@ impl Model {
         let parent = &self.nodes[&dir];
         let inherits = parent.permissions & libc::S_ISGID != 0;
         let mut permissions = new.permissions;
+        let mut xattrs = BTreeMap::new();
         if new.kind != FileKind::Symlink {
-            permissions &= !caller.umask;
+            match parent.acl(acl::DEFAULT) {
+                None => permissions &= !caller.umask,
+                Some(default) => {
+                    permissions &= default.mode() | 0o7000;
+                    let access = default.with_mode(permissions);
+                    if !access.is_minimal() {
+                        xattrs.insert(acl::ACCESS.to_vec(), access.value());
+                    }
+                    if new.kind == FileKind::Directory {
+                        xattrs.insert(acl::DEFAULT.to_vec(), default.value());
+                    }
+                }
+            }
         }
         let is_directory = new.kind == FileKind::Directory;
         if inherits && is_directory {
@@ -300,7 +324,7 @@ impl Model {
             data: new.target.to_vec(),
             entries: BTreeMap::new(),
             parent: dir,
-            xattrs: BTreeMap::new(),
+            xattrs,
         };
         self.nodes.insert(id, node);
         id
@@ -615,6 +639,10 @@ impl Model {
             if !is_privileged(caller) && !caller.is_in_group(node.gid) {
                 node.permissions &= !libc::S_ISGID;
             }
+            if let Some(access) = node.acl(acl::ACCESS) {
+                let access = access.with_mode(node.permissions);
+                node.xattrs.insert(acl::ACCESS.to_vec(), access.value());
+            }
         }
         Ok(())
     }
@@ -638,7 +666,7 @@ fn owns(caller: &Caller, node: &Node) -> bool {
     is_privileged(caller) || caller.uid == node.uid
 }
 
-/// Whether the caller has every access in `mask` (POSIX, XBD 4.7).
+/// Whether the caller has every access in `mask` (POSIX, XBD 4.7; acl(5)).
 fn may(caller: &Caller, node: &Node, mask: u32) -> bool {
     if caller.is_checked {
         return true;
@@ -646,6 +674,9 @@ fn may(caller: &Caller, node: &Node, mask: u32) -> bool {
     if caller.uid == 0 {
         let is_executable = node.kind == FileKind::Directory || node.permissions & 0o111 != 0;
         return mask & EXECUTE == 0 || is_executable;
+    }
+    if let Some(access) = node.acl(acl::ACCESS) {
+        return access.grants(caller, (node.uid, node.gid), mask);
     }
     let granted = if caller.uid == node.uid {
         node.permissions >> 6

@@ -9,6 +9,8 @@ use finefs_namespace::{AllocateMode, Caller, FileKind, RenameMode, XattrMode};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::model::acl::{self, Acl};
+
 /// Number of slots.
 pub const SLOTS: usize = 12;
 /// Slots 1 to this (exclusive) are where directories go.
@@ -152,6 +154,13 @@ pub enum Operation {
         fill: u8,
         mode: XattrMode,
     },
+    /// set_xattr with the value of an ACL
+    SetAcl {
+        who: Who,
+        slot: Slot,
+        name: Vec<u8>,
+        value: Vec<u8>,
+    },
     /// remove_xattr
     RemoveXattr { who: Who, slot: Slot, name: Vec<u8> },
     /// xattr
@@ -273,6 +282,8 @@ impl Random {
             b"user.c",
             b"trusted.t",
             b"security.s",
+            acl::ACCESS,
+            acl::DEFAULT,
             b"nothing.n",
             b"",
         ])
@@ -436,6 +447,9 @@ impl Random {
 
     fn xattrs(&mut self, who: Who) -> Operation {
         let slot = self.slot();
+        if self.one_in(3) {
+            return self.set_acl(who);
+        }
         let name = self.xattr_name();
         match self.below(8) {
             0..4 => Operation::SetXattr {
@@ -449,6 +463,50 @@ impl Random {
             4..6 => Operation::Xattr { who, slot, name },
             6 => Operation::RemoveXattr { who, slot, name },
             _ => Operation::ListXattrs { who, slot },
+        }
+    }
+}
+
+impl Random {
+    /// An ACL, mostly one that makes sense, for what is mostly a directory if it is a default ACL.
+    fn set_acl(&mut self, who: Who) -> Operation {
+        let is_default = self.one_in(2);
+        let digit = |random: &mut Random| random.pick(&[7, 7, 6, 5, 4, 3, 0]);
+        let mut entries = vec![(1, digit(self), u32::MAX)];
+        for (tag, ids) in [(2, [1000, 1001, 1002]), (8, [7, 8, 1002])] {
+            if tag == 8 {
+                entries.push((4, digit(self), u32::MAX));
+            }
+            for id in ids {
+                if self.one_in(3) {
+                    entries.push((tag, digit(self), id));
+                }
+            }
+        }
+        if entries.len() > 2 || self.one_in(3) {
+            entries.push((16, digit(self), u32::MAX));
+        }
+        entries.push((32, digit(self), u32::MAX));
+        if self.one_in(10) {
+            // Mostly no ACL any more.
+            let at = self.below(entries.len() as u64) as usize;
+            match self.below(3) {
+                0 => drop(entries.remove(at)),
+                1 => entries[at].1 = 8,
+                _ => entries[at].0 = self.pick(&[1, 2, 4, 8, 16, 32, 3]),
+            }
+        }
+        Operation::SetAcl {
+            who,
+            slot: match is_default {
+                true => self.dir(),
+                false => self.slot(),
+            },
+            name: match is_default {
+                true => acl::DEFAULT.to_vec(),
+                false => acl::ACCESS.to_vec(),
+            },
+            value: Acl(entries).value(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use finefs_ext_disk as disk;
 use finefs_ext_disk::inode::{Inode, InodeFlags};
+use finefs_ext_disk::xattr::{NameIndex, XattrRegion};
 use finefs_namespace::{Attributes, Error, FileKind, Ino, InodeImage, Result, Times, Timestamp};
 
 use super::content;
@@ -49,6 +50,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         attributes,
         inline: None,
         unreadable: None,
+        may_have_acls: kind != FileKind::Symlink && may_have_acls(state, &inode),
     };
     if kind != FileKind::Regular {
         return Ok(image);
@@ -63,6 +65,24 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         }
     }
     Ok(image)
+}
+
+/// False when it surely has no ACLs, as far as the inode itself tells.
+fn may_have_acls(state: &ExtState, inode: &Inode<InodeBytes>) -> bool {
+    let is_acl = |index| {
+        matches!(
+            index,
+            NameIndex::POSIX_ACL_ACCESS | NameIndex::POSIX_ACL_DEFAULT
+        )
+    };
+    let area = inode.xattr_bytes().unwrap_or_default();
+    inode.file_acl(&state.inode_rules).0 != 0
+        || match XattrRegion::in_inode(area) {
+            Ok(None) => false,
+            Ok(Some(region)) => region.entries().any(|entry| is_acl(entry.index)),
+            // Who looks at them is told.
+            Err(_) => true,
+        }
 }
 
 /// The attributes of an inode, links or not.

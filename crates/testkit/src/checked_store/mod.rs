@@ -250,6 +250,7 @@ impl Store for CheckedStore {
             attributes,
             inline: None,
             unreadable: None,
+            may_have_acls: !inode.xattrs.is_empty(),
         })
     }
 

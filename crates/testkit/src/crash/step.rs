@@ -4,6 +4,7 @@ use finefs_namespace::{
     AllocateMode, Caller, Error, FileKind, Ino, Namespace, RenameMode, SetAttributes, XattrMode,
 };
 
+use crate::model::acl::{self, Acl};
 use crate::model::{Id, Model, New};
 use crate::operation::pattern;
 
@@ -62,6 +63,12 @@ pub enum Step {
         at: Path,
         name: &'static str,
     },
+    /// A user and a mask beside the permission bits of a mode.
+    SetAcl {
+        at: Path,
+        is_default: bool,
+        permissions: u32,
+    },
     Chmod {
         at: Path,
         permissions: u32,
@@ -110,6 +117,23 @@ fn target(length: usize) -> Vec<u8> {
         .collect()
 }
 
+/// The attribute and the value.
+fn acl_of(is_default: bool, permissions: u32) -> (&'static [u8], Vec<u8>) {
+    let name = match is_default {
+        true => acl::DEFAULT,
+        false => acl::ACCESS,
+    };
+    let nobody = u32::MAX;
+    let list = Acl(vec![
+        (1, 0, nobody),
+        (2, 6, 1000),
+        (4, 5, nobody),
+        (16, 0, nobody),
+        (32, 0, nobody),
+    ]);
+    (name, list.with_mode(permissions).value())
+}
+
 impl Step {
     /// The path that it is mostly about, as it is afterwards.
     pub fn path(&self) -> &str {
@@ -125,6 +149,7 @@ impl Step {
             | Step::Allocate { at, .. }
             | Step::SetXattr { at, .. }
             | Step::RemoveXattr { at, .. }
+            | Step::SetAcl { at, .. }
             | Step::Chmod { at, .. } => at,
             Step::Link { to, .. } | Step::Rename { to, .. } => to,
         }
@@ -204,6 +229,14 @@ impl Step {
             Step::RemoveXattr { name, .. } => {
                 model.set_xattr(caller, id, name.as_bytes(), None, XattrMode::Set)
             }
+            Step::SetAcl {
+                is_default,
+                permissions,
+                ..
+            } => {
+                let (name, value) = acl_of(*is_default, *permissions);
+                model.set_xattr(caller, id, name, Some(&value), XattrMode::Set)
+            }
             _ => Ok(()),
         }
     }
@@ -282,6 +315,14 @@ impl Step {
                 ns.set_xattr(caller, ino, name.as_bytes(), &value, XattrMode::Set)
             }
             Step::RemoveXattr { name, .. } => ns.remove_xattr(caller, ino, name.as_bytes()),
+            Step::SetAcl {
+                is_default,
+                permissions,
+                ..
+            } => {
+                let (name, value) = acl_of(*is_default, *permissions);
+                ns.set_xattr(caller, ino, name, &value, XattrMode::Set)
+            }
             _ => Ok(()),
         }
     }

@@ -50,6 +50,11 @@ pub fn setup() -> Vec<Step> {
             length: 2600,
             fill: 77,
         },
+        Step::SetAcl {
+            at: path("B/bar"),
+            is_default: false,
+            permissions: 0o664,
+        },
         Step::Symlink {
             at: path("B/way"),
             target_length: 20,
@@ -140,6 +145,11 @@ fn data(has_unwritten: bool) -> Vec<Step> {
         length,
         fill: 50,
     };
+    let acl = |at: &str, is_default, permissions| Step::SetAcl {
+        at: path(at),
+        is_default,
+        permissions,
+    };
     let mut steps = vec![
         write("A/foo", 0, 2048),
         write("A/foo", 700, 3000),
@@ -171,6 +181,12 @@ fn data(has_unwritten: bool) -> Vec<Step> {
         Step::Chmod {
             at: path("A"),
             permissions: 0o711,
+        },
+        acl("A/foo", false, 0o471),
+        acl("A", true, 0o750),
+        Step::Chmod {
+            at: path("B/bar"),
+            permissions: 0o617,
         },
     ];
     if has_unwritten {

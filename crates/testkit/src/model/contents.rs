@@ -123,6 +123,8 @@ impl Model {
             checks.refuse_if(caller.uid != 0, error);
         } else if name.starts_with(b"security.") {
             checks.refuse_if(writes && !is_privileged(caller), Error::NotPermitted);
+        } else if name == acl::ACCESS || name == acl::DEFAULT {
+            checks.refuse_if(node.kind == FileKind::Symlink, Error::NotSupported);
         } else {
             checks.refuse_if(true, Error::NotSupported);
         }
@@ -156,6 +158,9 @@ impl Model {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            return self.set_acl(caller, id, name, value.unwrap_or_default());
+        }
         let node = self.get(id)?;
         let mut checks = Checks::default();
         Model::check_xattr(caller, node, name, WRITE, &mut checks);
@@ -171,6 +176,46 @@ impl Model {
             Some(value) => xattrs.insert(name.to_vec(), value.to_vec()),
             None => xattrs.remove(name),
         };
+        Ok(())
+    }
+
+    /// Sets an ACL; an empty value removes it.
+    fn set_acl(&mut self, caller: &Caller, id: Id, name: &[u8], value: &[u8]) -> Result<()> {
+        let node = self.get(id)?;
+        let mut checks = Checks::default();
+        let given = Acl::from_value(value);
+        checks.refuse_if(value.len() > XATTR_VALUE_MAX, Error::ArgumentsTooLong);
+        checks.refuse_if(node.kind == FileKind::Symlink, Error::NotSupported);
+        let is_directory = node.kind == FileKind::Directory;
+        if name == acl::DEFAULT && !is_directory && given == Ok(None) {
+            return checks.done();
+        }
+        checks.refuse_if(name == acl::DEFAULT && !is_directory, Error::AccessDenied);
+        checks.refuse_if(!owns(caller, node), Error::NotPermitted);
+        match &given {
+            Ok(given) => {
+                let is_valid = given.as_ref().is_none_or(Acl::is_valid);
+                checks.refuse_if(!is_valid, Error::Invalid);
+            }
+            Err(error) => checks.refuse_if(true, error.clone()),
+        }
+        checks.done()?;
+        let keeps_setgid = is_privileged(caller) || caller.is_in_group(node.gid);
+        let node = self.get_mut(id);
+        node.xattrs.remove(name);
+        let Ok(Some(given)) = given else {
+            return Ok(());
+        };
+        if name == acl::ACCESS {
+            node.permissions = node.permissions & 0o7000 | given.mode();
+            if !keeps_setgid {
+                node.permissions &= !libc::S_ISGID;
+            }
+            if given.is_minimal() {
+                return Ok(());
+            }
+        }
+        node.xattrs.insert(name.to_vec(), given.value());
         Ok(())
     }
 }

@@ -219,6 +219,7 @@ impl<'a> Run<'a> {
             Operation::Compare => self.compare_all(),
             Operation::Reopen { compares } => self.reopen(*compares),
             Operation::SetXattr { slot, .. }
+            | Operation::SetAcl { slot, .. }
             | Operation::RemoveXattr { slot, .. }
             | Operation::Xattr { slot, .. }
             | Operation::ListXattrs { slot, .. } => {

@@ -344,6 +344,20 @@ impl Run<'_> {
                     .set_xattr(caller, held.id, name, Some(&value), *mode);
                 agree(expected, got).map(|_| ())
             }
+            Operation::SetAcl {
+                who, name, value, ..
+            } => {
+                let caller = &self.callers[*who];
+                let mode = Default::default();
+                let got = ns.set_xattr(caller, held.ino, name, value, mode);
+                if matches!(got, Err(Error::NoSpace)) {
+                    return Ok(());
+                }
+                let expected = self
+                    .model
+                    .set_xattr(caller, held.id, name, Some(value), mode);
+                agree(expected, got).map(|_| ())
+            }
             Operation::RemoveXattr { who, name, .. } => {
                 let caller = &self.callers[*who];
                 let got = ns.remove_xattr(caller, held.ino, name);
