@@ -31,6 +31,7 @@ Mount options (-o, comma separated, may be repeated; the last of two that confli
                          changed any more in any case
   relatime, noatime, strictatime
                          when to note the time of reading (default relatime)
+  acl, noacl             honour POSIX ACLs, and let them be set (default), or know none
   allow_other            other users may use the mount too (ordinary users need
                          user_allow_other in /etc/fuse.conf)
   suid, dev              honour set-uid bits and device nodes (root only; default nosuid,nodev)
@@ -214,6 +215,7 @@ impl Plan {
                     atime: options.atime,
                     is_read_only: options.kernel.is_read_only,
                     waits_for_thaw: false,
+                    has_acls: options.has_acls,
                     locking: options.locking,
                     ..finefs::Options::default()
                 },
@@ -229,6 +231,7 @@ impl Plan {
             .when_quiet(spare_memory::give_back)
             .atime(options.atime)
             .on_error(options.on_error)
+            .acls(options.has_acls)
             .locking(options.locking)
             // A server thread that waited would serve nobody.
             .waits_for_thaw(false);

@@ -21,6 +21,7 @@ pub(crate) struct MountOptions {
     pub commit_interval: Duration,
     pub lacks_barriers: bool,
     pub on_error: Option<OnError>,
+    pub has_acls: bool,
     pub locking: LockingScheme,
     pub is_debug: bool,
     /// What shall be shown as mounted; only for memory.
@@ -42,6 +43,7 @@ impl Default for MountOptions {
             commit_interval: namespace.commit_interval,
             lacks_barriers: false,
             on_error: None,
+            has_acls: namespace.has_acls,
             locking: namespace.locking,
             is_debug: false,
             source: None,
@@ -113,6 +115,8 @@ impl MountOptions {
             "writeback_cache" => self.kernel.has_writeback_cache = true,
             "nowriteback_cache" => self.kernel.has_writeback_cache = false,
             "default_permissions" => self.kernel.checks_root = true,
+            "acl" => self.has_acls = true,
+            "noacl" => self.has_acls = false,
             "barrier" => self.lacks_barriers = false,
             "nobarrier" => self.lacks_barriers = true,
             "io_uring" => self.kernel.has_ring = true,
@@ -284,6 +288,13 @@ mod tests {
         );
         assert!(options.kernel.has_writeback_cache);
         assert_eq!(options.on_error, Some(OnError::ReadOnly));
+    }
+
+    #[test]
+    fn acls_count_unless_told_otherwise() {
+        assert!(parse("").unwrap().has_acls);
+        assert!(!parse("noacl").unwrap().has_acls);
+        assert!(parse("noacl,acl").unwrap().has_acls);
     }
 
     #[test]

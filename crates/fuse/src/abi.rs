@@ -68,10 +68,12 @@ pub(crate) mod init {
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub const POSIX_ACL: u64 = 1 << 20;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
@@ -94,12 +96,17 @@ pub(crate) mod setattr {
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// A WRITE flag: the writer lacks CAP_FSETID, set-uid and set-gid bits have to go.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// A SETXATTR flag: the caller lacks CAP_FSETID and is not in the file's group, so an access ACL takes the set-gid bit away.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// An FSYNC flag: only the data, as fdatasync(2).
 pub(crate) const FSYNC_DATA_ONLY: u32 = 1 << 0;
 /// Open flag of a reply: what the kernel has cached of the file stays good.
 pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Open flag of a reply: no FLUSH at close(2).
 pub(crate) const OPEN_NO_FLUSH: u32 = 1 << 5;
+
+/// In place of an error in the head of what answers no request (`unique` is 0): a notice of this kind.
+pub(crate) const NOTIFY_INVALIDATE_NODE: i32 = 2;
 
 /// Commands in the 80 bytes of a ring's submission.
 pub(crate) mod ring {
@@ -163,6 +170,8 @@ from_kernel! {
     AccessIn { mask: u32, padding: u32 }
     FsyncIn { handle: u64, flags: u32, padding: u32 }
     SetxattrIn { size: u32, flags: u32 }
+    /// Follows it where SETXATTR_EXT was agreed on.
+    SetxattrExtIn { setxattr_flags: u32, padding: u32 }
     GetxattrIn { size: u32, padding: u32 }
     IoctlIn { handle: u64, flags: u32, command: u32, argument: u64, in_size: u32, out_size: u32 }
     FallocateIn { handle: u64, offset: u64, length: u64, mode: u32, padding: u32 }
@@ -191,6 +200,8 @@ to_kernel! {
         attr_valid_ns: u32, attr: Attr,
     }
     AttrOut { valid: u64, valid_ns: u32, dummy: u32, attr: Attr }
+    /// Notice that what is known of a node is no longer so; a negative offset stands for its attributes alone.
+    InvalidateNodeOut { node: u64, offset: i64, length: i64 }
     OpenOut { handle: u64, flags: u32, backing_id: i32 }
     CreateOut { entry: EntryOut, open: OpenOut }
     WriteOut { size: u32, padding: u32 }

@@ -17,6 +17,7 @@ use crate::abi::{
 };
 use crate::alertness::Alertness;
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
+use crate::device::Device;
 use crate::directory;
 use crate::guard::{guarded, note_lost_write};
 use crate::negotiate::Agreement;
@@ -64,6 +65,8 @@ pub(crate) struct Adapter {
     numbers: Numbers,
     agreement: Agreement,
     alertness: Option<Alertness>,
+    /// Who is told of what the kernel would not look for.
+    kernel: Option<Arc<Device>>,
     /// Second since the epoch in the upper half, errors logged in it in the lower.
     logged: AtomicU64,
 }
@@ -79,7 +82,16 @@ impl Adapter {
             namespace,
             agreement,
             alertness,
+            kernel: None,
             logged: AtomicU64::new(0),
+        }
+    }
+
+    /// The same, with somebody to tell what the kernel would not look for.
+    pub(crate) fn telling(self, kernel: Arc<Device>) -> Adapter {
+        Adapter {
+            kernel: Some(kernel),
+            ..self
         }
     }
 
@@ -118,7 +130,9 @@ impl Adapter {
         if let Some(alertness) = &self.alertness {
             alertness.note();
         }
-        let Ok(operation) = request::parse(header.opcode, fixed, rest) else {
+        let has_setxattr_flags = self.agreement.has_setxattr_flags;
+        let parse = || request::parse(header.opcode, fixed, rest, has_setxattr_flags);
+        let Ok(operation) = parse() else {
             return Err(Refusal::Errno(libc::EINVAL));
         };
         let name = operation.name();
@@ -128,7 +142,7 @@ impl Adapter {
         );
         let mut answer = guarded(name, || self.run(header, operation, space));
         if let Some(Err(Failure::Error(Error::NoSpace))) = answer
-            && let Ok(operation) = request::parse(header.opcode, fixed, rest)
+            && let Ok(operation) = parse()
         {
             // What was removed a moment ago is in use until the kernel's FORGET of it is served.
             std::thread::sleep(2 * FORGET_DELAY);
@@ -269,14 +283,29 @@ impl Adapter {
             Operation::Release | Operation::Destroy => Ok(0),
             Operation::Fsync { is_data_only } => empty(namespace.sync_file(ino, is_data_only)),
             Operation::Syncfs => empty(namespace.sync()),
-            Operation::Setxattr { flags, name, value } => {
+            Operation::Setxattr {
+                flags,
+                kills_setgid,
+                name,
+                value,
+            } => {
                 let mode = match flags as i32 {
                     0 => XattrMode::Set,
                     libc::XATTR_CREATE => XattrMode::Create,
                     libc::XATTR_REPLACE => XattrMode::Replace,
                     _ => return Err(Failure::Errno(libc::EINVAL)),
                 };
-                empty(namespace.set_xattr(&caller, ino, name, value, mode))
+                // A kernel that does not tell: no caller is known to be in more groups than one.
+                let kills_setgid = match kills_setgid {
+                    Some(kills) => kills,
+                    None => caller.uid != 0 && caller.gid != namespace.attributes(ino)?.gid,
+                };
+                let set = match kills_setgid {
+                    true => namespace.set_xattr_dropping_setgid(&caller, ino, name, value, mode),
+                    false => namespace.set_xattr(&caller, ino, name, value, mode),
+                };
+                self.tell_of_acl(header.node, name);
+                empty(set)
             }
             Operation::Getxattr { size, name } => {
                 put_xattr(space, size, &namespace.xattr(&caller, ino, name)?)
@@ -289,7 +318,11 @@ impl Adapter {
                 }
                 put_xattr(space, size, &list)
             }
-            Operation::Removexattr { name } => empty(namespace.remove_xattr(&caller, ino, name)),
+            Operation::Removexattr { name } => {
+                let removed = namespace.remove_xattr(&caller, ino, name);
+                self.tell_of_acl(header.node, name);
+                empty(removed)
+            }
             Operation::Readdir(ReadIn { offset, size, .. }) => Ok(directory::fill(
                 namespace,
                 ino,
@@ -347,6 +380,16 @@ impl Adapter {
                 0
             },
             is_checked: true,
+        }
+    }
+
+    /// An ACL may have changed the mode. A kernel that was not asked to check ACLs does not expect that.
+    fn tell_of_acl(&self, node: u64, name: &[u8]) {
+        if let Some(kernel) = &self.kernel
+            && !self.agreement.checks_acls
+            && name.starts_with(b"system.posix_acl_")
+        {
+            kernel.tell_attributes_changed(node);
         }
     }
 

@@ -121,14 +121,34 @@ pub fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
     Ok(absolute)
 }
 
-/// Mounts at `path` (from `check_mount_point`); gives the device to serve.
-pub(crate) fn attach(path: &Path, options: &Options) -> Result<OwnedFd, AttachError> {
+/// What was mounted.
+pub(crate) struct Attached {
+    /// The device to serve.
+    pub device: OwnedFd,
+    /// The kernel checks access by modes and owners (`default_permissions`).
+    pub checks_permissions: bool,
+}
+
+/// Mounts at `path` (from `check_mount_point`).
+pub(crate) fn attach(path: &Path, options: &Options) -> Result<Attached, AttachError> {
     if rustix::process::geteuid().is_root()
         && let Some(device) = attach_by_kernel(path, options)?
     {
-        return Ok(device);
+        return Ok(Attached {
+            device,
+            checks_permissions: checks_permissions(options),
+        });
     }
-    attach_by_helper(path, options)
+    Ok(Attached {
+        device: attach_by_helper(path, options)?,
+        checks_permissions: true,
+    })
+}
+
+/// Without allow_other only root gets in, whom no permission stops; and the kernel, which would check all the same, would ask
+/// for the attributes of a directory after each change in it.
+fn checks_permissions(options: &Options) -> bool {
+    options.allow_other || options.checks_root
 }
 
 /// A new handle of the device, of no mount yet.
@@ -166,9 +186,7 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
     if options.allow_other {
         data.push_str(",allow_other");
     }
-    // Without allow_other only root gets in, whom no permission stops; and the kernel, which would
-    // check all the same, would ask for the attributes of a directory after each change in it.
-    if options.allow_other || options.checks_root {
+    if checks_permissions(options) {
         data.push_str(",default_permissions");
     }
     let data = CString::new(data).unwrap_or_default();

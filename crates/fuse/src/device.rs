@@ -17,7 +17,7 @@ use rustix::ioctl::Setter;
 use rustix::time::Timespec;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InHeader, OutHeader};
+use crate::abi::{InHeader, InvalidateNodeOut, NOTIFY_INVALIDATE_NODE, OutHeader};
 use crate::adapter::{Adapter, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
 use crate::request;
@@ -124,8 +124,31 @@ impl Device {
         } else {
             &parts[..]
         };
+        self.write(parts);
+    }
+
+    /// Tells the kernel that the attributes of a node are no longer what it knows. It takes no lock for that, so who asks may
+    /// be waiting for an answer meanwhile (`fuse_reverse_inval_inode` in Linux's `fs/fuse/inode.c`).
+    pub(crate) fn tell_attributes_changed(&self, node: u64) {
+        let notice = InvalidateNodeOut {
+            node,
+            offset: -1,
+            length: 0,
+        };
+        let header = OutHeader {
+            length: (size_of::<OutHeader>() + size_of::<InvalidateNodeOut>()) as u32,
+            error: NOTIFY_INVALIDATE_NODE,
+            unique: 0,
+        };
+        self.write(&[
+            IoSlice::new(header.as_bytes()),
+            IoSlice::new(notice.as_bytes()),
+        ]);
+    }
+
+    fn write(&self, parts: &[IoSlice<'_>]) {
         match rustix::io::retry_on_intr(|| rustix::io::writev(&self.0, parts)) {
-            // NOENT: who asked no longer waits. NODEV: nor does anybody else.
+            // NOENT: who asked no longer waits, or the node is not in memory. NODEV: nobody else waits either.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => log::error!("the kernel refused an answer: {error}"),
         }

@@ -12,9 +12,8 @@ const BACKGROUND_REQUESTS: u16 = 64;
 /// What is asked of the kernel. What an older one does not know costs speed only.
 ///
 /// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
-/// (there is no OPEN to truncate in), HANDLE_KILLPRIV (its successor is), POSIX_ACL (ACLs are not
-/// enforced), SETXATTR_EXT (it clears bits for ACLs), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the
-/// mount is the only way in, so the kernel may keep file locks: see docs/locking.md).
+/// (there is no OPEN to truncate in), HANDLE_KILLPRIV (its successor is), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the
+/// only way in, so the kernel may keep file locks: see docs/locking.md). POSIX_ACL is a wish.
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::PARALLEL_DIROPS
@@ -28,6 +27,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT
     | init::DONT_MASK
     | init::MAX_PAGES
+    | init::SETXATTR_EXT
     | init::INIT_EXT;
 
 /// What the mount would like beyond that.
@@ -37,6 +37,9 @@ pub(crate) struct Wishes {
     /// Times have nanoseconds (else whole seconds).
     pub has_fine_times: bool,
     pub has_ring: bool,
+    /// The kernel checks access by ACLs too. It does not without checking it by modes (`default_permissions`), which is
+    /// therefore switched on by this.
+    pub checks_acls: bool,
 }
 
 /// What came out.
@@ -48,6 +51,10 @@ pub(crate) struct Agreement {
     pub has_writeback_cache: bool,
     /// Requests will come through io_uring as soon as there are queues.
     pub has_ring: bool,
+    /// The kernel knows that attributes change with an ACL.
+    pub checks_acls: bool,
+    /// SETXATTR says whether the set-gid bit has to go.
+    pub has_setxattr_flags: bool,
 }
 
 /// The largest request in the kernel's pages, which are larger than 4 KiB on some machines.
@@ -102,6 +109,9 @@ pub(crate) fn answer_init(
     if wishes.has_ring {
         wanted |= init::OVER_IO_URING;
     }
+    if wishes.checks_acls {
+        wanted |= init::POSIX_ACL;
+    }
     let agreed = wanted & offered;
     let out = InitOut {
         max_readahead: asked.max_readahead.min(REQUEST_BYTES_MAX),
@@ -122,6 +132,8 @@ pub(crate) fn answer_init(
         applies_umask: agreed & init::DONT_MASK != 0,
         has_writeback_cache: agreed & init::WRITEBACK_CACHE != 0,
         has_ring: agreed & init::OVER_IO_URING != 0,
+        checks_acls: agreed & init::POSIX_ACL != 0,
+        has_setxattr_flags: agreed & init::SETXATTR_EXT != 0,
     };
     InitAnswer::Agreed(Box::new(out), agreement)
 }

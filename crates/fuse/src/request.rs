@@ -58,6 +58,8 @@ pub(crate) enum Operation<'a> {
     },
     Setxattr {
         flags: u32,
+        /// An access ACL takes the set-gid bit away; `None` where the kernel does not tell.
+        kills_setgid: Option<bool>,
         name: &'a [u8],
         value: &'a [u8],
     },
@@ -128,7 +130,7 @@ impl Operation<'_> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// How long the structure of an operation is, in bytes.
+/// How long the structure of an operation is, in bytes; of SETXATTR the part that every kernel sends.
 pub(crate) fn fixed_length(code: u32) -> usize {
     match code {
         opcode::GETATTR => 16,
@@ -156,11 +158,12 @@ pub(crate) fn fixed_length(code: u32) -> usize {
     }
 }
 
-/// Understands an operation from its structure and the rest.
+/// Understands an operation from its structure and the rest. Whether SETXATTR has its longer structure was agreed on.
 pub(crate) fn parse<'a>(
     code: u32,
     fixed: &[u8],
     rest: &'a [u8],
+    has_setxattr_flags: bool,
 ) -> Result<Operation<'a>, Malformed> {
     Ok(match code {
         opcode::LOOKUP => Operation::Lookup {
@@ -232,9 +235,18 @@ pub(crate) fn parse<'a>(
         }
         opcode::SETXATTR => {
             let SetxattrIn { size, flags } = fields(fixed)?;
+            let (kills_setgid, rest) = match has_setxattr_flags {
+                true => kills_setgid(fixed, rest).map(|(kills, rest)| (Some(kills), rest))?,
+                false => (None, rest),
+            };
             let (name, rest) = name(rest)?;
             let value = rest.get(..size as usize).ok_or(Malformed)?;
-            Operation::Setxattr { flags, name, value }
+            Operation::Setxattr {
+                flags,
+                kills_setgid,
+                name,
+                value,
+            }
         }
         opcode::GETXATTR => {
             let GetxattrIn { size, .. } = fields(fixed)?;
@@ -294,6 +306,19 @@ pub(crate) fn forgets<'a>(
     Some(single.into_iter().chain(many))
 }
 
+/// What the second half of SETXATTR's longer structure says, and what follows it. A ring's entry has all of the structure
+/// in `fixed`; what came in one piece was cut after the first half, see [`fixed_length`].
+fn kills_setgid<'a>(fixed: &[u8], rest: &'a [u8]) -> Result<(bool, &'a [u8]), Malformed> {
+    let first = size_of::<SetxattrIn>();
+    let second = size_of::<SetxattrExtIn>();
+    let (bytes, rest) = match fixed.get(first..first + second) {
+        Some(bytes) => (bytes, rest),
+        None => rest.split_at_checked(second).ok_or(Malformed)?,
+    };
+    let SetxattrExtIn { setxattr_flags, .. } = fields(bytes)?;
+    Ok((setxattr_flags & SETXATTR_ACL_KILL_SGID != 0, rest))
+}
+
 /// The structure at the beginning of `bytes`.
 pub(crate) fn fields<T: FromBytes>(bytes: &[u8]) -> Result<T, Malformed> {
     T::read_from_prefix(bytes)
@@ -325,7 +350,8 @@ mod tests {
 
     #[test]
     fn names_end_at_their_nul() {
-        let Ok(Operation::Symlink { name, target }) = parse(opcode::SYMLINK, &[], b"a\0/b c\0")
+        let Ok(Operation::Symlink { name, target }) =
+            parse(opcode::SYMLINK, &[], b"a\0/b c\0", true)
         else {
             panic!("not a symlink");
         };
@@ -336,7 +362,7 @@ mod tests {
     fn what_is_cut_short_is_refused() {
         for code in 0..60 {
             let fixed = vec![0; fixed_length(code).saturating_sub(1)];
-            let result = parse(code, &fixed, b"name without end");
+            let result = parse(code, &fixed, b"name without end", true);
             let has_parts = fixed_length(code) > 0 && code < opcode::INIT
                 || matches!(code, opcode::LOOKUP | opcode::UNLINK | opcode::SYMLINK);
             if has_parts && code != opcode::GETATTR && code != opcode::FORGET {
@@ -344,7 +370,7 @@ mod tests {
             }
         }
         for bad in [&b""[..], b"\0", b"x", b"\0x\0"] {
-            assert_eq!(parse(opcode::LOOKUP, &[], bad).err(), Some(Malformed));
+            assert_eq!(parse(opcode::LOOKUP, &[], bad, true).err(), Some(Malformed));
         }
     }
 
@@ -362,12 +388,46 @@ mod tests {
         let Ok(Operation::Write {
             fields: found,
             data,
-        }) = parse(opcode::WRITE, fields.as_bytes(), b"abcdef")
+        }) = parse(opcode::WRITE, fields.as_bytes(), b"abcdef", true)
         else {
             panic!("not a write");
         };
         assert_eq!((found.offset, data), (7, &b"abc"[..]));
-        assert!(parse(opcode::WRITE, fields.as_bytes(), b"ab").is_err());
+        assert!(parse(opcode::WRITE, fields.as_bytes(), b"ab", true).is_err());
+    }
+
+    #[test]
+    fn setxattr_has_the_structure_that_was_agreed_on() {
+        let short = SetxattrIn { size: 1, flags: 2 };
+        let (kill, keep) = ([1, 0, 0, 0, 0, 0, 0, 0], [0; 8]);
+        let understood = |fixed: &[u8], rest: &[u8], has_flags| match parse(
+            opcode::SETXATTR,
+            fixed,
+            rest,
+            has_flags,
+        ) {
+            Ok(Operation::Setxattr {
+                flags: 2,
+                kills_setgid,
+                name: b"n",
+                value: b"v",
+            }) => kills_setgid,
+            other => panic!("{other:?}"),
+        };
+        let short = short.as_bytes();
+        assert_eq!(understood(short, b"n\0v", false), None);
+        for (second, expected) in [(kill, true), (keep, false)] {
+            let rest = [&second[..], b"n\0v"].concat();
+            assert_eq!(understood(short, &rest, true), Some(expected));
+            // A ring's entry has room for the largest structure, and in it what an earlier request left.
+            let fixed = [short, &second[..], &[0xff; 16]].concat();
+            assert_eq!(understood(&fixed, b"n\0v", true), Some(expected));
+            assert_eq!(understood(&fixed, b"n\0v", false), None);
+        }
+        assert_eq!(
+            parse(opcode::SETXATTR, short, b"n\0", true).err(),
+            Some(Malformed)
+        );
     }
 
     #[test]

@@ -85,7 +85,8 @@ impl Mount {
         let path = attach::check_mount_point(path)?;
         let alertness = options.cpu_latency_us.map(Alertness::start).transpose();
         let alertness = alertness.map_err(AttachError::CpuLatency)?;
-        let device = Arc::new(Device::new(attach::attach(&path, options)?));
+        let attached = attach::attach(&path, options)?;
+        let device = Arc::new(Device::new(attached.device));
         // Found now, while nothing else can have been mounted over it by who follows the rules.
         let number = mount_at(&path).ok().flatten().map(|mount| mount.device);
         let unmounter = Unmounter { path, number };
@@ -103,11 +104,22 @@ impl Mount {
             has_writeback_cache: options.has_writeback_cache && !options.is_read_only,
             has_fine_times: namespace.geometry().has_fine_times,
             has_ring: !ring_threads.is_empty(),
+            // Where nothing is checked there is no need to begin with it.
+            checks_acls: namespace.has_acls() && attached.checks_permissions,
         };
-        match shake_hands(&device, wishes) {
+        let agreed = shake_hands(&device, wishes);
+        if agreed
+            .as_ref()
+            .is_ok_and(|agreed| wishes.checks_acls && !agreed.checks_acls)
+        {
+            log::warn!("this kernel does not check ACLs: only modes count");
+        }
+        match agreed {
             Ok(agreement) => Ok(Mount {
+                adapter: Arc::new(
+                    Adapter::new(namespace, agreement, alertness).telling(Arc::clone(&device)),
+                ),
                 device,
-                adapter: Arc::new(Adapter::new(namespace, agreement, alertness)),
                 threads,
                 has_ring: agreement.has_ring,
                 ring_threads,
