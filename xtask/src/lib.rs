@@ -9,6 +9,7 @@
 //! | [`workload`] | the programs that work in a mount, each checking its own outcome |
 //! | [`matrix`] | every workload on every feature set |
 //! | [`teeth`] | shows that the proofs fail when something is changed behind their back |
+//! | [`acl`] | ACLs beside the kernel's ext4 |
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
@@ -27,6 +28,7 @@
 //! 2. Every judgement comes from a program that is not the server under test, or from a comparison
 //!    with data made from a seed.
 
+pub mod acl;
 pub mod bad_input;
 pub mod cleanup;
 pub mod compare;

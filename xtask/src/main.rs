@@ -8,7 +8,9 @@ use xtask::fuse_ring::Transport;
 use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
-use xtask::{bad_input, crash, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan, unprivileged};
+use xtask::{
+    acl, bad_input, crash, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan, unprivileged,
+};
 use xtask::{
     cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,
 };
@@ -133,6 +135,8 @@ enum What {
     List,
     /// Show that the proofs fail when something is changed behind their back
     Teeth,
+    /// ACLs beside the kernel's ext4, with several users
+    Acl,
     /// The POSIX conformance tests
     Pjdfstest(pjdfstest::Options),
     /// Random reads, writes and truncates of one file, each checked
@@ -260,6 +264,7 @@ fn prove(options: Prove) -> Result<()> {
             run_matrix(&options, &parent, &one.chosen, &[one.name], &mut report)?;
         }
         What::Teeth => teeth::run(&parent, options.seed, &mut report)?,
+        What::Acl => acl::run(&server()?, &parent, &mut report)?,
         What::Pjdfstest(own) => pjdfstest::run(&server()?, &parent, own, &mut report)?,
         What::Fsx(own) => fsx::run(&server()?, &parent, own, &mut report)?,
         What::Images(own) => {

@@ -50,6 +50,7 @@ impl Options {
             ("bad-input", Vec::new()),
             ("unprivileged", Vec::new()),
             ("images", Vec::new()),
+            ("acl", Vec::new()),
             ("pjdfstest", vec!["--write".into(), table.into()]),
             ("fsx", Vec::new()),
             ("crash", by_size(&[], &["--long"])),
