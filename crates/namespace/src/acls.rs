@@ -103,8 +103,22 @@ impl Namespace {
         kind: FileKind,
         permissions: u32,
         guard: &Guard,
-    ) -> Result<Option<Inherited>> {
-        if kind == FileKind::Symlink || !self.acl_marks(dir)?.has(AclKind::Default) {
+    ) -> Result<Option<Box<Inherited>>> {
+        if kind == FileKind::Symlink || !dir.acl_marks().may_have(AclKind::Default) {
+            return Ok(None);
+        }
+        self.inherited_from_acl(dir, kind, permissions, guard)
+    }
+
+    #[cold]
+    fn inherited_from_acl(
+        &self,
+        dir: &Core,
+        kind: FileKind,
+        permissions: u32,
+        guard: &Guard,
+    ) -> Result<Option<Box<Inherited>>> {
+        if !self.acl_marks(dir)?.has(AclKind::Default) {
             return Ok(None);
         }
         // If it was taken away in between, it was before this.
@@ -117,7 +131,7 @@ impl Namespace {
             (!access.is_minimal()).then_some(access),
             (kind == FileKind::Directory).then(|| default.clone()),
         ];
-        Ok(Some(Inherited::new(permissions, acls)))
+        Ok(Some(Box::new(Inherited::new(permissions, acls))))
     }
 
     /// Sets an ACL, or removes it where the value is empty or none. `keeps_setgid` tells whether an access ACL may leave

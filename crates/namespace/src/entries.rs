@@ -5,7 +5,7 @@
 //! unlock. A name that changed between the look and the lock sends the operation back to the start.
 
 use crossbeam_epoch::{Guard, Owned};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::acls::Inherited;
 use crate::error::{Error, Result};
@@ -194,15 +194,26 @@ impl Namespace {
             self.check_directory_links(dir)?;
         }
         let inherited = self.inherited(dir, new.kind, new.permissions, guard)?;
+        let inherited = inherited.as_deref();
         let add = Plan::AddEntry {
             entries_about: table.length_about(guard),
         };
-        let reservation = self.reserve_new(add, new, inherited.as_ref())?;
+        let reservation = match (inherited, new.kind) {
+            (Some(inherited), kind) => self.reserve_inheriting(add, kind, inherited)?,
+            (None, FileKind::Directory) => self.reserve(&[add, Plan::NewDirectory])?,
+            (None, FileKind::Symlink) => {
+                let length_bytes = new.target.map_or(0, |target| target.len() as u32);
+                self.reserve(&[add, Plan::NewSymlink { length_bytes }])?
+            }
+            (None, _) => self.reserve(&[add])?,
+        };
         let mut allotted = self.allot(dir.ino, new.kind)?;
-        let inherited = inherited.as_ref();
         let attributes = self.new_attributes(caller, dir, &allotted, new, inherited);
-        let core = self.new_core(attributes, dir.ino, new.target, inherited)?;
+        let core = Core::created(attributes, self.keeping(), dir.ino, new.target);
         let inode = Owned::new(Inode::created(core, new.references));
+        if let Some(inherited) = inherited {
+            self.give_inherited(&inode, inherited)?;
+        }
 
         let mut wants_room = false;
         {
@@ -260,15 +271,18 @@ impl Namespace {
             self.check_access(caller, dir, WRITE | EXECUTE)?;
             let new = New::file(permissions);
             let inherited = self.inherited(dir, new.kind, permissions, guard)?;
-            let inherited = inherited.as_ref();
+            let inherited = inherited.as_deref();
             let reservation = match inherited.is_some_and(Inherited::has_xattrs) {
                 true => Some(self.reserve(&[Plan::Xattr])?),
                 false => None,
             };
             let mut allotted = self.allot(parent, FileKind::Regular)?;
             let mut attributes = self.new_attributes(caller, dir, &allotted, &new, inherited);
-            let core = self.new_core(attributes, dir.ino, None, inherited)?;
+            let core = Core::created(attributes, self.keeping(), dir.ino, None);
             let inode = Owned::new(Inode::created(core, 1));
+            if let Some(inherited) = inherited {
+                self.give_inherited(&inode, inherited)?;
+            }
             attributes.link_count = 0;
             allotted.is_used = true;
             let inode = self.insert(inode, guard)?;
@@ -296,49 +310,33 @@ impl Namespace {
         })
     }
 
-    /// Reserves what a new name with its object can need.
-    fn reserve_new(
+    /// Reserves what a new name can need with an object that inherits ACLs.
+    #[cold]
+    fn reserve_inheriting(
         &self,
         add: Plan,
-        new: &New<'_>,
-        inherited: Option<&Inherited>,
+        kind: FileKind,
+        inherited: &Inherited,
     ) -> Result<Reservation<'_>> {
-        let mut plans = [add; 3];
-        let mut count = 1;
-        let mut plan = |plan| {
-            plans[count] = plan;
-            count += 1;
-        };
-        match new.kind {
-            FileKind::Directory => plan(Plan::NewDirectory),
-            FileKind::Symlink => plan(Plan::NewSymlink {
-                length_bytes: new.target.map_or(0, |target| target.len() as u32),
-            }),
-            _ => {}
+        let mut plans: SmallVec<[Plan; 3]> = smallvec![add];
+        if kind == FileKind::Directory {
+            plans.push(Plan::NewDirectory);
         }
-        if inherited.is_some_and(Inherited::has_xattrs) {
-            plan(Plan::Xattr);
+        if inherited.has_xattrs() {
+            plans.push(Plan::Xattr);
         }
-        self.reserve(&plans[..count])
+        self.reserve(&plans)
     }
 
-    /// A new inode, not in the table yet.
-    fn new_core(
-        &self,
-        attributes: Attributes,
-        parent: Ino,
-        target: Option<&[u8]>,
-        inherited: Option<&Inherited>,
-    ) -> Result<Core> {
-        let core = Core::created(attributes, self.keeping(), parent, target);
-        match inherited.filter(|inherited| inherited.has_xattrs()) {
-            None => Ok(core),
-            Some(inherited) => {
-                let views: SmallVec<[_; 2]> = inherited.views().collect();
-                self.store.check_xattrs(attributes.ino, &views)?;
-                Ok(core.with_acls(inherited.acls.clone(), inherited.xattrs.clone()))
-            }
+    /// Gives what is inherited to a new inode that is not in the table yet; ENOSPC where it does not fit.
+    #[cold]
+    fn give_inherited(&self, inode: &Inode, inherited: &Inherited) -> Result<()> {
+        if inherited.has_xattrs() {
+            let views: SmallVec<[_; 2]> = inherited.views().collect();
+            self.store.check_xattrs(inode.ino, &views)?;
+            inode.give_acls(inherited.acls.clone(), inherited.xattrs.clone());
         }
+        Ok(())
     }
 
     /// Logs that the first of what is touched comes to be, with what it inherits.

@@ -425,7 +425,7 @@ impl Core {
     }
 
     /// Gives a new object its access and default ACL, which are also among its attributes, before anybody can find it.
-    pub fn with_acls(self, acls: [Option<Acl>; 2], xattrs: Xattrs) -> Core {
+    pub fn give_acls(&self, acls: [Option<Acl>; 2], xattrs: Xattrs) {
         let marks = AclMarks::of(&acls);
         let permissions = self.ownership().permissions | marks.bits();
         let word = &self.words.permissions;
@@ -435,7 +435,6 @@ impl Core {
             xattrs: OnceLatch::ready(&classes::LOAD, RwLock::new(&classes::XATTR, xattrs)),
             acls: acls.map(AclCell::new),
         });
-        self
     }
 
     fn rare(&self) -> &Rare {

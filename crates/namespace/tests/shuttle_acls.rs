@@ -81,7 +81,7 @@ fn writes(world: &World, ino: Ino, who: &Caller) -> bool {
 
 /// The mode's group bits become the mask, which says nothing of the owning group.
 ///
-/// Without: `acl_cell`'s marks in the word of the permission bits (but in one of their own that is written after it).
+/// Without: the marks of ACLs in the word of the permission bits (but written after them, by `Core::set_acl`).
 #[test]
 fn an_acl_comes_and_its_mask_is_nobodys() {
     check(400, World::new, |world, root| {
@@ -100,10 +100,9 @@ fn an_acl_comes_and_its_mask_is_nobodys() {
     });
 }
 
-/// The group may write after the removal only, user 10 before it only.
+/// The group may write all the time, by the ACL and without it.
 ///
-/// Without: the loop of `is_granted_by_acl` (but "denied" there, or the mode as it was read), or the order of words and cell in
-/// `Core::set_acl`.
+/// Without: the loop of `is_granted_by_acl` (but "denied" where the ACL is gone).
 #[test]
 fn an_acl_goes_and_comes_back() {
     check(400, World::new, |world, root| {
@@ -129,7 +128,7 @@ fn an_acl_goes_and_comes_back() {
 
 /// A chmod finds the ACL that came in between, or the ACL finds its mode.
 ///
-/// Without: the second look at the marks in `set_words`.
+/// Without: the look at the marks under the inode's lock in `set_words`.
 #[test]
 fn a_chmod_and_an_acl_at_once() {
     check(400, World::new, |world, root| {
