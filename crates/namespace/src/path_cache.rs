@@ -94,7 +94,8 @@ const INO: u64 = INODES_END - 1;
 /// An address in a place lacks its last bits, which are 0, and the first ones, which are those of others.
 const ADDRESS_AT: u32 = 32;
 const ADDRESS_UNIT: usize = 16;
-const ADDRESSES: usize = ADDRESS_UNIT << 32;
+/// All of an address where addresses have 32 bits.
+const WITHIN_REGION: usize = (((ADDRESS_UNIT as u64) << 32) - 1) as usize;
 
 impl PathCache {
     /// One that knows nothing.
@@ -139,7 +140,7 @@ impl PathCache {
     /// Remembers where a way leads. There are about `inodes` in memory.
     pub fn insert(&self, way: Way, inode: &Inode, losses: u64, inodes: impl FnOnce() -> u64) {
         let address = std::ptr::from_ref(inode).addr();
-        let region = address & !(ADDRESSES - 1);
+        let region = address & !WITHIN_REGION;
         if self.region.load(Ordering::Relaxed) != region {
             self.region.store(region, Ordering::Relaxed);
         }
