@@ -2,12 +2,15 @@
 //!
 //! # Shape
 //! A power-of-two array of buckets: a lock, a version, and the head of a chain of nodes. A name belongs to the
-//! bucket that the low bits of its hash index.
-//! Ordered by the *bit-reversed* hash, its *position*, the names of a bucket are one interval, and
-//! when the table doubles an interval is halved. A node's cookie is its position (63 bits, made
-//! unique within the bucket), so readdir in order of cookies goes bucket by bucket, resumes in
+//! bucket that the high bits of its hash index: the names of a bucket are one interval of hashes, and
+//! when the table doubles an interval is halved, bucket `n` into `2n` and `2n + 1`. A node's cookie is its hash (63
+//! bits, made unique within the bucket), so readdir in order of cookies goes bucket by bucket, resumes in
 //! constant time, and returns every name that stays exactly once, however the table grows. A chain is in
 //! order of cookies too, so halving it is one cut, and nodes stay where they are.
+//!
+//! Readdir reads the table from one end to the other. (Low bits would do as well, with the intervals those of the
+//! reversed hash: but buckets that readdir comes to one after the other are then half the table apart, a
+//! quarter and so on, and all map to the same few sets of each cache, which throw out again what was asked for.)
 //!
 //! A bucket has a cache line of its own while writers might meet in one; in a table of so many lines that they
 //! do not, two lie in a line. A bucket's *filter* has a bit for each name in the chain, by its hash: most names
@@ -59,8 +62,9 @@ use crate::retire::retire;
 use crate::types::{FileKind, Ino};
 
 mod chain;
+mod listing;
 
-use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point, walk};
+use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point};
 
 pub(crate) use chain::{COOKIE_FIRST, Node};
 
@@ -74,9 +78,6 @@ const BUCKETS_MIN: usize = 4;
 const APART_MAX: usize = 1024;
 /// Growth asks for the first node of a chain so many buckets ahead.
 const AHEAD: usize = 8;
-/// Readdir asks for a bucket and the first nodes of its chain, so many together, each so many buckets before the next.
-const PREFETCHED_DEPTH: usize = 4;
-const PREFETCH_STEP: usize = 4;
 /// A cache line: one bucket or two.
 #[repr(align(64))]
 struct Line([Bucket; 2]);
@@ -89,8 +90,8 @@ struct Table {
     lines: Box<[Line]>,
     /// 1 where only every second place of the lines is used, so that each bucket has its own; else 0.
     shift: u32,
-    /// The places that are used, as a mask of their numbers.
-    mask: usize,
+    /// How far a hash is shifted to the right for the number of its bucket.
+    hash_shift: u32,
     /// Where buckets went that are LEFT; set before the first is marked.
     next: Atomic<Table>,
 }
@@ -106,7 +107,7 @@ impl Table {
                 .map(|_| Line([Bucket::new(), Bucket::new()]))
                 .collect(),
             shift,
-            mask: (bucket_count - 1) << shift,
+            hash_shift: u64::BITS - bucket_count.trailing_zeros(),
             next: Atomic::null(),
         }
     }
@@ -132,7 +133,7 @@ impl Table {
     /// The bucket of a name of this hash.
     #[inline]
     fn bucket_of(&self, hash: u64) -> &Bucket {
-        self.at((hash as usize) << self.shift & self.mask)
+        self.bucket(self.index(hash))
     }
 
     /// Up to so many buckets, that writers meet at one is reason enough to grow.
@@ -145,33 +146,24 @@ impl Table {
         self.count() < Table::count_for_writers()
     }
 
+    #[inline]
     fn index(&self, hash: u64) -> usize {
-        hash as usize & (self.count() - 1)
+        (hash >> self.hash_shift) as usize
     }
 
-    /// The position at which the interval of a bucket starts.
-    fn position(index: usize) -> u64 {
-        (index as u64).reverse_bits()
+    /// The least hash of the interval of the bucket at `index`.
+    fn first_hash(&self, index: usize) -> u64 {
+        (index as u64) << self.hash_shift
     }
 
     /// The bucket whose interval holds a cookie.
     fn index_of_cookie(&self, cookie: u64) -> usize {
-        self.index((cookie << 1).reverse_bits())
-    }
-
-    /// The bucket whose interval follows that of the bucket at `index`; `None` after the last.
-    #[inline]
-    fn index_after(&self, index: usize) -> Option<usize> {
-        // Adding 1 to the bit-reversed number: the highest bit that is not set is, and those above it are cleared.
-        let clear = !index & (self.count() - 1);
-        let bit = 1 << clear.checked_ilog2()?;
-        Some(index & (bit - 1) | bit)
+        self.index(cookie << 1)
     }
 
     /// The greatest cookie that the interval of the bucket at `index` can hold.
     fn last_cookie(&self, index: usize) -> u64 {
-        let bits = self.count().trailing_zeros();
-        (Self::position(index) | (u64::MAX >> bits)) >> 1
+        (self.first_hash(index) | ((1 << self.hash_shift) - 1)) >> 1
     }
 }
 
@@ -270,7 +262,7 @@ impl<'g> LockedBuckets<'g> {
 }
 
 /// Locks the buckets of several names, and whole tables, in the one order that holds for all:
-/// ascending (directory number, position). The only way to hold more than one bucket.
+/// ascending (directory number, hash). The only way to hold more than one bucket.
 pub(crate) fn lock_all<'g>(
     requests: &[Request<'_, 'g>],
     guard: &'g Guard,
@@ -279,7 +271,7 @@ pub(crate) fn lock_all<'g>(
         .iter()
         .enumerate()
         .map(|(index, request)| match request {
-            Request::Name { dir, name, .. } => (*dir, name.hash.reverse_bits(), index),
+            Request::Name { dir, name, .. } => (*dir, name.hash, index),
             Request::Whole { dir, .. } => (*dir, 0, index),
         })
         .collect();
@@ -288,10 +280,9 @@ pub(crate) fn lock_all<'g>(
         buckets: SmallVec::new(),
         of_request: SmallVec::from_elem(0, order.len()),
     };
-    for (dir, position, index) in order {
+    for (dir, hash, index) in order {
         match &requests[index] {
             Request::Name { table, .. } => {
-                let hash = position.reverse_bits();
                 let shared = held.buckets.last().is_some_and(|last| {
                     table.owns(last.table, guard)
                         && std::ptr::eq(last.table.bucket_of(hash), last.bucket)
@@ -416,7 +407,7 @@ impl NameTable {
     /// is found from comes while other things are done.
     #[inline]
     pub fn expect_insert(&self, name: HashedName<'_>, guard: &Guard) {
-        self.current(guard).bucket_of(name.hash).prefetch(0, guard);
+        self.current(guard).bucket_of(name.hash).prefetch(guard);
     }
 
     /// The resize lock, which keeps the table from growing or dying.
@@ -443,7 +434,7 @@ impl NameTable {
             let was_held = bucket.lock.is_locked();
             let lock = bucket
                 .lock
-                .lock(&classes::BUCKET, (dir.0, Table::position(index)));
+                .lock(&classes::BUCKET, (dir.0, table.first_hash(index)));
             let tag = bucket.head.load(Ordering::Relaxed, guard).tag();
             if tag & DEAD != 0 {
                 return Err(Dead);
@@ -469,17 +460,10 @@ impl NameTable {
         guard: &'g Guard,
     ) -> Result<(), Dead> {
         let table = self.current(guard);
-        let bits = table.count().trailing_zeros();
-        for rank in 0..table.count() {
-            // In order of position, which is the order of bit-reversed index.
-            let index = (rank as u64)
-                .reverse_bits()
-                .checked_shr(64 - bits)
-                .unwrap_or(0) as usize;
-            let bucket = table.bucket(index);
+        for (index, bucket) in table.buckets().enumerate() {
             let lock = bucket
                 .lock
-                .lock(&classes::BUCKET, (dir.0, Table::position(index)));
+                .lock(&classes::BUCKET, (dir.0, table.first_hash(index)));
             if bucket.head.load(Ordering::Relaxed, guard).tag() & DEAD != 0 {
                 return Err(Dead);
             }
@@ -551,11 +535,11 @@ impl NameTable {
         old.next.store(fresh, Ordering::Release);
         for (index, bucket) in old.buckets().enumerate() {
             if index + AHEAD < old.count() {
-                old.bucket(index + AHEAD).prefetch(0, guard);
+                old.bucket(index + AHEAD).prefetch(guard);
             }
             let _lock = bucket
                 .lock
-                .lock(&classes::BUCKET, (dir.0, Table::position(index)));
+                .lock(&classes::BUCKET, (dir.0, old.first_hash(index)));
             if bucket.head(guard).tag() & DEAD != 0 {
                 // A removed directory: it has no names, and nobody will add any.
                 old.next.store(Shared::null(), Ordering::Release);
@@ -564,56 +548,14 @@ impl NameTable {
                 unsafe { retire(fresh, guard) };
                 return;
             }
-            let halves = [index, index + old.count()].map(|half| new.bucket(half));
-            bucket.split(halves, |node| new.index(node.hash()) != index, guard);
+            let halves = [0, 1].map(|half| new.bucket(index * 2 + half));
+            bucket.split(halves, |node| new.index(node.hash()) % 2 == 1, guard);
         }
         scheduling_point();
         self.table.store(fresh, Ordering::Release);
         let retired = Shared::from(std::ptr::from_ref(old));
         // SAFETY: `self.table` no longer names it. Its chains go on in the new table.
         unsafe { retire(retired, guard) };
-    }
-
-    /// Visits the names whose cookie is greater than `after`, in order of cookie, until `visit`
-    /// answers false. Every name that is there throughout is visited exactly once.
-    pub fn for_each_after(&self, after: u64, guard: &Guard, mut visit: impl FnMut(&Node) -> bool) {
-        let mut after = after;
-        let mut nodes: Vec<&Node> = Vec::new();
-        let mut ahead = ReadAhead::default();
-        while after < u64::MAX >> 1 {
-            // From the current table for every bucket: that one bucket has moved to the next
-            // table says nothing of the others.
-            let mut table = self.current(guard);
-            let mut spins = 0;
-            let last = loop {
-                let index = table.index_of_cookie(after + 1);
-                let (bucket, last) = (table.bucket(index), table.last_cookie(index));
-                scheduling_point();
-                let head = bucket.head(guard);
-                if head.tag() & LEFT != 0 {
-                    table = next_of(table, guard);
-                    continue;
-                }
-                if head.tag() & RENAMING != 0 {
-                    wait_a_little(&mut spins);
-                    continue;
-                }
-                ahead.advance(table, index, guard);
-                nodes.clear();
-                let is_due = |node: &&Node| (after + 1..=last).contains(&node.cookie());
-                nodes.extend(walk(head, guard).filter(is_due));
-                scheduling_point();
-                if bucket.head(guard).tag() & LEFT == 0 {
-                    break last;
-                }
-            };
-            for node in &nodes {
-                if !visit(node) {
-                    return;
-                }
-            }
-            after = last;
-        }
     }
 }
 
@@ -639,45 +581,6 @@ impl<'g> LockedBucket<'g> {
     /// Lets a name that is there name another inode, in one step.
     pub fn replace(&self, node: &'g Node, ino: Ino, kind: FileKind, guard: &Guard) {
         self.bucket.replace(node, ino, kind, guard);
-    }
-}
-
-/// What asks for the memory that readdir will come to. Buckets in order of cookies lie all over the table, and each node
-/// of a chain is found from the one before: so buckets are asked for first, and the nodes that are deeper in their
-/// chains later.
-#[derive(Default)]
-struct ReadAhead<'g> {
-    /// Where the bucket, the first node, the second and so on are asked for next.
-    next: Option<(&'g Table, [Option<usize>; PREFETCHED_DEPTH])>,
-}
-
-impl<'g> ReadAhead<'g> {
-    /// Readdir has come to a bucket.
-    #[inline]
-    fn advance(&mut self, table: &'g Table, index: usize, guard: &Guard) {
-        let next = match &mut self.next {
-            Some((of, next)) if std::ptr::eq(*of, table) => next,
-            // Small tables are through before it would help.
-            _ if table.count() < PREFETCH_STEP * PREFETCHED_DEPTH * 2 => return,
-            _ => &mut self.next.insert((table, Self::start(table, index))).1,
-        };
-        for (depth, place) in next.iter_mut().enumerate() {
-            let Some(index) = *place else { continue };
-            let bucket = table.bucket(index);
-            match depth {
-                0 => finefs_locks::prefetch_to_read(bucket),
-                _ => bucket.prefetch(depth - 1, guard),
-            }
-            *place = table.index_after(index);
-        }
-    }
-
-    #[cold]
-    fn start(table: &Table, index: usize) -> [Option<usize>; PREFETCHED_DEPTH] {
-        std::array::from_fn(|depth| {
-            let distance = (PREFETCHED_DEPTH - depth) * PREFETCH_STEP;
-            (0..distance).try_fold(index, |index, _| table.index_after(index))
-        })
     }
 }
 

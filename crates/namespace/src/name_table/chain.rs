@@ -34,7 +34,7 @@ pub(crate) struct Node {
     hash: u64,
     /// The inode that is named.
     pub ino: Ino,
-    /// Which one it is of the names with its position.
+    /// Which one it is of the names whose hashes would give them one cookie.
     rank: u32,
     /// The inode's kind, where the store noted it.
     pub kind: Option<FileKind>,
@@ -47,8 +47,16 @@ const _: () = assert!(size_of::<Node>() == 64);
 
 impl Node {
     /// Where readdir goes on after this name.
+    #[inline]
     pub fn cookie(&self) -> u64 {
         cookie(self.hash, self.rank)
+    }
+
+    /// The node that follows in the chain, or the one that did when this was taken out.
+    #[inline]
+    pub(super) fn after<'g>(&self, guard: &'g Guard) -> Option<&'g Node> {
+        scheduling_point();
+        node_at(self.next.load(Ordering::Acquire, guard))
     }
 
     /// The hash of the name.
@@ -69,11 +77,12 @@ impl Node {
     }
 }
 
-/// The cookie of a name whose position `rank` others have. They differ in the lowest bits, of which no table has so
+/// The cookie of a name whose cookie `rank` others would have. They differ in the lowest bits, of which no table has so
 /// many buckets that they would tell buckets apart.
+#[inline]
 pub(super) fn cookie(hash: u64, rank: u32) -> u64 {
     const LOWEST: u64 = (1 << 20) - 1;
-    let first = hash.reverse_bits() >> 1;
+    let first = hash >> 1;
     let lowest = first.wrapping_add(u64::from(rank)) & LOWEST;
     (first & !LOWEST | lowest).max(COOKIE_FIRST)
 }
@@ -106,6 +115,7 @@ impl Bucket {
     }
 
     /// The head with its tags.
+    #[inline]
     pub(super) fn head<'g>(&self, guard: &'g Guard) -> Shared<'g, Node> {
         self.head.load(Ordering::Acquire, guard)
     }
@@ -128,20 +138,11 @@ impl Bucket {
         walk(head, guard).find(|node| node.is_named(name))
     }
 
-    /// Asks for the node of the chain that so many others come before.
+    /// Asks for the first node of the chain.
     #[inline]
-    pub(super) fn prefetch(&self, nodes: usize, guard: &Guard) {
-        let head = self.head(guard);
-        let wanted = match nodes {
-            // Only its address is used: where it has left, it may be gone.
-            0 => head,
-            _ if head.tag() & LEFT != 0 => return,
-            _ => match walk(head, guard).nth(nodes - 1) {
-                Some(before) => before.next.load(Ordering::Relaxed, guard),
-                None => return,
-            },
-        };
-        finefs_locks::prefetch_to_read(wanted.as_raw());
+    pub(super) fn prefetch(&self, guard: &Guard) {
+        // Only its address is used: where it has left, it may be gone.
+        finefs_locks::prefetch_to_read(self.head(guard).as_raw());
     }
 
     /// Puts a name that is not there in its place; gives the new length. The caller holds the lock.
@@ -327,16 +328,16 @@ impl Bucket {
     }
 }
 
+/// The node that a link led to under the guard whose lifetime it has. Nothing of it is read.
+#[inline]
+pub(super) fn node_at(link: Shared<'_, Node>) -> Option<&Node> {
+    // SAFETY: nodes are destroyed only after they are unlinked and all guards of then ended.
+    unsafe { link.as_ref() }
+}
+
 /// The nodes from `head` on.
 pub(super) fn walk<'g>(head: Shared<'g, Node>, guard: &'g Guard) -> impl Iterator<Item = &'g Node> {
-    let mut at = head;
-    std::iter::from_fn(move || {
-        // SAFETY: nodes are destroyed only after they are unlinked and all guards of then ended.
-        let node = unsafe { at.as_ref() }?;
-        scheduling_point();
-        at = node.next.load(Ordering::Acquire, guard);
-        Some(node)
-    })
+    std::iter::successors(node_at(head), |node| node.after(guard))
 }
 
 /// Where another thread may run under shuttle, for which the epoch crate's atomics are no such places.
