@@ -29,6 +29,9 @@ const CHUNK_UNITS: u64 = u64::BITS as u64;
 
 /// Storage is taken in aligned pieces of so many bytes where it is wanted around something.
 pub(crate) const PIECE_BYTES: u64 = 256 << 10;
+/// So many bytes more are taken where pieces are taken one after the other: each call costs, and takes the file's lock in
+/// the kernel.
+pub(crate) const AHEAD_BYTES: u64 = 4 << 20;
 /// So many pieces are told of without a lock.
 const PIECES: usize = 1024;
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use crate::allocated::{Allocated, PIECE_BYTES};
+use crate::allocated::{AHEAD_BYTES, Allocated, PIECE_BYTES};
 use crate::{BlockDevice, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
@@ -408,7 +408,10 @@ impl BlockDevice for FileDevice {
         }
         let moment = allocated.moment();
         let start = offset_bytes / PIECE_BYTES * PIECE_BYTES;
-        let end = (offset_bytes + length_bytes).next_multiple_of(PIECE_BYTES);
+        // Where the piece before was taken, too, somebody goes from one to the next.
+        let is_next = start > 0 && allocated.has_pieces(start - 1, 1);
+        let ahead = if is_next { AHEAD_BYTES } else { 0 };
+        let end = (offset_bytes + length_bytes + ahead).next_multiple_of(PIECE_BYTES);
         let more = end.min(self.length_bytes) - start;
         if self.reserve_at(start, more).is_err() {
             // Where there is not as much, there may still be enough.

@@ -143,6 +143,29 @@ fn storage_around_is_taken_too() {
     assert!(device.reserve_around_at(length - 1, 2).is_err());
 }
 
+/// Who writes one piece after the other has more taken at once; who writes here and there has not.
+#[test]
+fn storage_ahead_is_taken_for_who_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 64 << 20);
+    let taken = || fs::metadata(&path).unwrap().blocks() * 512;
+    let device = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    for place in [0, 8 << 20, 16 << 20] {
+        device.reserve_around_at(place, 4096).unwrap();
+    }
+    let scattered = taken();
+    if scattered == 0 {
+        // Nothing can be taken beforehand here.
+        return;
+    }
+    assert!(scattered < 1 << 20, "{scattered} bytes");
+    device.reserve_around_at(256 << 10, 4096).unwrap();
+    let ahead = taken();
+    assert!(ahead >= scattered + (4 << 20), "{ahead} bytes");
+    device.reserve_around_at(4 << 20, 4096).unwrap();
+    assert_eq!(taken(), ahead);
+}
+
 /// Needs the right to set up loop devices; says so and passes without it.
 #[test]
 fn an_image_on_a_loop_device_is_in_use() {
