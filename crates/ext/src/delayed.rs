@@ -20,9 +20,10 @@
 //! # Locking
 //! Blocks are spread over shards, adjacent ones mostly in the same, each with one lock (class `ext.delayed`), a leaf. No
 //! lock is held over I/O: one thread at a time writes out all, or makes room, which a flag says (class `ext.write_out`, a leaf
-//! too), beside those that write out what they wrote themselves. Who wants to forget a block that is being written, or to write it, waits
-//! on the shard's condition variable: for one request, as blocks are marked just before, in ascending order, so that none wait for each
-//! other in a circle. [`DelayedData::abandon`] does not wait.
+//! too). Beside it one thread at a time writes out pieces of large files ([`DelayedData::write_behind`]), for all that come to the end of
+//! one: to write to one file is exclusive in the kernel, so that side by side they would wait for each other there. Who wants to
+//! forget a block that is being written, or to write it, waits on the shard's condition variable: for one request, as blocks are
+//! marked just before, in ascending order, so that none wait for each other in a circle. [`DelayedData::abandon`] does not wait.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/` on delayed allocation and data=ordered; here blocks are allocated at once.
@@ -33,8 +34,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use finefs_block::BlockDevice;
-use finefs_locks::LockClass;
-use finefs_namespace::NumberMap;
+use finefs_locks::{Combiner, LockClass};
+use finefs_namespace::{BlockRun, NumberMap};
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -43,6 +44,12 @@ pub static DELAYED: LockClass = LockClass::new("ext.delayed", 82);
 
 /// Whether somebody writes out what is held.
 pub static WRITE_OUT: LockClass = LockClass::new("ext.write_out", 81);
+
+/// Pieces of large files that wait to be written out.
+pub static BEHIND: LockClass = LockClass::new("ext.behind", 81);
+
+/// So many pieces wait for the thread that writes them out. Each has 1 MiB or less.
+const PIECES_WAITING_MAX: usize = 4;
 
 /// So many bytes are held at most, about.
 const HELD_BYTES_MAX: usize = 32 << 20;
@@ -72,6 +79,7 @@ pub(crate) struct DelayedData {
     /// Somebody is writing out.
     is_busy: Mutex<bool>,
     is_free: Condvar,
+    behind: Combiner<BlockRun>,
 }
 
 /// A line pair of its own, so that shards share no cache lines.
@@ -122,6 +130,7 @@ impl DelayedData {
             blocks_written: AtomicU64::new(0),
             is_busy: Mutex::new(&WRITE_OUT, false),
             is_free: Condvar::new(),
+            behind: Combiner::new(&BEHIND, PIECES_WAITING_MAX),
         }
     }
 
@@ -264,11 +273,17 @@ impl DelayedData {
         }
     }
 
-    /// Writes out those of these blocks that are held, whose ever they are: what is held may go out at any time. Whatever
+    /// Has those of these blocks written out that are held, whose ever they are: what is held may go out at any time. It is done
+    /// when this returns, or another thread that is at it does it next; who comes when much is left waits. Whatever
     /// fails will fail again when it matters.
-    pub fn write_behind(&self, start: u64, length: u64) {
+    pub fn write_behind(&self, run: BlockRun) {
+        self.behind.hand_in(run, |run| self.write_piece(run));
+    }
+
+    fn write_piece(&self, piece: BlockRun) {
+        let start = piece.start.0;
         let is_held = |block: &u64| self.shard(*block).count.load(Ordering::Acquire) > 0;
-        let blocks: Vec<u64> = (start..start + length).filter(is_held).collect();
+        let blocks: Vec<u64> = (start..start + piece.length).filter(is_held).collect();
         if let Err(error) = self.write_blocks(&blocks) {
             log::warn!("{}: writing file data: {error}", self.device.describe());
         }
@@ -364,6 +379,7 @@ mod tests {
     use super::*;
     use finefs_block::MemoryDevice;
     use finefs_block::sim::{FaultDevice, FaultOn, RecordingDevice, Request};
+    use finefs_namespace::BlockNo;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
@@ -418,7 +434,10 @@ mod tests {
         for number in [3, 8, 9, 10, 11, 20] {
             assert!(data.hold(number, 0, &[number as u8; BLOCK]));
         }
-        data.write_behind(7, 4);
+        data.write_behind(BlockRun {
+            start: BlockNo(7),
+            length: 4,
+        });
         assert!(data.blocks_written() == 3 && device.recorded().requests.len() == 1);
         let held = [3, 8, 9, 10, 11, 20].map(|number| block(&data, number).is_some());
         assert_eq!(held, [true, false, false, false, true, true]);
@@ -574,10 +593,36 @@ mod tests {
             assert!(!noted.load(Ordering::SeqCst));
             hand.send(thread).unwrap();
         }));
-        data.write_behind(2, 1);
+        data.write_behind(BlockRun {
+            start: BlockNo(2),
+            length: 1,
+        });
         taken.recv().unwrap().join().unwrap();
         assert!(is_out.load(Ordering::SeqCst) && block(&data, 2).is_none());
         assert_eq!(data.blocks_written(), 1);
+    }
+
+    /// Who comes to the end of a piece while another goes out leaves it to who is at that.
+    #[test]
+    fn pieces_are_written_behind_by_one_thread() {
+        let (device, data) = meddling();
+        let pieces = [2, 40].map(|start| BlockRun {
+            start: BlockNo(start),
+            length: 1,
+        });
+        for piece in pieces {
+            assert!(data.hold(piece.start.0, 0, &[1; BLOCK]));
+        }
+        let theirs = data.clone();
+        *device.meddle.lock() = Some(Box::new(move || {
+            std::thread::scope(|scope| {
+                scope.spawn(|| theirs.write_behind(pieces[1]));
+            });
+            assert!(block(&theirs, 40).is_some());
+        }));
+        data.write_behind(pieces[0]);
+        assert!(block(&data, 2).is_none() && block(&data, 40).is_none());
+        assert_eq!(data.blocks_written(), 2);
     }
 
     #[test]

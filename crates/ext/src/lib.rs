@@ -28,7 +28,7 @@
 //!
 //! # Locking
 //! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80), `ext.write_out`
-//! (81), `ext.delayed` (82).
+//! and `ext.behind` (81), `ext.delayed` (82).
 
 pub mod buffer;
 pub mod error;

@@ -18,6 +18,7 @@
 //!       ext.postponed      what the next commit takes over; a leaf
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //!       ext.write_out      whether somebody writes out file data; a leaf
+//!       ext.behind         pieces of large files that wait to be written out; a leaf
 //!       ext.delayed        a shard of the file data that is not on the device yet; a leaf
 //! ```
 

@@ -9,7 +9,7 @@ use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
 use finefs_namespace::{
     Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
-    Geometry, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
+    Geometry, Goal, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
 };
 
 use crate::damage::{self, OnError};
@@ -314,7 +314,7 @@ impl Store for ExtStore {
     }
 
     fn write_behind(&self, run: BlockRun) {
-        self.state.delayed.write_behind(run.start.0, run.length);
+        self.state.delayed.write_behind(run);
     }
 
     fn forget_data(&self, run: BlockRun) {
@@ -353,10 +353,9 @@ impl Store for ExtStore {
         apply::release_inode(&self.state, ino, kind);
     }
 
-    fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
+    fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun> {
         self.may_write()?;
         let group = self.group_of(ino);
-        let goal = goal.map(|BlockNo(block)| block);
         self.state
             .allocator
             .allocate_data(&self.state, group, goal, count)

@@ -5,7 +5,7 @@ mod apply_world;
 use std::process::Command;
 
 use apply_world::{World, assert_clean, make_image, open};
-use finefs_namespace::{BlockNo, Error, ExtentState, FileKind, Ino, Store};
+use finefs_namespace::{BlockNo, Error, ExtentState, FileKind, Goal, Ino, Store};
 
 /// What debugfs answers.
 fn debugfs(path: &std::path::Path, request: &str) -> String {
@@ -475,10 +475,11 @@ fn files_are_contiguous() {
     world.commit().unwrap();
     let extents = world.store.load_extents(ino).unwrap();
     assert!(extents.len() <= 2, "{extents:?}");
-    let run = world
-        .store
-        .allocate_blocks(ino, Some(BlockNo(30_000)), 10)
-        .unwrap();
+    let goal = Goal {
+        block: BlockNo(30_000),
+        logical: 3_200,
+    };
+    let run = world.store.allocate_blocks(ino, Some(goal), 10).unwrap();
     assert_eq!((run.start, run.length), (BlockNo(30_000), 10));
     world.store.release_blocks(run);
     world.check(&path);

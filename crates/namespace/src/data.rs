@@ -24,7 +24,7 @@ use crate::inode::{FileBody, Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace, Reservation};
 use crate::oplog::Record;
 use crate::scheme::Call;
-use crate::store::{BlockRun, Extent, ExtentState, MapChange, Plan};
+use crate::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
 use crate::types::{BlockNo, Ino};
 
 /// What fallocate(2) shall do.
@@ -197,6 +197,8 @@ impl Namespace {
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             let range = self.lock_write(&file, (offset_bytes, end), true, guard);
             self.write_locked(&file, &range, offset_bytes, data, guard)?;
+            drop(range);
+            self.write_behind(&file, offset_bytes, end, guard);
             Ok(data.len())
         })
     }
@@ -213,9 +215,11 @@ impl Namespace {
                 file.inode.size_bytes() / block_bytes * block_bytes
             });
             let offset_bytes = file.inode.size_bytes();
-            self.end_of(file.inode, offset_bytes, data.len() as u64)?;
+            let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
             if !data.is_empty() {
                 self.write_locked(&file, &range, offset_bytes, data, guard)?;
+                drop(range);
+                self.write_behind(&file, offset_bytes, end, guard);
             }
             Ok(offset_bytes)
         })
@@ -319,12 +323,11 @@ impl Namespace {
             .and_then(|()| self.write_pieces(pieces, data));
         self.note_write(file, written)?;
         self.publish_write(file, pending, &converted, end, reservation, guard);
-        self.write_behind(file, offset_bytes, end, guard);
         Ok(())
     }
 
-    /// Lets the store write out a piece that a write has come to the end of, most of which is not in the range that is
-    /// locked.
+    /// Lets the store write out a piece that a write has come to the end of. No range is locked any more, so that others go on
+    /// with the file meanwhile.
     fn write_behind(&self, file: &File<'_>, offset_bytes: u64, end: u64, guard: &Guard) {
         let piece_end = end - end % BEHIND_BYTES;
         if piece_end <= offset_bytes || !self.store.takes_batches() {
@@ -383,6 +386,10 @@ impl Namespace {
             Some(last) if last.end() == block => Some(BlockNo(last.physical.0 + last.length)),
             _ => file.extents.goal(block, guard),
         };
+        let goal = goal.map(|goal| Goal {
+            block: goal,
+            logical: block,
+        });
         let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
         let extent = Extent {
             logical: block,

@@ -21,7 +21,7 @@ use crate::classes;
 use crate::error::{Error, Result};
 use crate::pages::Pages;
 use crate::store::{
-    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, InodeImage, Plan, Store,
+    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, Goal, InodeImage, Plan, Store,
 };
 use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
 
@@ -309,7 +309,7 @@ impl Store for MemoryStore {
         self.free_inodes.give(1);
     }
 
-    fn allocate_blocks(&self, _ino: Ino, _goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
+    fn allocate_blocks(&self, _ino: Ino, _goal: Option<Goal>, count: u64) -> Result<BlockRun> {
         let mut wanted = count;
         while !self.free_blocks.try_take(wanted) {
             wanted /= 2;

@@ -135,6 +135,15 @@ impl Extent {
     }
 }
 
+/// Where a file goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Goal {
+    /// The block behind the one before.
+    pub block: BlockNo,
+    /// Where in the file that is, in blocks: about as much as it has already.
+    pub logical: u64,
+}
+
 /// A run of blocks in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRun {
@@ -332,7 +341,7 @@ pub trait Store: Send + Sync + 'static {
     fn release_inode(&self, ino: Ino, kind: FileKind);
 
     /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after.
-    fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun>;
+    fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun>;
 
     /// Gives back blocks that were never logged, or that nothing maps any more where there is no log.
     fn release_blocks(&self, run: BlockRun);

@@ -57,14 +57,6 @@ impl Bits {
         self.free
     }
 
-    /// True when `index` is in use (or past the end).
-    pub(crate) fn is_used(&self, index: u32) -> bool {
-        match self.words.get((index / 64) as usize) {
-            Some(word) if index < self.length => word >> (index % 64) & 1 != 0,
-            _ => true,
-        }
-    }
-
     /// Marks a range used; tells how many of its bits were free before.
     pub(crate) fn set_range(&mut self, start: u32, count: u32) -> u32 {
         let mut changed = 0;
@@ -101,31 +93,43 @@ impl Bits {
 
     /// The first free bit at or after `from`.
     pub(crate) fn next_free(&self, from: u32) -> Option<u32> {
-        self.next(from, |word| !word)
-    }
-
-    /// The first used bit at or after `from`, or the length.
-    fn next_used(&self, from: u32) -> u32 {
-        self.next(from, |word| word)
-            .map_or(self.length, |at| at.min(self.length))
-    }
-
-    fn next(&self, from: u32, select: impl Fn(u64) -> u64) -> Option<u32> {
         let mut index = (from / 64) as usize;
-        let mut word = select(*self.words.get(index)?) & (!0 << (from % 64));
+        let mut word = !*self.words.get(index)? & (!0 << (from % 64));
         while word == 0 {
             index += 1;
-            word = select(*self.words.get(index)?);
+            word = !*self.words.get(index)?;
         }
         Some(index as u32 * 64 + word.trailing_zeros())
     }
 
-    /// Length of the free run that starts at `start`, at most `max`.
+    /// Length of the free run that starts at `start`, at most `max`. It looks no further than that.
     pub(crate) fn run_at(&self, start: u32, max: u32) -> u32 {
-        if self.is_used(start) {
-            return 0;
+        let end = start.saturating_add(max).min(self.length);
+        let mut at = start;
+        while at < end {
+            let used = self.words[(at / 64) as usize] >> (at % 64);
+            if used != 0 {
+                return (at + used.trailing_zeros()).min(end) - start;
+            }
+            at = (at / 64 + 1) * 64;
         }
-        (self.next_used(start) - start).min(max)
+        end.saturating_sub(start)
+    }
+
+    /// The first chunk of `count` free bits, aligned to as many, at or after `from`, or else before it.
+    pub(crate) fn find_chunk(&self, from: u32, count: u32) -> Option<u32> {
+        let first = from.checked_next_multiple_of(count)?;
+        let find = |mut at: u32, end: u32| {
+            while at < end && at + count <= self.length {
+                let free = self.run_at(at, count);
+                if free == count {
+                    return Some(at);
+                }
+                at = (at + free + 1).next_multiple_of(count);
+            }
+            None
+        };
+        find(first, self.length).or_else(|| find(0, first))
     }
 
     /// The first free run of at least `wanted` bits at or after `from`, or, where there is none,
@@ -134,15 +138,14 @@ impl Bits {
         let mut best: Option<(u32, u32)> = None;
         let mut at = from;
         while let Some(start) = self.next_free(at) {
-            let end = self.next_used(start);
-            let length = end - start;
+            let length = self.run_at(start, wanted);
             if length >= wanted {
                 return Some((start, wanted));
             }
             if best.is_none_or(|(_, longest)| length > longest) {
                 best = Some((start, length));
             }
-            at = end;
+            at = start + length;
         }
         best
     }
@@ -166,7 +169,7 @@ mod tests {
         assert_eq!(bits.free(), 70);
         assert_eq!(bits.run_at(60, 100), 10);
         assert_eq!(bits.next_free(70), None);
-        assert!(bits.is_used(70) && bits.is_used(u32::MAX));
+        assert_eq!([70, u32::MAX].map(|at| bits.run_at(at, 1)), [0, 0]);
     }
 
     #[test]
@@ -197,6 +200,17 @@ mod tests {
     }
 
     #[test]
+    fn chunks_are_aligned_and_all_free() {
+        let bits = bits(200, &[10, 20, 64, 128]);
+        assert_eq!(bits.find_chunk(0, 16), Some(32));
+        assert_eq!(bits.find_chunk(33, 16), Some(48));
+        assert_eq!(bits.find_chunk(49, 32), Some(96));
+        // What is left at the end is no chunk; before `from` there is one.
+        assert_eq!(bits.find_chunk(161, 32), Some(32));
+        assert_eq!(bits.find_chunk(100, 64), None);
+    }
+
+    #[test]
     fn agrees_with_a_plain_scan() {
         let mut seed = 7u64;
         let used: Vec<u32> = (0..333)
@@ -213,6 +227,7 @@ mod tests {
             assert_eq!(bits.next_free(from), plain);
             let run = (from..333).take_while(|i| !used.contains(i)).count() as u32;
             assert_eq!(bits.run_at(from, u32::MAX), run);
+            assert_eq!(bits.run_at(from, 2), run.min(2));
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Where blocks are taken.
 //!
-//! With a goal (the block after a file's last one): that block if it is free, else the next run in its
-//! group that is long enough. Without one, a CPU goes on where it last put a new file, as long as that is
+//! With a goal (the block after a file's last one): that block if it is free. If not, another file grows there, too, and
+//! with the next free block both would go on to alternate; so a file that is not small goes on in the next
+//! aligned *chunk* of its group that is all free, of a size that goes with the file's, and alternates by chunks. A small one, or one
+//! that finds no chunk, gets the next run in the group that is long enough. Without a goal, a CPU goes on where it last put a new file, as long as that is
 //! in the flex group of the inode at hand; so files made in a row lie in a row, and CPUs do not
 //! interleave theirs. After that come the groups in order: first those with a run that is long
 //! enough, busy ones passed over; then any free block at all.
 
 use std::sync::atomic::Ordering;
 
-use finefs_namespace::{BlockNo, BlockRun, Error};
+use finefs_namespace::{BlockNo, BlockRun, Error, Goal};
 
 use super::bits::Bits;
 use super::{Allocator, BitmapSource};
@@ -16,8 +18,22 @@ use super::{Allocator, BitmapSource};
 /// Groups searched for a run that is long enough before the longest run seen will do.
 const GROUPS_SEARCHED: u32 = 16;
 
+/// Files of fewer blocks than this get no chunk of their own.
+const CHUNK_MIN: u64 = 16;
+/// The largest chunk, in blocks.
+const CHUNK_MAX: u64 = 2048;
+
 /// Rounds over all groups for a block that the counter says must be there.
 const ROUNDS: u32 = 8;
+
+/// What stands for the place where a search begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Near {
+    /// Nothing lies there that it should be near to.
+    Anywhere,
+    /// The goal, and how many blocks the chunk has in which the file goes on if it is taken; 0: none.
+    Goal { chunk: u32 },
+}
 
 /// How much of a group's free space a search may take.
 #[derive(Clone, Copy)]
@@ -27,13 +43,23 @@ struct Search {
     takes_less: bool,
 }
 
+impl Near {
+    fn of(goal: Goal) -> Near {
+        let chunk = match goal.logical {
+            ..CHUNK_MIN => 0,
+            logical => 1 << logical.min(CHUNK_MAX).ilog2(),
+        };
+        Near::Goal { chunk }
+    }
+}
+
 impl Allocator {
     /// Takes 1 to `count` adjacent free blocks for data of an inode in `inode_group`.
     pub(crate) fn allocate_data(
         &self,
         source: &dyn BitmapSource,
         inode_group: u32,
-        goal: Option<u64>,
+        goal: Option<Goal>,
         count: u64,
     ) -> Result<BlockRun, Error> {
         let claimed = self
@@ -42,10 +68,12 @@ impl Allocator {
         if claimed == 0 {
             return Err(Error::NoSpace);
         }
-        let run = match goal.and_then(|goal| self.split_block(goal)) {
-            Some(place) => self.take(source, place, true, claimed),
+        let near = goal.map_or(Near::Anywhere, Near::of);
+        let run = match goal.and_then(|goal| self.split_block(goal.block.0)) {
+            Some(place) => self.take(source, place, near, claimed),
             None => {
-                let run = self.take(source, self.window(inode_group), false, claimed);
+                let place = self.window(inode_group);
+                let run = self.take(source, place, Near::Anywhere, claimed);
                 if let Some(run) = run {
                     let after = run.start.0 + run.length;
                     self.this_cpu().1.cursor.store(after, Ordering::Relaxed);
@@ -60,7 +88,8 @@ impl Allocator {
     /// Takes one block for metadata, near `goal`. The caller has it from a reservation.
     pub(crate) fn take_reserved(&self, source: &dyn BitmapSource, goal: u64) -> Option<u64> {
         let place = self.split_block(goal).unwrap_or((0, 0));
-        self.take(source, place, true, 1).map(|run| run.start.0)
+        self.take(source, place, Near::Goal { chunk: 0 }, 1)
+            .map(|run| run.start.0)
     }
 
     /// Adds one block to a reservation that was too small; false when there is none.
@@ -98,11 +127,11 @@ impl Allocator {
         &self,
         source: &dyn BitmapSource,
         place: (u32, u32),
-        is_goal: bool,
+        near: Near,
         claimed: u64,
     ) -> Option<BlockRun> {
         let wanted = claimed.min(u64::from(self.layout.blocks_per_group)) as u32;
-        if let Some(run) = self.take_near(source, place, is_goal, wanted) {
+        if let Some(run) = self.take_near(source, place, near, wanted) {
             return Some(run);
         }
         let count = self.groups.len() as u32;
@@ -157,10 +186,10 @@ impl Allocator {
         &self,
         source: &dyn BitmapSource,
         (group, index): (u32, u32),
-        is_goal: bool,
+        near: Near,
         wanted: u32,
     ) -> Option<BlockRun> {
-        if is_goal {
+        if let Near::Goal { chunk } = near {
             // A file goes on where it ends even if that gives less than wanted: the next call
             // goes on from there.
             let mut bitmaps = self.lock_blocks(source, group, true)?;
@@ -168,6 +197,12 @@ impl Allocator {
             let length = bits.run_at(index, wanted);
             if length > 0 {
                 return Some(self.mark(group, bits, index, length));
+            }
+            if chunk > 0
+                && let Some(start) = bits.find_chunk(index, chunk)
+            {
+                let length = bits.run_at(start, wanted);
+                return Some(self.mark(group, bits, start, length));
             }
         }
         if self.longest_run(group) < wanted {
@@ -181,7 +216,7 @@ impl Allocator {
                 wanted,
                 takes_less: false,
             },
-            is_goal,
+            near != Near::Anywhere,
         )
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Barrier;
 
-use finefs_namespace::{BlockRun, Error};
+use finefs_namespace::{BlockNo, BlockRun, Error, Goal};
 
 use super::bits::Bits;
 use super::{Allocator, BitmapSource, GroupCounts, Layout};
@@ -57,6 +57,14 @@ fn allocator(reserved_for_root: u64) -> Allocator {
     Allocator::new(layout, &[counts; GROUPS as usize])
 }
 
+/// Of a file that is small.
+fn goal(block: u64) -> Option<Goal> {
+    Some(Goal {
+        block: BlockNo(block),
+        logical: 0,
+    })
+}
+
 fn next(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(1);
     super::mix(*seed)
@@ -79,7 +87,8 @@ fn no_block_is_given_twice() {
                     for _ in 0..20_000 {
                         if next(&mut seed) % 5 < 3 {
                             let goal = (next(&mut seed).is_multiple_of(2))
-                                .then(|| 1 + next(&mut seed) % u64::from(GROUPS * BLOCKS));
+                                .then(|| 1 + next(&mut seed) % u64::from(GROUPS * BLOCKS))
+                                .and_then(goal);
                             let group = (next(&mut seed) % u64::from(GROUPS)) as u32;
                             let count = 1 + next(&mut seed) % 40;
                             match allocator.allocate_data(source, group, goal, count) {
@@ -197,7 +206,7 @@ fn a_damaged_group_gives_nothing() {
     let allocator = allocator(0);
     let start = 1 + 2 * u64::from(BLOCKS);
     let run = allocator
-        .allocate_data(&source, 2, Some(start + 50), 5)
+        .allocate_data(&source, 2, goal(start + 50), 5)
         .unwrap();
     assert!(run.start.0 >= start + u64::from(BLOCKS), "{run:?}");
     assert!(allocator.take_damage());
@@ -250,16 +259,38 @@ fn files_stay_near_and_directories_spread() {
 fn goals_are_met() {
     let source = Source { damaged: None };
     let allocator = allocator(0);
-    let first = allocator.allocate_data(&source, 0, Some(100), 20).unwrap();
+    let first = allocator.allocate_data(&source, 0, goal(100), 20).unwrap();
     assert_eq!((first.start.0, first.length), (100, 20));
     // The next best place is right behind.
-    let second = allocator.allocate_data(&source, 0, Some(105), 20).unwrap();
+    let second = allocator.allocate_data(&source, 0, goal(105), 20).unwrap();
     assert_eq!((second.start.0, second.length), (120, 20));
     // More than a group has comes in pieces.
     let third = allocator
-        .allocate_data(&source, 0, Some(1 + u64::from(BLOCKS) + 10), 10_000)
+        .allocate_data(&source, 0, goal(1 + u64::from(BLOCKS) + 10), 10_000)
         .unwrap();
     assert_eq!(third.length, u64::from(BLOCKS) - 10);
+}
+
+/// Two files grow block by block, one begun right behind the other.
+#[test]
+fn files_that_grow_beside_each_other_get_runs() {
+    let source = Source { damaged: None };
+    let allocator = allocator(0);
+    let mut ends = [None::<u64>; 2];
+    let mut runs = [0; 2];
+    for logical in 0..200 {
+        for (end, runs) in ends.iter_mut().zip(&mut runs) {
+            let goal = end.map(|end| Goal {
+                block: BlockNo(end),
+                logical,
+            });
+            let run = allocator.allocate_data(&source, 0, goal, 1).unwrap();
+            *runs += u32::from(*end != Some(run.start.0));
+            *end = Some(run.start.0 + 1);
+        }
+    }
+    // 16 blocks, some chunks of 16, 32 and 64, and one of 128.
+    assert!(runs.iter().all(|runs| *runs < 30), "{runs:?}");
 }
 
 #[test]

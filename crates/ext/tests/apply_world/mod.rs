@@ -15,7 +15,7 @@ use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
     Attributes, Batch, BlockNo, BlockRun, DirectoryChange, Error, Extent, ExtentState, Fate,
-    FileKind, Ino, InodeChange, MapChange, Plan, Result, Store, Times, Timestamp,
+    FileKind, Goal, Ino, InodeChange, MapChange, Plan, Result, Store, Times, Timestamp,
 };
 
 /// Makes an image; `arguments` go to mke2fs.
@@ -392,7 +392,10 @@ impl World {
                 .map
                 .range(..at)
                 .next_back()
-                .map(|(_, (last, _))| BlockNo(last + 1));
+                .map(|(_, (last, _))| Goal {
+                    block: BlockNo(last + 1),
+                    logical: at,
+                });
             let run = self.store.allocate_blocks(ino, goal, wanted)?;
             assert!(run.length >= 1 && run.length <= wanted);
             for i in 0..run.length {

@@ -37,7 +37,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
-    Fate, FileKind, Geometry, Ino, InodeImage, MemoryStore, Plan, Result, StatFs, Store, Times,
+    Fate, FileKind, Geometry, Goal, Ino, InodeImage, MemoryStore, Plan, Result, StatFs, Store,
+    Times,
 };
 
 use self::committed::{Inode, State};
@@ -57,11 +58,15 @@ pub struct CheckedStore {
     /// Counted half way through each read and write: under shuttle another thread may run there.
     transfers: AtomicU64,
     before_loads: OnceLock<BeforeLoads>,
+    before_behind: OnceLock<BeforeBehind>,
     state: Mutex<State>,
 }
 
 /// Called with the number of each inode before it is loaded.
 type BeforeLoads = Box<dyn Fn(Ino) + Send + Sync>;
+
+/// Called with each run of blocks before it is written behind.
+type BeforeBehind = Box<dyn Fn(BlockRun) + Send + Sync>;
 
 fn runs_of(blocks: impl Iterator<Item = u64>) -> Vec<BlockRun> {
     blocks
@@ -99,6 +104,12 @@ impl CheckedStore {
     pub fn call_before_loads(&self, call: impl Fn(Ino) + Send + Sync + 'static) {
         let is_first = self.before_loads.set(Box::new(call)).is_ok();
         assert!(is_first, "something is called before loads already");
+    }
+
+    /// Has `call` called with each run of blocks before it is written behind. Once.
+    pub fn call_before_writing_behind(&self, call: impl Fn(BlockRun) + Send + Sync + 'static) {
+        let is_first = self.before_behind.set(Box::new(call)).is_ok();
+        assert!(is_first, "something is called before that already");
     }
 
     /// The same, which wants batches as a small journal does: the log is taken in every few records, and
@@ -155,6 +166,7 @@ impl CheckedStore {
             takes_batches: true,
             transfers: AtomicU64::new(0),
             before_loads: OnceLock::new(),
+            before_behind: OnceLock::new(),
             state: Mutex::new(state),
         }
     }
@@ -335,7 +347,7 @@ impl Store for CheckedStore {
         self.inner.release_inode(ino, kind);
     }
 
-    fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
+    fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun> {
         let run = self.inner.allocate_blocks(ino, goal, count)?;
         let mut state = self.state();
         for block in blocks_of(&[run]) {
@@ -363,6 +375,9 @@ impl Store for CheckedStore {
     fn write_behind(&self, run: BlockRun) {
         // Whose blocks they are by now nobody knows: others may come first here.
         self.transfers.fetch_add(1, Ordering::Relaxed);
+        if let Some(call) = self.before_behind.get() {
+            call(run);
+        }
         self.inner.write_behind(run);
     }
 

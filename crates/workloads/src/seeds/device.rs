@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use finefs::namespace::{
-    Batch, BlockNo, BlockRun, Committed, DirectoryImage, Extent, FileKind, Geometry, Ino,
+    Batch, BlockNo, BlockRun, Committed, DirectoryImage, Extent, FileKind, Geometry, Goal, Ino,
     InodeImage, Plan, Result, StatFs, Store, Times,
 };
 
@@ -146,7 +146,7 @@ impl<S: Store> Store for OnDevice<S> {
         self.store.release_inode(ino, kind);
     }
 
-    fn allocate_blocks(&self, ino: Ino, goal: Option<BlockNo>, count: u64) -> Result<BlockRun> {
+    fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun> {
         self.store.allocate_blocks(ino, goal, count)
     }
 
