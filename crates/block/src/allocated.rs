@@ -32,6 +32,8 @@ pub(crate) const PIECE_BYTES: u64 = 256 << 10;
 /// So many bytes more are taken where pieces are taken one after the other: each call costs, and takes the file's lock in
 /// the kernel.
 pub(crate) const AHEAD_BYTES: u64 = 4 << 20;
+/// Where less than this is left, none is taken ahead.
+pub(crate) const AMPLE_BYTES: u64 = 16 * AHEAD_BYTES;
 /// So many pieces are told of without a lock.
 const PIECES: usize = 1024;
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use crate::allocated::{AHEAD_BYTES, Allocated, PIECE_BYTES};
+use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
 use crate::{BlockDevice, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
@@ -122,6 +122,8 @@ pub struct FileDevice {
     allocated: Option<Allocated>,
     /// The storage has no way to take some beforehand.
     cannot_reserve: AtomicBool,
+    /// There was less storage than was asked for ahead.
+    is_short: AtomicBool,
 }
 
 /// The unit of `st_blocks`.
@@ -174,6 +176,7 @@ impl FileDevice {
         Ok(FileDevice {
             allocated,
             cannot_reserve: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
             file,
             path: path.to_owned(),
             length_bytes,
@@ -204,6 +207,13 @@ impl FileDevice {
             done_bytes += part;
         }
         Ok(())
+    }
+
+    /// Whether storage may be taken ahead: commits must not find that files to come have the last of it.
+    fn has_ample_room(&self) -> bool {
+        !self.is_short.load(Ordering::Relaxed)
+            && rustix::fs::fstatvfs(&self.file)
+                .is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) >= AMPLE_BYTES)
     }
 }
 
@@ -408,19 +418,26 @@ impl BlockDevice for FileDevice {
         }
         let moment = allocated.moment();
         let start = offset_bytes / PIECE_BYTES * PIECE_BYTES;
+        let take = |ahead: u64| {
+            let end = (offset_bytes + length_bytes + ahead).next_multiple_of(PIECE_BYTES);
+            let more = end.min(self.length_bytes) - start;
+            self.reserve_at(start, more)?;
+            if allocated.has(start, more) {
+                allocated.note_pieces(moment, start, more);
+            }
+            Ok(())
+        };
         // Where the piece before was taken, too, somebody goes from one to the next.
         let is_next = start > 0 && allocated.has_pieces(start - 1, 1);
-        let ahead = if is_next { AHEAD_BYTES } else { 0 };
-        let end = (offset_bytes + length_bytes + ahead).next_multiple_of(PIECE_BYTES);
-        let more = end.min(self.length_bytes) - start;
-        if self.reserve_at(start, more).is_err() {
-            // Where there is not as much, there may still be enough.
-            return self.reserve_at(offset_bytes, length_bytes);
+        if is_next && self.has_ample_room() {
+            match take(AHEAD_BYTES) {
+                // A quota, perhaps.
+                Err(_) => self.is_short.store(true, Ordering::Relaxed),
+                taken => return taken,
+            }
         }
-        if allocated.has(start, more) {
-            allocated.note_pieces(moment, start, more);
-        }
-        Ok(())
+        // Where there is not as much, there may still be enough.
+        take(0).or_else(|_: io::Error| self.reserve_at(offset_bytes, length_bytes))
     }
 
     fn describe(&self) -> String {

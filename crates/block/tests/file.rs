@@ -166,6 +166,30 @@ fn storage_ahead_is_taken_for_who_goes_on() {
     assert_eq!(taken(), ahead);
 }
 
+/// Needs the right to mount; says so and passes without it.
+#[test]
+fn no_storage_is_taken_ahead_where_little_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=32m", "finefs-test"])
+        .arg(directory.path())
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(std::io::stderr(), "skipped: nothing can be mounted here");
+        return;
+    }
+    let path = image(directory.path(), 64 << 20);
+    let device = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    for piece in 0..3 {
+        device.reserve_around_at(piece * (256 << 10), 4096).unwrap();
+    }
+    let taken = fs::metadata(&path).unwrap().blocks() * 512;
+    drop(device);
+    let unmounted = Command::new("umount").arg(directory.path()).status();
+    assert!(unmounted.unwrap().success());
+    assert!(taken < 1 << 20, "{taken} bytes");
+}
+
 /// Needs the right to set up loop devices; says so and passes without it.
 #[test]
 fn an_image_on_a_loop_device_is_in_use() {

@@ -53,7 +53,7 @@ const SAMPLES_FOR_COLLISION: u32 = 8;
 const SEGMENTS_BETWEEN_LOG: u32 = 3;
 
 /// Segments of this length are one: all met at the same offset.
-const ONE_SEGMENT: u32 = u64::BITS - 1;
+pub(super) const ONE_SEGMENT: u32 = u64::BITS - 1;
 
 /// How many meetings two samples by different threads stand for.
 const SAMPLE_WEIGHT: u32 = 4;
@@ -64,13 +64,13 @@ pub(super) struct Policy {
     meetings: u32,
     pub(super) meetings_to_spread: u32,
     has_seen_write: bool,
-    /// A session of readers ended because of writers.
+    /// A session of readers has just ended because of writers: the next is none, once.
     is_for_writers: bool,
     /// Binary logarithms of the distances of ranges that met: the least, the sum, and how many; and of the
     /// longest range.
     distance_log: u32,
-    distance_logs: u32,
-    distances: u32,
+    distance_logs: u64,
+    distances: u64,
     length_log: u32,
     /// Added to the segments' size since requests touched several segments.
     widening: u32,
@@ -140,8 +140,8 @@ impl Policy {
         let distance = other.start.abs_diff(range.start);
         if let Some(log) = distance.checked_ilog2() {
             self.distance_log = self.distance_log.min(log);
-            self.distance_logs += weight * log;
-            self.distances += weight;
+            self.distance_logs += u64::from(weight * log);
+            self.distances += u64::from(weight);
         }
         self.note_length(range);
     }
@@ -173,11 +173,12 @@ impl Policy {
 
     /// The rule for the next session, if any promises something; the search for one begins anew.
     pub(super) fn rule(&mut self) -> Option<Rule> {
-        let mean_log = self.distance_logs.checked_div(self.distances).unwrap_or(0);
+        let mean_log = self.distance_logs.checked_div(self.distances).unwrap_or(0) as u32;
         let shift = (self.distance_log)
             .max(self.length_log + self.widening)
             .max(mean_log.saturating_sub(SEGMENTS_BETWEEN_LOG));
-        let rule = match self.has_seen_write || self.is_for_writers {
+        let is_for_writers = std::mem::take(&mut self.is_for_writers);
+        let rule = match self.has_seen_write || is_for_writers {
             false => Some(Rule::Readers { shift }),
             true => (shift < ONE_SEGMENT).then_some(Rule::Segments { shift }),
         };
@@ -307,7 +308,6 @@ impl Policy {
                 self.meetings_to_spread = (self.meetings_to_spread / 2).max(MEETINGS_TO_SPREAD);
                 self.collisions_to_part = (self.collisions_to_part / 2).max(COLLISIONS_TO_PART);
                 self.has_seen_write = false;
-                self.is_for_writers = false;
             }
             return is_alone && !is_home;
         }
@@ -346,8 +346,8 @@ mod tests {
         assert!((0..=SAMPLES_ALONE).any(|_| sample(&mut policy)));
     }
 
-    /// Until writers come, who read have a cell each, whatever they read; then segments, until one thread is
-    /// alone.
+    /// Until writers come, who read have a cell each, whatever they read; then segments, and once more in the
+    /// session after that.
     #[test]
     fn readers_have_cells_of_their_own_until_writers_come() {
         let mut policy = Policy::new();
@@ -363,9 +363,6 @@ mod tests {
         let relief = policy.relief(Placement::new(readers, 0));
         assert_eq!(relief, Relief::Segments(12));
         assert_eq!(rule_of(&mut policy, Access::Read), Some(segments));
-        for _ in 0..=SAMPLES_ALONE {
-            policy.sampled(true, 1, &block(0), Access::Read);
-        }
         assert_eq!(rule_of(&mut policy, Access::Read), Some(readers));
     }
 

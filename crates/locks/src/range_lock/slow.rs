@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::RangeLock;
 use super::cell::Cell;
 use super::node::{self, Access, Node};
-use super::policy::{MEETINGS_TO_RESUME, Policy, Relief};
+use super::policy::{MEETINGS_TO_RESUME, ONE_SEGMENT, Policy, Relief};
 use super::queue::{Queue, Wakes};
 #[cfg(not(any(loom, feature = "shuttle")))]
 use super::spread::put_group;
@@ -217,14 +217,21 @@ impl Slow {
                     self.drain();
                 }
             },
-            Mode::Draining(placement) => self.resume(placement),
+            Mode::Draining(placement) => self.resume(lock, placement),
         }
     }
 
-    /// draining -> spread: the session goes on.
-    fn resume(&mut self, placement: Placement) {
+    /// draining -> spread: the session goes on; but not as one of readers if writers have come.
+    fn resume(&mut self, lock: &RangeLock, placement: Placement) {
+        let rule = self.policy.rule();
+        if placement.is_for_readers() && !matches!(rule, Some(Rule::Readers { .. })) {
+            let shift = match rule {
+                Some(Rule::Segments { shift }) => shift,
+                Some(Rule::Readers { .. }) | None => ONE_SEGMENT,
+            };
+            return self.respread(lock, placement, shift);
+        }
         self.mode = Mode::Spread(placement);
-        let _ = self.policy.rule();
         for entry in self.queue.iter() {
             // Those that came before the draining have their cells.
             if entry.cells.load(Relaxed) == 0 {
@@ -259,12 +266,12 @@ impl Slow {
 
     /// One thread alone seems to be left, and holds a range. If it is, the lock drains, and goes home when
     /// the thread lets go.
-    fn leave_alone(&mut self) {
+    fn leave_alone(&mut self, lock: &RangeLock) {
         self.drain();
         if let Mode::Draining(placement) = self.mode
             && self.queue.iter().nth(1).is_some()
         {
-            self.resume(placement);
+            self.resume(lock, placement);
         }
     }
 
@@ -336,7 +343,7 @@ impl Slow {
                 self.close(&lock.home);
                 self.change_mode(lock);
             } else {
-                self.leave_alone();
+                self.leave_alone(lock);
             }
         }
     }
@@ -484,6 +491,34 @@ mod tests {
             drop(lock.try_write(block(7)).unwrap());
         }
         assert_eq!(shift(&lock), Some(20));
+    }
+
+    /// Draining does not bring a session of readers back that writers have ended, though readers keep the queue from
+    /// getting empty.
+    #[test]
+    fn writers_end_a_session_of_readers_of_one_range() {
+        let lock = RangeLock::new(&CLASS);
+        while lock.is_fast() {
+            let pair = (lock.try_read(block(0)), lock.try_read(0..1));
+            assert!(pair.0.is_some() && pair.1.is_some());
+        }
+        assert!(placement(&lock).is_for_readers());
+        let mut held = Vec::new();
+        for _ in 0..STRAIN_OF_WRITERS {
+            drop(lock.try_write(block(1)).unwrap());
+            // One after the other, so that there is always one.
+            held.push(lock.try_read(block(0)).unwrap());
+            held.drain(..held.len().saturating_sub(1));
+        }
+        for _ in 0..MEETINGS_TO_RESUME + 1 {
+            held.push(lock.try_read(block(0)).unwrap());
+            held.drain(..held.len() - 1);
+        }
+        let is_for_readers = match lock.slow.lock().mode {
+            Mode::Spread(placement) | Mode::Draining(placement) => placement.is_for_readers(),
+            Mode::Home => false,
+        };
+        assert!(!is_for_readers);
     }
 
     /// More writers than a session of readers bears between two samples.
