@@ -5,7 +5,9 @@
 //! each sector of each file has its bytes at that moment or at a later one.
 //!
 //! Without a journal the batch that a crash tears may be half there. Then only this is asked: what is
-//! the same at all of those moments is there, with bytes of one of them.
+//! the same at all of those moments is there, with bytes of one of them. Where a file's size changed, e2fsck may have
+//! derived one in between from the blocks that it found mapped; and the file may have holes, since the blocks that map it reach
+//! the disk one by one.
 
 use std::collections::BTreeMap;
 
@@ -193,7 +195,7 @@ impl History {
             if let Some(node) = moment.model.node(id) {
                 compare_node(node, found).map_err(|difference| Wrong::Tree(named(difference)))?;
             }
-            let data = self.compare_data(id, found, at..=last);
+            let data = self.compare_data(id, found, at..=last, Torn::No);
             if let Err(difference) = data {
                 wrong_data.get_or_insert(Wrong::Data(named(difference)));
             }
@@ -207,6 +209,7 @@ impl History {
         id: Id,
         found: &Found,
         moments: std::ops::RangeInclusive<usize>,
+        torn: Torn,
     ) -> Result<(), String> {
         if found.attributes.kind != FileKind::Regular {
             return Ok(());
@@ -222,10 +225,13 @@ impl History {
                 let (same, beyond) = sector.split_at(there.len());
                 same == there && beyond.iter().all(|byte| *byte == 0)
             });
-            if !is_one {
+            let is_zeros = sector.iter().all(|byte| *byte == 0);
+            let changes = || versions.iter().any(|data| *data != versions[0]);
+            let is_unmapped = torn == Torn::Perhaps && is_zeros && changes();
+            if !is_one && !is_unmapped {
                 let what = if is_poison(sector) {
                     "bytes that nobody wrote"
-                } else if sector.iter().all(|byte| *byte == 0) {
+                } else if is_zeros {
                     "zeros"
                 } else {
                     "other bytes"
@@ -255,14 +261,19 @@ impl History {
             let Some(ino) = tree.names.get(path) else {
                 return Err(Wrong::Tree(format!("{path:?} was synced and is missing")));
             };
-            let nodes = moments.iter().filter_map(|moment| moment.model.node(*id));
+            let nodes = || moments.iter().filter_map(|moment| moment.model.node(*id));
             let found = &tree.inodes[ino];
-            let fits: Vec<Result<(), String>> =
-                nodes.map(|node| compare_repaired(node, found)).collect();
+            let size = match is_derived_size(nodes(), found) {
+                true => Size::Derived,
+                false => Size::Exact,
+            };
+            let fits: Vec<Result<(), String>> = nodes()
+                .map(|node| compare_repaired(node, found, size))
+                .collect();
             if !fits.iter().any(Result::is_ok) {
                 return Err(Wrong::Tree(format!("{path:?}: {fits:?}")));
             }
-            self.compare_data(*id, found, window.synced..=last)
+            self.compare_data(*id, found, window.synced..=last, Torn::Perhaps)
                 .map_err(|difference| Wrong::Data(format!("{path:?}: {difference}")))?;
         }
         Ok(())
@@ -298,19 +309,52 @@ fn differ<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, got: T) -> Re
 
 fn compare_node(node: &Node, found: &Found) -> Result<(), String> {
     let attributes = &found.attributes;
-    compare_repaired(node, found)?;
+    compare_repaired(node, found, Size::Exact)?;
     differ("the link count", node.links, attributes.link_count)?;
     differ("the extended attributes", &node.xattrs, &found.xattrs)
 }
 
+/// Whether of the blocks that map a file that changed between the moments some may be missing, so that it has holes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Torn {
+    Perhaps,
+    No,
+}
+
+/// What a file's size is compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    /// That of the moment.
+    Exact,
+    /// None: e2fsck has taken it from the blocks.
+    Derived,
+}
+
+/// The blocks of images without a journal (`base`).
+const BLOCK_BYTES: u64 = 1024;
+
+/// True when a file whose size changed between the moments ends with a block, not before the smallest of them nor after
+/// the largest: indirect blocks reach the disk before or after their inode.
+fn is_derived_size<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, found: &Found) -> bool {
+    let sizes = nodes.map(|node| node.data.len() as u64);
+    let (Some(least), Some(most)) = (sizes.clone().min(), sizes.max()) else {
+        return false;
+    };
+    let size = found.attributes.size_bytes;
+    found.attributes.kind == FileKind::Regular
+        && (least + 1..=most.next_multiple_of(BLOCK_BYTES)).contains(&size)
+        && least != most
+        && size.is_multiple_of(BLOCK_BYTES)
+}
+
 /// All but what e2fsck may have put right.
-fn compare_repaired(node: &Node, found: &Found) -> Result<(), String> {
+fn compare_repaired(node: &Node, found: &Found, size: Size) -> Result<(), String> {
     let attributes = &found.attributes;
     differ("the kind", node.kind, attributes.kind)?;
     differ("the mode", node.permissions, attributes.permissions)?;
     let owner = (attributes.uid, attributes.gid);
     differ("the owner", (node.uid, node.gid), owner)?;
-    if node.kind != FileKind::Directory {
+    if node.kind != FileKind::Directory && size == Size::Exact {
         differ("the size", node.data.len() as u64, attributes.size_bytes)?;
     }
     if node.kind == FileKind::Symlink {
