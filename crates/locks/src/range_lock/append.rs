@@ -8,7 +8,6 @@
 //! the end of file is stable; the append reads it and gives back what lies below.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 use finefs_lockmeter::Kind;
 
@@ -16,6 +15,7 @@ use super::node::{self, Access, Node};
 use super::request::{Patience, is_for_cells};
 use super::seat::Seat;
 use super::slow::Slow;
+use super::spread::CellSet;
 use super::wait::Wait;
 use super::{RangeGuard, RangeLock};
 use crate::order::{self, OrderKey};
@@ -73,7 +73,7 @@ impl RangeLock {
             range = start..u64::MAX;
             let blockers = entered.slow.queue.blockers(&range, Access::Write);
             node.prepare(&range, Access::Write);
-            node.cells.store(entered.cells, Relaxed);
+            node.set_cells(entered.cells);
             entered.node = None;
             self.push(&mut entered.slow, node, blockers);
             if blockers == 0 {
@@ -101,7 +101,7 @@ impl Drop for Unpublished<'_> {
 struct Entered<'a> {
     lock: &'a RangeLock,
     slow: crate::primitive::MutexGuard<'a, Slow>,
-    cells: u64,
+    cells: CellSet,
     node: Option<&'static Node>,
 }
 

@@ -28,7 +28,7 @@
 //! setting one bit of the home cell's word, all others by one compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
 //! lies on, which turns their holders into entries of the queue with their exact ranges, and waits for
 //! the entries before it that it conflicts with. Cells are opened again when no entry lies on them. When
-//! requests keep meeting without conflict, the lock *spreads* over 64 cells: where all read, each thread has a
+//! requests keep meeting without conflict, the lock *spreads* over 128 cells: where all read, each thread has a
 //! cell for whatever it reads; else in segments that become longer or shorter as requests need them. When one thread is alone again, or too many requests need many cells, it goes
 //! home.
 //!
@@ -535,7 +535,7 @@ impl RangeLock {
             // The others keep the range.
             let own = node::take();
             own.prepare(range, access);
-            own.cells.store(slow.enter(self, range, access), Relaxed);
+            own.set_cells(slow.enter(self, range, access));
             slow.queue.split(node, own);
             cell.forget_reader();
             return Some(&own.cell);

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Rel
 
 use super::cell::{Cell, READER_LEAVES, WRITER_LEAVES};
 use super::seat::Metered;
+use super::spread::CellSet;
 use crate::primitive::atomic::{AtomicBool, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
@@ -69,8 +70,8 @@ pub(super) struct Node {
     pub(super) blockers: AtomicU32,
     /// How many holders share the entry: readers whom a cell's closing found.
     pub(super) count: AtomicU32,
-    /// The cells on which the entry lies.
-    pub(super) cells: AtomicU64,
+    /// The cells on which the entry lies, the lower half first.
+    cells: [AtomicU64; 2],
     /// Set when `blockers` becomes 0: the waiter looks here without the mutex.
     granted: AtomicBool,
     /// Who waits. Only locked under the lock's mutex.
@@ -92,7 +93,7 @@ impl Node {
                 is_write: AtomicU8::new(0),
                 blockers: AtomicU32::new(0),
                 count: AtomicU32::new(0),
-                cells: AtomicU64::new(0),
+                cells: [AtomicU64::new(0), AtomicU64::new(0)],
                 granted: AtomicBool::new(false),
                 waiter: StdMutex::new(None),
                 metered: Metered::none(),
@@ -106,7 +107,7 @@ impl Node {
         self.set_holding(range, access);
         self.blockers.store(0, Relaxed);
         self.count.store(1, Relaxed);
-        self.cells.store(0, Relaxed);
+        self.set_cells(0);
         self.granted.store(false, Ordering::Relaxed);
     }
 
@@ -115,6 +116,18 @@ impl Node {
         self.end.store(range.end, Relaxed);
         self.is_write
             .store(u8::from(access == Access::Write), Relaxed);
+    }
+
+    /// The cells on which the entry lies.
+    pub(super) fn cells(&self) -> CellSet {
+        let [low, high] = &self.cells;
+        CellSet::from(high.load(Relaxed)) << 64 | CellSet::from(low.load(Relaxed))
+    }
+
+    pub(super) fn set_cells(&self, cells: CellSet) {
+        let [low, high] = &self.cells;
+        low.store(cells as u64, Relaxed);
+        high.store((cells >> 64) as u64, Relaxed);
     }
 
     pub(super) fn range(&self) -> Range<u64> {
@@ -280,6 +293,16 @@ mod pool {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::range_lock::spread::CellSet;
+
+        #[test]
+        fn an_entry_knows_all_its_cells() {
+            let node = Node::new();
+            for cells in [CellSet::MAX, 1, 1 << 63, 1 << 64, 1 << 127, 5 << 62, 0] {
+                node.set_cells(cells);
+                assert_eq!(node.cells(), cells);
+            }
+        }
 
         /// Beyond the static nodes, and back: no node is given out twice at a time.
         #[test]

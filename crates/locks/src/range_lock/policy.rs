@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::node::{Access, overlaps};
 use super::queue::Queue;
-use super::spread::{Placement, Rule};
+use super::spread::{CellSet, Placement, Rule};
 
 /// Meetings without conflict in the home cell after which a lock spreads.
 #[cfg(not(any(loom, feature = "shuttle")))]
@@ -31,11 +31,12 @@ const SAMPLES_ALONE: u32 = 64;
 #[cfg(any(loom, feature = "shuttle"))]
 const SAMPLES_ALONE: u32 = 2;
 /// The strain between two samples that ends a session: a request in the queue is 1, and 1 for every
-/// second cell that it closes.
+/// second cell that it closes, up to STRAIN_OF_ALL_CELLS.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const STRAIN_MAX: u32 = 128;
 #[cfg(any(loom, feature = "shuttle"))]
 const STRAIN_MAX: u32 = 3;
+const STRAIN_OF_ALL_CELLS: u32 = 32;
 /// The strain that ends a session of segments that cannot be shorter: most requests are in the queue.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const STRAIN_END: u32 = 1024;
@@ -49,8 +50,8 @@ const COLLISIONS_TO_PART: u32 = 32;
 const SAMPLES_FOR_COLLISION: u32 = 8;
 
 /// Segments are so long that only a few lie between two requests that met, of average distance (in binary
-/// logarithms). So few share cells.
-const SEGMENTS_BETWEEN_LOG: u32 = 3;
+/// logarithms): an eighth of all cells. So few share cells.
+const SEGMENTS_BETWEEN_LOG: u32 = 4;
 
 /// Segments of this length are one: all met at the same offset.
 pub(super) const ONE_SEGMENT: u32 = u64::BITS - 1;
@@ -213,10 +214,10 @@ impl Policy {
         queue: &Queue,
         placement: Placement,
         range: &Range<u64>,
-        cells: u64,
+        cells: CellSet,
     ) -> bool {
         self.note_length(range);
-        self.strain += 1 + cells.count_ones() / 2;
+        self.strain += 1 + (cells.count_ones() / 2).min(STRAIN_OF_ALL_CELLS);
         self.wide += u32::from(cells.count_ones() == 2);
         if cells.count_ones() == 1 {
             self.narrow += 1;
@@ -406,7 +407,12 @@ mod tests {
             policy.note_meeting((&block(0), Access::Write), other, 1);
         }
         // Some 2^24 bytes, but for one that is 2^12, which takes a sixth of the difference.
-        assert_eq!(policy.rule(), Some(Rule::Segments { shift: 22 - 3 }));
+        assert_eq!(
+            policy.rule(),
+            Some(Rule::Segments {
+                shift: 22 - SEGMENTS_BETWEEN_LOG
+            })
+        );
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //! 4. The queue.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::cell::{self, Cell, Taken};
@@ -267,7 +266,7 @@ impl RangeLock {
         {
             let mut slow = self.slow.lock();
             let cells = slow.enter(self, range, access);
-            node.cells.store(cells, Relaxed);
+            node.set_cells(cells);
             let blockers = slow.queue.blockers(range, access);
             if blockers > 0 && matches!(patience, Patience::None) {
                 slow.exit(cells);
@@ -306,7 +305,7 @@ impl RangeLock {
                 .store(pressure.saturating_sub(1), Ordering::Relaxed);
         }
         let (range, access) = (node.range(), node.access());
-        let cells = node.cells.load(Relaxed);
+        let cells = node.cells();
         let is_time = slow.note_request(blockers, sampler(), (&range, access), cells);
         slow.queue.push(node, blockers);
         if is_time {

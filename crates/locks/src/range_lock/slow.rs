@@ -39,7 +39,7 @@ use super::policy::{MEETINGS_TO_RESUME, ONE_SEGMENT, Policy, Relief};
 use super::queue::{Queue, Wakes};
 #[cfg(not(any(loom, feature = "shuttle")))]
 use super::spread::put_group;
-use super::spread::{Placement, Rule, take_group};
+use super::spread::{CellSet, Placement, Rule, take_group};
 use crate::primitive::atomic::Ordering;
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,12 @@ impl Slow {
 
     /// Closes the cells of a request, so that all with whom it could conflict are in the queue. Returns
     /// the cells on which it now lies: they stay closed until `exit`.
-    pub(super) fn enter(&mut self, lock: &RangeLock, range: &Range<u64>, access: Access) -> u64 {
+    pub(super) fn enter(
+        &mut self,
+        lock: &RangeLock,
+        range: &Range<u64>,
+        access: Access,
+    ) -> CellSet {
         match self.mode {
             Mode::Home => {
                 self.close(&lock.home);
@@ -93,7 +98,7 @@ impl Slow {
     }
 
     /// Takes back `enter`. To be followed by `rest`.
-    pub(super) fn exit(&mut self, cells: u64) {
+    pub(super) fn exit(&mut self, cells: CellSet) {
         let (Mode::Spread(placement) | Mode::Draining(placement)) = self.mode else {
             return;
         };
@@ -166,7 +171,7 @@ impl Slow {
 
     /// Removes an entry and lets go of its cells and its node.
     pub(super) fn remove(&mut self, lock: &RangeLock, node: &'static Node, wakes: &mut Wakes) {
-        let cells = node.cells.load(Relaxed);
+        let cells = node.cells();
         self.queue.remove(node, wakes);
         node::put(node);
         self.exit(cells);
@@ -180,7 +185,7 @@ impl Slow {
         blockers: u32,
         requester: usize,
         (range, access): (&Range<u64>, Access),
-        cells: u64,
+        cells: CellSet,
     ) -> bool {
         let policy = &mut self.policy;
         policy.saw(requester);
@@ -234,7 +239,7 @@ impl Slow {
         self.mode = Mode::Spread(placement);
         for entry in self.queue.iter() {
             // Those that came before the draining have their cells.
-            if entry.cells.load(Relaxed) == 0 {
+            if entry.cells() == 0 {
                 cover(placement, entry);
             }
         }
@@ -247,7 +252,7 @@ impl Slow {
     fn respread(&mut self, lock: &RangeLock, old: Placement, shift: u32) {
         old.all_cells().for_each(|cell| self.close(cell));
         for entry in self.queue.iter() {
-            for cell in old.cells(entry.cells.load(Relaxed)) {
+            for cell in old.cells(entry.cells()) {
                 cell.users.fetch_sub(1, Relaxed);
             }
         }
@@ -378,7 +383,7 @@ fn is_unused(cell: &Cell) -> bool {
 /// Lays an entry on the cells of its footprint, which are closed.
 fn cover(placement: Placement, entry: &Node) {
     let cells = placement.footprint(&entry.range(), entry.access());
-    entry.cells.store(cells, Relaxed);
+    entry.set_cells(cells);
     for cell in placement.cells(cells) {
         cell.users.fetch_add(1, Relaxed);
     }

@@ -27,11 +27,15 @@ use crate::thread_slot;
 
 /// Cells of a group.
 #[cfg(not(any(loom, feature = "shuttle")))]
-pub(super) const CELLS: usize = 64;
+pub(super) const CELLS: usize = 128;
 /// Fewer, so that they are shared, and so that closing all is not all that the models do.
 #[cfg(any(loom, feature = "shuttle"))]
 pub(super) const CELLS: usize = 2;
-const ALL_CELLS: u64 = u64::MAX >> (64 - CELLS);
+
+/// Cells of a group, a bit for each.
+pub(super) type CellSet = u128;
+
+const ALL_CELLS: CellSet = CellSet::MAX >> (128 - CELLS);
 
 /// How many cells a reader tries, its thread's first.
 const READER_PROBES: usize = 4;
@@ -63,7 +67,7 @@ const SHIFT: u64 = 63;
 const READERS_FLAG: u64 = 1 << 6;
 const SEGMENTS_FLAG: u64 = 1 << 7;
 /// Here, where a group's number is its distance in memory.
-const GROUP_AT: u32 = 13;
+const GROUP_AT: u32 = 14;
 
 impl Placement {
     pub(super) fn new(rule: Rule, group: u32) -> Placement {
@@ -162,7 +166,7 @@ impl Placement {
     }
 
     /// The cells on which a queued request lies, as a set of bits.
-    pub(super) fn footprint(self, range: &Range<u64>, access: Access) -> u64 {
+    pub(super) fn footprint(self, range: &Range<u64>, access: Access) -> CellSet {
         if range.is_empty() {
             return 0;
         }
@@ -176,20 +180,22 @@ impl Placement {
         if last - first >= CELLS as u64 {
             return ALL_CELLS;
         }
-        (first..=last).fold(0, |cells, segment| cells | 1_u64 << Self::index(segment))
+        (first..=last).fold(0, |cells, segment| cells | 1 << Self::index(segment))
     }
 
-    /// The cells of a set.
-    pub(super) fn cells(self, set: u64) -> impl Iterator<Item = &'static Cell> {
-        let is_in = move |index: &usize| set >> index & 1 != 0;
-        (0..CELLS)
-            .filter(is_in)
-            .map(move |index| &*self.group.cells[index])
+    /// The cells of a set, most of which have one or two.
+    pub(super) fn cells(self, set: CellSet) -> impl Iterator<Item = &'static Cell> {
+        let mut left = set & ALL_CELLS;
+        std::iter::from_fn(move || {
+            let cell = self.group.cells.get(left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(&**cell)
+        })
     }
 
     /// All cells.
     pub(super) fn all_cells(self) -> impl Iterator<Item = &'static Cell> {
-        self.cells(ALL_CELLS)
+        self.group.cells.iter().map(|cell| &**cell)
     }
 
     pub(super) fn group_index(self) -> u32 {
@@ -325,10 +331,10 @@ mod tests {
             );
             prop_assert_ne!(ours & theirs, 0);
             if let Some(cell) = placement.cell_of(&one) {
-                prop_assert_eq!(ours, 1_u64 << index_of(placement, cell));
+                prop_assert_eq!(ours, 1 << index_of(placement, cell));
             }
             if let Some(cell) = placement.cell_of(&other) {
-                prop_assert_ne!(theirs & 1_u64 << index_of(placement, cell), 0);
+                prop_assert_ne!(theirs & 1 << index_of(placement, cell), 0);
             }
             let placement = Placement::new(Rule::Readers { shift: 12 }, 0);
             prop_assert_eq!(placement.footprint(&one, Access::Write), ALL_CELLS);
@@ -338,7 +344,7 @@ mod tests {
     #[test]
     fn neighbours_lie_on_different_cells() {
         let cells = |first: u64, placement: Placement| {
-            placement.footprint(&(first << 12..(first + 64) << 12), Access::Write)
+            placement.footprint(&(first << 12..(first + CELLS as u64) << 12), Access::Write)
         };
         assert!((0..200).all(|first| cells(first, segments(12)) == ALL_CELLS));
     }
@@ -350,7 +356,7 @@ mod tests {
             let cell = |at: u64| segments(shift).footprint(&(at..at + 1), Access::Write);
             cell(0) == cell(segment << 12)
         };
-        for segment in (0..64).map(|round| 64 * (2 * round + 1)) {
+        for segment in (0..64).map(|round| CELLS as u64 * (2 * round + 1)) {
             assert!(met(segment, 12) && !met(segment, 13), "{segment}");
         }
     }
