@@ -319,9 +319,8 @@ impl Adapter {
                 put_xattr(space, size, &list)
             }
             Operation::Removexattr { name } => {
-                let removed = namespace.remove_xattr(&caller, ino, name);
-                self.tell_of_acl(header.node, name);
-                empty(removed)
+                // An ACL that goes leaves the mode as it is: nobody has to be told.
+                empty(namespace.remove_xattr(&caller, ino, name))
             }
             Operation::Readdir(fields) => {
                 let (space, noting) = (limited(space, fields.size), noting(&fields));

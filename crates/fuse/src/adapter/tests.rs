@@ -11,13 +11,20 @@ use crate::abi::{SetxattrExtIn, SetxattrIn, opcode};
 
 const ACCESS: &[u8] = b"system.posix_acl_access\0";
 
-/// An ACL that says what the mode 0751 does.
+/// An ACL with an entry for user 51; the mode beside it is 0751.
 fn acl() -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
     let mut value = vec![2, 0, 0, 0];
-    for (tag, permissions) in [(1u16, 7u16), (4, 5), (32, 1)] {
+    for (tag, permissions, id) in [
+        (1u16, 7u16, NOBODY),
+        (2, 6, 51),
+        (4, 5, NOBODY),
+        (16, 5, NOBODY),
+        (32, 1, NOBODY),
+    ] {
         value.extend(tag.to_le_bytes());
         value.extend(permissions.to_le_bytes());
-        value.extend(u32::MAX.to_le_bytes());
+        value.extend(id.to_le_bytes());
     }
     value
 }
@@ -117,7 +124,7 @@ fn a_kernel_that_checks_no_acls_is_told_that_one_changed_the_mode() {
             ..Agreement::default()
         })
         .telling(Arc::new(Device::new(device.into())));
-        let (node, _) = file(&adapter, b"f");
+        let (node, ino) = file(&adapter, b"f");
         let mut told = || {
             let mut notice = [0; 128];
             match kernel.read(&mut notice) {
@@ -137,6 +144,10 @@ fn a_kernel_that_checks_no_acls_is_told_that_one_changed_the_mode() {
             assert_eq!(notice[16..24], node.to_ne_bytes());
             assert_eq!(notice[24..32], (-1i64).to_ne_bytes());
         }
+        let mode = || adapter.namespace.attributes(ino).unwrap().permissions;
+        let before = mode();
+        serve(&adapter, opcode::REMOVEXATTR, node, 50, &[], ACCESS);
+        assert_eq!((told(), mode()), (None, before), "it is as it was");
     }
 }
 
