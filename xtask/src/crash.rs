@@ -52,18 +52,27 @@ fn build() -> Result<()> {
     Ok(())
 }
 
+/// Refuses images of a kind that the simulator does not know, before anything runs.
+fn check_images(images: &[String]) -> Result<()> {
+    run::ok(simulator(1).arg("--list").args(image_args(images)))?;
+    Ok(())
+}
+
+fn image_args(images: &[String]) -> impl Iterator<Item = &str> {
+    images.iter().flat_map(|image| ["--image", image.as_str()])
+}
+
 /// Builds the simulator and lets devices fail and lie.
 pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Result<()> {
     build()?;
+    check_images(&options.image)?;
     report.proof("faults/errors are told, nothing synced is lost", || {
         let mut command = simulator(seed);
         command.args(["--only", "failing device", "--only", "lying device"]);
         if options.long {
             command.arg("--long");
         }
-        for image in &options.image {
-            command.args(["--image", image]);
-        }
+        command.args(image_args(&options.image));
         let said = run::expect_printed(&mut command, LIMIT)?;
         let sum = said.lines().last().unwrap_or_default();
         ensure!(sum.contains("caught"), "no lie was tried:\n{said}");
@@ -75,6 +84,7 @@ pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Res
 /// Builds the simulator and runs it: as it is, and with lying devices.
 pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
     build()?;
+    check_images(&options.image)?;
     report.proof("crash/every state is right", || {
         let mut command = simulator(seed);
         if options.long {
@@ -86,9 +96,7 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         if let Some(table) = &options.table {
             command.arg("--table").arg(table);
         }
-        for image in &options.image {
-            command.args(["--image", image]);
-        }
+        command.args(image_args(&options.image));
         let said = run::expect_printed(&mut command, LIMIT)?;
         Ok(said.lines().last().unwrap_or_default().to_owned())
     });

@@ -112,6 +112,22 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// Blocks that are marked as being written; those that have not come to it when it goes, as the device panicked, stay held.
+struct Marked<'a> {
+    data: &'a DelayedData,
+    blocks: Vec<(u64, Arc<[u8]>)>,
+    /// So many of them, from the first on, are settled.
+    settled: usize,
+}
+
+impl Drop for Marked<'_> {
+    fn drop(&mut self) {
+        for (number, content) in &self.blocks[self.settled..] {
+            self.data.settle(*number, content, false);
+        }
+    }
+}
+
 impl DelayedData {
     /// Nothing is held.
     pub fn new(device: Arc<dyn BlockDevice>, block_bytes: u32) -> DelayedData {
@@ -310,12 +326,18 @@ impl DelayedData {
 
     /// Writes those of these blocks, which are adjacent, that are still held.
     fn write_part(&self, part: &[u64]) -> io::Result<()> {
-        let marked: Vec<(u64, Arc<[u8]>)> = part
-            .iter()
-            .filter_map(|number| self.mark(*number))
-            .collect();
+        let mut marked = Marked {
+            data: self,
+            blocks: Vec::with_capacity(part.len()),
+            settled: 0,
+        };
+        let blocks = part.iter().filter_map(|number| self.mark(*number));
+        marked.blocks.extend(blocks);
         let mut outcome = Ok(());
-        for run in marked.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
+        for run in marked
+            .blocks
+            .chunk_by(|(one, _), (next, _)| one + 1 == *next)
+        {
             if outcome.is_ok() {
                 let contents: Vec<&[u8]> = run.iter().map(|(_, content)| &**content).collect();
                 let place = run[0].0 * self.block_bytes as u64;
@@ -326,6 +348,7 @@ impl DelayedData {
                 self.blocks_written.fetch_add(count, Ordering::Relaxed);
             }
             for (number, content) in run {
+                marked.settled += 1;
                 self.settle(*number, content, outcome.is_ok());
             }
         }
@@ -573,6 +596,25 @@ mod tests {
                 .all(|number| block(&data, number).is_none())
         );
         assert_eq!(data.blocks_written(), 2);
+    }
+
+    /// The operation is given up, the blocks are not: who wants them next does not wait for ever.
+    #[test]
+    fn what_was_being_written_in_a_panic_stays_held() {
+        let (device, data) = meddling();
+        for number in [2, 3, 400] {
+            assert!(data.hold(number, 0, &[1; BLOCK]));
+        }
+        *device.meddle.lock() = Some(Box::new(|| panic!("for the test")));
+        let writes = std::panic::AssertUnwindSafe(|| data.write_out());
+        assert!(std::panic::catch_unwind(writes).is_err());
+        for number in [2, 3, 400] {
+            let held = data.shard(number).held.lock();
+            let is_free = |block: &Block| !block.is_being_written;
+            assert!(held.get(&number).is_some_and(is_free), "{number}");
+        }
+        data.write_out().unwrap();
+        assert_eq!(data.blocks_written(), 3);
     }
 
     /// Who wants all to be written waits for what another thread is writing, and does not write it again.

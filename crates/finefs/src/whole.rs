@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use finefs_namespace::{Error as Cause, FileKind, LastLink, OpenAccess};
+use finefs_namespace::{DirectoryEntry, Error as Cause, FileKind, LastLink, Noting, OpenAccess};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -224,13 +224,15 @@ impl Dir {
                 None => self.open_dir("..")?,
             };
             let mut found = None;
+            let mut look = |entry: DirectoryEntry<'_>| {
+                if entry.ino == ino && !matches!(entry.name, b"." | b"..") {
+                    found = Some(OsString::from_vec(entry.name.to_vec()));
+                }
+                found.is_none()
+            };
+            // Nobody asked for what is in there.
             namespace
-                .read_directory(parent.start(), 0, &mut |entry| {
-                    if entry.ino == ino && !matches!(entry.name, b"." | b"..") {
-                        found = Some(OsString::from_vec(entry.name.to_vec()));
-                    }
-                    found.is_none()
-                })
+                .read_directory_noting(parent.start(), 0, &mut look, Noting::Never)
                 .map_err(failed)?;
             names.push(found.ok_or_else(|| failed(Cause::NotFound))?);
             ino = parent.start();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, SetAttributes, Timestamp};
-use finefs_namespace::{AllocateMode, Error, Namespace, RenameMode, Result, XattrMode};
+use finefs_namespace::{AllocateMode, Error, Namespace, Noting, RenameMode, Result, XattrMode};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
@@ -260,9 +260,9 @@ impl Adapter {
                 let old = self.numbers.ino(old_node);
                 self.put_entry(space, &namespace.make_link(&caller, old, ino, name)?)
             }
-            Operation::Read(ReadIn { offset, size, .. }) => {
-                let space = limited(space, size);
-                Ok(namespace.read(ino, offset, space)?)
+            Operation::Read(fields) => {
+                let space = limited(space, fields.size);
+                Ok(namespace.read_noting(ino, fields.offset, space, noting(&fields))?)
             }
             Operation::Write {
                 fields:
@@ -319,24 +319,19 @@ impl Adapter {
                 put_xattr(space, size, &list)
             }
             Operation::Removexattr { name } => {
-                let removed = namespace.remove_xattr(&caller, ino, name);
-                self.tell_of_acl(header.node, name);
-                empty(removed)
+                // An ACL that goes leaves the mode as it is: nobody has to be told.
+                empty(namespace.remove_xattr(&caller, ino, name))
             }
-            Operation::Readdir(ReadIn { offset, size, .. }) => Ok(directory::fill(
-                namespace,
-                ino,
-                offset,
-                limited(space, size),
-            )?),
-            Operation::ReaddirPlus(ReadIn { offset, size, .. }) => {
-                let space = limited(space, size);
+            Operation::Readdir(fields) => {
+                let (space, noting) = (limited(space, fields.size), noting(&fields));
+                let offset = fields.offset;
+                Ok(directory::fill(namespace, ino, offset, noting, space)?)
+            }
+            Operation::ReaddirPlus(fields) => {
+                let (space, noting) = (limited(space, fields.size), noting(&fields));
+                let (numbers, offset) = (self.numbers, fields.offset);
                 Ok(directory::fill_plus(
-                    namespace,
-                    self.numbers,
-                    ino,
-                    offset,
-                    space,
+                    namespace, numbers, ino, offset, noting, space,
                 )?)
             }
             // Only the inode flags (lsattr(1)); setting them is refused.
@@ -505,6 +500,14 @@ fn empty(result: Result<()>) -> Answer {
     Ok(0)
 }
 
+/// Whether the file that is read was opened with O_NOATIME. The kernel has checked that its opener may.
+fn noting(fields: &ReadIn) -> Noting {
+    match fields.flags as i32 & libc::O_NOATIME {
+        0 => Noting::ByPolicy,
+        _ => Noting::Never,
+    }
+}
+
 /// At most what was asked for.
 fn limited(space: &mut [u8], size: u32) -> &mut [u8] {
     let length = space.len().min(size as usize);
@@ -534,3 +537,6 @@ fn put_xattr(space: &mut [u8], size: u32, value: &[u8]) -> Answer {
     }
     put_bytes(space, value)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 //! directory's own lock over READDIR, and shared with it no name of that directory changes.
 
 use finefs_namespace::types::{FileKind, Ino};
-use finefs_namespace::{Namespace, Result};
+use finefs_namespace::{DirectoryEntry, Namespace, Noting, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut};
@@ -53,12 +53,13 @@ pub(crate) fn fill(
     namespace: &Namespace,
     ino: Ino,
     cookie: u64,
+    noting: Noting,
     space: &mut [u8],
 ) -> Result<usize> {
     let mut list = List { space, length: 0 };
-    namespace.read_directory(ino, cookie, &mut |entry| {
-        list.add(&[], entry.ino, entry.cookie, entry.kind, entry.name)
-    })?;
+    let mut add =
+        |entry: DirectoryEntry<'_>| list.add(&[], entry.ino, entry.cookie, entry.kind, entry.name);
+    namespace.read_directory_noting(ino, cookie, &mut add, noting)?;
     Ok(list.length)
 }
 
@@ -75,12 +76,13 @@ pub(crate) fn fill_plus(
     numbers: Numbers,
     ino: Ino,
     mut cookie: u64,
+    noting: Noting,
     space: &mut [u8],
 ) -> Result<usize> {
     let mut list = List { space, length: 0 };
     loop {
         let mut chunk = Vec::with_capacity(CHUNK_ENTRIES);
-        let walked = namespace.read_directory(ino, cookie, &mut |entry| {
+        let mut take = |entry: DirectoryEntry<'_>| {
             if chunk.len() == CHUNK_ENTRIES {
                 return false;
             }
@@ -91,7 +93,8 @@ pub(crate) fn fill_plus(
                 cookie: entry.cookie,
             });
             true
-        });
+        };
+        let walked = namespace.read_directory_noting(ino, cookie, &mut take, noting);
         match walked {
             // What was added already holds references and has to go out; asking again for the
             // rest meets the error again.

@@ -10,7 +10,10 @@
 //!   the queue, in order, without the mutex. It gives the role up when the queue is empty, in the same step in which it sees
 //!   that: so an item that was handed in is worked on without anybody coming again.
 //! - Who finds the role taken and the queue full waits. So as to keep nobody at work for the others for ever, who has the role
-//!   gives it up as soon as somebody waits and its own item is done; one of those that wait takes it.
+//!   gives it up as soon as somebody waits and its own item is done; one of those that wait takes it. And the queue counts as
+//!   full when who has the role has worked on [`SERVED_PER_PLACE`] items for each place in the queue after its own: others may hand in
+//!   just as fast as it works, so that none of them ever waits for room. So who hands in works at most on the queue that it found,
+//!   its own item, those, and the queue that is left.
 //! - Whoever gives up the role, or makes room, wakes one that waits; that one takes the role or the room, and in the latter
 //!   case who has the role wakes the next.
 //! - Work that panics gives up the role; what is in the queue is for who hands in the next item.
@@ -28,6 +31,10 @@ use std::collections::VecDeque;
 use finefs_lockmeter::LockClass;
 
 use crate::mutex::{Condvar, Mutex};
+
+/// So many items for others, for each place in the queue, are enough for one thread. Fewer would have the role change hands more often,
+/// each time with a thread that sleeps; it should cost little beside what the items between take.
+const SERVED_PER_PLACE: usize = 2;
 
 /// Work that one thread at a time does, for the others as well.
 ///
@@ -53,6 +60,8 @@ struct State<T> {
     queue: VecDeque<T>,
     /// Somebody has the role.
     is_taken: bool,
+    /// Items that who has the role has worked on after its own.
+    served: usize,
     waiting: usize,
 }
 
@@ -78,6 +87,7 @@ impl<T> Combiner<T> {
         let state = State {
             queue: VecDeque::new(),
             is_taken: false,
+            served: 0,
             waiting: 0,
         };
         Combiner {
@@ -100,7 +110,9 @@ impl<T> Combiner<T> {
     /// ```
     pub fn hand_in(&self, item: T, mut work: impl FnMut(T)) {
         let mut state = self.state.lock();
-        while state.is_taken && state.queue.len() >= self.queued_max {
+        let served_max = self.queued_max.saturating_mul(SERVED_PER_PLACE);
+        while state.is_taken && (state.queue.len() >= self.queued_max || state.served >= served_max)
+        {
             state.waiting += 1;
             self.changed.wait(&mut state);
             state.waiting -= 1;
@@ -110,6 +122,7 @@ impl<T> Combiner<T> {
             return;
         }
         state.is_taken = true;
+        state.served = 0;
         let role = Role(self);
         // This thread's own item is the last of these.
         let mut owed = state.queue.len();
@@ -117,6 +130,9 @@ impl<T> Combiner<T> {
             let Some(item) = state.queue.pop_front() else {
                 break;
             };
+            if owed == 0 {
+                state.served += 1;
+            }
             owed = owed.saturating_sub(1);
             if state.waiting > 0 {
                 self.changed.notify_one();
@@ -137,6 +153,7 @@ impl<T> Combiner<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -189,6 +206,31 @@ mod tests {
                 _ => {}
             });
         });
+    }
+
+    /// Others hand in one item for each that it works on: none of them waits for room, and there is always one more.
+    #[test]
+    fn nobody_works_for_the_others_for_ever() {
+        let combiner = &Combiner::new(&CLASS, 1);
+        let taken_over = &AtomicUsize::new(0);
+        let mut worked = 0;
+        std::thread::scope(|scope| {
+            combiner.hand_in("own", |_| {
+                worked += 1;
+                assert!(worked < 100, "it has no end");
+                scope.spawn(move || {
+                    combiner.hand_in("theirs", |_| {
+                        taken_over.fetch_add(1, Ordering::Relaxed);
+                    });
+                });
+                let is_there = |state: &State<&str>| !state.queue.is_empty() || state.waiting > 0;
+                while !is_there(&combiner.state.lock()) {
+                    std::thread::yield_now();
+                }
+            });
+        });
+        assert_eq!(worked, 1 + SERVED_PER_PLACE);
+        assert_eq!(taken_over.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -570,12 +570,16 @@ fn combiner_works_on_everything() {
             let (combiner, working, counts, handed_in) = &shared;
             for item in 0..ITEMS {
                 handed_in.fetch_add(1, StdOrdering::Relaxed);
+                let mut worked = 0;
                 combiner.hand_in(task * ITEMS + item, |item| {
+                    worked += 1;
                     assert_eq!(working.swap(1, StdOrdering::Relaxed), 0, "two at work");
                     thread::yield_now();
                     counts[item].fetch_add(1, StdOrdering::Relaxed);
                     working.store(0, StdOrdering::Relaxed);
                 });
+                // The queue before, the own, two for each place, the queue after.
+                assert!(worked <= 5, "{worked} by one");
                 // One in the queue, one being worked on, one of each other thread that has not got in.
                 let done: i32 = counts
                     .iter()

@@ -1,5 +1,6 @@
 //! Attributes: stat, chmod, chown, utimens, access, readlink.
 
+use crate::access_time::Noting;
 use crate::acl::AclKind;
 use crate::acls::may_keep_setgid;
 use crate::error::{Error, Result};
@@ -34,7 +35,9 @@ impl Namespace {
     pub fn read_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let operation = self.begin(Call::ReadLink)?;
         let inode = self.inode(ino, &operation.guard)?;
-        self.symlink_text(inode).map(<[u8]>::to_vec)
+        let target = self.symlink_text(inode)?.to_vec();
+        self.note_access(inode, Noting::ByPolicy);
+        Ok(target)
     }
 
     /// Sets attributes (chmod, chown, truncate, utimensat), all or, where one is not permitted,

@@ -17,11 +17,12 @@
 use crossbeam_epoch::Guard;
 use smallvec::SmallVec;
 
+use crate::access_time::Noting;
 use crate::data_lock::DataGuard;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Found};
-use crate::inode::{FileBody, Inode, Time};
-use crate::namespace::{AtimePolicy, Namespace, Reservation};
+use crate::inode::{FileBody, Inode};
+use crate::namespace::{Namespace, Reservation};
 use crate::oplog::Record;
 use crate::scheme::Call;
 use crate::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
@@ -106,29 +107,38 @@ impl Namespace {
     /// Reads from `offset_bytes` on; gives the number of bytes read, less than asked for only at
     /// the end of the file.
     pub fn read(&self, ino: Ino, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_noting(ino, offset_bytes, buffer, Noting::ByPolicy)
+    }
+
+    /// As [`Namespace::read`], noted in the access time or not.
+    pub fn read_noting(
+        &self,
+        ino: Ino,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        noting: Noting,
+    ) -> Result<usize> {
         let operation = self.begin(Call::Data)?;
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
         let body = inode.file()?;
         let end = offset_bytes.saturating_add(buffer.len() as u64);
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         if let Some(content) = &body.inline {
             let start = (offset_bytes as usize).min(content.len());
             let end = (end as usize).min(content.len());
             buffer[..end - start].copy_from_slice(&content[start..end]);
+            self.note_access(inode, noting);
             return Ok(end - start);
-        }
-        if buffer.is_empty() {
-            return Ok(0);
         }
         let extents = self.extents(inode, guard)?;
         let _range = body.contents().data.read(&self.scheme, offset_bytes..end);
         let end = end.min(inode.size_bytes());
-        if offset_bytes >= end {
-            return Ok(0);
-        }
-        let length = (end - offset_bytes) as usize;
+        let length = end.saturating_sub(offset_bytes) as usize;
         self.read_mapped(extents, offset_bytes, &mut buffer[..length], guard)?;
-        self.note_access(inode);
+        self.note_access(inode, noting);
         Ok(length)
     }
 
@@ -164,24 +174,6 @@ impl Namespace {
             done += length;
         }
         Ok(())
-    }
-
-    /// Updates the access time after a read, as the policy says.
-    fn note_access(&self, inode: &Inode) {
-        const DAY_SECONDS: i64 = 24 * 60 * 60;
-        if self.options.is_read_only || self.options.atime == AtimePolicy::Noatime {
-            return;
-        }
-        let now = self.now();
-        let accessed = inode.time(Time::Accessed);
-        let is_due = self.options.atime == AtimePolicy::Strict
-            || accessed <= inode.time(Time::Modified)
-            || accessed <= inode.time(Time::Changed)
-            || now.seconds() - accessed.seconds() >= DAY_SECONDS;
-        if is_due && accessed != now {
-            inode.set_time(Time::Accessed, now);
-            self.log_touch(inode);
-        }
     }
 
     /// Writes all of `data` at `offset_bytes`; the file grows as needed. EFBIG beyond the largest

@@ -7,7 +7,7 @@
 use crossbeam_epoch::{Guard, Owned};
 use smallvec::{SmallVec, smallvec};
 
-use crate::acls::Inherited;
+use crate::acls::{Inherited, loses_setgid};
 use crate::error::{Error, Result};
 use crate::inode::{Core, Inode, Time};
 use crate::inode_table::INODES_END;
@@ -397,8 +397,10 @@ impl Namespace {
         } else {
             caller.gid
         };
-        if inherits_group && new.kind == FileKind::Directory {
-            permissions |= libc::S_ISGID;
+        if new.kind == FileKind::Directory {
+            permissions |= parent.permissions & libc::S_ISGID;
+        } else if loses_setgid(caller, new.permissions, parent) {
+            permissions &= !libc::S_ISGID;
         }
         let now = self.now();
         let size_bytes = match new.kind {

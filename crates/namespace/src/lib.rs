@@ -31,6 +31,7 @@
 //! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and that only until
 //!    the inode is found to be shared).
 
+mod access_time;
 mod acl;
 mod acl_cell;
 mod acls;
@@ -76,6 +77,7 @@ mod walk;
 mod write_errors;
 mod xattrs;
 
+pub use access_time::Noting;
 pub use data::AllocateMode;
 pub use error::{Error, Result};
 pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, RangeOwner};

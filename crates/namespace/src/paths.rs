@@ -67,7 +67,9 @@ impl Namespace {
         let operation = self.begin(Call::ReadLink)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
         let inode = walk.resolve(LastLink::Keep, false)?;
-        self.symlink_text(inode).map(<[u8]>::to_vec)
+        let target = self.symlink_text(inode)?.to_vec();
+        self.note_passing_access(inode);
+        Ok(target)
     }
 
     /// Creates a directory.

@@ -1,5 +1,6 @@
 //! Reading directories, with cookies that stay good under change.
 
+use crate::access_time::Noting;
 use crate::error::Result;
 use crate::name_table::COOKIE_FIRST;
 use crate::namespace::Namespace;
@@ -29,10 +30,22 @@ impl Namespace {
         cookie: u64,
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<()> {
+        self.read_directory_noting(ino, cookie, sink, Noting::ByPolicy)
+    }
+
+    /// As [`Namespace::read_directory`], noted in the access time or not.
+    pub fn read_directory_noting(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
+        noting: Noting,
+    ) -> Result<()> {
         let operation = self.begin(Call::ReadDirectory)?;
         let guard = &operation.guard;
         let dir = self.inode(ino, guard)?;
         let table = self.table(dir)?;
+        self.note_access(dir, noting);
         let dots: [(&[u8], Ino); 2] = [(b".", ino), (b"..", self.parent_of(dir)?)];
         for (index, (name, ino)) in dots.into_iter().enumerate() {
             let kind = FileKind::Directory;

@@ -335,6 +335,85 @@ fn an_access_acl_takes_the_setgid_bit_where_a_chmod_would() {
     });
 }
 
+/// Linux, `mode_strip_sgid`: before the umask and the default ACL take anything.
+#[test]
+fn a_new_program_gets_the_bit_of_its_directorys_group_from_members_only() {
+    both(|ns| {
+        let root = Caller::root();
+        let shared = ns
+            .make_directory(&root, ns.root(), b"shared", 0o777)
+            .unwrap();
+        let shared = shared.ino;
+        let to_group = SetAttributes {
+            gid: Some(50),
+            ..SetAttributes::default()
+        };
+        ns.set_attributes(&root, shared, &to_group).unwrap();
+        chmod(ns, &root, shared, 0o2777).unwrap();
+        let masking = Caller {
+            umask: 0o077,
+            ..user(10, &[])
+        };
+        let checked = Caller {
+            is_checked: true,
+            ..user(10, &[])
+        };
+        let at = At {
+            start: ns.root(),
+            path: b"shared/at",
+        };
+        let open = |permissions| OpenHow {
+            access: Some(OpenAccess::Write),
+            is_truncated: false,
+            create: Create::New { permissions },
+            last_link: LastLink::Follow,
+            is_directory_wanted: false,
+        };
+        for default in [
+            None,
+            Some("u::rwx,g::r,o::-"),
+            Some("u::rwx,u:11:rwx,g::r,m::r,o::-"),
+        ] {
+            if let Some(default) = default {
+                set(ns, &root, shared, DEFAULT, default).unwrap();
+            }
+            for (caller, asked, kept) in [
+                (user(10, &[]), 0o6775, 0),
+                (user(10, &[]), 0o2664, 0o2000),
+                (masking.clone(), 0o2070, 0),
+                (user(10, &[50]), 0o2775, 0o2000),
+                (user(0, &[]), 0o2775, 0o2000),
+                (checked.clone(), 0o2775, 0o2000),
+            ] {
+                let what = format!("{asked:o} by {caller:?} under {default:?}");
+                let is_right = |made: &Attributes| {
+                    let bits = made.permissions & libc::S_ISGID;
+                    assert_eq!((bits, made.gid), (kept, 50), "{what}: {:?}", made.kind);
+                };
+                is_right(&ns.create_file(&caller, shared, b"f", asked).unwrap());
+                let made = ns.make_node(&caller, shared, b"n", FileKind::Fifo, asked, 0);
+                is_right(&made.unwrap());
+                is_right(&ns.create_unnamed(&caller, shared, asked).unwrap());
+                ns.close(ns.open_at(&caller, at, &open(asked)).unwrap());
+                is_right(&ns.attributes_at(&root, at, LastLink::Follow).unwrap());
+                let sub = ns
+                    .make_directory(&caller, shared, b"d", asked & 0o777)
+                    .unwrap();
+                assert_eq!((sub.permissions & 0o7000, sub.gid), (0o2000, 50), "{what}");
+                for name in [b"f".as_slice(), b"n", b"at"] {
+                    ns.remove_file(&root, shared, name).unwrap();
+                }
+                ns.remove_directory(&root, shared, b"d").unwrap();
+            }
+        }
+        // Nor where the directory does not give its group: the bit is of the maker's own.
+        chmod(ns, &root, shared, 0o777).unwrap();
+        let own = ns.create_file(&user(10, &[]), shared, b"own", 0o2775);
+        let own = own.unwrap();
+        assert_eq!((own.permissions & 0o7000, own.gid), (0o2000, 10));
+    });
+}
+
 #[test]
 fn a_chmod_changes_the_acl() {
     both(|ns| {

@@ -310,6 +310,11 @@ impl Model {
         let is_directory = new.kind == FileKind::Directory;
         if inherits && is_directory {
             permissions |= libc::S_ISGID;
+        } else if inherits && !is_privileged(caller) && !caller.is_in_group(parent.gid) {
+            // Judged by the mode that was asked for, and only if it is a program that would run with it.
+            if new.permissions & libc::S_IXGRP != 0 {
+                permissions &= !libc::S_ISGID;
+            }
         }
         let is_device = matches!(new.kind, FileKind::BlockDevice | FileKind::CharDevice);
         let node = Node {

@@ -372,7 +372,9 @@ impl Random {
             who,
             at: self.at(),
             kind,
-            permissions: self.pick(&[0o777, 0o777, 0o755, 0o644, 0o600, 0o1777, 0o070, 0]),
+            permissions: self.pick(&[
+                0o777, 0o777, 0o755, 0o644, 0o600, 0o1777, 0o070, 0, 0o2775, 0o2664,
+            ]),
             device: self.pick(&[0x103, 0x1_2345, 0xffff_ffff, 1 << 32]),
             target_length: self.pick(&[0, 1, 12, 59, 60, 61, 900, 4000, 5000]),
             out: self.out(kind == FileKind::Directory),

@@ -122,6 +122,26 @@ chmod g+s sgdir
 try as 2001 2001 - setfacl -d -m u:2002:rwx sgdir
 show sgdir
 
+echo "## a set-group-ID directory of others"
+mkdir others
+chown 0:3001 others
+chmod 2777 others
+for groups in - 3001; do
+    for mask in 000 033; do
+        for mode in 2775 2664 6755; do
+            # The shell's tools change modes afterwards; programs may give any at once.
+            name=others/$groups.$mask.$mode
+            try as 2001 2001 $groups perl -e 'umask oct $ARGV[1]; sysopen my $new, $ARGV[0], 0101, oct $ARGV[2]' \
+                "$name" $mask $mode
+            try as 2001 2001 $groups perl -MPOSIX -e 'umask oct $ARGV[1]; mkfifo $ARGV[0], oct $ARGV[2]' \
+                "$name.fifo" $mask $mode
+            stat -c '%n %A %u %g' "$name" "$name.fifo"
+        done
+    done
+    try as 2001 2001 $groups mkdir others/$groups.sub
+    stat -c '%n %A %u %g' others/$groups.sub
+done
+
 echo "## a sticky directory"
 mkdir sticky
 chmod 1777 sticky

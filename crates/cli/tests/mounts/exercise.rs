@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps,
+    XattrFlags,
 };
 
 /// Uses most of what a file system can do, below `root`, and checks what it sees.
@@ -37,6 +38,7 @@ pub fn exercise(root: &Path, shows_holes: bool) {
 
     names(root);
     attributes(root);
+    access_times(root);
     holes(root, shows_holes);
     many_entries(root);
 }
@@ -122,6 +124,52 @@ fn attributes(root: &Path) {
     let missing = rustix::fs::getxattr(&file, "user.color", &mut value);
     assert_eq!(missing, Err(rustix::io::Errno::NODATA));
 }
+
+/// Reads are noted, except through what was opened with O_NOATIME; each time of something that the kernel has not cached yet.
+fn access_times(root: &Path) {
+    let place = root.join("read");
+    fs::create_dir(&place).unwrap();
+    let long_ago = Timespec {
+        tv_sec: 1_000_000,
+        tv_nsec: 0,
+    };
+    let times = Timestamps {
+        last_access: long_ago,
+        last_modification: long_ago,
+    };
+    let age = |path: &Path| {
+        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    };
+    let is_noted = |path: &Path| fs::symlink_metadata(path).unwrap().atime() > long_ago.tv_sec;
+    let link = place.join("link");
+    symlink("target", &link).unwrap();
+    age(&link);
+    fs::read_link(&link).unwrap();
+    assert!(is_noted(&link), "a symbolic link");
+    for flags in [OFlags::empty(), OFlags::NOATIME] {
+        let (dir, file) = (
+            place.join(format!("dir-{}", flags.bits())),
+            place.join(format!("file-{}", flags.bits())),
+        );
+        fs::create_dir(&dir).unwrap();
+        fs::write(&file, [7; 4096]).unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
+        [&dir, &file].into_iter().for_each(|path| age(path));
+        let open = |path, more| rustix::fs::open(path, flags | more, Mode::empty()).unwrap();
+        let entries = rustix::fs::Dir::new(open(&dir, OFlags::DIRECTORY)).unwrap();
+        assert_eq!(entries.count(), 2);
+        // Not from the kernel's cache.
+        let mut buffer = Aligned([0; 4096]);
+        let length = rustix::io::pread(open(&file, OFlags::DIRECT), &mut buffer.0, 0).unwrap();
+        assert_eq!((length, buffer.0[4095]), (4096, 7));
+        assert_eq!(is_noted(&dir), flags.is_empty(), "a directory, {flags:?}");
+        assert_eq!(is_noted(&file), flags.is_empty(), "a file, {flags:?}");
+    }
+}
+
+/// What is read around the cache is read to a multiple of the page size.
+#[repr(align(4096))]
+struct Aligned([u8; 4096]);
 
 /// `shows_holes`: with the kernel's write-back cache SEEK_DATA takes everything for data.
 fn holes(root: &Path, shows_holes: bool) {

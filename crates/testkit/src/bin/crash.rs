@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use finefs_block::sim::Limits;
 use finefs_testkit::crash::base::{Base, PROFILES, Profile};
 use finefs_testkit::crash::dbench;
@@ -19,15 +20,46 @@ use finefs_testkit::crash::workload::{Generator, setup};
 /// The superblock, which ext4 trusts a disk to write as one.
 const SUPERBLOCK_SECTORS: std::ops::Range<u64> = 2..4;
 
+/// The kinds of workloads, in the order in which they run.
+const KINDS: [&str; 10] = [
+    "sequences of 1",
+    "sequences of 2",
+    "sequences of 3",
+    "threads",
+    "mail",
+    "dbench",
+    "records",
+    "large files",
+    FAILING,
+    LYING,
+];
+const FAILING: &str = "failing device";
+const LYING: &str = "lying device";
+
+/// A part of the name of a kind of workloads. A typing error must not look like a run that found nothing.
+fn part_of_a_kind(part: &str) -> Result<String, String> {
+    if KINDS.iter().any(|kind| kind.contains(part)) {
+        Ok(part.to_owned())
+    } else {
+        Err(format!(
+            "no kind contains it; there are: {}",
+            KINDS.join(", ")
+        ))
+    }
+}
+
 /// Tries what crashes can leave of ext images, and counts what is wrong with it
 #[derive(Parser, Debug)]
 struct Options {
     /// Only these images; all without it
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(PROFILES.iter().map(|profile| profile.name)))]
     image: Vec<String>,
     /// Only kinds of workloads whose names contain this
-    #[arg(long)]
+    #[arg(long, value_parser = part_of_a_kind)]
     only: Vec<String>,
+    /// List the images and the kinds of workloads that are asked for, and do nothing
+    #[arg(long)]
+    list: bool,
     /// Same seed, same work
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -71,6 +103,40 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|part| kind.contains(part.as_str()))
     }
 
+    fn profiles(&self) -> Vec<&'static Profile> {
+        let is_wanted = |profile: &&Profile| {
+            self.image.is_empty() || self.image.iter().any(|name| name == profile.name)
+        };
+        PROFILES.iter().filter(is_wanted).collect()
+    }
+
+    /// The kinds of workloads that are asked for and make sense with such an image.
+    fn kinds(&self, profile: &Profile) -> Vec<&'static str> {
+        let makes_sense = |kind: &str| match kind {
+            FAILING => profile.is_journaled && self.lie() == Lie::None,
+            LYING => profile.is_journaled && profile.has_checksums && self.lie() == Lie::None,
+            _ => true,
+        };
+        let mut kinds = KINDS.to_vec();
+        kinds.retain(|kind| self.is_wanted(kind) && makes_sense(kind));
+        kinds
+    }
+
+    /// An error unless there is something to do.
+    fn check(&self) -> Result<(), String> {
+        if self
+            .profiles()
+            .iter()
+            .any(|profile| !self.kinds(profile).is_empty())
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "nothing to do: no workload of {:?} makes sense with the images {:?} and these devices",
+            self.only, self.image
+        ))
+    }
+
     fn effort(&self, profile: &Profile) -> Effort {
         let (states, one_in) = match (profile.is_journaled, self.long) {
             (true, false) => (12, 150),
@@ -106,8 +172,18 @@ impl Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    match run(&options) {
-        Ok(report) => {
+    if options.list {
+        for profile in options.profiles() {
+            println!("{}: {}", profile.name, options.kinds(profile).join(", "));
+        }
+    }
+    let outcome = options.check().and_then(|()| match options.list {
+        true => Ok(None),
+        false => run(&options).map(Some),
+    });
+    match outcome {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(report)) => {
             println!("{report}");
             ExitCode::from(u8::from(report.violated() > 0))
         }
@@ -126,10 +202,8 @@ fn run(options: &Options) -> Result<Report, String> {
     {
         println!("a small load of our own is replayed instead of dbench's: {why}");
     }
-    for profile in PROFILES {
-        if options.image.is_empty() || options.image.iter().any(|name| name == profile.name) {
-            sum.add(one_image(options, profile, &mut rows)?);
-        }
+    for profile in options.profiles() {
+        sum.add(one_image(options, profile, &mut rows)?);
     }
     if let Some(path) = &options.table {
         let head = "| image | workloads | number | epochs | states | distinct | by e2fsck | \
@@ -191,8 +265,10 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
         in_parallel(count, one)
     };
     let mut sum = Report::default();
+    let kinds = options.kinds(profile);
     let mut kind = |name: &str, work: &dyn Fn() -> Report| {
-        if !options.is_wanted(name) {
+        debug_assert!(KINDS.contains(&name), "{name}");
+        if !kinds.contains(&name) {
             return;
         }
         let started = Instant::now();
@@ -237,20 +313,18 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
     kind("large files", &|| {
         runs(Work::Large, if long { 20 } else { 2 }, 80)
     });
-    if profile.is_journaled && options.lie() == Lie::None {
+    kind(FAILING, &|| {
         let effort = Effort {
             epochs: 3,
             ..effort.clone()
         };
-        kind("failing device", &|| {
-            let most = if long { usize::MAX } else { 24 };
-            faults::judge_all(&base, &effort, most, seed)
-        });
-        if profile.has_checksums {
-            let most = if long { usize::MAX } else { 60 };
-            kind("lying device", &|| lies::judge_all(&base, most, seed));
-        }
-    }
+        let most = if long { usize::MAX } else { 24 };
+        faults::judge_all(&base, &effort, most, seed)
+    });
+    kind(LYING, &|| {
+        let most = if long { usize::MAX } else { 60 };
+        lies::judge_all(&base, most, seed)
+    });
     Ok(sum)
 }
 
@@ -264,5 +338,38 @@ mod tests {
             assert!(finefs_testkit::crash::base::profile(profile.name).is_some());
         }
         Options::parse_from(["finefs-crash", "--long", "--image", "ext3"]);
+    }
+
+    #[test]
+    fn what_matches_nothing_is_refused_with_what_there_is() {
+        let parsed = |args: &[&str]| {
+            let args = std::iter::once(&"finefs-crash").chain(args);
+            Options::try_parse_from(args).map_err(|error| error.to_string())
+        };
+        for (args, known) in [
+            (["--image", "ext5"], PROFILES[0].name),
+            (["--image", "ext"], PROFILES[1].name),
+            (["--only", "mial"], "large files"),
+        ] {
+            let error = parsed(&args).expect_err("it matches nothing");
+            assert!(error.contains(args[1]) && error.contains(known), "{error}");
+        }
+        let check = |args: &[&str]| parsed(args).unwrap().check();
+        for args in [
+            &["--image", "ext2", "--only", "lying"] as &[_],
+            &["--only", "failing device", "--without-flushes"],
+        ] {
+            assert!(
+                check(args).unwrap_err().contains("nothing to do"),
+                "{args:?}"
+            );
+        }
+        for args in [
+            &[] as &[_],
+            &["--image", "ext2", "--image", "ext4-1k", "--only", "lying"],
+            &["--only", "sequences", "--without-barrier"],
+        ] {
+            assert_eq!(check(args), Ok(()), "{args:?}");
+        }
     }
 }

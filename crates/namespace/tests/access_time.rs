@@ -1,0 +1,158 @@
+//! Which reads are noted in the access time.
+
+use std::sync::Arc;
+
+use finefs_namespace::types::{Caller, Ino, SetAttributes, SetTime, Timestamp};
+use finefs_namespace::{At, AtimePolicy, MemoryStore, Namespace, Noting, Options, Store};
+use finefs_testkit::CheckedStore;
+
+/// A file with content, an empty one, a directory and a symbolic link.
+struct World {
+    ns: Namespace,
+    inos: [Ino; 4],
+}
+
+const NAMES: [&[u8]; 4] = [b"file", b"empty", b"dir", b"link"];
+
+impl World {
+    fn make(store: Arc<dyn Store>, atime: AtimePolicy) -> World {
+        let (ns, root) = (open(store, atime), Caller::root());
+        let at = ns.root();
+        let [file, empty] = ["file", "empty"].map(|name| {
+            ns.create_file(&root, at, name.as_bytes(), 0o644)
+                .unwrap()
+                .ino
+        });
+        ns.write(file, 0, b"content").unwrap();
+        let dir = ns.make_directory(&root, at, b"dir", 0o755).unwrap().ino;
+        let link = ns.make_symlink(&root, at, b"link", b"file").unwrap().ino;
+        let world = World {
+            ns,
+            inos: [file, empty, dir, link],
+        };
+        world.age(past());
+        world
+    }
+
+    /// Sets all access times, by which the change times become those of now.
+    fn age(&self, to: Timestamp) {
+        let change = SetAttributes {
+            accessed: Some(SetTime::To(to)),
+            ..SetAttributes::default()
+        };
+        for ino in self.inos {
+            self.ns
+                .set_attributes(&Caller::root(), ino, &change)
+                .unwrap();
+        }
+    }
+
+    fn read_all(&self, noting: Noting) {
+        let [file, empty, dir, link] = self.inos;
+        let mut buffer = [0; 4];
+        for ino in [file, empty] {
+            self.ns.read_noting(ino, 0, &mut buffer, noting).unwrap();
+        }
+        self.ns
+            .read_directory_noting(dir, 0, &mut |_| true, noting)
+            .unwrap();
+        if noting == Noting::ByPolicy {
+            self.ns.read_symlink(link).unwrap();
+        }
+    }
+
+    fn accessed(&self) -> [Timestamp; 4] {
+        self.inos
+            .map(|ino| self.ns.attributes(ino).unwrap().times.accessed)
+    }
+}
+
+fn past() -> Timestamp {
+    Timestamp::new(1_000_000, 0)
+}
+
+fn open(store: Arc<dyn Store>, atime: AtimePolicy) -> Namespace {
+    let options = Options {
+        atime,
+        ..Options::default()
+    };
+    Namespace::without_thread(store, options).unwrap()
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap())
+}
+
+#[test]
+fn reads_of_every_kind_are_noted_and_kept() {
+    let store = Arc::new(CheckedStore::reloading(16 << 20));
+    for store in [memory(), store.clone() as Arc<dyn Store>] {
+        let world = World::make(store, AtimePolicy::Relatime);
+        // A read of nothing is none.
+        world.ns.read(world.inos[0], 0, &mut []).unwrap();
+        assert_eq!(world.accessed(), [past(); 4]);
+        world.read_all(Noting::ByPolicy);
+        let accessed = world.accessed();
+        assert!(accessed.iter().all(|time| *time > past()), "{accessed:?}");
+        world.ns.shut_down().unwrap();
+    }
+    let ns = open(store, AtimePolicy::Relatime);
+    for name in NAMES {
+        let found = ns.lookup(&Caller::root(), ns.root(), name).unwrap();
+        assert!(found.times.accessed > past(), "{}", name.escape_ascii());
+    }
+    ns.shut_down().unwrap();
+}
+
+#[test]
+fn a_link_that_is_read_by_its_path_is_noted() {
+    let world = World::make(memory(), AtimePolicy::Relatime);
+    let at = At {
+        start: world.ns.root(),
+        path: b"link",
+    };
+    let target = world.ns.read_symlink_at(&Caller::root(), at).unwrap();
+    assert_eq!(target, b"file");
+    let accessed = world.accessed();
+    assert!(accessed[3] > past() && accessed[..3] == [past(); 3]);
+}
+
+#[test]
+fn what_is_opened_so_is_not_noted() {
+    for policy in [AtimePolicy::Relatime, AtimePolicy::Strict] {
+        let world = World::make(memory(), policy);
+        world.read_all(Noting::Never);
+        assert_eq!(world.accessed(), [past(); 4], "{policy:?}");
+    }
+}
+
+#[test]
+fn the_policy_counts() {
+    let never = World::make(memory(), AtimePolicy::Noatime);
+    never.read_all(Noting::ByPolicy);
+    assert_eq!(never.accessed(), [past(); 4]);
+    // After the last change, and not a day old.
+    let later = Timestamp::new(Timestamp::now().seconds() + 100, 0);
+    for (policy, is_noted) in [(AtimePolicy::Relatime, false), (AtimePolicy::Strict, true)] {
+        let world = World::make(memory(), policy);
+        world.age(later);
+        world.read_all(Noting::ByPolicy);
+        let noted = world.accessed().map(|time| time != later);
+        assert_eq!(noted, [is_noted; 4], "{policy:?}");
+    }
+}
+
+#[test]
+fn reading_a_directory_that_was_removed_is_no_harm() {
+    let store = Arc::new(CheckedStore::reloading(16 << 20));
+    let world = World::make(store, AtimePolicy::Relatime);
+    let (ns, dir) = (&world.ns, world.inos[2]);
+    ns.remove_directory(&Caller::root(), ns.root(), b"dir")
+        .unwrap();
+    ns.sync().unwrap();
+    ns.read_directory(dir, 0, &mut |_| true).unwrap();
+    assert!(ns.attributes(dir).unwrap().times.accessed > past());
+    ns.sync().unwrap();
+    ns.forget(dir, 1);
+    ns.shut_down().unwrap();
+}
