@@ -8,7 +8,7 @@
 //! # What a batch may hold
 //! Buckets of the current table that neither changed hands nor were in a rename when their heads were read, and
 //! had not left when all chains had been walked (see [`super`], Growth). Their chains were cut before the table
-//! became the current one. Any other bucket is read on its own, perhaps in the next table.
+//! became the current one. A batch ends before any other bucket, which is read on its own, perhaps in the next table.
 
 use crossbeam_epoch::{Guard, Shared};
 
@@ -16,7 +16,7 @@ use super::chain::{LEFT, Node, RENAMING, node_at, scheduling_point, walk};
 use super::{NameTable, Table, next_of, wait_a_little};
 
 /// Buckets that are read at a time.
-const BATCH: usize = if cfg!(feature = "shuttle") { 3 } else { 32 };
+pub(super) const BATCH: usize = if cfg!(feature = "shuttle") { 3 } else { 32 };
 
 impl NameTable {
     /// Visits the names whose cookie is greater than `after`, in order of cookie, until `visit`
@@ -43,25 +43,28 @@ impl NameTable {
     }
 }
 
-/// The names after a cookie in the next buckets; gives the last cookie of their interval. `None` where one of
-/// the buckets changes hands.
-fn batch<'g>(
+/// The names after a cookie in the next buckets; gives the last cookie of their interval. `None` where the first
+/// bucket has to be read on its own.
+pub(super) fn batch<'g>(
     table: &'g Table,
     after: u64,
     nodes: &mut Vec<&'g Node>,
     guard: &'g Guard,
 ) -> Option<u64> {
     let first = table.index_of_cookie(after + 1);
-    let end = (first + BATCH).min(table.count());
+    let mut end = (first + BATCH).min(table.count());
     let mut heads = [Shared::null(); BATCH];
-    let mut tags = 0;
     scheduling_point();
     for (index, head) in (first..end).zip(&mut heads) {
-        *head = table.bucket(index).head(guard);
-        tags |= head.tag();
+        let found = table.bucket(index).head(guard);
+        // What a head that has left leads to may be gone.
+        if found.tag() & (LEFT | RENAMING) != 0 {
+            end = index;
+            break;
+        }
+        *head = found;
     }
-    // What a head that has left leads to may be gone.
-    if tags & (LEFT | RENAMING) != 0 {
+    if end == first {
         return None;
     }
     for index in end..(end + BATCH).min(table.count()) {
@@ -74,10 +77,8 @@ fn batch<'g>(
         nodes.extend(chain.filter(|node| node.cookie() > after));
     }
     scheduling_point();
-    let tags = (first..end).fold(0, |tags, index| {
-        tags | table.bucket(index).head(guard).tag()
-    });
-    if tags & LEFT != 0 {
+    // They leave in their order: where the first has not, none had when its chain was walked.
+    if table.bucket(first).head(guard).tag() & LEFT != 0 {
         nodes.clear();
         return None;
     }
