@@ -211,12 +211,15 @@ fn readdir_gives_what_lies_before_a_rename_and_then_the_rest() {
     held.begin_rename(guard);
 
     let mut nodes = Vec::new();
-    let last = batch(current, 0, &mut nodes, guard);
+    let last = batch(current, 0, BATCH, &mut nodes, guard);
     assert_eq!(last, Some(current.last_cookie(index - 1)));
     let cookies = nodes.iter().map(|node| node.cookie());
     assert!(cookies.eq(expected[..places[0]].iter().map(|(cookie, _)| *cookie)));
     nodes.clear();
-    assert_eq!(batch(current, last.unwrap(), &mut nodes, guard), None);
+    assert_eq!(
+        batch(current, last.unwrap(), BATCH, &mut nodes, guard),
+        None
+    );
     assert!(nodes.is_empty());
 
     let mut listed = Vec::new();
@@ -472,7 +475,7 @@ fn names_that_stay_are_found_while_their_bucket_is_cut() {
     under_shuttle(run);
 }
 
-/// Listings by batches of three buckets, with names in all of them.
+/// Listings by batches of two buckets, with names in all of them.
 ///
 /// Without: LEFT in what `batch` looks at after its walk; that it is the first bucket's, and that growth begins with that.
 /// (Each was tried, in a copy.)
