@@ -129,7 +129,7 @@ fn directories_do_not_go_into_each_other() {
 
 /// A listing of a directory whose entries note no kinds, while a rename replaces what a name names: the name stays.
 ///
-/// Without: the second look in `Namespace::listed`; that look where the node is out, or where the inode is gone, alone.
+/// Without: the second look in `Namespace::listed` where the inode is gone.
 #[test]
 fn a_name_that_is_replaced_is_listed() {
     let make = || {
