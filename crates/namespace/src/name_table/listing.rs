@@ -76,7 +76,8 @@ pub(super) fn batch<'g>(
     for index in end..(end + (2 * buckets).min(BATCH)).min(table.count()) {
         table.bucket(index).prefetch(guard);
     }
-    let (chains, count) = (heads.map(node_at), end - first);
+    let chains = heads.map(node_at);
+    let count = end - first;
     fetch(chains, count, guard);
     for node in chains[..count].iter().copied().flatten() {
         let chain = std::iter::successors(Some(node), |node| node.after(guard));
