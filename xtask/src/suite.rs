@@ -23,7 +23,7 @@ pub struct Options {
     full: bool,
 }
 
-/// The test for shuttle that lies in its library, beside what it looks into: its package, and a part of its name. The
+/// The tests for shuttle that lie in a library, beside what they look into: its package, and a part of their names. The
 /// others there cannot run under shuttle.
 const SHUTTLE_IN_LIBRARY: (&str, &str) = ("finefs-namespace", "while_their_bucket_is_cut");
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);

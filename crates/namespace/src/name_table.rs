@@ -28,7 +28,7 @@
 //! before the lock is released: so whoever finds what a node names can tell afterwards that it named that.
 //!
 //! # Growth
-//! Bucket by bucket, under its lock. (1) Both halves begin in the next table: the lower with the head of the chain,
+//! Bucket by bucket, in their order, each under its lock. (1) Both halves begin in the next table: the lower with the head of the chain,
 //! the upper with the first node that belongs there. (2) LEFT is set: readers go to the next table. (3) The
 //! chain is cut before that node. (4) MOVED is set: writers go to the next table. A reader that met the cut
 //! sees LEFT when it looks at the head again, as all do after their walk. Between (2) and (3) a reader of the lower half
@@ -45,7 +45,8 @@
 //!    the old one, or neither.
 //! 4. `version` counts the changes of a bucket and goes over to its halves. It orders the log
 //!    records of a name.
-//! 5. Only the holder of `resize` puts LEFT, MOVED or DEAD anywhere; so under it there is one table.
+//! 5. Only the holder of `resize` puts LEFT, MOVED or DEAD anywhere; so under it there is one table. Buckets get
+//!    LEFT in their order.
 //! 6. A bit of a filter is set before a name of its is in the chain, and cleared after the last one is out.
 
 use std::hash::{BuildHasher, RandomState};

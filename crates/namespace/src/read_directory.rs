@@ -1,8 +1,11 @@
 //! Reading directories, with cookies that stay good under change.
 
+use crossbeam_epoch::Guard;
+
 use crate::access_time::Noting;
 use crate::error::Result;
-use crate::name_table::COOKIE_FIRST;
+use crate::inode::Inode;
+use crate::name_table::{COOKIE_FIRST, NameTable, Node};
 use crate::namespace::Namespace;
 use crate::scheme::Call;
 use crate::types::{FileKind, Ino};
@@ -62,21 +65,43 @@ impl Namespace {
             }
         }
         table.for_each_after(cookie.max(COOKIE_FIRST - 1), guard, |node| {
-            let kind = match node.kind {
-                Some(kind) => kind,
+            let (ino, kind) = match node.kind {
+                // What the name was found to name: it may have been removed or replaced since.
+                Some(kind) => (node.ino, kind),
                 // Formats without kinds in their entries: the inode tells.
-                None => match self.inode(node.ino, guard) {
-                    Ok(inode) if !node.is_out(guard) => inode.kind,
-                    _ => return true,
+                None => match self.listed(dir, table, node, guard) {
+                    Some(inode) => (inode.ino, inode.kind),
+                    None => return true,
                 },
             };
             sink(DirectoryEntry {
                 name: &node.name,
-                ino: node.ino,
+                ino,
                 kind,
                 cookie: node.cookie(),
             })
         });
         Ok(())
+    }
+
+    /// The inode that a name names, which was found a moment ago. `None` where it was removed since, or where the
+    /// inode cannot be loaded.
+    fn listed<'g>(
+        &'g self,
+        dir: &'g Inode,
+        table: &NameTable,
+        node: &Node,
+        guard: &'g Guard,
+    ) -> Option<&'g Inode> {
+        match self.inode(node.ino, guard) {
+            Ok(inode) if !node.is_out(guard) => Some(inode),
+            // A name that was replaced is there all the time, and where it was. (What it named is gone before that
+            // is seen.)
+            _ => {
+                let name = table.hashed(&node.name);
+                let named = self.named(dir, table, name, guard).ok()?;
+                Some(named.inode)
+            }
+        }
     }
 }

@@ -19,7 +19,8 @@ mod world;
 use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_namespace::{At, Error, Ino, LastLink, RenameMode, SetAttributes};
+use finefs_namespace::{At, Error, Ino, LastLink, LockingScheme, RenameMode, SetAttributes};
+use finefs_testkit::CheckedStore;
 use world::{World, check, file_with, race, task};
 
 /// Creates and unlinks of one name.
@@ -123,6 +124,36 @@ fn directories_do_not_go_into_each_other() {
         for dir in [a, b, below] {
             world.namespace.forget(dir, 1);
         }
+    });
+}
+
+/// A listing of a directory whose entries note no kinds, while a rename replaces what a name names: the name stays.
+///
+/// Without: the second look in `Namespace::listed` where the inode is gone.
+#[test]
+fn a_name_that_is_replaced_is_listed() {
+    let make = || {
+        let store = CheckedStore::reloading(1 << 20).without_kinds();
+        let world = World::over(store, LockingScheme::Fine);
+        for name in ["f", "g"] {
+            world.file(world.root(), name).unwrap();
+        }
+        world.reopened()
+    };
+    check(100, make, |world, root| {
+        let listed = race(
+            world,
+            vec![
+                task(move |w: &World| w.names(root)),
+                task(move |w: &World| {
+                    let replaced = w.rename((root, "f"), (root, "g"), RenameMode::Replace);
+                    replaced.unwrap();
+                    Vec::new()
+                }),
+            ],
+        );
+        let count = listed[0].iter().filter(|(name, ..)| name == "g").count();
+        assert_eq!(count, 1, "{:?}", listed[0]);
     });
 }
 

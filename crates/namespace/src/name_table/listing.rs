@@ -1,22 +1,25 @@
 //! Readdir: the names of a table in the order of their cookies.
 //!
 //! Names lie in memory in the order in which they were made, and are listed in that of their hashes, so in a large
-//! directory each is a cache miss. What can be done is to have many under way at a time: buckets are read [`BATCH`]
+//! directory each is a cache miss. What can be done is to have many under way at a time: buckets are read up to [`BATCH`]
 //! at a time, all first nodes of their chains asked for, then all second ones and so on, and the first ones of
-//! the next batch before the names of this one are handed out.
+//! the next batch before the names of this one are handed out. Who wants only some names shall not wait for
+//! those of many buckets: the first batch of a call is of [`BATCH_FIRST`], each further one twice as large.
 //!
 //! # What a batch may hold
 //! Buckets of the current table that neither changed hands nor were in a rename when their heads were read, and
 //! had not left when all chains had been walked (see [`super`], Growth). Their chains were cut before the table
-//! became the current one. Any other bucket is read on its own, perhaps in the next table.
+//! became the current one. A batch ends before any other bucket, which is read on its own, perhaps in the next table.
 
 use crossbeam_epoch::{Guard, Shared};
 
 use super::chain::{LEFT, Node, RENAMING, node_at, scheduling_point, walk};
 use super::{NameTable, Table, next_of, wait_a_little};
 
-/// Buckets that are read at a time.
-const BATCH: usize = if cfg!(feature = "shuttle") { 3 } else { 32 };
+/// Most buckets that are read at a time.
+pub(super) const BATCH: usize = if cfg!(feature = "shuttle") { 3 } else { 32 };
+/// Buckets that are read at a time at first.
+const BATCH_FIRST: usize = if cfg!(feature = "shuttle") { 2 } else { 4 };
 
 impl NameTable {
     /// Visits the names whose cookie is greater than `after`, in order of cookie, until `visit`
@@ -24,12 +27,13 @@ impl NameTable {
     pub fn for_each_after(&self, after: u64, guard: &Guard, mut visit: impl FnMut(&Node) -> bool) {
         let mut after = after;
         let mut nodes: Vec<&Node> = Vec::new();
+        let mut buckets = BATCH_FIRST;
         while after < u64::MAX >> 1 {
             // From the current table each time: that one bucket has moved to the next
             // table says nothing of the others.
             let table = self.current(guard);
             nodes.clear();
-            let last = match batch(table, after, &mut nodes, guard) {
+            let last = match batch(table, after, buckets, &mut nodes, guard) {
                 Some(last) => last,
                 None => one_bucket(table, after, &mut nodes, guard),
             };
@@ -39,55 +43,59 @@ impl NameTable {
                 }
             }
             after = last;
+            buckets = (2 * buckets).min(BATCH);
         }
     }
 }
 
-/// The names after a cookie in the next buckets; gives the last cookie of their interval. `None` where one of
-/// the buckets changes hands.
-fn batch<'g>(
+/// The names after a cookie in the next buckets, so many or fewer; gives the last cookie of their interval. `None` where
+/// the first bucket has to be read on its own.
+pub(super) fn batch<'g>(
     table: &'g Table,
     after: u64,
+    buckets: usize,
     nodes: &mut Vec<&'g Node>,
     guard: &'g Guard,
 ) -> Option<u64> {
     let first = table.index_of_cookie(after + 1);
-    let end = (first + BATCH).min(table.count());
+    let mut end = (first + buckets).min(table.count());
     let mut heads = [Shared::null(); BATCH];
-    let mut tags = 0;
     scheduling_point();
     for (index, head) in (first..end).zip(&mut heads) {
-        *head = table.bucket(index).head(guard);
-        tags |= head.tag();
+        let found = table.bucket(index).head(guard);
+        // What a head that has left leads to may be gone.
+        if found.tag() & (LEFT | RENAMING) != 0 {
+            end = index;
+            break;
+        }
+        *head = found;
     }
-    // What a head that has left leads to may be gone.
-    if tags & (LEFT | RENAMING) != 0 {
+    if end == first {
         return None;
     }
-    for index in end..(end + BATCH).min(table.count()) {
+    for index in end..(end + (2 * buckets).min(BATCH)).min(table.count()) {
         table.bucket(index).prefetch(guard);
     }
     let chains = heads.map(node_at);
-    fetch(chains, guard);
-    for node in chains.into_iter().flatten() {
+    let count = end - first;
+    fetch(chains, count, guard);
+    for node in chains[..count].iter().copied().flatten() {
         let chain = std::iter::successors(Some(node), |node| node.after(guard));
         nodes.extend(chain.filter(|node| node.cookie() > after));
     }
     scheduling_point();
-    let tags = (first..end).fold(0, |tags, index| {
-        tags | table.bucket(index).head(guard).tag()
-    });
-    if tags & LEFT != 0 {
+    // They leave in their order: where the first has not, none had when its chain was walked.
+    if table.bucket(first).head(guard).tag() & LEFT != 0 {
         nodes.clear();
         return None;
     }
     Some(table.last_cookie(end - 1))
 }
 
-/// Fetches chains into the CPU's caches, the first nodes of all, then the second and so on.
-fn fetch<'g>(chains: [Option<&'g Node>; BATCH], guard: &'g Guard) {
+/// Fetches so many chains into the CPU's caches, the first nodes of all, then the second and so on.
+fn fetch<'g>(chains: [Option<&'g Node>; BATCH], count: usize, guard: &'g Guard) {
     let mut wanted = chains;
-    let mut count = keep(&mut wanted, BATCH, |node| node);
+    let mut count = keep(&mut wanted, count, |node| node);
     while count > 0 {
         count = keep(&mut wanted, count, |node| {
             node.and_then(|node| node.after(guard))

@@ -46,7 +46,16 @@ impl World {
     }
 
     pub fn over(store: CheckedStore, locking: LockingScheme) -> World {
-        let store = Arc::new(store);
+        World::open(Arc::new(store), locking)
+    }
+
+    /// Everything is loaded again.
+    pub fn reopened(self) -> World {
+        self.namespace.shut_down().unwrap();
+        World::open(self.store, LockingScheme::Fine)
+    }
+
+    fn open(store: Arc<CheckedStore>, locking: LockingScheme) -> World {
         let shared: Arc<CheckedStore> = Arc::clone(&store);
         let options = Options {
             locking,

@@ -55,6 +55,8 @@ pub struct CheckedStore {
     geometry: Geometry,
     reloads: bool,
     takes_batches: bool,
+    /// Entries are loaded with the kinds of what they name.
+    has_kinds: bool,
     /// Counted half way through each read and write: under shuttle another thread may run there.
     transfers: AtomicU64,
     before_loads: OnceLock<BeforeLoads>,
@@ -130,6 +132,14 @@ impl CheckedStore {
         self
     }
 
+    /// As an image whose entries do not note the kind of what they name.
+    pub fn without_kinds(self) -> CheckedStore {
+        CheckedStore {
+            has_kinds: false,
+            ..self
+        }
+    }
+
     /// The most blocks of inodes that a commit changed.
     pub fn inode_blocks_max(&self) -> usize {
         self.state().inode_blocks_max
@@ -164,6 +174,7 @@ impl CheckedStore {
             inner,
             reloads,
             takes_batches: true,
+            has_kinds: true,
             transfers: AtomicU64::new(0),
             before_loads: OnceLock::new(),
             before_behind: OnceLock::new(),
@@ -272,7 +283,7 @@ impl Store for CheckedStore {
         let entries = inode.entries.iter().map(|(name, (ino, kind))| EntryImage {
             name: name.clone(),
             ino: *ino,
-            kind: Some(*kind),
+            kind: self.has_kinds.then_some(*kind),
         });
         Ok(DirectoryImage {
             parent: inode.parent,
