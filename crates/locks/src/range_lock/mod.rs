@@ -53,7 +53,7 @@
 //! at their lock first, which costs those to other locks some instructions more. Spread: three loads of lines
 //! that nobody writes besides. No allocation on any path: entries of the queue are static memory, of which there is enough for
 //! 1024 contended ranges in the process at a time (then more is allocated, and kept). A lock is about
-//! 150 bytes; a session borrows one of 64 groups of 8 KiB, and where all are lent a lock goes on without, in
+//! 150 bytes; a session borrows one of 64 groups of 16 KiB, and where all are lent a lock goes on without, in
 //! the queue. A holding that the meter watches has an entry of its own, which is in no queue.
 //!
 //! # Locking
