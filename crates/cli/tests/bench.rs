@@ -150,8 +150,13 @@ fn the_seeds_run_on_a_directory_and_leave_it_as_it_was() {
 
 /// Waits until openspeed has made its last file in `dir`: it is about to run, or runs.
 fn await_openspeed(child: &mut Child, dir: &Path) {
-    let has_last = |own: fs::DirEntry| own.path().join("openspeed/9").exists();
-    while !fs::read_dir(dir).unwrap().flatten().any(has_last) {
+    await_made(child, dir, "openspeed/9");
+}
+
+/// Waits until a run has made `path` in its directory in `dir`.
+fn await_made(child: &mut Child, dir: &Path, path: &str) {
+    let is_made = |own: fs::DirEntry| own.path().join(path).exists();
+    while !fs::read_dir(dir).unwrap().flatten().any(is_made) {
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -170,6 +175,26 @@ fn a_signal_ends_it_cleanly() {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert!(is_empty(dir.path()));
+    }
+}
+
+/// Making so many files would take minutes, in the run or in its worker processes.
+#[test]
+fn a_signal_ends_the_preparation_cleanly() {
+    let dir = TempDir::new().unwrap();
+    for (load, made) in [
+        (&["file-list", "--files=100000000"][..], "file-list/0"),
+        (&["dirops", "mrpm", "--names=30"], "dirops/0"),
+    ] {
+        let mut command = bench(load);
+        command.arg("--dir").arg(dir.path()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        await_made(&mut child, dir.path(), made);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
         assert!(is_empty(dir.path()));
     }
 }

@@ -6,7 +6,7 @@
 //! and none missing.
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::report::{Report, rate};
 use crate::target::{Errno, File, OFlags, Target, remove_tree};
 use crate::worker::Worker;
@@ -118,7 +118,7 @@ impl Workload for Append {
         Ok(())
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, _: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         target.open(PATH, flags).map(drop).during("create", PATH)

@@ -1,7 +1,8 @@
 //! How a workload is run: by whom, how long, from which seed.
 
+use crate::error::{Result, WorkloadError};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Who does the work at the same time.
@@ -109,6 +110,14 @@ impl Watch<'_> {
         Watch {
             stop: &NEVER,
             progress: &|_| {},
+        }
+    }
+
+    /// An error when the run shall end.
+    pub fn check_stop(&self) -> Result<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(WorkloadError::Interrupted),
+            false => Ok(()),
         }
     }
 }

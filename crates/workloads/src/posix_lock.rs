@@ -11,7 +11,7 @@
 //! an unlock are two operations.
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::target::{Errno, File, LockMode, OFlags, Target, remove_tree};
 use crate::worker::Worker;
 use crate::workload::Workload;
@@ -76,9 +76,10 @@ impl Workload for PosixLock {
         "locks and unlocks"
     }
 
-    fn prepare<T: Target>(&self, target: &T, plan: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)?;
         let make = |path: &str| {
+            watch.check_stop()?;
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
             let file = target.open(path, flags).during("create", path)?;
             file.set_len(self.records * RECORD).during("truncate", path)

@@ -1,7 +1,7 @@
 //! What a workload is: [`Workload`], and what it counts.
 
 use crate::error::Result;
-use crate::plan::{Crew, Length, Plan};
+use crate::plan::{Crew, Length, Plan, Watch};
 use crate::report::Report;
 use crate::target::Target;
 use crate::worker::Worker;
@@ -37,9 +37,9 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
         Ok(())
     }
 
-    /// Makes what the workers share.
-    fn prepare<T: Target>(&self, target: &T, plan: &Plan) -> Result<()> {
-        let _ = (target, plan);
+    /// Makes what the workers share. Whatever takes long looks now and then at [`Watch::check_stop`].
+    fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
+        let _ = (target, plan, watch);
         Ok(())
     }
 

@@ -133,7 +133,7 @@ impl Workload for Dbench {
         self.load().map(drop)
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, _: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)
     }
 

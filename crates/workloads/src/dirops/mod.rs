@@ -27,7 +27,7 @@ mod names;
 mod paths;
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::target::{Errno, OFlags, Target, remove_tree};
 use crate::worker::Worker;
 use crate::workload::Workload;
@@ -164,13 +164,13 @@ impl Workload for DirOps {
         Ok(())
     }
 
-    fn prepare<T: Target>(&self, target: &T, plan: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
         use Operation::*;
         target.create_dir(SHARED).during("mkdir", SHARED)?;
         match self.operation {
-            Mrpm | Mrph => paths::make_tree(target, self.names),
-            Dwom | Drbm => data::make_shared(target, plan.crew.count()),
-            Drbh => data::make_shared(target, 1),
+            Mrpm | Mrph => paths::make_tree(target, self.names, watch),
+            Dwom | Drbm => data::make_shared(target, plan.crew.count(), watch),
+            Drbh => data::make_shared(target, 1, watch),
             _ => Ok(()),
         }
     }

@@ -207,7 +207,11 @@ fn experiments(options: &Options, seeds: &[Seed]) -> Vec<Experiment> {
 
 /// The place has no room for a load: another one may fit.
 fn is_too_large(error: &WorkloadError) -> bool {
-    matches!(error, WorkloadError::Operation { errno, .. } if *errno == Errno::NOSPC)
+    match error {
+        WorkloadError::Operation { errno, .. } => *errno == Errno::NOSPC,
+        WorkloadError::NoSpace { .. } => true,
+        _ => false,
+    }
 }
 
 fn lead(place: &Place) -> Vec<String> {
