@@ -262,6 +262,32 @@ fn long_holds_are_reported_with_backtraces() {
     assert!(said.contains("nobody waited for or held a lock"), "{said}");
 }
 
+/// Not what the run prepares: the first ten of a second, and only these are kept, would be of that.
+#[test]
+fn holds_are_reported_of_what_is_measured() {
+    let output = run(&[
+        "dirops",
+        "mwul",
+        "--threads=2",
+        "--files=1000",
+        "--locking=big-spin",
+        "--threshold-us=0",
+        "--seconds=0.3",
+    ]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("remove_file"), "{said}");
+    assert!(!said.contains("make_files"), "{said}");
+    assert!(!said.contains("remove_tree"), "{said}");
+    assert!(
+        said.contains("worker-0 (") || said.contains("worker-1 ("),
+        "{said}"
+    );
+    assert!(!said.contains("finefs_lockmeter::threshold"), "{said}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("ended early: "), "{said}");
+}
+
 #[test]
 fn what_the_meter_cannot_see_is_refused() {
     for option in ["--contention", "--threshold-us=5", "--locking=big-spin"] {

@@ -101,6 +101,9 @@ pub struct Watch<'a> {
     pub stop: &'a AtomicBool,
     /// Is told now and then how much of the work is done, from 0 to 1.
     pub progress: &'a (dyn Fn(f64) + Sync),
+    /// Is told `true` when the measurement begins, after preparation and warm-up, and `false` when it is
+    /// over, before anything is removed. Only of threads of this process.
+    pub measuring: &'a (dyn Fn(bool) + Sync),
 }
 
 impl Watch<'_> {
@@ -110,6 +113,7 @@ impl Watch<'_> {
         Watch {
             stop: &NEVER,
             progress: &|_| {},
+            measuring: &|_| {},
         }
     }
 

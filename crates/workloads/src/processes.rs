@@ -238,6 +238,7 @@ pub(crate) fn serve<W: Workload>(
                 let watch = Watch {
                     stop,
                     progress: &|share| drop(progress.send(Line::Progress(share))),
+                    ..Watch::nobody()
                 };
                 let indices = task.index..task.index + 1;
                 threads::run(&workload, &directory, &task.plan, indices, &mut gate, watch)

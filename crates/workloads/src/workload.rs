@@ -56,6 +56,11 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// Removes all that is left, also after a failure.
     fn clean_up<T: Target>(&self, target: &T, crew: Crew) -> Result<()>;
 
+    /// What a user raises who wants a run that [`Worker::end_all`] ended to go on for longer.
+    fn what_to_raise(&self) -> &'static str {
+        "the numbers of the workload"
+    }
+
     /// The report as text.
     fn describe(&self, report: &Report<Self>) -> String {
         report.line()

@@ -47,7 +47,7 @@ impl DbenchRun {
         };
         let watch = Watch {
             stop: &stop,
-            progress: &|_| {},
+            ..Watch::nobody()
         };
         let outcome = match (&first, &second) {
             (Place::Host { target: a, .. }, Place::Host { target: b, .. }) => {

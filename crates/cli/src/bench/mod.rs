@@ -181,10 +181,8 @@ impl<W: Workload + Args> Run<W> {
         };
         let stop = signals::catch()?;
         let place = Place::open(&self.place)?;
-        let meter = self.locks.begin();
-        let outcome = measure(&workload, &place, &plan, &stop);
-        let over_threshold = meter.report(&self.locks);
-        drop(meter);
+        let outcome = measure(&workload, &place, &plan, &stop, &self.locks);
+        let over_threshold = self.locks.report();
         // What is said of the end matters even when the run failed, and comes after its error.
         let closed = place.close();
         let report = match outcome {
@@ -211,12 +209,14 @@ fn measure<W: Workload>(
     place: &Place,
     plan: &Plan,
     stop: &AtomicBool,
+    locks: &LockOptions,
 ) -> finefs_workloads::Result<Report<W>> {
     let bar = bar();
     let progress = |share: f64| bar.set_position((share * f64::from(STEPS)) as u64);
     let watch = Watch {
         stop,
         progress: &progress,
+        measuring: &|is_measured| locks.switch(is_measured),
     };
     let report = match place {
         Place::Host { target, .. } => {

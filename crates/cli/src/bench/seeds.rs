@@ -86,6 +86,7 @@ impl Seeds {
         let watch = Watch {
             stop: &stop,
             progress: &progress,
+            ..Watch::nobody()
         };
         let name = |name: &str| bar.set_message(name.to_owned());
         let outcome = run(&options, watch, &name);

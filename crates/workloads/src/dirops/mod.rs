@@ -201,6 +201,16 @@ impl Workload for DirOps {
         remove_tree(target, SHARED).during("remove", SHARED)
     }
 
+    fn what_to_raise(&self) -> &'static str {
+        use Operation::*;
+        match self.operation {
+            Mwcl | Mwcm => "--files, or give it more space or inodes",
+            Dwal => "--pages, or give it more space",
+            Dwtl => "--pages",
+            _ => "--files",
+        }
+    }
+
     fn describe(&self, report: &crate::Report<DirOps>) -> String {
         format!("{} {}", self.operation.name(), report.line())
     }

@@ -7,6 +7,7 @@ use finefs_workloads::{
     RandRw, Result, Target, Watch, Worker, Workload, WorkloadError, run,
 };
 use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,7 @@ fn a_stop_from_outside_ends_the_run_and_cleans_up() {
         let watch = Watch {
             stop: &stop,
             progress: &progress,
+            ..Watch::nobody()
         };
         let plan = Plan::new(Crew::Threads(2), Length::Seconds(3600.0));
         run(&OpenSpeed::default(), &target, &plan, watch).unwrap()
@@ -150,6 +152,56 @@ fn a_stop_from_outside_ends_the_preparation() {
     assert_eq!(names(&target, "dirops"), [""; 0]);
     let target = stopped_preparing(&DirOps::new(Operation::Dwom));
     assert_eq!(target.stat("dirops/file").unwrap().size_bytes, 0);
+}
+
+/// With a file made off the clock: it is there when the measurement begins, and gone only after its end.
+#[test]
+fn it_is_told_when_the_measurement_begins_and_ends() {
+    for length in [Length::Operations(3), Length::Seconds(0.05)] {
+        let target = memory();
+        let told = Mutex::new(Vec::new());
+        let watch = Watch {
+            measuring: &|is_measured| {
+                let made = names(&target, "dirops/0").len();
+                told.lock().unwrap().push((is_measured, made));
+            },
+            ..Watch::nobody()
+        };
+        let mut plan = Plan::new(Crew::Threads(1), length);
+        plan.warm_up_seconds = 0.05;
+        run(&DirOps::new(Operation::Drbl), &target, &plan, watch).unwrap();
+        assert_eq!(*told.lock().unwrap(), [(true, 1), (false, 1)]);
+    }
+}
+
+#[test]
+fn a_run_that_has_nothing_left_to_do_says_so() {
+    let early = |operation, length| {
+        let load = DirOps {
+            files: 50,
+            pages: 50,
+            ..DirOps::new(operation)
+        };
+        let plan = Plan::new(Crew::Threads(2), length);
+        let report = run(&load, &memory(), &plan, Watch::nobody()).unwrap();
+        assert_eq!(
+            report.text().contains("\nended early: "),
+            report.ended_early.is_some()
+        );
+        report.ended_early.unwrap_or_default()
+    };
+    let note = early(Operation::Mwul, Length::Seconds(3600.0));
+    assert!(
+        note.contains(" of 3600 seconds") && note.contains("--files"),
+        "{note}"
+    );
+    let note = early(Operation::Dwtl, Length::Operations(51));
+    assert!(
+        note.contains("did 51 operations (") && note.ends_with("--pages"),
+        "{note}"
+    );
+    assert_eq!(early(Operation::Mwul, Length::Operations(1)), "");
+    assert_eq!(early(Operation::Drbl, Length::Seconds(0.01)), "");
 }
 
 /// That it fits is asked before it is written.
