@@ -208,7 +208,17 @@ fn mistakes_are_told() {
             "/nonexistent: ",
         ),
         (&["openspeed", "--image", "/nonexistent"], 1, "/nonexistent"),
-        (&["postmark", "--size-low=9", "--size-high=8"], 1, "sizes: "),
+        (&["postmark", "--size-low=9", "--size-high=8"], 2, "sizes: "),
+        (&["dirops", "mwul", "--files=0"], 2, "'--files <N>'"),
+        (&["dirops", "dwtl", "--pages=0"], 2, "'--pages <N>'"),
+        (&["randrw", "--block-size=100"], 2, "multiple of 512"),
+        (
+            &["posix-lock", "--records=2305843009213693952"],
+            2,
+            "1..=1073741824",
+        ),
+        (&["dbench", "--dual=x"], 2, "no path"),
+        (&["dbench", "--loadfile=/nonexistent"], 1, "/nonexistent"),
         (&["openspeed", "--threads=0"], 2, "'--threads <N>'"),
         (&["openspeed", "--memory=x"], 2, "not a size"),
         (&["openspeed", "--processes=2"], 2, "--dir"),
@@ -220,6 +230,47 @@ fn mistakes_are_told() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
         assert!(said.contains(line), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn a_limit_of_open_files_is_named() {
+    let dir = TempDir::new().unwrap();
+    let script = "ulimit -n 64; exec \"$0\" bench openspeed --processes 100 --dir \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_finefs")])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(" of 100: ") && said.contains("(ulimit -n) is 64"),
+        "{said}"
+    );
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn seeds_that_cannot_run_leave_reports_as_they_are() {
+    let dir = TempDir::new().unwrap();
+    let (page, json) = (dir.path().join("p.html"), dir.path().join("p.json"));
+    fs::write(&page, "an earlier report").unwrap();
+    let output = bench(&["seeds", "--image", "/nonexistent", "--html"])
+        .arg(&page)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("/nonexistent") && !said.contains("is modified"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(&page).unwrap(), "an earlier report");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let output = run(&["seeds", "--html=/nonexistent/p.html"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 #[test]
@@ -240,6 +291,14 @@ fn the_meter_tells_of_a_run_by_lock_class() {
     );
     assert_eq!(found["operations_of_each"], serde_json::json!([500, 500]));
     assert!(json(&run)["locks"].is_null());
+    let alone = [
+        "openspeed",
+        "--operations=50",
+        "--threads=1",
+        "--contention",
+    ];
+    let text = succeed(&alone);
+    assert!(text.contains("\nlock contention: 0.0%\n"), "{text}");
 }
 
 #[test]

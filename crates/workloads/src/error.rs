@@ -24,6 +24,9 @@ pub enum WorkloadError {
     /// The parameters contradict each other or the target.
     #[error("{0}")]
     Parameters(String),
+    /// dbench's load file cannot be read, or is none.
+    #[error("{0}")]
+    LoadFile(String),
     /// What is to be made does not fit; so nothing was made.
     #[error("{what} needs {needed_bytes} bytes, and {free_bytes} are free")]
     NoSpace {

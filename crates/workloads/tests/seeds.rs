@@ -215,6 +215,8 @@ fn a_directory_has_its_own_locks_and_says_what_cannot_run() {
     };
     let document = run(&all, stopped, &|_| {}).unwrap();
     assert_eq!(document.sections.len(), 6);
+    let page = document.to_html();
+    assert!(page.contains("1 client<") && !page.contains("1 clients"));
     for (id, line) in [
         ("kill-bkl", "Two file systems at once are not measured here"),
         ("files-lock", "Removals are not measured here"),

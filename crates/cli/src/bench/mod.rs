@@ -6,6 +6,7 @@
 //! | `locks` | what the lock meter says of a run |
 //! | `mounted` | the file system that a directory is in, and its lock meter |
 //! | `numbers` | numbers as options give them |
+//! | `output_file` | a file that is written at the end |
 //! | `place` | what a workload runs on, and leaving it as it was |
 //! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
@@ -14,6 +15,7 @@ mod dual;
 mod locks;
 mod mounted;
 mod numbers;
+mod output_file;
 mod place;
 mod seeds;
 mod signals;
@@ -23,6 +25,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
 use finefs_workloads::{
     Append, Crew, DirOps, FileList, Length, OpenSpeed, Plan, PosixLock, PostMark, RandRw, Report,
@@ -34,7 +37,7 @@ use self::dual::DbenchRun;
 use self::locks::LockOptions;
 use self::place::{Place, PlaceOptions};
 use crate::output::{print, print_beside};
-use crate::{CliResult, Failure};
+use crate::{CliResult, Failure, usage};
 
 /// Run a workload: in memory, on an image or on any directory
 ///
@@ -179,6 +182,7 @@ impl<W: Workload + Args> Run<W> {
             has_lock_counts: self.locks.has_counts(),
             ..self.how.plan(&workload)
         };
+        check(&workload, &plan);
         let stop = signals::catch()?;
         let place = Place::open(&self.place)?;
         let outcome = measure(&workload, &place, &plan, &stop, &self.locks);
@@ -201,6 +205,13 @@ impl<W: Workload + Args> Run<W> {
             true => signals::exit_code(),
             false => ExitCode::SUCCESS,
         })
+    }
+}
+
+/// Parameters without sense are errors of usage.
+fn check<W: Workload>(workload: &W, plan: &Plan) {
+    if let Err(WorkloadError::Parameters(line)) = workload.check(plan) {
+        usage(&["bench", W::NAME], ErrorKind::ValueValidation, &line);
     }
 }
 

@@ -69,7 +69,7 @@ impl Dbench {
         self.load
             .get_or_init(|| Load::read(&self.loadfile))
             .as_ref()
-            .map_err(|line| WorkloadError::Parameters(line.clone()))
+            .map_err(|line| WorkloadError::LoadFile(line.clone()))
     }
 }
 

@@ -99,10 +99,10 @@ pub struct DirOps {
     #[arg(value_enum, ignore_case = true)]
     pub operation: Operation,
     /// Files of each worker: to unlink or rename, to be listed, or to create at most
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub files: u64,
     /// Pages of 4 KiB of each worker: to truncate, or to append at most
-    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(1..))]
     pub pages: u64,
     /// Names in each directory of the tree of all
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=30))]

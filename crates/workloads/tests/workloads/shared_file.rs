@@ -4,7 +4,8 @@ use crate::faulty::{Fault, Faulty};
 use crate::on_both;
 use crate::support::{memory, operations, run_cleanly};
 use finefs_workloads::{
-    Append, FileList, InProcess, LockForm, PosixLock, RandRw, Target, Watch, Workload, run,
+    Append, FileList, InProcess, LockForm, PosixLock, RandRw, Target, Watch, Workload,
+    WorkloadError, run,
 };
 
 fn blocks_are_read_and_written<T: Target>(target: &T) {
@@ -91,6 +92,25 @@ fn is_found<W: Workload + std::fmt::Debug>(
     let error = run(workload, &target, &plan, Watch::nobody()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(expected), "{fault:?}: {text}");
+}
+
+/// Of many records, read in pieces at the end.
+#[test]
+fn as_many_records_are_locked_as_can_be_added_up() {
+    let form = LockForm::Records;
+    let many = PosixLock {
+        form,
+        records: (1 << 18) + 7,
+    };
+    run_cleanly(&many, &memory(), &operations(2, 2000));
+    for records in [0, 1 << 61] {
+        let locks = PosixLock { form, records };
+        let error = run(&locks, &memory(), &operations(1, 1), Watch::nobody());
+        assert!(
+            matches!(error, Err(WorkloadError::Parameters(_))),
+            "{error:?}"
+        );
+    }
 }
 
 #[test]
