@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use finefs::LockingScheme;
 use finefs::namespace::Namespace;
 use finefs_fuse::MountPoint;
 use finefs_lockmeter::control::{Reply, Request, Server, answer, ask_on};
@@ -45,6 +46,8 @@ pub(crate) enum Question {
     Meter(Request),
     /// That changes wait, or go on.
     Change(Change),
+    /// What locks stand around operations.
+    Locking,
 }
 
 /// What is answered.
@@ -53,6 +56,8 @@ pub(crate) enum Question {
 pub(crate) enum Answer {
     /// The lock meter's answers.
     Meter(Reply),
+    /// The name of the locking scheme.
+    Locking(String),
     /// It was done.
     Done,
     /// Why there is none.
@@ -60,10 +65,15 @@ pub(crate) enum Answer {
 }
 
 /// Answers for the file system mounted at `directory`, until the server is dropped.
-pub(crate) fn open(directory: &Path, namespace: Arc<Namespace>) -> io::Result<Server> {
+pub(crate) fn open(
+    directory: &Path,
+    namespace: Arc<Namespace>,
+    locking: LockingScheme,
+) -> io::Result<Server> {
     let mount = finefs_fuse::mount_at(directory)?.ok_or(io::ErrorKind::NotFound)?;
     Server::answering(bind(&address(&mount)?)?, move |question| match question {
         Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
+        Ok(Question::Locking) => Answer::Locking(locking.name().to_owned()),
         Ok(Question::Change(change)) => match change.apply(&namespace) {
             Ok(()) => Answer::Done,
             Err(reason) => Answer::Refused(reason),
@@ -117,8 +127,18 @@ impl Channel {
         match self.ask(&Question::Meter(request), PATIENCE) {
             Ok(Answer::Meter(reply)) => Ok(reply),
             Ok(Answer::Refused(reason)) => Err(reason),
-            Ok(Answer::Done) => Err("its server gives the wrong answer".into()),
+            Ok(Answer::Done | Answer::Locking(_)) => {
+                Err("its server gives the wrong answer".into())
+            }
             Err(error) => Err(describe(&error)),
+        }
+    }
+
+    /// Asks for the name of the locking scheme; `None` of a server that does not tell.
+    pub(crate) fn locking(&self) -> Option<String> {
+        match self.ask(&Question::Locking, PATIENCE) {
+            Ok(Answer::Locking(name)) => Some(name),
+            _ => None,
         }
     }
 
@@ -127,7 +147,9 @@ impl Channel {
         match self.ask(&Question::Change(change), WRITE_OUT) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Refused(reason)) => Err(reason),
-            Ok(Answer::Meter(_)) => Err("its server gives the wrong answer".into()),
+            Ok(Answer::Meter(_) | Answer::Locking(_)) => {
+                Err("its server gives the wrong answer".into())
+            }
             Err(error) => Err(describe(&error)),
         }
     }

@@ -36,7 +36,8 @@ mod umount;
 use std::fmt;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use freeze::Change;
 use output::say;
 
@@ -82,6 +83,21 @@ impl Failure {
 
 type CliResult<T> = Result<T, Failure>;
 
+/// Ends with a usage error of the subcommand at `path`, as clap's own do.
+fn usage(path: &[&str], kind: ErrorKind, message: &str) -> ! {
+    let mut command = Arguments::command();
+    command.build();
+    let mut named = Some(&mut command);
+    for name in path {
+        named = named.and_then(|command| command.find_subcommand_mut(name));
+    }
+    let error = match named {
+        Some(command) => command.error(kind, message),
+        None => clap::Error::raw(kind, message),
+    };
+    error.exit()
+}
+
 fn main() -> ExitCode {
     let arguments = std::env::args_os().collect();
     let arguments = Arguments::parse_from(helper_call::translate(arguments));
@@ -103,7 +119,6 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
+use clap::error::ErrorKind;
 use finefs::namespace::Namespace;
 use finefs::{ImageOptions, OnError};
 
@@ -14,7 +15,7 @@ use crate::options::MountOptions;
 use crate::report::Address;
 use crate::serve::{self, EndSignals};
 use crate::size::Size;
-use crate::{Arguments, CliResult, Failure, channel, logger, progress, say, spare_memory};
+use crate::{CliResult, Failure, channel, logger, progress, say, spare_memory, usage};
 
 const OPTIONS_HELP: &str = "\
 Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
@@ -132,8 +133,8 @@ impl Mount {
         let (image, directory) = match (self.memory, self.first, self.second) {
             (true, directory, None) => (None, directory),
             (false, image, Some(directory)) => (Some(image), directory),
-            (true, ..) => usage("--memory takes only the directory"),
-            (false, ..) => usage("give the image and the directory"),
+            (true, ..) => misused("--memory takes only the directory"),
+            (false, ..) => misused("give the image and the directory"),
         };
         // An image that is missing is reported by who opens it.
         let image = image.map(|path| path.canonicalize().unwrap_or(path));
@@ -175,9 +176,12 @@ impl Plan {
         );
         match mount {
             Ok(mount) => {
-                let channel = channel::open(&self.directory, namespace.clone())
-                    .inspect_err(|error| log::warn!("{}: no top, no freeze: {error}", self.source))
-                    .ok();
+                let channel =
+                    channel::open(&self.directory, namespace.clone(), self.options.locking)
+                        .inspect_err(|error| {
+                            log::warn!("{}: no top, no freeze: {error}", self.source)
+                        })
+                        .ok();
                 let report = self
                     .image
                     .and_then(|path| Address::of(&path.metadata().ok()?).ok());
@@ -266,14 +270,6 @@ fn open_log(path: &Path) -> CliResult<File> {
         .map_err(|error| Failure::new(format!("{}: cannot log there: {error}", path.display())))
 }
 
-/// Ends with a usage error, as clap's own do.
-fn usage(message: &str) -> ! {
-    let mut command = Arguments::command();
-    command.build();
-    let mount = command.find_subcommand_mut("mount");
-    let error = match mount {
-        Some(mount) => mount.error(clap::error::ErrorKind::WrongNumberOfValues, message),
-        None => clap::Error::raw(clap::error::ErrorKind::WrongNumberOfValues, message),
-    };
-    error.exit()
+fn misused(message: &str) -> ! {
+    usage(&["mount"], ErrorKind::WrongNumberOfValues, message)
 }

@@ -150,8 +150,13 @@ fn the_seeds_run_on_a_directory_and_leave_it_as_it_was() {
 
 /// Waits until openspeed has made its last file in `dir`: it is about to run, or runs.
 fn await_openspeed(child: &mut Child, dir: &Path) {
-    let has_last = |own: fs::DirEntry| own.path().join("openspeed/9").exists();
-    while !fs::read_dir(dir).unwrap().flatten().any(has_last) {
+    await_made(child, dir, "openspeed/9");
+}
+
+/// Waits until a run has made `path` in its directory in `dir`.
+fn await_made(child: &mut Child, dir: &Path, path: &str) {
+    let is_made = |own: fs::DirEntry| own.path().join(path).exists();
+    while !fs::read_dir(dir).unwrap().flatten().any(is_made) {
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -174,6 +179,26 @@ fn a_signal_ends_it_cleanly() {
     }
 }
 
+/// Making so many files would take minutes, in the run or in its worker processes.
+#[test]
+fn a_signal_ends_the_preparation_cleanly() {
+    let dir = TempDir::new().unwrap();
+    for (load, made) in [
+        (&["file-list", "--files=100000000"][..], "file-list/0"),
+        (&["dirops", "mrpm", "--names=30"], "dirops/0"),
+    ] {
+        let mut command = bench(load);
+        command.arg("--dir").arg(dir.path()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        await_made(&mut child, dir.path(), made);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(is_empty(dir.path()));
+    }
+}
+
 #[test]
 fn mistakes_are_told() {
     for (arguments, status, line) in [
@@ -183,7 +208,17 @@ fn mistakes_are_told() {
             "/nonexistent: ",
         ),
         (&["openspeed", "--image", "/nonexistent"], 1, "/nonexistent"),
-        (&["postmark", "--size-low=9", "--size-high=8"], 1, "sizes: "),
+        (&["postmark", "--size-low=9", "--size-high=8"], 2, "sizes: "),
+        (&["dirops", "mwul", "--files=0"], 2, "'--files <N>'"),
+        (&["dirops", "dwtl", "--pages=0"], 2, "'--pages <N>'"),
+        (&["randrw", "--block-size=100"], 2, "multiple of 512"),
+        (
+            &["posix-lock", "--records=2305843009213693952"],
+            2,
+            "1..=1073741824",
+        ),
+        (&["dbench", "--dual=x"], 2, "no path"),
+        (&["dbench", "--loadfile=/nonexistent"], 1, "/nonexistent"),
         (&["openspeed", "--threads=0"], 2, "'--threads <N>'"),
         (&["openspeed", "--memory=x"], 2, "not a size"),
         (&["openspeed", "--processes=2"], 2, "--dir"),
@@ -195,6 +230,47 @@ fn mistakes_are_told() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
         assert!(said.contains(line), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn a_limit_of_open_files_is_named() {
+    let dir = TempDir::new().unwrap();
+    let script = "ulimit -n 64; exec \"$0\" bench openspeed --processes 100 --dir \"$1\"";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_finefs")])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(" of 100: ") && said.contains("(ulimit -n) is 64"),
+        "{said}"
+    );
+    assert!(is_empty(dir.path()));
+}
+
+#[test]
+fn seeds_that_cannot_run_leave_reports_as_they_are() {
+    let dir = TempDir::new().unwrap();
+    let (page, json) = (dir.path().join("p.html"), dir.path().join("p.json"));
+    fs::write(&page, "an earlier report").unwrap();
+    let output = bench(&["seeds", "--image", "/nonexistent", "--html"])
+        .arg(&page)
+        .arg("--json")
+        .arg(&json)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("/nonexistent") && !said.contains("is modified"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(&page).unwrap(), "an earlier report");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    let output = run(&["seeds", "--html=/nonexistent/p.html"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 #[test]
@@ -215,6 +291,14 @@ fn the_meter_tells_of_a_run_by_lock_class() {
     );
     assert_eq!(found["operations_of_each"], serde_json::json!([500, 500]));
     assert!(json(&run)["locks"].is_null());
+    let alone = [
+        "openspeed",
+        "--operations=50",
+        "--threads=1",
+        "--contention",
+    ];
+    let text = succeed(&alone);
+    assert!(text.contains("\nlock contention: 0.0%\n"), "{text}");
 }
 
 #[test]
@@ -235,6 +319,32 @@ fn long_holds_are_reported_with_backtraces() {
     let output = bench(&run).arg("--threshold-us=60000000").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("nobody waited for or held a lock"), "{said}");
+}
+
+/// Not what the run prepares: the first ten of a second, and only these are kept, would be of that.
+#[test]
+fn holds_are_reported_of_what_is_measured() {
+    let output = run(&[
+        "dirops",
+        "mwul",
+        "--threads=2",
+        "--files=1000",
+        "--locking=big-spin",
+        "--threshold-us=0",
+        "--seconds=0.3",
+    ]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("remove_file"), "{said}");
+    assert!(!said.contains("make_files"), "{said}");
+    assert!(!said.contains("remove_tree"), "{said}");
+    assert!(
+        said.contains("worker-0 (") || said.contains("worker-1 ("),
+        "{said}"
+    );
+    assert!(!said.contains("finefs_lockmeter::threshold"), "{said}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("ended early: "), "{said}");
 }
 
 #[test]

@@ -266,14 +266,18 @@ impl ClassCounts {
 pub struct Contention {
     /// Acquisitions that had to wait, in per cent of all acquisitions.
     pub percent: f64,
-    /// The class with most of them, and its share of all acquisitions in per cent.
+    /// The class with most of them, and its share of all acquisitions in per cent: 0 where nobody had to
+    /// wait, and then it says nothing.
     pub worst: (Cow<'static, str>, f64),
 }
 
 impl std::fmt::Display for Contention {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (class, share) = &self.worst;
-        write!(f, "{:.1}% ({class}={share:.1}%)", self.percent)
+        write!(f, "{:.1}%", self.percent)?;
+        match &self.worst {
+            (class, share) if *share > 0.0 => write!(f, " ({class}={share:.1}%)"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -362,6 +366,9 @@ impl Snapshot {
     /// Waiting::begin(&TREE, Kind::Writer, 0x1000).granted(&last_cpu);
     /// let contention = snapshot().since(&before).contention().unwrap();
     /// assert_eq!(contention.to_string(), "25.0% (example.tree=25.0%)");
+    /// # let before = snapshot();
+    /// # drop(Holding::begin(&TREE, Kind::Writer, &last_cpu));
+    /// # assert_eq!(snapshot().since(&before).contention().unwrap().to_string(), "0.0%");
     /// ```
     pub fn contention(&self) -> Option<Contention> {
         let total = |of: fn(&Counts) -> u64| -> u64 {

@@ -143,10 +143,41 @@ pub fn take_reports() -> Vec<Report> {
             thread: raw.thread,
             thread_id: raw.thread_id,
             location: raw.location.to_string(),
-            backtrace: raw.backtrace.to_string(),
+            backtrace: callers(&raw.backtrace.to_string()),
             left_out: raw.left_out,
         })
         .collect()
+}
+
+/// `backtrace` without its first frames, which are the meter's own, numbered anew.
+///
+/// A symbol stands in a line; that of a frame has its number before it, those inlined into it have not. The line
+/// after it may say where it is.
+fn callers(backtrace: &str) -> String {
+    let is_place = |line: &str| line.trim_start().starts_with("at ");
+    let is_own = |line: &&str| is_place(line) || line.contains("finefs_lockmeter::");
+    let mut kept: Vec<&str> = backtrace.lines().skip_while(is_own).collect();
+    if kept.is_empty() {
+        kept = backtrace.lines().collect();
+    }
+    let mut text = String::new();
+    let mut frames = 0;
+    for line in kept {
+        let symbol = match line.trim_start().split_once(": ") {
+            Some((number, symbol)) if number.parse::<u32>().is_ok() => Some(symbol),
+            // What the meter was inlined into.
+            _ if frames == 0 => Some(line.trim_start()),
+            _ => None,
+        };
+        if let Some(symbol) = symbol {
+            text.push_str(&format!("{frames:>4}: {symbol}\n"));
+            frames += 1;
+        } else {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    text
 }
 
 #[inline]
@@ -215,4 +246,25 @@ fn add(what: What, class: &'static LockClass, kind: Kind, location: &'static Loc
         log.left_out += 1;
     }
     log.kept.push_back(raw);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::callers;
+
+    #[test]
+    fn the_meters_own_frames_are_left_out() {
+        let whole = "   0: finefs_lockmeter::threshold::add\n             at /a/threshold.rs:184:20\n   \
+                     1: finefs_lockmeter::threshold::check_hold\n      \
+                     <finefs_lockmeter::holding::Holding as core::ops::drop::Drop>::drop\n      \
+                     finefs_locks::mutex::unlock\n             at /a/mutex.rs:1:2\n   \
+                     2: load::with::<finefs_lockmeter::Kind>\n      load::main\n   3: <unknown>\n";
+        let expected = "   0: finefs_locks::mutex::unlock\n             at /a/mutex.rs:1:2\n   \
+                        1: load::with::<finefs_lockmeter::Kind>\n      load::main\n   2: <unknown>\n";
+        assert_eq!(callers(whole), expected);
+        let nameless = "   0: <unknown>\n   1: <unknown>\n";
+        assert_eq!(callers(nameless), nameless);
+        let own = "   0: finefs_lockmeter::threshold::add\n";
+        assert_eq!(callers(own), own);
+    }
 }

@@ -297,6 +297,8 @@ fn long_waits_and_holds_are_reported_with_backtraces() {
     assert_eq!(reports[0].kind, Kind::Reader);
     assert!(matches!(reports[1].what, What::Wait { ns } if ns >= 6_000_000));
     assert!(reports.iter().all(|report| has_this(&report.backtrace)));
+    let has_own = |text: &str| text.contains("finefs_lockmeter::");
+    assert!(!reports.iter().any(|report| has_own(&report.backtrace)));
     assert!(
         reports
             .iter()

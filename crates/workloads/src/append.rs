@@ -4,11 +4,14 @@
 //! of several threads or processes. Each record says who wrote it, which of his it is, how long it is, and
 //! has a checksum. When all have ended the file must consist of whole records, each writer's in their order
 //! and none missing.
+//!
+//! Where there is no room for more, the worker that finds out truncates the file to nothing and the load
+//! goes on, as logs are rotated. The file then ends with each writer's last records, in their order.
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::report::{Report, rate};
-use crate::target::{Errno, File, OFlags, Target, remove_tree};
+use crate::target::{Errno, File, OFlags, Target, remove_tree, write_all_at};
 use crate::worker::Worker;
 use crate::workload::{Detail, Workload};
 use serde::{Deserialize, Serialize};
@@ -43,16 +46,22 @@ const PATH: &str = "append/file";
 /// Writer, number, length and checksum.
 const HEADER: usize = 4 + 8 + 4 + 8;
 
+/// How often the file is begun anew for one record before a worker gives up.
+const BEGINNINGS_MAX: u32 = 8;
+
 /// What append counts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct AppendDetail {
     /// Appended.
     pub bytes: u64,
+    /// How often there was no room, and the file was begun anew.
+    pub begun_anew: u64,
 }
 
 impl Detail for AppendDetail {
     fn add(&mut self, other: AppendDetail) {
         self.bytes += other.bytes;
+        self.begun_anew += other.begun_anew;
     }
 }
 
@@ -92,7 +101,48 @@ fn unseal(data: &mut [u8]) -> Option<(u32, u64, usize)> {
     (checksum(record) == word(16)).then(|| (half(0), word(4), length))
 }
 
-/// Where a writer leaves how many records it wrote.
+/// What a writer leaves for the check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Count {
+    /// Records that it wrote.
+    records: u64,
+    /// How often it began the file anew.
+    begun_anew: u64,
+}
+
+impl Count {
+    /// Of a writer that has not come to its end.
+    const NONE: Count = Count {
+        records: u64::MAX,
+        begun_anew: 0,
+    };
+
+    fn to_bytes(self) -> [u8; 16] {
+        let all = u128::from(self.begun_anew) << 64 | u128::from(self.records);
+        all.to_le_bytes()
+    }
+
+    fn of_bytes(bytes: [u8; 16]) -> Count {
+        let all = u128::from_le_bytes(bytes);
+        Count {
+            records: all as u64,
+            begun_anew: (all >> 64) as u64,
+        }
+    }
+}
+
+fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
+}
+
+/// Truncates the file to nothing, where there is no room for more.
+fn begin_anew<F: File>(file: &F, counts: &mut [&mut u64]) -> Result<()> {
+    file.set_len(0).during("truncate", PATH)?;
+    counts.iter_mut().for_each(|count| **count += 1);
+    Ok(())
+}
+
+/// Where a writer leaves its [`Count`].
 fn count_path(writer: usize) -> String {
     format!("{DIR}/{writer}")
 }
@@ -118,7 +168,7 @@ impl Workload for Append {
         Ok(())
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, _: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         target.open(PATH, flags).map(drop).during("create", PATH)
@@ -130,6 +180,12 @@ impl Workload for Append {
         let mut record = vec![0; self.record_max as usize];
         worker.rng.fill(&mut record);
         let writer = worker.index() as u32;
+        // Made before there is no room left for it.
+        let count_file = match worker.verifies() {
+            true => Some(make_count(target, worker.index())?),
+            false => None,
+        };
+        let mut begun_anew = 0;
         let (mut number, mut detail) = (0_u64, AppendDetail::default());
         worker.start()?;
         while worker.goes_on() {
@@ -138,25 +194,47 @@ impl Workload for Append {
             }
             let length = worker.rng.u32(self.record_min..=self.record_max) as usize;
             seal(&mut record[..length], writer, number);
-            let count = file.append(&record[..length]).during("append", PATH)?;
-            if count != length {
-                let line = format!("{count} bytes of a record of {length} were appended");
-                return Err(WorkloadError::Wrong(line));
+            let mut is_done = false;
+            for attempt in 0..BEGINNINGS_MAX {
+                match file.append(&record[..length]) {
+                    Ok(count) if count == length => is_done = true,
+                    // There was room for a part of it.
+                    Ok(_) => {}
+                    Err(errno) if is_full(errno) => {}
+                    Err(errno) => return Err(errno).during("append", PATH),
+                }
+                if is_done {
+                    break;
+                }
+                begin_anew(&file, &mut [&mut begun_anew, &mut detail.begun_anew])?;
+                if attempt > 0 {
+                    // Some file systems give what was freed only when that is durable.
+                    target.sync().during("sync", DIR)?;
+                }
+            }
+            if !is_done {
+                worker.end_all();
+                break;
             }
             number += 1;
             detail.bytes += length as u64;
             if self.sync_every != 0 && number.is_multiple_of(u64::from(self.sync_every)) {
-                file.sync_data().during("sync", PATH)?;
+                match file.sync_data() {
+                    Err(errno) if is_full(errno) => {
+                        begin_anew(&file, &mut [&mut begun_anew, &mut detail.begun_anew])?;
+                    }
+                    result => result.during("sync", PATH)?,
+                }
             }
             worker.done();
         }
         worker.end();
-        if worker.verifies() {
-            let path = count_path(worker.index());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-            let file = target.open(&path, flags).during("create", &path)?;
-            file.write_at(&number.to_le_bytes(), 0)
-                .during("write", &path)?;
+        if let Some((path, file)) = count_file {
+            let count = Count {
+                records: number,
+                begun_anew,
+            };
+            write_all_at(&file, &count.to_bytes(), 0).during("write", &path)?;
         }
         Ok(detail)
     }
@@ -172,12 +250,31 @@ impl Workload for Append {
 
     fn describe(&self, report: &Report<Append>) -> String {
         let per_second = rate(report.detail.bytes, report.seconds);
-        format!("{}\n{:.1} MB/s", report.line(), per_second / 1e6)
+        let mut text = format!("{}\n{:.1} MB/s", report.line(), per_second / 1e6);
+        if report.detail.begun_anew > 0 {
+            text.push_str(&format!(
+                "\nno room: the file was begun anew, {} times",
+                report.detail.begun_anew
+            ));
+        }
+        text
+    }
+
+    fn what_to_raise(&self) -> &'static str {
+        "the space: there was none even for the first records of a file"
     }
 }
 
-/// How many records each writer wrote; `None` when they did not say, or not all came to an end.
-fn read_counts<T: Target>(target: &T, crew: Crew) -> Result<Option<Vec<u64>>> {
+fn make_count<T: Target>(target: &T, writer: usize) -> Result<(String, T::File)> {
+    let path = count_path(writer);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = target.open(&path, flags).during("create", &path)?;
+    write_all_at(&file, &Count::NONE.to_bytes(), 0).during("write", &path)?;
+    Ok((path, file))
+}
+
+/// What each writer left; `None` when they left nothing, or not all came to an end.
+fn read_counts<T: Target>(target: &T, crew: Crew) -> Result<Option<Vec<Count>>> {
     let mut counts = Vec::new();
     for writer in 0..crew.count() {
         let path = count_path(writer);
@@ -185,17 +282,22 @@ fn read_counts<T: Target>(target: &T, crew: Crew) -> Result<Option<Vec<u64>>> {
             Err(Errno::NOENT) => return Ok(None),
             result => result.during("open", &path)?,
         };
-        let mut count = [0; 8];
-        file.read_at(&mut count, 0).during("read", &path)?;
-        counts.push(u64::from_le_bytes(count));
+        let mut bytes = Count::NONE.to_bytes();
+        file.read_at(&mut bytes, 0).during("read", &path)?;
+        match Count::of_bytes(bytes) {
+            Count::NONE => return Ok(None),
+            count => counts.push(count),
+        }
     }
     Ok(Some(counts))
 }
 
-/// The file is a sequence of just these records.
-fn check<T: Target>(target: &T, counts: &[u64], record_max: usize) -> Result<()> {
+/// The file is a sequence of just these records; if it was begun anew, of the last ones of each writer.
+fn check<T: Target>(target: &T, counts: &[Count], record_max: usize) -> Result<()> {
     let file = target.open(PATH, OFlags::RDONLY).during("open", PATH)?;
-    let mut next = vec![0_u64; counts.len()];
+    let is_whole = counts.iter().all(|count| count.begun_anew == 0);
+    // The number that is due of each writer; `None` where any may be the first.
+    let mut next = vec![is_whole.then_some(0_u64); counts.len()];
     let mut data = Vec::new();
     let (mut start, mut offset) = (0, 0_u64);
     loop {
@@ -214,14 +316,16 @@ fn check<T: Target>(target: &T, counts: &[u64], record_max: usize) -> Result<()>
         let (writer, number, length) =
             unseal(&mut data[start..]).ok_or_else(|| wrong("no whole record".to_owned()))?;
         match next.get_mut(writer as usize) {
-            Some(expected) if *expected == number => *expected += 1,
+            Some(due) if due.is_none_or(|due| due == number) => *due = Some(number + 1),
             _ => return Err(wrong(format!("record {number} of writer {writer}"))),
         }
         start += length;
         offset += length as u64;
     }
-    if next != counts {
-        let line = format!("{PATH} has {next:?} records of its writers instead of {counts:?}");
+    let is_last = |(next, count): (&Option<u64>, &Count)| next.is_none_or(|n| n == count.records);
+    if !next.iter().zip(counts).all(is_last) {
+        let line =
+            format!("{PATH} ends before records {next:?} of its writers, who left {counts:?}");
         return Err(WorkloadError::Wrong(line));
     }
     Ok(())

@@ -24,6 +24,19 @@ pub enum WorkloadError {
     /// The parameters contradict each other or the target.
     #[error("{0}")]
     Parameters(String),
+    /// dbench's load file cannot be read, or is none.
+    #[error("{0}")]
+    LoadFile(String),
+    /// What is to be made does not fit; so nothing was made.
+    #[error("{what} needs {needed_bytes} bytes, and {free_bytes} are free")]
+    NoSpace {
+        /// What it is.
+        what: String,
+        /// How many bytes it takes.
+        needed_bytes: u64,
+        /// How many there are.
+        free_bytes: u64,
+    },
     /// A worker could not be started, or a worker process failed; the line is its own.
     #[error("{0}")]
     Process(String),

@@ -11,7 +11,7 @@
 //! server is not told of opens.
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::report::Report;
 use crate::target::{OFlags, OpenFileStatistics, Target, remove_tree};
 use crate::worker::Worker;
@@ -73,9 +73,10 @@ impl Workload for FileList {
         "opens and closes"
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, watch: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)?;
         (0..self.files).map(path).try_for_each(|path| {
+            watch.check_stop()?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
             target.open(&path, flags).map(drop).during("create", &path)
         })

@@ -22,6 +22,7 @@
 //! | `threads`, `processes` | crews |
 //! | `run` | the way in |
 //! | `report` | what a run found |
+//! | `room` | whether what is to be made fits |
 //! | [`postmark`] | a mail server's many small files |
 //! | [`dirops`] | one operation again and again, in private or shared places |
 //! | [`dbench`] | what clients of a file server did, replayed |
@@ -49,6 +50,7 @@ pub mod postmark;
 mod processes;
 pub mod randrw;
 mod report;
+mod room;
 mod run;
 pub mod seeds;
 pub mod target;

@@ -5,7 +5,7 @@
 //! semaphore: four threads and ten files for 120 seconds.
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::target::{File, OFlags, Target, remove_tree, write_all_at};
 use crate::worker::Worker;
 use crate::workload::Workload;
@@ -28,10 +28,8 @@ impl Default for OpenSpeed {
 const DIR: &str = "openspeed";
 
 impl OpenSpeed {
-    fn paths(&self) -> Vec<String> {
-        (0..self.files)
-            .map(|file| format!("{DIR}/{file}"))
-            .collect()
+    fn paths(&self) -> impl Iterator<Item = String> {
+        (0..self.files).map(|file| format!("{DIR}/{file}"))
     }
 }
 
@@ -47,9 +45,10 @@ impl Workload for OpenSpeed {
     }
 
     /// Each file contains its own name, so that a wrong one is noticed.
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, watch: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)?;
         for path in self.paths() {
+            watch.check_stop()?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
             let file = target.open(&path, flags).during("create", &path)?;
             write_all_at(&file, path.as_bytes(), 0).during("write", &path)?;
@@ -58,7 +57,7 @@ impl Workload for OpenSpeed {
     }
 
     fn work<T: Target>(&self, target: &T, worker: &mut Worker<'_>) -> Result<()> {
-        let paths = self.paths();
+        let paths: Vec<String> = self.paths().collect();
         worker.start()?;
         while worker.goes_on() {
             let path = &paths[worker.rng.usize(..paths.len())];

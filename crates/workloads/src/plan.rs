@@ -1,7 +1,8 @@
 //! How a workload is run: by whom, how long, from which seed.
 
+use crate::error::{Result, WorkloadError};
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Who does the work at the same time.
@@ -100,6 +101,9 @@ pub struct Watch<'a> {
     pub stop: &'a AtomicBool,
     /// Is told now and then how much of the work is done, from 0 to 1.
     pub progress: &'a (dyn Fn(f64) + Sync),
+    /// Is told `true` when the measurement begins, after preparation and warm-up, and `false` when it is
+    /// over, before anything is removed. Only of threads of this process.
+    pub measuring: &'a (dyn Fn(bool) + Sync),
 }
 
 impl Watch<'_> {
@@ -109,6 +113,15 @@ impl Watch<'_> {
         Watch {
             stop: &NEVER,
             progress: &|_| {},
+            measuring: &|_| {},
+        }
+    }
+
+    /// An error when the run shall end.
+    pub fn check_stop(&self) -> Result<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(WorkloadError::Interrupted),
+            false => Ok(()),
         }
     }
 }

@@ -11,7 +11,7 @@
 //! an unlock are two operations.
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::target::{Errno, File, LockMode, OFlags, Target, remove_tree};
 use crate::worker::Worker;
 use crate::workload::Workload;
@@ -36,7 +36,8 @@ pub struct PosixLock {
     #[arg(value_enum, default_value = "records")]
     pub form: LockForm,
     /// Records in the file
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u64).range(1..=RECORDS_MAX))]
     pub records: u64,
 }
 
@@ -50,6 +51,9 @@ impl Default for PosixLock {
 }
 
 const DIR: &str = "posix-lock";
+
+/// More than this take too long to be added up.
+const RECORDS_MAX: u64 = 1 << 30;
 
 /// Bytes of a record: a number.
 const RECORD: u64 = 8;
@@ -76,9 +80,18 @@ impl Workload for PosixLock {
         "locks and unlocks"
     }
 
-    fn prepare<T: Target>(&self, target: &T, plan: &Plan) -> Result<()> {
+    fn check(&self, _: &Plan) -> Result<()> {
+        if (1..=RECORDS_MAX).contains(&self.records) {
+            return Ok(());
+        }
+        let line = format!("records: give 1 to {RECORDS_MAX}");
+        Err(WorkloadError::Parameters(line))
+    }
+
+    fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)?;
         let make = |path: &str| {
+            watch.check_stop()?;
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
             let file = target.open(path, flags).during("create", path)?;
             file.set_len(self.records * RECORD).during("truncate", path)
@@ -145,6 +158,28 @@ fn read_number<F: File>(file: &F, offset: u64, path: &str) -> Result<u64> {
     }
 }
 
+/// All records together.
+fn sum<F: File>(file: &F, records: u64, path: &str) -> Result<u64> {
+    let mut buffer = vec![0; (records * RECORD).min(1 << 20) as usize];
+    let (mut offset, mut found) = (0, 0_u64);
+    while offset < records * RECORD {
+        let left = records * RECORD - offset;
+        let wanted = left.min(buffer.len() as u64) as usize;
+        let count = file
+            .read_at(&mut buffer[..wanted], offset)
+            .during("read", path)?;
+        let (numbers, rest) = buffer[..count].as_chunks::<{ RECORD as usize }>();
+        if numbers.is_empty() {
+            let line = format!("{path}: {} bytes at {offset}", rest.len());
+            return Err(WorkloadError::Wrong(line));
+        }
+        let of_these = numbers.iter().map(|number| u64::from_le_bytes(*number));
+        found = of_these.fold(found, u64::wrapping_add);
+        offset += numbers.len() as u64 * RECORD;
+    }
+    Ok(found)
+}
+
 fn count_up<F: File>(file: &F, offset: u64, path: &str) -> Result<()> {
     let number = read_number(file, offset, path)? + 1;
     file.write_at(&number.to_le_bytes(), offset)
@@ -169,9 +204,7 @@ fn check<T: Target>(workload: &PosixLock, target: &T, crew: Crew) -> Result<()> 
     let mut found = 0;
     for path in &paths {
         let file = target.open(path, OFlags::RDONLY).during("open", path)?;
-        for record in 0..workload.records {
-            found += read_number(&file, record * RECORD, path)?;
-        }
+        found += sum(&file, workload.records, path)?;
     }
     if found == counted {
         return Ok(());

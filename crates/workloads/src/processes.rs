@@ -8,9 +8,10 @@
 
 use crate::error::{Result, WorkloadError};
 use crate::plan::{Plan, Watch};
-use crate::target::HostDirectory;
+use crate::target::{Errno, HostDirectory};
 use crate::threads::{self, Tally, first_cause};
 use crate::workload::Workload;
+use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -96,7 +97,7 @@ impl Children {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| failed(format!("{}: {error}", command.get_program().display())))?;
+            .map_err(|error| refused(&error, task, &command))?;
         let output = child.stdout.take();
         self.inputs.push(child.stdin.take());
         self.children.push(child);
@@ -238,6 +239,7 @@ pub(crate) fn serve<W: Workload>(
                 let watch = Watch {
                     stop,
                     progress: &|share| drop(progress.send(Line::Progress(share))),
+                    ..Watch::nobody()
                 };
                 let indices = task.index..task.index + 1;
                 threads::run(&workload, &directory, &task.plan, indices, &mut gate, watch)
@@ -251,6 +253,26 @@ pub(crate) fn serve<W: Workload>(
         });
         drop((lines, progress));
         writer.join().unwrap_or(Err(WorkloadError::Panicked))
+    })
+}
+
+/// A worker process could not be started: names the limit, where it is one.
+fn refused(error: &std::io::Error, task: &Task, command: &Command) -> WorkloadError {
+    let limited = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => Some((Resource::Nofile, "ulimit -n", ", of which each takes two")),
+        Some(Errno::AGAIN) => Some((Resource::Nproc, "ulimit -u", "")),
+        _ => None,
+    };
+    let (number, count) = (task.index + 1, task.plan.crew.count());
+    failed(match limited {
+        Some((resource, name, more)) => {
+            let limit = getrlimit(resource).current;
+            let limit = limit.map_or("none".to_owned(), |limit| limit.to_string());
+            format!(
+                "cannot start worker process {number} of {count}: {error}; the limit ({name}) is {limit}{more}"
+            )
+        }
+        None => format!("{}: {error}", command.get_program().display()),
     })
 }
 

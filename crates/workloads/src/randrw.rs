@@ -9,8 +9,9 @@
 
 use crate::clock::now_ns;
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Length, Plan};
+use crate::plan::{Crew, Length, Plan, Watch};
 use crate::report::{Report, rate};
+use crate::room::require_space;
 use crate::target::{Errno, File, OFlags, Target, write_all_at};
 use crate::timing::note;
 use crate::worker::Worker;
@@ -160,18 +161,29 @@ impl Workload for RandRw {
             let line = "the block size must be a multiple of 512";
             return Err(WorkloadError::Parameters(line.to_owned()));
         }
+        if self.blocks > i64::MAX as u64 / u64::from(self.block_size) {
+            let line = "blocks, block size: no file is as large as their product";
+            return Err(WorkloadError::Parameters(line.to_owned()));
+        }
         Ok(())
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, watch: Watch<'_>) -> Result<()> {
+        require_space(
+            target,
+            self.bytes(),
+            "the file of --blocks and --block-size",
+        )?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let file = target.open(PATH, flags).during("create", PATH)?;
         let mut data = vec![0; self.block_size as usize];
         for block in 0..self.blocks {
+            watch.check_stop()?;
             fill(block, &mut data);
             let offset = block * u64::from(self.block_size);
             write_all_at(&file, &data, offset).during("write", PATH)?;
         }
+        watch.check_stop()?;
         file.sync_all().during("sync", PATH)
     }
 

@@ -1,6 +1,6 @@
 //! What a run found: [`Report`], as text and as JSON.
 
-use crate::plan::Plan;
+use crate::plan::{Length, Plan};
 use crate::threads::Tally;
 use crate::workload::Workload;
 use finefs_lockmeter::{Histogram, Snapshot};
@@ -38,6 +38,10 @@ pub struct Report<W: Workload> {
     pub locks: Option<Snapshot>,
     /// It was ended from outside, before its time.
     pub is_interrupted: bool,
+    /// A worker had nothing left to do before the time or the operations were over, which ended it for all:
+    /// what was measured nevertheless, and what to raise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_early: Option<String>,
     /// What the workload counted besides.
     pub detail: W::Detail,
 }
@@ -69,6 +73,7 @@ impl Latencies {
 impl<W: Workload> Report<W> {
     pub(crate) fn new(workload: &W, target: String, plan: &Plan, tally: Tally<W::Detail>) -> Self {
         let seconds = tally.span.seconds();
+        let ended_early = ended_early(workload, plan, &tally);
         Report {
             workload: W::NAME,
             parameters: workload.clone(),
@@ -83,6 +88,7 @@ impl<W: Workload> Report<W> {
             latencies: tally.latencies.as_ref().and_then(Latencies::of),
             locks: tally.locks,
             is_interrupted: tally.is_interrupted,
+            ended_early,
             detail: tally.detail,
         }
     }
@@ -124,11 +130,35 @@ impl<W: Workload> Report<W> {
             }
             text.push_str(&format!("\n{}", locks.to_string().trim_end()));
         }
+        if let Some(note) = &self.ended_early {
+            text.push_str(&format!("\nended early: {note}"));
+        }
         if self.is_interrupted {
             text.push_str("\ninterrupted: these numbers are of a part of the run");
         }
         text
     }
+}
+
+fn ended_early<W: Workload>(workload: &W, plan: &Plan, tally: &Tally<W::Detail>) -> Option<String> {
+    if !tally.has_run_out || tally.is_interrupted {
+        return None;
+    }
+    let seconds = tally.span.seconds();
+    let least = tally.operations_of_each.iter().min().copied().unwrap_or(0);
+    let done = match plan.length {
+        Length::Seconds(wanted) if seconds < wanted => {
+            format!("{seconds:.3} of {wanted} seconds were measured")
+        }
+        Length::Operations(wanted) if least < wanted => {
+            format!("not every worker did {wanted} operations ({least} at least)")
+        }
+        _ => return None,
+    };
+    let raise = workload.what_to_raise();
+    Some(format!(
+        "{done}, since then one had nothing left to do; raise {raise}"
+    ))
 }
 
 /// `count` per second; 0 in no time.

@@ -31,7 +31,7 @@ pub fn run<W: Workload, T: Target>(
         let line = "what is in one process cannot be shared with others: only a directory can";
         return Err(WorkloadError::Parameters(line.to_owned()));
     }
-    framed(workload, target, plan, || {
+    framed(workload, target, plan, watch, || {
         let indices = 0..plan.crew.count();
         let mut gate = || workload.settle(target);
         threads::run(workload, target, plan, indices, &mut gate, watch)
@@ -50,7 +50,7 @@ pub fn run_on_host<W: Workload>(
     if let Crew::Threads(_) = plan.crew {
         return run(workload, target, plan, watch);
     }
-    framed(workload, target, plan, || {
+    framed(workload, target, plan, watch, || {
         processes::run(workload, target, plan, worker, watch)
     })
 }
@@ -76,16 +76,21 @@ pub fn serve(
     }
 }
 
-/// Prepares, runs `crew`, and cleans up whatever happened.
+/// Prepares, runs `crew`, and cleans up whatever happened. A run that is stopped while it prepares is an
+/// error: it has nothing to tell.
 fn framed<W: Workload, T: Target>(
     workload: &W,
     target: &T,
     plan: &Plan,
+    watch: Watch<'_>,
     crew: impl FnOnce() -> Result<Tally<W::Detail>>,
 ) -> Result<Report<W>> {
     check(plan)?;
     workload.check(plan)?;
-    let tally = workload.prepare(target, plan).and_then(|()| crew());
+    let tally = workload
+        .prepare(target, plan, watch)
+        .and_then(|()| watch.check_stop())
+        .and_then(|()| crew());
     let cleaned = workload.clean_up(target, plan.crew);
     let tally = tally?;
     cleaned?;

@@ -30,6 +30,8 @@ pub(crate) struct Tally<D> {
     pub locks: Option<Snapshot>,
     pub detail: D,
     pub is_interrupted: bool,
+    /// A worker had nothing left to do, which ended it for all.
+    pub has_run_out: bool,
 }
 
 impl<D: Detail> Tally<D> {
@@ -44,6 +46,7 @@ impl<D: Detail> Tally<D> {
         }
         self.detail.add(other.detail);
         self.is_interrupted |= other.is_interrupted;
+        self.has_run_out |= other.has_run_out;
     }
 }
 
@@ -71,7 +74,8 @@ pub(crate) fn run<W: Workload, T: Target>(
                 let measured = worker.finish(outcome.is_err());
                 outcome.map(|detail| (measured, detail))
             };
-            match std::thread::Builder::new().spawn_scoped(scope, work) {
+            let named = std::thread::Builder::new().name(format!("worker-{index}"));
+            match named.spawn_scoped(scope, work) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     let line = format!("cannot start thread {}: {error}", slot + 1);
@@ -110,10 +114,12 @@ pub(crate) fn run<W: Workload, T: Target>(
         locks: end.locks,
         detail: W::Detail::default(),
         is_interrupted: end.is_interrupted,
+        has_run_out: false,
     };
     let mut cpu = Span::default();
     for (measured, detail) in first_cause(results)? {
         tally.operations += measured.operations;
+        tally.has_run_out |= measured.has_run_out;
         tally.operations_of_each.push(measured.operations);
         tally.span.join(measured.span);
         cpu.join(measured.cpu);
@@ -179,6 +185,7 @@ impl Director<'_> {
             self.move_to(WARM_UP);
             self.wait(&mut running, Some(self.plan.warm_up()), false);
         }
+        (self.watch.measuring)(true);
         let locks_before = self.plan.has_lock_counts.then(snapshot);
         self.move_to(MEASURE);
         let time = match self.plan.length {
@@ -189,6 +196,7 @@ impl Director<'_> {
         let is_interrupted = self.is_stopped() && running > 0;
         // Before anybody cleans up.
         let locks = locks_before.map(|before| snapshot().since(&before));
+        (self.watch.measuring)(false);
         self.move_to(STOP);
         Ok(End {
             is_interrupted,
@@ -218,7 +226,8 @@ impl Director<'_> {
             let slice = left.map_or(SLICE, |left| left.min(SLICE));
             match self.receiver.recv_timeout(slice) {
                 Ok(Message::Ended { .. }) => *running -= 1,
-                Ok(Message::Ready) => {}
+                // Of the second the phase tells more.
+                Ok(Message::Ready | Message::Over) => {}
                 Err(RecvTimeoutError::Timeout) if is_told => self.tell(started.elapsed()),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -25,6 +25,8 @@ pub(crate) const ABORT: u8 = 4;
 pub(crate) enum Message {
     /// It waits for the start.
     Ready,
+    /// It has ended everybody's work.
+    Over,
     /// It is through.
     Ended {
         /// Or has failed.
@@ -72,6 +74,8 @@ pub(crate) struct Measured {
     /// The same in CPU time of the process.
     pub cpu: Span,
     pub latencies: Option<Histogram>,
+    /// It had nothing left to do.
+    pub has_run_out: bool,
 }
 
 /// One of the crew.
@@ -92,6 +96,7 @@ pub struct Worker<'a> {
     /// When the operation before ended, where latencies are noted.
     previous_ns: u64,
     latencies: Option<Histogram>,
+    has_run_out: bool,
     is_through: bool,
 }
 
@@ -123,6 +128,7 @@ impl<'a> Worker<'a> {
             ended: None,
             previous_ns: 0,
             latencies: plan.has_latencies.then(Histogram::default),
+            has_run_out: false,
             is_through: false,
         }
     }
@@ -245,7 +251,9 @@ impl<'a> Worker<'a> {
     /// This worker has nothing left to do, so all end: what the rest would do alone is another workload.
     pub fn end_all(&mut self) {
         self.end();
+        self.has_run_out = true;
         self.shared.move_to(STOP);
+        let _ = self.sender.send(Message::Over);
     }
 
     /// Takes what was measured; `has_failed` ends everybody's work.
@@ -257,6 +265,7 @@ impl<'a> Worker<'a> {
             span: Span::of(self.began_ns, ended_ns),
             cpu: Span::of(self.cpu_began_ns, cpu_ended_ns),
             latencies: self.latencies.take(),
+            has_run_out: self.has_run_out,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a workload is: [`Workload`], and what it counts.
 
 use crate::error::Result;
-use crate::plan::{Crew, Length, Plan};
+use crate::plan::{Crew, Length, Plan, Watch};
 use crate::report::Report;
 use crate::target::Target;
 use crate::worker::Worker;
@@ -37,9 +37,9 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
         Ok(())
     }
 
-    /// Makes what the workers share.
-    fn prepare<T: Target>(&self, target: &T, plan: &Plan) -> Result<()> {
-        let _ = (target, plan);
+    /// Makes what the workers share. Whatever takes long looks now and then at [`Watch::check_stop`].
+    fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
+        let _ = (target, plan, watch);
         Ok(())
     }
 
@@ -55,6 +55,11 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
 
     /// Removes all that is left, also after a failure.
     fn clean_up<T: Target>(&self, target: &T, crew: Crew) -> Result<()>;
+
+    /// What a user raises who wants a run that [`Worker::end_all`] ended to go on for longer.
+    fn what_to_raise(&self) -> &'static str {
+        "the numbers of the workload"
+    }
 
     /// The report as text.
     fn describe(&self, report: &Report<Self>) -> String {

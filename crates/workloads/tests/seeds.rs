@@ -207,7 +207,7 @@ fn a_directory_has_its_own_locks_and_says_what_cannot_run() {
     // What is said of a part does not depend on its runs.
     let stopped = Watch {
         stop: &AtomicBool::new(true),
-        progress: &|_| {},
+        ..Watch::nobody()
     };
     let all = Options {
         only: Vec::new(),
@@ -215,6 +215,8 @@ fn a_directory_has_its_own_locks_and_says_what_cannot_run() {
     };
     let document = run(&all, stopped, &|_| {}).unwrap();
     assert_eq!(document.sections.len(), 6);
+    let page = document.to_html();
+    assert!(page.contains("1 client<") && !page.contains("1 clients"));
     for (id, line) in [
         ("kill-bkl", "Two file systems at once are not measured here"),
         ("files-lock", "Removals are not measured here"),
@@ -244,7 +246,7 @@ fn a_run_that_is_stopped_tells_what_there_is() {
     let stop = AtomicBool::new(false);
     let watch = Watch {
         stop: &stop,
-        progress: &|_| {},
+        ..Watch::nobody()
     };
     let names = Mutex::new(0);
     let document = run(&options(&[Seed::BklRemoval]), watch, &|_| {

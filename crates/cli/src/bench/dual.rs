@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::error::ErrorKind;
 use finefs_workloads::dbench::run_dual;
-use finefs_workloads::{Dbench, Watch};
+use finefs_workloads::{Dbench, Watch, Workload};
 
 use super::place::{Place, PlaceOptions, Where};
-use super::{Run, signals};
+use super::{Run, check, signals};
 use crate::output::print;
-use crate::{CliResult, Failure};
+use crate::{CliResult, Failure, usage};
 
 /// dbench on one file system, or on two.
 #[derive(Args)]
@@ -34,8 +35,9 @@ impl DbenchRun {
             return self.run.run();
         };
         let (workload, how) = (self.run.parameters, self.run.how);
-        let options = other(&self.run.place, second)?;
+        let options = other(&self.run.place, second);
         let plan = how.plan(&workload);
+        check(&workload, &plan);
         let stop = signals::catch()?;
         let first = Place::open(&self.run.place)?;
         let second = match Place::open(&options) {
@@ -47,7 +49,7 @@ impl DbenchRun {
         };
         let watch = Watch {
             stop: &stop,
-            progress: &|_| {},
+            ..Watch::nobody()
         };
         let outcome = match (&first, &second) {
             (Place::Host { target: a, .. }, Place::Host { target: b, .. }) => {
@@ -75,22 +77,27 @@ impl DbenchRun {
 }
 
 /// The place of the second file system, at `path`.
-fn other(first: &PlaceOptions, path: Option<PathBuf>) -> CliResult<PlaceOptions> {
+fn other(first: &PlaceOptions, path: Option<PathBuf>) -> PlaceOptions {
     let at = &first.at;
     let is_in_memory = at.dir.is_none() && at.image.is_none();
     if is_in_memory != path.is_none() {
-        return Err(Failure::new(if is_in_memory {
+        let line = if is_in_memory {
             "--dual has no path where the first file system is in memory"
         } else {
             "--dual needs the path of the second file system"
-        }));
+        };
+        usage(
+            &["bench", Dbench::NAME],
+            ErrorKind::WrongNumberOfValues,
+            line,
+        );
     }
-    Ok(PlaceOptions {
+    PlaceOptions {
         at: Where {
             memory: at.memory,
             image: path.clone().filter(|_| at.image.is_some()),
             dir: path.filter(|_| at.dir.is_some()),
         },
         locking: first.locking,
-    })
+    }
 }

@@ -25,8 +25,14 @@ impl LockOptions {
         self.contention
     }
 
-    /// Switches the meter, until what it returns is dropped.
-    pub(crate) fn begin(&self) -> Metered {
+    /// Switches the meter to what is asked for while `is_measured`, and back: what is prepared and removed is
+    /// none of the run.
+    pub(crate) fn switch(&self, is_measured: bool) {
+        if !is_measured {
+            set_thresholds(&Thresholds::default());
+            set_mode(Mode::ContendedOnly);
+            return;
+        }
         if self.contention {
             set_mode(Mode::Full);
         }
@@ -38,29 +44,16 @@ impl LockOptions {
                 ..Thresholds::default()
             });
         }
-        Metered
     }
-}
 
-/// The meter is switched to more than usual.
-pub(crate) struct Metered;
-
-impl Metered {
     /// What was over the threshold, oldest first. Says so when nothing was.
-    pub(crate) fn report(&self, options: &LockOptions) -> Option<String> {
-        let us = options.threshold_us?;
+    pub(crate) fn report(&self) -> Option<String> {
+        let us = self.threshold_us?;
         let reports = take_reports();
         if reports.is_empty() {
             return Some(format!("nobody waited for or held a lock for {us} us\n"));
         }
         let texts: Vec<String> = reports.iter().map(ToString::to_string).collect();
         Some(texts.join("\n"))
-    }
-}
-
-impl Drop for Metered {
-    fn drop(&mut self) {
-        set_thresholds(&Thresholds::default());
-        set_mode(Mode::ContendedOnly);
     }
 }

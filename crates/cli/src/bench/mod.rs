@@ -6,6 +6,7 @@
 //! | `locks` | what the lock meter says of a run |
 //! | `mounted` | the file system that a directory is in, and its lock meter |
 //! | `numbers` | numbers as options give them |
+//! | `output_file` | a file that is written at the end |
 //! | `place` | what a workload runs on, and leaving it as it was |
 //! | `seeds` | the published tables, measured again |
 //! | `signals` | the end by a signal |
@@ -14,6 +15,7 @@ mod dual;
 mod locks;
 mod mounted;
 mod numbers;
+mod output_file;
 mod place;
 mod seeds;
 mod signals;
@@ -23,6 +25,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
 use finefs_workloads::{
     Append, Crew, DirOps, FileList, Length, OpenSpeed, Plan, PosixLock, PostMark, RandRw, Report,
@@ -34,7 +37,7 @@ use self::dual::DbenchRun;
 use self::locks::LockOptions;
 use self::place::{Place, PlaceOptions};
 use crate::output::{print, print_beside};
-use crate::{CliResult, Failure};
+use crate::{CliResult, Failure, usage};
 
 /// Run a workload: in memory, on an image or on any directory
 ///
@@ -179,12 +182,11 @@ impl<W: Workload + Args> Run<W> {
             has_lock_counts: self.locks.has_counts(),
             ..self.how.plan(&workload)
         };
+        check(&workload, &plan);
         let stop = signals::catch()?;
         let place = Place::open(&self.place)?;
-        let meter = self.locks.begin();
-        let outcome = measure(&workload, &place, &plan, &stop);
-        let over_threshold = meter.report(&self.locks);
-        drop(meter);
+        let outcome = measure(&workload, &place, &plan, &stop, &self.locks);
+        let over_threshold = self.locks.report();
         // What is said of the end matters even when the run failed, and comes after its error.
         let closed = place.close();
         let report = match outcome {
@@ -206,17 +208,26 @@ impl<W: Workload + Args> Run<W> {
     }
 }
 
+/// Parameters without sense are errors of usage.
+fn check<W: Workload>(workload: &W, plan: &Plan) {
+    if let Err(WorkloadError::Parameters(line)) = workload.check(plan) {
+        usage(&["bench", W::NAME], ErrorKind::ValueValidation, &line);
+    }
+}
+
 fn measure<W: Workload>(
     workload: &W,
     place: &Place,
     plan: &Plan,
     stop: &AtomicBool,
+    locks: &LockOptions,
 ) -> finefs_workloads::Result<Report<W>> {
     let bar = bar();
     let progress = |share: f64| bar.set_position((share * f64::from(STEPS)) as u64);
     let watch = Watch {
         stop,
         progress: &progress,
+        measuring: &|is_measured| locks.switch(is_measured),
     };
     let report = match place {
         Place::Host { target, .. } => {

@@ -24,13 +24,19 @@ pub(super) fn look_at(dir: &Path) -> CliResult<Mounted> {
         .rev()
         .find(|mount| mount.device == device);
     let kind = mount.as_ref().map_or("", |mount| mount.kind.as_str());
+    let own = mount.as_ref().filter(|mount| mount.is_finefs());
+    let locking = own
+        .and_then(|mount| Channel::of(mount).ok())
+        .and_then(|channel| channel.locking());
+    let name = name(kind);
     Ok(Mounted {
         dir: dir.to_owned(),
-        name: name(kind),
-        meter: mount
-            .as_ref()
-            .filter(|mount| mount.is_finefs())
-            .and_then(meter),
+        name: match locking {
+            // Once in a program's life.
+            Some(locking) => format!("{name}, {locking}").leak(),
+            None => name,
+        },
+        meter: own.and_then(meter),
     })
 }
 

@@ -130,6 +130,17 @@ fn open_host(dir: &Path) -> CliResult<Place> {
     Ok(Place::Host { target, own })
 }
 
+/// Fails if the image cannot be opened, or written.
+pub(super) fn check_image(image: &Path) -> CliResult<()> {
+    let file_system = ImageOptions::new().open(image).map_err(Failure::new)?;
+    let is_read_only = file_system.is_read_only();
+    file_system.close().map_err(Failure::new)?;
+    match is_read_only {
+        true => Err(at(image)("can only be read")),
+        false => Ok(()),
+    }
+}
+
 fn open_image(image: &Path, locking: LockingScheme) -> CliResult<Place> {
     let file_system = ImageOptions::new()
         .locking(locking)

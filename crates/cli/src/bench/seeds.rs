@@ -1,7 +1,6 @@
 //! `finefs bench seeds`: the tables of five published threads, measured again, as text, JSON and a page.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,7 +12,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::mounted;
 use super::numbers::{at_least_one, crew, positive, seconds};
-use super::place::{Where, own_directory};
+use super::output_file::OutputFile;
+use super::place::{Where, check_image, own_directory};
 use super::signals;
 use crate::output::print;
 use crate::{CliResult, Failure, say};
@@ -55,13 +55,14 @@ impl Seeds {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
         let stop = signals::catch()?;
         // Before minutes of work, not after them.
-        let json = self.json.as_ref().map(create).transpose()?;
-        let html = self.html.as_ref().map(create).transpose()?;
+        let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
+        let (json, html) = (open(&self.json)?, open(&self.html)?);
         // It goes with all that is left in it.
         let own = self.at.dir.as_deref().map(own_directory).transpose()?;
         let place = match (&own, &self.at.image) {
             (Some(own), _) => Place::Directory(mounted::look_at(own.path())?),
             (None, Some(image)) => {
+                check_image(image)?;
                 say(format!("{} is modified", image.display()));
                 Place::Image(image.clone())
             }
@@ -86,6 +87,7 @@ impl Seeds {
         let watch = Watch {
             stop: &stop,
             progress: &progress,
+            ..Watch::nobody()
         };
         let name = |name: &str| bar.set_message(name.to_owned());
         let outcome = run(&options, watch, &name);
@@ -101,29 +103,12 @@ impl Seeds {
     }
 }
 
-type Output = (PathBuf, File);
-
-fn create(path: &PathBuf) -> CliResult<Output> {
-    match File::create(path) {
-        Ok(file) => Ok((path.clone(), file)),
-        Err(error) => Err(failed(path, &error)),
-    }
-}
-
-fn failed(path: &std::path::Path, error: &io::Error) -> Failure {
-    Failure::new(format!("{}: {error}", path.display()))
-}
-
-fn write(document: &Document, json: Option<Output>, html: Option<Output>) -> CliResult<()> {
-    let put = |(path, mut file): Output, text: String| {
-        file.write_all(text.as_bytes())
-            .map_err(|error| failed(&path, &error))
-    };
+fn write(document: &Document, json: Option<OutputFile>, html: Option<OutputFile>) -> CliResult<()> {
     if let Some(output) = json {
         let text = serde_json::to_string_pretty(document).map_err(Failure::new)?;
-        put(output, text + "\n")?;
+        output.write(&(text + "\n"))?;
     }
-    html.map_or(Ok(()), |output| put(output, document.to_html()))?;
+    html.map_or(Ok(()), |output| output.write(&document.to_html()))?;
     // Last, so that minutes of work are in the files even where this fails.
     print(&document.to_markdown())
 }

@@ -69,7 +69,7 @@ impl Dbench {
         self.load
             .get_or_init(|| Load::read(&self.loadfile))
             .as_ref()
-            .map_err(|line| WorkloadError::Parameters(line.clone()))
+            .map_err(|line| WorkloadError::LoadFile(line.clone()))
     }
 }
 
@@ -133,7 +133,7 @@ impl Workload for Dbench {
         self.load().map(drop)
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, _: Watch<'_>) -> Result<()> {
         target.create_dir(DIR).during("mkdir", DIR)
     }
 

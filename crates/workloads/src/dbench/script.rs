@@ -33,7 +33,7 @@ impl<'a> Script<'a> {
     }
 
     pub(super) fn read(file: &Path, index: usize) -> Result<Script<'a>> {
-        let reader = Reader::open(file, &name(index)).map_err(WorkloadError::Parameters)?;
+        let reader = Reader::open(file, &name(index)).map_err(WorkloadError::LoadFile)?;
         Ok(Script::Read(Box::new(reader)))
     }
 
@@ -47,7 +47,7 @@ impl<'a> Script<'a> {
                 Ok(operation)
             }
             // It was understood when the run began: somebody changes it.
-            Script::Read(reader) => reader.next_operation().map_err(WorkloadError::Parameters),
+            Script::Read(reader) => reader.next_operation().map_err(WorkloadError::LoadFile),
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Script<'a> {
                 *next = 0;
                 Ok(())
             }
-            Script::Read(reader) => reader.rewind().map_err(WorkloadError::Parameters),
+            Script::Read(reader) => reader.rewind().map_err(WorkloadError::LoadFile),
         }
     }
 }

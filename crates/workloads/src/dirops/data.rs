@@ -2,6 +2,8 @@
 
 use super::{DirOps, Operation, SHARED, Step, make, make_private, repeat, unless_full, wrong};
 use crate::error::{During, Result};
+use crate::plan::Watch;
+use crate::room::require_space;
 use crate::target::{File, Target, write_all_at};
 use crate::worker::Worker;
 
@@ -20,13 +22,16 @@ fn shared_path() -> String {
 }
 
 /// Makes the file of all, a region for each worker, and each region's pages marked as the worker's.
-pub(super) fn make_shared<T: Target>(target: &T, regions: usize) -> Result<()> {
+pub(super) fn make_shared<T: Target>(target: &T, regions: usize, watch: Watch<'_>) -> Result<()> {
     let path = shared_path();
+    require_space(target, regions as u64 * REGION, "the file of all")?;
     let file = make(target, &path)?;
     for region in 0..regions {
+        watch.check_stop()?;
         let data = vec![mark(region); REGION as usize];
         write_all_at(&file, &data, region as u64 * REGION).during("write", &path)?;
     }
+    watch.check_stop()?;
     file.sync_all().during("sync", &path)
 }
 

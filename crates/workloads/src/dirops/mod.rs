@@ -27,7 +27,7 @@ mod names;
 mod paths;
 
 use crate::error::{During, Result, WorkloadError};
-use crate::plan::{Crew, Plan};
+use crate::plan::{Crew, Plan, Watch};
 use crate::target::{Errno, OFlags, Target, remove_tree};
 use crate::worker::Worker;
 use crate::workload::Workload;
@@ -99,10 +99,10 @@ pub struct DirOps {
     #[arg(value_enum, ignore_case = true)]
     pub operation: Operation,
     /// Files of each worker: to unlink or rename, to be listed, or to create at most
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub files: u64,
     /// Pages of 4 KiB of each worker: to truncate, or to append at most
-    #[arg(long, value_name = "N", default_value_t = 16_384)]
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(1..))]
     pub pages: u64,
     /// Names in each directory of the tree of all
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=30))]
@@ -164,13 +164,13 @@ impl Workload for DirOps {
         Ok(())
     }
 
-    fn prepare<T: Target>(&self, target: &T, plan: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
         use Operation::*;
         target.create_dir(SHARED).during("mkdir", SHARED)?;
         match self.operation {
-            Mrpm | Mrph => paths::make_tree(target, self.names),
-            Dwom | Drbm => data::make_shared(target, plan.crew.count()),
-            Drbh => data::make_shared(target, 1),
+            Mrpm | Mrph => paths::make_tree(target, self.names, watch),
+            Dwom | Drbm => data::make_shared(target, plan.crew.count(), watch),
+            Drbh => data::make_shared(target, 1, watch),
             _ => Ok(()),
         }
     }
@@ -199,6 +199,16 @@ impl Workload for DirOps {
 
     fn clean_up<T: Target>(&self, target: &T, _: Crew) -> Result<()> {
         remove_tree(target, SHARED).during("remove", SHARED)
+    }
+
+    fn what_to_raise(&self) -> &'static str {
+        use Operation::*;
+        match self.operation {
+            Mwcl | Mwcm => "--files, or give it more space or inodes",
+            Dwal => "--pages, or give it more space",
+            Dwtl => "--pages",
+            _ => "--files",
+        }
     }
 
     fn describe(&self, report: &crate::Report<DirOps>) -> String {

@@ -2,6 +2,7 @@
 
 use super::{DirOps, Operation, SHARED, Step, make, private, repeat, wrong};
 use crate::error::{During, Result};
+use crate::plan::Watch;
 use crate::target::{FileType, Target};
 use crate::worker::Worker;
 
@@ -31,9 +32,10 @@ fn file_count(names: u32) -> u32 {
     names.pow(LEVELS + 1)
 }
 
-pub(super) fn make_tree<T: Target>(target: &T, names: u32) -> Result<()> {
+pub(super) fn make_tree<T: Target>(target: &T, names: u32, watch: Watch<'_>) -> Result<()> {
     let mut path = String::new();
     for number in 0..file_count(names) {
+        watch.check_stop()?;
         write_path(&mut path, number, names);
         // A directory is due when all the names below it are the first ones, which are short.
         for level in (1..=LEVELS).rev() {

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::document::{Cell, Chart, Document, Exhibit, Section, Table};
+use super::document::{Cell, Chart, Document, Exhibit, Origin, Section, Table};
 use super::svg;
 
 const STYLE: &str = include_str!("style.css");
@@ -93,11 +93,30 @@ fn figure(chart: &Chart, id: &str) -> Markup {
     }
 }
 
-fn key(chart: &Chart) -> &'static str {
-    match chart {
-        Chart::Lines { .. } => "Solid: measured. Dashed, hollow: published. Dotted: predicted.",
-        Chart::Bars { .. } => "Filled: measured. Pale: published. Dashed: predicted.",
-    }
+/// How what is in the chart is told apart.
+fn key(chart: &Chart) -> String {
+    let (looks, origins): ([&str; 3], Vec<Origin>) = match chart {
+        Chart::Lines { lines, .. } => (
+            ["Solid", "Dashed, hollow", "Dotted"],
+            lines.iter().map(|line| line.origin).collect(),
+        ),
+        Chart::Bars { groups, .. } => (
+            ["Filled", "Pale", "Dashed"],
+            groups
+                .iter()
+                .flat_map(|group| &group.bars)
+                .map(|bar| bar.origin)
+                .collect(),
+        ),
+    };
+    let all = [Origin::Measured, Origin::Published, Origin::Predicted];
+    let named: Vec<String> = all
+        .into_iter()
+        .zip(looks)
+        .filter(|(origin, _)| origins.contains(origin))
+        .map(|(origin, look)| format!("{look}: {}.", origin.name()))
+        .collect();
+    named.join(" ")
 }
 
 fn table(shown: &Table, heading: &str) -> Markup {
@@ -150,7 +169,7 @@ fn prose(text: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Column, Fact, Origin, Row};
+    use super::super::{Column, Fact, Line, Row, Scale, Tone};
     use super::*;
 
     #[test]
@@ -193,5 +212,34 @@ mod tests {
         for outside in ["http:", "https:", "url(", "@import", "<script", " src="] {
             assert!(!page.contains(outside), "{outside}");
         }
+    }
+
+    /// Only what the chart shows, and nothing else is dotted.
+    #[test]
+    fn the_key_names_what_is_there() {
+        let chart = |origins: &[Origin]| Chart::Lines {
+            title: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            y_scale: Scale::Linear,
+            lines: origins
+                .iter()
+                .map(|origin| Line {
+                    name: String::new(),
+                    origin: *origin,
+                    tone: Tone::Fine,
+                    points: Vec::new(),
+                })
+                .collect(),
+        };
+        use Origin::{Measured, Predicted, Published};
+        assert_eq!(
+            key(&chart(&[Published, Measured, Measured])),
+            "Solid: measured. Dashed, hollow: published."
+        );
+        assert_eq!(key(&chart(&[Predicted])), "Dotted: predicted.");
+        let style = include_str!("style.css");
+        let leader = style.lines().find(|line| line.contains(".leader")).unwrap();
+        assert!(!leader.contains("dasharray"), "{leader}");
     }
 }

@@ -191,7 +191,10 @@ fn chart(results: &Results) -> Chart {
             );
         }
         BarGroup {
-            name: format!("{clients} clients"),
+            name: match clients {
+                1 => "1 client".to_owned(),
+                _ => format!("{clients} clients"),
+            },
             bars,
         }
     });

@@ -117,7 +117,7 @@ impl Seed {
 /// becomes true; `watch.progress` is told the share of the whole; `name` is told what runs now.
 ///
 /// # Errors
-/// The first one of any run.
+/// The first one of any run; for lack of room only if nothing could be measured at all.
 pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<Document> {
     let began = (SystemTime::now(), Instant::now());
     let seeds: Vec<Seed> = Seed::ALL
@@ -165,7 +165,7 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
                 }
                 Ok(None) => {}
                 Err(error) if is_too_large(&error) && !options.place.is_memory() => {
-                    left_out.push(format!("{}: {error}", experiment.key));
+                    left_out.push((experiment.key.to_string(), error));
                     impossible.push(experiment.key.clone());
                 }
                 Err(error) => return Err(error),
@@ -178,10 +178,16 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
         }
         experiments.retain(|experiment| !impossible.contains(&experiment.key));
     }
+    if results.count() == 0
+        && !watch.stop.load(Ordering::Relaxed)
+        && let Some((_, error)) = left_out.pop()
+    {
+        return Err(error);
+    }
     Ok(Document {
         title: "Five threads on file system locks, measured again".to_owned(),
         lead: lead(&options.place),
-        facts: facts(options, began.0, began.1.elapsed(), &results, left_out),
+        facts: facts(options, began.0, began.1.elapsed(), &results, &left_out),
         sections: seeds
             .iter()
             .map(|seed| seed.section(options, &results))
@@ -207,7 +213,37 @@ fn experiments(options: &Options, seeds: &[Seed]) -> Vec<Experiment> {
 
 /// The place has no room for a load: another one may fit.
 fn is_too_large(error: &WorkloadError) -> bool {
-    matches!(error, WorkloadError::Operation { errno, .. } if *errno == Errno::NOSPC)
+    match error {
+        WorkloadError::Operation { errno, .. } => *errno == Errno::NOSPC,
+        WorkloadError::NoSpace { .. } => true,
+        _ => false,
+    }
+}
+
+/// What was left out, equal errors together: they differ in the file.
+fn group(left_out: &[(String, WorkloadError)]) -> String {
+    let cause = |error: &WorkloadError| match error {
+        WorkloadError::Operation {
+            operation, errno, ..
+        } => format!("{operation}: {errno}"),
+        error => error.to_string(),
+    };
+    let mut groups: Vec<(String, &str, usize)> = Vec::new();
+    for (run, error) in left_out {
+        let cause = cause(error);
+        match groups.iter_mut().find(|group| group.0 == cause) {
+            Some(group) => group.2 += 1,
+            None => groups.push((cause, run, 1)),
+        }
+    }
+    let lines: Vec<String> = groups
+        .into_iter()
+        .map(|(cause, first, count)| match count {
+            1 => format!("{first}: {cause}"),
+            _ => format!("{count} runs: {cause} ({first} first)"),
+        })
+        .collect();
+    lines.join("; ")
 }
 
 fn lead(place: &Place) -> Vec<String> {
@@ -246,7 +282,7 @@ fn facts(
     at: SystemTime,
     took: Duration,
     results: &Results,
-    left_out: Vec<String>,
+    left_out: &[(String, WorkloadError)],
 ) -> Vec<Fact> {
     let kernel = rustix::system::uname();
     let costs = results.costs();
@@ -303,7 +339,36 @@ fn facts(
         facts.push(fact("Contention and waiting", line));
     }
     if !left_out.is_empty() {
-        facts.push(fact("Left out", left_out.join("; ")));
+        facts.push(fact("Left out", group(left_out)));
     }
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_errors_are_told_once() {
+        let full = |path: &str| WorkloadError::Operation {
+            operation: "write",
+            path: path.to_owned(),
+            errno: Errno::NOSPC,
+        };
+        let no_space = WorkloadError::NoSpace {
+            what: "the file".to_owned(),
+            needed_bytes: 9,
+            free_bytes: 1,
+        };
+        let left_out = [
+            ("a".to_owned(), full("x")),
+            ("b".to_owned(), no_space),
+            ("c".to_owned(), full("y")),
+        ];
+        let expected = format!(
+            "2 runs: write: {} (a first); b: the file needs 9 bytes, and 1 are free",
+            Errno::NOSPC
+        );
+        assert_eq!(group(&left_out), expected);
+    }
 }

@@ -34,7 +34,7 @@ pub enum Place {
 pub struct Mounted {
     /// The directory. The loads make and remove their own in it.
     pub dir: PathBuf,
-    /// What rows are headed: `finefs, mounted` or the kernel's name of the file system.
+    /// What rows are headed: `finefs, mounted` with the locking scheme, or the kernel's name of the file system.
     pub name: &'static str,
     /// The lock meter of its server, if that is finefs and can be asked.
     pub meter: Option<Arc<dyn ServerMeter>>,

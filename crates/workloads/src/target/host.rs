@@ -91,6 +91,17 @@ impl Target for HostDirectory {
         fs::fstatvfs(&self.dir).map(|found| found.f_bfree)
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let found = fs::fstatvfs(&self.dir)?;
+        // What is kept for root is free for root.
+        let free = match rustix::process::geteuid().is_root() {
+            true => found.f_bfree,
+            false => found.f_bavail,
+        };
+        // A FUSE server that does not answer has no blocks at all.
+        Ok((found.f_blocks > 0).then(|| free.saturating_mul(found.f_frsize)))
+    }
+
     fn read_dir(
         &self,
         path: &str,

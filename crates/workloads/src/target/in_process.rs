@@ -118,6 +118,12 @@ impl Target for InProcess {
         Ok(self.file_system.statfs().blocks_free)
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        let found = self.file_system.statfs();
+        let block_bytes = u64::from(found.block_size_bytes);
+        Ok(Some(found.blocks_free.saturating_mul(block_bytes)))
+    }
+
     fn read_dir(
         &self,
         path: &str,

@@ -127,6 +127,9 @@ pub trait Target: Sync {
     /// statvfs(3): the number of free blocks.
     fn free_blocks(&self) -> Result<u64>;
 
+    /// statvfs(3): the bytes that the caller may still write; `None` where the file system does not tell.
+    fn free_bytes(&self) -> Result<Option<u64>>;
+
     /// Gives the entries of a directory, without `.` and `..`, to `sink` until it breaks off.
     fn read_dir(&self, path: &str, sink: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()>;
 

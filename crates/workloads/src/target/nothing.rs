@@ -64,6 +64,10 @@ impl Target for Nothing {
         Ok(1)
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     fn read_dir(&self, _: &str, _: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! How crews start, end, fail and clean up.
 
 use crate::support::{memory, names, operations};
+use finefs_workloads::dirops::Operation;
 use finefs_workloads::{
-    Crew, InProcess, Length, Nothing, OpenSpeed, Plan, Result, Target, Watch, Worker, Workload,
-    WorkloadError, run,
+    Crew, DirOps, FileList, InProcess, Length, LockForm, Nothing, OpenSpeed, Plan, PosixLock,
+    RandRw, Result, Target, Watch, Worker, Workload, WorkloadError, run,
 };
 use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,7 @@ impl Workload for Failing {
         "nothings"
     }
 
-    fn prepare<T: Target>(&self, target: &T, _: &Plan) -> Result<()> {
+    fn prepare<T: Target>(&self, target: &T, _: &Plan, _: Watch<'_>) -> Result<()> {
         target.create_dir("left").unwrap();
         Ok(())
     }
@@ -108,6 +110,7 @@ fn a_stop_from_outside_ends_the_run_and_cleans_up() {
         let watch = Watch {
             stop: &stop,
             progress: &progress,
+            ..Watch::nobody()
         };
         let plan = Plan::new(Crew::Threads(2), Length::Seconds(3600.0));
         run(&OpenSpeed::default(), &target, &plan, watch).unwrap()
@@ -115,6 +118,131 @@ fn a_stop_from_outside_ends_the_run_and_cleans_up() {
     assert!(report.is_interrupted && report.seconds < 3600.0);
     assert!(report.text().contains("interrupted"));
     assert_eq!(names(&target, "."), [""; 0]);
+}
+
+/// Stops what prepares at once; gives the target as it was left then.
+fn stopped_preparing<W: Workload>(workload: &W) -> InProcess {
+    let stop = AtomicBool::new(true);
+    let watch = Watch {
+        stop: &stop,
+        ..Watch::nobody()
+    };
+    let target = memory();
+    let plan = operations(2, 1);
+    let outcome = workload.prepare(&target, &plan, watch);
+    assert!(matches!(outcome, Err(WorkloadError::Interrupted)));
+    let outcome = run(workload, &memory(), &plan, watch);
+    assert!(matches!(outcome, Err(WorkloadError::Interrupted)));
+    target
+}
+
+#[test]
+fn a_stop_from_outside_ends_the_preparation() {
+    let target = stopped_preparing(&OpenSpeed { files: 100 });
+    assert_eq!(names(&target, "openspeed"), [""; 0]);
+    let target = stopped_preparing(&FileList::default());
+    assert_eq!(names(&target, "file-list"), [""; 0]);
+    for form in [LockForm::Own, LockForm::Shared] {
+        let target = stopped_preparing(&PosixLock { form, records: 3 });
+        assert_eq!(names(&target, "posix-lock"), [""; 0]);
+    }
+    let target = stopped_preparing(&RandRw::default());
+    assert_eq!(target.stat("randrw").unwrap().size_bytes, 0);
+    let target = stopped_preparing(&DirOps::new(Operation::Mrpm));
+    assert_eq!(names(&target, "dirops"), [""; 0]);
+    let target = stopped_preparing(&DirOps::new(Operation::Dwom));
+    assert_eq!(target.stat("dirops/file").unwrap().size_bytes, 0);
+}
+
+/// With a file made off the clock: it is there when the measurement begins, and gone only after its end.
+#[test]
+fn it_is_told_when_the_measurement_begins_and_ends() {
+    for length in [Length::Operations(3), Length::Seconds(0.05)] {
+        let target = memory();
+        let told = Mutex::new(Vec::new());
+        let watch = Watch {
+            measuring: &|is_measured| {
+                let made = names(&target, "dirops/0").len();
+                told.lock().unwrap().push((is_measured, made));
+            },
+            ..Watch::nobody()
+        };
+        let mut plan = Plan::new(Crew::Threads(1), length);
+        plan.warm_up_seconds = 0.05;
+        run(&DirOps::new(Operation::Drbl), &target, &plan, watch).unwrap();
+        assert_eq!(*told.lock().unwrap(), [(true, 1), (false, 1)]);
+    }
+}
+
+#[test]
+fn a_run_that_has_nothing_left_to_do_says_so() {
+    let early = |operation, length| {
+        let load = DirOps {
+            files: 50,
+            pages: 50,
+            ..DirOps::new(operation)
+        };
+        let plan = Plan::new(Crew::Threads(2), length);
+        let report = run(&load, &memory(), &plan, Watch::nobody()).unwrap();
+        assert_eq!(
+            report.text().contains("\nended early: "),
+            report.ended_early.is_some()
+        );
+        report.ended_early.unwrap_or_default()
+    };
+    let note = early(Operation::Mwul, Length::Seconds(3600.0));
+    assert!(
+        note.contains(" of 3600 seconds") && note.contains("--files"),
+        "{note}"
+    );
+    let note = early(Operation::Dwtl, Length::Operations(51));
+    assert!(
+        note.contains("did 51 operations (") && note.ends_with("--pages"),
+        "{note}"
+    );
+    assert_eq!(early(Operation::Mwul, Length::Operations(1)), "");
+    assert_eq!(early(Operation::Drbl, Length::Seconds(0.01)), "");
+}
+
+/// That it fits is asked before it is written.
+#[test]
+fn what_cannot_fit_is_not_begun() {
+    let target = memory();
+    let plan = operations(2, 1);
+    let randrw = RandRw {
+        blocks: 99_999_999_999,
+        ..RandRw::default()
+    };
+    let error = run(&randrw, &target, &plan, Watch::nobody()).unwrap_err();
+    let WorkloadError::NoSpace {
+        needed_bytes,
+        free_bytes,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!(needed_bytes, 99_999_999_999 * (16 << 10));
+    assert!(
+        (400 << 20..=512 << 20).contains(&free_bytes),
+        "{free_bytes}"
+    );
+    let many = operations(100, 1);
+    let error = run(
+        &DirOps::new(Operation::Dwom),
+        &target,
+        &many,
+        Watch::nobody(),
+    )
+    .unwrap_err();
+    assert!(matches!(error, WorkloadError::NoSpace { .. }), "{error}");
+    assert_eq!(names(&target, "."), [""; 0]);
+    let randrw = RandRw {
+        blocks: u64::MAX / 2,
+        ..RandRw::default()
+    };
+    let error = run(&randrw, &target, &plan, Watch::nobody()).unwrap_err();
+    assert!(matches!(error, WorkloadError::Parameters(_)), "{error}");
 }
 
 #[test]

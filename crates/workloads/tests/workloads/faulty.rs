@@ -101,6 +101,10 @@ impl Target for Faulty {
         self.inner.free_blocks()
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.inner.free_bytes()
+    }
+
     fn read_dir(&self, path: &str, sink: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()> {
         self.inner.read_dir(path, sink)
     }

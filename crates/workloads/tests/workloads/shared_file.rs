@@ -4,7 +4,8 @@ use crate::faulty::{Fault, Faulty};
 use crate::on_both;
 use crate::support::{memory, operations, run_cleanly};
 use finefs_workloads::{
-    Append, FileList, LockForm, PosixLock, RandRw, Target, Watch, Workload, run,
+    Append, FileList, InProcess, LockForm, PosixLock, RandRw, Target, Watch, Workload,
+    WorkloadError, run,
 };
 
 fn blocks_are_read_and_written<T: Target>(target: &T) {
@@ -91,6 +92,56 @@ fn is_found<W: Workload + std::fmt::Debug>(
     let error = run(workload, &target, &plan, Watch::nobody()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(expected), "{fault:?}: {text}");
+}
+
+/// Of many records, read in pieces at the end.
+#[test]
+fn as_many_records_are_locked_as_can_be_added_up() {
+    let form = LockForm::Records;
+    let many = PosixLock {
+        form,
+        records: (1 << 18) + 7,
+    };
+    run_cleanly(&many, &memory(), &operations(2, 2000));
+    for records in [0, 1 << 61] {
+        let locks = PosixLock { form, records };
+        let error = run(&locks, &memory(), &operations(1, 1), Watch::nobody());
+        assert!(
+            matches!(error, Err(WorkloadError::Parameters(_))),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_without_room_for_more_is_begun_anew() {
+    let small = || InProcess::memory(4 << 20).unwrap();
+    let report = run_cleanly(&Append::default(), &small(), &operations(2, 2000));
+    // 4,128 bytes each, on average.
+    assert_eq!(report.operations, 4000);
+    assert!(report.detail.begun_anew >= 3, "{report:?}");
+    assert!(report.text().contains("\nno room: "), "{}", report.text());
+    let lost = Faulty::new(small(), Fault::Lost);
+    let error = run(
+        &Append::default(),
+        &lost,
+        &operations(1, 2000),
+        Watch::nobody(),
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains(": record "), "{text}");
+    let large = Append {
+        record_min: 8 << 20,
+        record_max: 8 << 20,
+        ..Append::default()
+    };
+    let report = run_cleanly(&large, &small(), &operations(1, 10));
+    assert_eq!(report.operations, 0);
+    let note = report.ended_early.unwrap();
+    assert!(
+        note.ends_with("even for the first records of a file"),
+        "{note}"
+    );
 }
 
 #[test]
