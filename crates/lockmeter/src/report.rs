@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::snapshot::{ClassCounts, Counts, Snapshot};
 use crate::{Kind, Times};
+
+/// The buckets of OpenMetrics histograms end at these powers of two, in nanoseconds.
+const BUCKET_BITS: RangeInclusive<u32> = 6..=34;
 
 /// A duration in three digits and a unit.
 ///
@@ -172,7 +176,11 @@ impl Snapshot {
     }
 
     /// As OpenMetrics text, for Prometheus and its kin: counters per class and kind, wait and hold
-    /// times as histograms in seconds.
+    /// times as histograms in seconds. Classes of one name are summed.
+    ///
+    /// All histograms have the same buckets, whatever was counted, so they can be summed by `le`: the powers of two
+    /// from 64 ns to 17 s (2^6 to 2^34 ns), and `+Inf`. Their counts are exact. Durations are whole nanoseconds,
+    /// rounded down: a bucket has those that are less than its bound.
     ///
     /// ```
     /// use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};
@@ -186,10 +194,12 @@ impl Snapshot {
     /// Reference: OpenMetrics 1.0, prometheus.io/docs/specs/om/open_metrics_spec.
     pub fn to_openmetrics(&self) -> String {
         let mut text = String::new();
+        let by_name = self.by_name();
+        let rows = rows(&by_name);
         let counter = |text: &mut String, name: &str, help: &str, of: fn(&Counts) -> u64| {
             head(text, name, "counter", help);
-            for (class, kind, counts) in rows(self) {
-                let labels = labels(class, kind);
+            for (class, kind, counts) in &rows {
+                let labels = labels(class, *kind);
                 let _ = writeln!(text, "{name}_total{{{labels}}} {}", of(counts));
             }
         };
@@ -206,14 +216,14 @@ impl Snapshot {
         let mut histogram = |name: &str, help: &str, of: fn(&Counts) -> &Times| {
             head(&mut text, name, "histogram", help);
             let _ = writeln!(text, "# UNIT {name} seconds");
-            for (class, kind, counts) in rows(self) {
-                let (labels, times) = (labels(class, kind), of(counts));
-                let mut sum = 0;
-                for (_, end, count) in times.histogram.buckets() {
-                    sum += count;
+            for (class, kind, counts) in &rows {
+                let (labels, times) = (labels(class, *kind), of(counts));
+                for bits in BUCKET_BITS {
+                    let (end, sum) = (1 << bits, times.histogram.count_below_power(bits));
                     let end = seconds(end);
                     let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{end}\"}} {sum}");
                 }
+                let sum = times.count();
                 let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {sum}");
                 let _ = writeln!(text, "{name}_count{{{labels}}} {sum}");
                 let total = seconds(times.total_ns);
@@ -234,6 +244,24 @@ impl Snapshot {
         histogram("lock_hold_seconds", &times, |counts| &counts.hold);
         text.push_str("# EOF\n");
         text
+    }
+
+    /// With the counts of classes of one name in one: a class is nothing but its name to whoever reads a text.
+    fn by_name(&self) -> Snapshot {
+        let mut classes: Vec<ClassCounts> = Vec::new();
+        for class in &self.classes {
+            match classes.iter_mut().find(|other| other.name == class.name) {
+                Some(other) => {
+                    other.writer.merge(&class.writer);
+                    other.reader.merge(&class.reader);
+                }
+                None => classes.push(class.clone()),
+            }
+        }
+        Snapshot {
+            hold_sampling: self.hold_sampling,
+            classes,
+        }
     }
 }
 
