@@ -17,19 +17,22 @@ const BUCKET_BITS: RangeInclusive<u32> = 6..=34;
 /// assert_eq!(finefs_lockmeter::duration(12_345), "12.3 us");
 /// ```
 pub fn duration(ns: u64) -> String {
-    let ns = ns as f64;
-    let (value, unit) = match ns {
-        _ if ns < 1e3 => return format!("{ns:.0} ns"),
-        _ if ns < 1e6 => (ns / 1e3, "us"),
-        _ if ns < 1e9 => (ns / 1e6, "ms"),
-        _ => (ns / 1e9, "s"),
-    };
+    const LARGER_UNITS: [&str; 3] = ["us", "ms", "s"];
+    if ns < 1000 {
+        return format!("{ns} ns");
+    }
+    let (mut value, mut unit) = (ns as f64 / 1e3, 0);
+    // What would be rounded to 1000 is 1.00 of the next unit.
+    while value >= 999.5 && unit + 1 < LARGER_UNITS.len() {
+        value /= 1e3;
+        unit += 1;
+    }
     let digits = match value {
-        _ if value < 10.0 => 2,
-        _ if value < 100.0 => 1,
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
         _ => 0,
     };
-    format!("{value:.digits$} {unit}")
+    format!("{value:.digits$} {}", LARGER_UNITS[unit])
 }
 
 /// Classes and kinds that have counts, most waited for first, then most taken.
@@ -337,4 +340,35 @@ pub fn rates(interval: &Snapshot, took: Duration) -> Vec<Rate> {
             counts: counts.clone(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (9_994, "9.99 us"),
+            (9_996, "10.0 us"),
+            (99_949, "99.9 us"),
+            (99_960, "100 us"),
+            (999_499, "999 us"),
+            (999_500, "1.00 ms"),
+            (999_999, "1.00 ms"),
+            (999_999_999, "1.00 s"),
+            (9_999_000_000, "10.0 s"),
+            (1_234_000_000_000, "1234 s"),
+        ] {
+            assert_eq!(duration(ns), text, "{ns} ns");
+        }
+        for ns in (1_000..2_000_000).step_by(7) {
+            let text = duration(ns);
+            let number = text.split(' ').next().unwrap();
+            assert_eq!(number.replace('.', "").len(), 3, "{ns} ns: {text}");
+        }
+    }
 }

@@ -152,14 +152,14 @@ impl Counts {
     fn since(&self, earlier: &Counts) -> Counts {
         let mut counts = self.clone();
         for (own, before) in counts.plain_mut().into_iter().zip(earlier.plain()) {
-            *own = own.wrapping_sub(before);
+            *own = own.saturating_sub(before);
         }
         counts.wait = self.wait.since(&earlier.wait);
         counts.hold = self.hold.since(&earlier.hold);
         for site in &mut counts.sites {
             let same = |other: &&CallSite| other.location == site.location;
             if let Some(before) = earlier.sites.iter().find(same) {
-                site.change(before, u64::wrapping_sub);
+                site.change(before, u64::saturating_sub);
             }
         }
         counts
@@ -325,7 +325,8 @@ impl Snapshot {
         self.classes.iter().find(|class| class.name == name)
     }
 
-    /// What was counted after `earlier` was taken.
+    /// What was counted after `earlier` was taken. Nothing where `earlier` has more: it is the later one of the two,
+    /// say.
     ///
     /// ```
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
