@@ -141,6 +141,7 @@ impl Snapshot {
     /// True when some hold times are estimates: see [`Counts::is_hold_estimated`].
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode, snapshot};
     /// static LOG: LockClass = LockClass::new("example.log", 10);
     /// set_mode(Mode::Full);
@@ -186,6 +187,7 @@ impl Snapshot {
     /// rounded down: a bucket has those that are less than its bound.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};
     /// static LOG: LockClass = LockClass::new("example.log", 10);
     /// Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());

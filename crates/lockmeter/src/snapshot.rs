@@ -10,6 +10,7 @@ use crate::histogram::Times;
 /// Where locks are taken, and what that cost.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -33,6 +34,7 @@ pub struct CallSite {
 /// Counts of one class and kind.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -68,6 +70,7 @@ impl Counts {
     /// The share of acquisitions that had to wait, in per cent; `None` if they were not all counted.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -82,6 +85,7 @@ impl Counts {
     /// True when not every holding was timed, so that what `hold` says is estimated.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -95,6 +99,7 @@ impl Counts {
     /// The four call sites that cost most.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -108,6 +113,7 @@ impl Counts {
     /// True when there is nothing to show.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -122,6 +128,7 @@ impl Counts {
     /// Adds the counts of `other`.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -212,6 +219,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 /// Counts of one class.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -234,6 +242,7 @@ impl ClassCounts {
     /// The counts of one kind.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -315,6 +324,7 @@ impl Snapshot {
     /// The counts of the class of this name.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -329,6 +339,7 @@ impl Snapshot {
     /// say.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -353,6 +364,7 @@ impl Snapshot {
     /// ([`crate::Mode::Full`]).
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
     /// static TREE: LockClass = LockClass::new("example.tree", 10);
     /// let (before, last_cpu) = (snapshot(), LastCpu::new());
