@@ -19,6 +19,10 @@ struct Holding<'a> {
 
 impl Holding<'_> {
     fn shrink(&mut self, to: &Range<u64>) {
+        if self.range.is_empty() {
+            // Nothing to give back; and its end may come before its start.
+            return;
+        }
         let start = to.start.clamp(self.range.start, self.range.end);
         let range = start..to.end.clamp(start, self.range.end);
         if range != self.range {
