@@ -85,7 +85,7 @@ impl<'a> RangeGuard<'a> {
         }
     }
 
-    /// The range that is held.
+    /// The range that is held, as it was asked for or shrunk.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RangeLock};
