@@ -46,10 +46,8 @@ pub const SPINS_MAX: u32 = 2_000;
 /// often others were in between; what was known before is to be looked at again then. It guards no value, since a
 /// reference handed out under one level would outlive a `relax` in another.
 ///
-/// Guards keep to the side of `relax` on which they were made: one from before must not be dropped within it
-/// (that panics, for nothing is held there), and one that was taken within must be dropped before it ends, not
-/// returned or kept: taking the levels back would wait for itself (the order checker panics with "re-entry into a
-/// lock").
+/// A guard from before a `relax` must not be dropped within it: nothing is held there, so that panics, and its level is
+/// held for good. One that is taken within and leaves it holds a level like any other.
 ///
 /// Waiters spin while the owner seems to run, one at a time, and sleep otherwise; they get the mutex in no order. For
 /// the order checker only the outermost level counts.

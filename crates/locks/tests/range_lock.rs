@@ -521,7 +521,7 @@ fn an_empty_range_conflicts_with_nothing() {
             behind.downgrade();
             let mut ends_empty = lock.try_read(start..end).unwrap();
             drop(all);
-            ends_empty.shrink(2..1);
+            ends_empty.shrink(end..start);
             drop(lock.try_write(0..u64::MAX).unwrap());
             drop((behind, ends_empty));
             let mut some = lock.try_write(4..12).unwrap();
