@@ -89,6 +89,16 @@ pub fn run(options: &Options) -> Result<()> {
         &["test", "--workspace", "--quiet", "--no-fail-fast"],
         &[],
     );
+    let without_meter = [
+        "test",
+        "--quiet",
+        "--no-fail-fast",
+        "-p",
+        "finefs-lockmeter",
+        "--features",
+        "off",
+    ];
+    suite.cargo("lockmeter without the meter", &without_meter, &[]);
     suite.scheduler_tests();
     suite.step("prove tsan", || {
         let note = tsan::all_locks()?;

@@ -29,7 +29,8 @@ pub struct LockClass {
 }
 
 impl LockClass {
-    /// A class. To be used for a `static`: two classes of the same name are two classes.
+    /// A class. To be used for a `static`: two classes of the same name are two classes, which reports list one
+    /// after the other; only OpenMetrics, which has nothing but names, sums them.
     ///
     /// ```
     /// # use finefs_lockmeter::LockClass;

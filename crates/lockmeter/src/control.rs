@@ -2,7 +2,7 @@
 //!
 //! # Who may
 //! The socket's file has mode 0600, and each connection's user is asked of the kernel: only the user who
-//! runs the program, and root, learn anything.
+//! runs the program, and root, learn anything. Others are sent away before anything of theirs is read.
 //!
 //! # Protocol
 //! A connection is one question: the client sends a [`Request`] as one line of JSON, the server answers
@@ -10,8 +10,9 @@
 //! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`].
 //!
 //! # Locking
-//! None. The server is one thread, which answers one question after the other and gives a client two
-//! seconds to ask.
+//! None. The server is one thread, which answers one question after the other and never waits for one client
+//! alone: each has two seconds from when it was accepted, to ask and to read the answer, and is closed
+//! after that (see `connections`).
 //!
 //! ```
 //! use finefs_lockmeter::control::{Reply, Request, Server, ask};
@@ -25,8 +26,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod connections;
+
 use std::fs::Permissions;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -42,8 +45,6 @@ use crate::{Mode, Queue, Report, Snapshot, Thresholds};
 
 /// How long a client may take, and a client waits.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest question.
-const REQUEST_BYTES_MAX: u64 = 4096;
 
 /// What is asked.
 ///
@@ -262,10 +263,20 @@ impl Server {
     ) -> io::Result<Server> {
         let is_ending = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_ending);
+        listener.set_nonblocking(true)?;
         let handle = listener.try_clone()?;
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || serve(&listener, &flag, answer))?;
+            .spawn(move || {
+                connections::serve(&listener, &flag, &|question| {
+                    let question = question.and_then(|line| {
+                        serde_json::from_slice(line).map_err(|error| error.to_string())
+                    });
+                    let mut text = serde_json::to_vec(&answer(question)).ok()?;
+                    text.push(b'\n');
+                    Some(text)
+                });
+            })?;
         Ok(Server {
             listener: handle,
             file: None,
@@ -284,7 +295,7 @@ impl Drop for Server {
                 let _ = std::fs::remove_file(path);
             }
         }
-        // The thread's accept ends at once, and so does every client that still waits for its turn.
+        // The thread wakes up, and closes on every client that it has not answered.
         let woken = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
             let _ = thread.join();
@@ -298,44 +309,6 @@ fn is_stale(path: &Path) -> bool {
         .is_ok_and(|meta| meta.file_type().is_socket());
     let connected = UnixStream::connect(path);
     is_socket && connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-fn serve<Q: DeserializeOwned, A: Serialize>(
-    listener: &UnixListener,
-    is_ending: &AtomicBool,
-    answer: impl Fn(Result<Q, String>) -> A,
-) {
-    for connection in listener.incoming() {
-        if is_ending.load(Ordering::Acquire) {
-            return;
-        }
-        match connection {
-            // A client that does not keep to the protocol is its own problem.
-            Ok(stream) => drop(serve_one(&stream, &answer)),
-            // Out of descriptors, say: not to be asked again at once.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-        }
-    }
-}
-
-fn serve_one<Q: DeserializeOwned, A: Serialize>(
-    mut stream: &UnixStream,
-    answer: impl Fn(Result<Q, String>) -> A,
-) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let peer = rustix::net::sockopt::socket_peercred(stream)?;
-    let mut line = String::new();
-    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
-    let may_ask = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
-    let question = if may_ask {
-        serde_json::from_str(&line).map_err(|error| error.to_string())
-    } else {
-        Err("only the user who runs the program may ask".to_owned())
-    };
-    let mut text = serde_json::to_string(&answer(question))?;
-    text.push('\n');
-    stream.write_all(text.as_bytes())
 }
 
 /// Asks the meter of the server at `path`.
@@ -376,7 +349,11 @@ pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut text = serde_json::to_string(question)?;
     text.push('\n');
-    stream.write_all(text.as_bytes())?;
+    match stream.write_all(text.as_bytes()) {
+        // Sent away before the question was out: the reason is there to be read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
     if line.is_empty() {

@@ -9,6 +9,7 @@ use crate::{Kind, report};
 /// A thread that waits.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{Kind, Waiting, LockClass, waiting};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// let wait = Waiting::begin(&LOG, Kind::Writer, 0x1000);
@@ -33,6 +34,7 @@ pub struct Waiter {
 /// The threads that wait for one lock.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{Kind, Waiting, LockClass, waiting};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// let wait = Waiting::begin(&LOG, Kind::Writer, 0x1000);
@@ -78,6 +80,7 @@ impl std::fmt::Display for Queue {
 /// What is to be reported. The default is nothing.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// use finefs_lockmeter::{Thresholds, set_thresholds, thresholds};
 /// use std::time::Duration;
 /// let wanted = Thresholds { hold: Some(Duration::from_micros(100)), ..Thresholds::default() };
@@ -111,6 +114,7 @@ impl Default for Thresholds {
 /// What happened.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Thresholds, What, set_thresholds, take_reports};
 /// # use std::time::Duration;
 /// # static LOG: LockClass = LockClass::new("log", 10);
@@ -141,6 +145,7 @@ pub enum What {
 /// A threshold was crossed.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Thresholds, What, set_thresholds, take_reports};
 /// # use std::time::Duration;
 /// # static LOG: LockClass = LockClass::new("log", 10);

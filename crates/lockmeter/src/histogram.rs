@@ -123,6 +123,14 @@ impl Histogram {
         })
     }
 
+    /// How many durations were less than `1 << bits` nanoseconds: exactly, since a bucket starts there, as long as
+    /// durations of so many bits have buckets.
+    pub(crate) fn count_below_power(&self, bits: u32) -> u64 {
+        debug_assert!(bits < BITS_MAX);
+        let end = bucket_of(1 << bits) as u16;
+        self.counts.range(..end).map(|(_, count)| count).sum()
+    }
+
     /// Counts what `other` counted, too.
     ///
     /// ```
@@ -144,7 +152,7 @@ impl Histogram {
         let mut difference = Histogram::default();
         for (bucket, count) in &self.counts {
             let before = earlier.counts.get(bucket).copied().unwrap_or(0);
-            difference.add_to_bucket(usize::from(*bucket), count.wrapping_sub(before));
+            difference.add_to_bucket(usize::from(*bucket), count.saturating_sub(before));
         }
         difference
     }
@@ -251,7 +259,7 @@ impl Times {
         let least = histogram.buckets().next().map_or(0, |(start, ..)| start);
         let most = histogram.buckets().last().map_or(0, |(_, end, _)| end);
         Times {
-            total_ns: self.total_ns.wrapping_sub(earlier.total_ns),
+            total_ns: self.total_ns.saturating_sub(earlier.total_ns),
             min_ns: least.max(self.min_ns.min(most)),
             max_ns: most.min(self.max_ns),
             histogram,
@@ -302,6 +310,7 @@ mod tests {
         );
         assert_eq!(times(&[]).since(&times(&[])), Times::default());
         assert_eq!(times(&[]).quantile_ns(0.5), None);
+        assert_eq!(times(&[10]).since(&times(&[10, 50])), times(&[]));
         let mut merged = times(&[10]);
         merged.merge(&times(&[3, 50]));
         assert_eq!(merged, times(&[3, 10, 50]));

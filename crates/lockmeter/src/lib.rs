@@ -42,6 +42,7 @@
 //! Linux `Documentation/locking/lockstat.rst`; Bryant and Hawkes, "Lockmeter" (ALS 2000).
 //!
 //! ```
+//! # if !finefs_lockmeter::IS_METERING { return }
 //! use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};
 //! static LOG: LockClass = LockClass::new("example.log", 10);
 //! let (before, last_cpu) = (snapshot(), LastCpu::new());

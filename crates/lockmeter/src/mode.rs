@@ -110,6 +110,7 @@ pub fn mode() -> Mode {
 /// Acquisitions, waits and bounces are always counted exactly. 0 is taken for 1.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_hold_sampling, set_mode, snapshot};
 /// static LOG: LockClass = LockClass::new("example.log", 10);
 /// let last_cpu = LastCpu::new();

@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::snapshot::{ClassCounts, Counts, Snapshot};
 use crate::{Kind, Times};
+
+/// The buckets of OpenMetrics histograms end at these powers of two, in nanoseconds.
+const BUCKET_BITS: RangeInclusive<u32> = 6..=34;
 
 /// A duration in three digits and a unit.
 ///
@@ -13,19 +17,22 @@ use crate::{Kind, Times};
 /// assert_eq!(finefs_lockmeter::duration(12_345), "12.3 us");
 /// ```
 pub fn duration(ns: u64) -> String {
-    let ns = ns as f64;
-    let (value, unit) = match ns {
-        _ if ns < 1e3 => return format!("{ns:.0} ns"),
-        _ if ns < 1e6 => (ns / 1e3, "us"),
-        _ if ns < 1e9 => (ns / 1e6, "ms"),
-        _ => (ns / 1e9, "s"),
-    };
+    const LARGER_UNITS: [&str; 3] = ["us", "ms", "s"];
+    if ns < 1000 {
+        return format!("{ns} ns");
+    }
+    let (mut value, mut unit) = (ns as f64 / 1e3, 0);
+    // What would be rounded to 1000 is 1.00 of the next unit.
+    while value >= 999.5 && unit + 1 < LARGER_UNITS.len() {
+        value /= 1e3;
+        unit += 1;
+    }
     let digits = match value {
-        _ if value < 10.0 => 2,
-        _ if value < 100.0 => 1,
+        _ if value < 9.995 => 2,
+        _ if value < 99.95 => 1,
         _ => 0,
     };
-    format!("{value:.digits$} {unit}")
+    format!("{value:.digits$} {}", LARGER_UNITS[unit])
 }
 
 /// Classes and kinds that have counts, most waited for first, then most taken.
@@ -134,6 +141,7 @@ impl Snapshot {
     /// True when some hold times are estimates: see [`Counts::is_hold_estimated`].
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode, snapshot};
     /// static LOG: LockClass = LockClass::new("example.log", 10);
     /// set_mode(Mode::Full);
@@ -172,9 +180,14 @@ impl Snapshot {
     }
 
     /// As OpenMetrics text, for Prometheus and its kin: counters per class and kind, wait and hold
-    /// times as histograms in seconds.
+    /// times as histograms in seconds. Classes of one name are summed.
+    ///
+    /// All histograms have the same buckets, whatever was counted, so they can be summed by `le`: the powers of two
+    /// from 64 ns to 17 s (2^6 to 2^34 ns), and `+Inf`. Their counts are exact. Durations are whole nanoseconds,
+    /// rounded down: a bucket has those that are less than its bound.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};
     /// static LOG: LockClass = LockClass::new("example.log", 10);
     /// Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -186,10 +199,12 @@ impl Snapshot {
     /// Reference: OpenMetrics 1.0, prometheus.io/docs/specs/om/open_metrics_spec.
     pub fn to_openmetrics(&self) -> String {
         let mut text = String::new();
+        let by_name = self.by_name();
+        let rows = rows(&by_name);
         let counter = |text: &mut String, name: &str, help: &str, of: fn(&Counts) -> u64| {
             head(text, name, "counter", help);
-            for (class, kind, counts) in rows(self) {
-                let labels = labels(class, kind);
+            for (class, kind, counts) in &rows {
+                let labels = labels(class, *kind);
                 let _ = writeln!(text, "{name}_total{{{labels}}} {}", of(counts));
             }
         };
@@ -206,14 +221,14 @@ impl Snapshot {
         let mut histogram = |name: &str, help: &str, of: fn(&Counts) -> &Times| {
             head(&mut text, name, "histogram", help);
             let _ = writeln!(text, "# UNIT {name} seconds");
-            for (class, kind, counts) in rows(self) {
-                let (labels, times) = (labels(class, kind), of(counts));
-                let mut sum = 0;
-                for (_, end, count) in times.histogram.buckets() {
-                    sum += count;
+            for (class, kind, counts) in &rows {
+                let (labels, times) = (labels(class, *kind), of(counts));
+                for bits in BUCKET_BITS {
+                    let (end, sum) = (1 << bits, times.histogram.count_below_power(bits));
                     let end = seconds(end);
                     let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{end}\"}} {sum}");
                 }
+                let sum = times.count();
                 let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {sum}");
                 let _ = writeln!(text, "{name}_count{{{labels}}} {sum}");
                 let total = seconds(times.total_ns);
@@ -234,6 +249,24 @@ impl Snapshot {
         histogram("lock_hold_seconds", &times, |counts| &counts.hold);
         text.push_str("# EOF\n");
         text
+    }
+
+    /// With the counts of classes of one name in one: a class is nothing but its name to whoever reads a text.
+    fn by_name(&self) -> Snapshot {
+        let mut classes: Vec<ClassCounts> = Vec::new();
+        for class in &self.classes {
+            match classes.iter_mut().find(|other| other.name == class.name) {
+                Some(other) => {
+                    other.writer.merge(&class.writer);
+                    other.reader.merge(&class.reader);
+                }
+                None => classes.push(class.clone()),
+            }
+        }
+        Snapshot {
+            hold_sampling: self.hold_sampling,
+            classes,
+        }
     }
 }
 
@@ -309,4 +342,35 @@ pub fn rates(interval: &Snapshot, took: Duration) -> Vec<Rate> {
             counts: counts.clone(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (9_994, "9.99 us"),
+            (9_996, "10.0 us"),
+            (99_949, "99.9 us"),
+            (99_960, "100 us"),
+            (999_499, "999 us"),
+            (999_500, "1.00 ms"),
+            (999_999, "1.00 ms"),
+            (999_999_999, "1.00 s"),
+            (9_999_000_000, "10.0 s"),
+            (1_234_000_000_000, "1234 s"),
+        ] {
+            assert_eq!(duration(ns), text, "{ns} ns");
+        }
+        for ns in (1_000..2_000_000).step_by(7) {
+            let text = duration(ns);
+            let number = text.split(' ').next().unwrap();
+            assert_eq!(number.replace('.', "").len(), 3, "{ns} ns: {text}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use crate::histogram::Times;
 /// Where locks are taken, and what that cost.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -33,6 +34,7 @@ pub struct CallSite {
 /// Counts of one class and kind.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -68,6 +70,7 @@ impl Counts {
     /// The share of acquisitions that had to wait, in per cent; `None` if they were not all counted.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -82,6 +85,7 @@ impl Counts {
     /// True when not every holding was timed, so that what `hold` says is estimated.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -95,6 +99,7 @@ impl Counts {
     /// The four call sites that cost most.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -108,6 +113,7 @@ impl Counts {
     /// True when there is nothing to show.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -122,6 +128,7 @@ impl Counts {
     /// Adds the counts of `other`.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -152,14 +159,14 @@ impl Counts {
     fn since(&self, earlier: &Counts) -> Counts {
         let mut counts = self.clone();
         for (own, before) in counts.plain_mut().into_iter().zip(earlier.plain()) {
-            *own = own.wrapping_sub(before);
+            *own = own.saturating_sub(before);
         }
         counts.wait = self.wait.since(&earlier.wait);
         counts.hold = self.hold.since(&earlier.hold);
         for site in &mut counts.sites {
             let same = |other: &&CallSite| other.location == site.location;
             if let Some(before) = earlier.sites.iter().find(same) {
-                site.change(before, u64::wrapping_sub);
+                site.change(before, u64::saturating_sub);
             }
         }
         counts
@@ -212,6 +219,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
 /// Counts of one class.
 ///
 /// ```
+/// # if !finefs_lockmeter::IS_METERING { return }
 /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
 /// # static LOG: LockClass = LockClass::new("log", 10);
 /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -234,6 +242,7 @@ impl ClassCounts {
     /// The counts of one kind.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -319,6 +328,7 @@ impl Snapshot {
     /// The counts of the class of this name.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -329,9 +339,11 @@ impl Snapshot {
         self.classes.iter().find(|class| class.name == name)
     }
 
-    /// What was counted after `earlier` was taken.
+    /// What was counted after `earlier` was taken. Nothing where `earlier` has more: it is the later one of the two,
+    /// say.
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
     /// # static LOG: LockClass = LockClass::new("log", 10);
     /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
@@ -356,6 +368,7 @@ impl Snapshot {
     /// ([`crate::Mode::Full`]).
     ///
     /// ```
+    /// # if !finefs_lockmeter::IS_METERING { return }
     /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
     /// static TREE: LockClass = LockClass::new("example.tree", 10);
     /// let (before, last_cpu) = (snapshot(), LastCpu::new());

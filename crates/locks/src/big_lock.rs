@@ -41,7 +41,13 @@ pub enum BigLockKind {
     Sleeping,
 }
 
-/// A recursive lock around everything.
+/// A recursive lock around everything: the big kernel lock, to measure what it costs, and for code that was
+/// written for one.
+///
+/// A task takes it as often as it likes. [`relax`](BigLock::relax) stands for the scheduler, which took the lock from
+/// whoever went to sleep, all levels at once, and gave it back afterwards; what may be done with guards around it is
+/// said at [`RelaxedMutex`](crate::RelaxedMutex). It guards no value. [`BigLockKind`] says how it is waited for, and whether in an
+/// order.
 ///
 /// ```
 /// use finefs_locks::{BigLock, BigLockKind, LockClass};

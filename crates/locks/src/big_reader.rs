@@ -47,6 +47,15 @@ use crate::{barrier, cpu, thread_slot};
 
 /// A reader/writer lock whose readers share no cache line that they write.
 ///
+/// It is for readers that are everywhere and writers that are rare, such as operations of a file system against freeze
+/// and unmount. A reader writes its thread's or its CPU's line only, without an atomic read-modify-write or a fence where
+/// the system has `membarrier(2)` (threads beyond the first 64 need the former). A writer looks at all these
+/// lines and makes all CPUs pass a barrier: it is dear.
+///
+/// Readers do not pass a writer that waits, and a writer first lets in the readers that the last one turned away: neither
+/// starves. So a reader must not enter again, not even shared: a writer announced in between would wait for the
+/// first entry and be waited for by the second. The order checker panics with "re-entry into a lock". Holders may sleep.
+///
 /// ```
 /// use finefs_locks::{BigReader, LockClass};
 /// static OPERATION: LockClass = LockClass::new("example.operation", 10);

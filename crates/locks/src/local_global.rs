@@ -25,6 +25,15 @@ use crate::shard_lock::{ShardGuard, ShardLock};
 
 /// Per-CPU shards of `T`, each under its own lock, and a lock over them all.
 ///
+/// Common work takes the *local* lock, that of the shard of the CPU that the thread happens to run on: one atomic
+/// read-modify-write on a line that other CPUs rarely touch. What was put into a shard is found again through the shard's
+/// number, which the user records, for the thread may run elsewhere by then; any shard can be locked by number, from any
+/// CPU. Rare work takes the *global* lock: all shards, one after the other, so that all of them together are one
+/// consistent state. A local holder that sleeps delays it, and it delays all.
+///
+/// The numbers of the shards are their order: a thread that holds a shard may take only higher-numbered ones, and not
+/// the global lock. The order checker sees to it.
+///
 /// ```
 /// use finefs_locks::{LocalGlobal, LockClass};
 /// static LOG: LockClass = LockClass::new("example.log", 10);

@@ -15,7 +15,9 @@ use finefs_lockmeter::LockClass;
 
 use crate::range_lock::{RangeGuard, RangeLock};
 
-/// A slice with a lock over ranges of its indices.
+/// A slice with a lock over ranges of its indices: a [`RangeLock`], whose promises hold here too, and guards that
+/// give the part that they hold as a slice. So a thread holds one part at a time; ranges that a slice would not
+/// take panic.
 ///
 /// ```
 /// use finefs_locks::{LockClass, RangeRwLock};

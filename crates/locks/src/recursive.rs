@@ -131,6 +131,20 @@ impl<W: RawWait> Recursive<W> {
         }
     }
 
+    /// Takes levels back that were let go of. Where what ran meanwhile has kept some that it took, the task holds
+    /// them and these.
+    #[track_caller]
+    fn take_back(&self, depth: u32, order: Order) {
+        if self.is_mine() {
+            // SAFETY: this task holds the raw lock (invariant 1).
+            self.owned.with_mut(|owned| unsafe {
+                (*owned).as_mut().expect("invariant 1").depth += depth;
+            });
+        } else {
+            self.take_all(depth, order);
+        }
+    }
+
     #[inline]
     #[track_caller]
     pub(crate) fn try_lock(&self) -> bool {
@@ -153,7 +167,12 @@ impl<W: RawWait> Recursive<W> {
     /// One level less.
     #[inline]
     pub(crate) fn unlock(&self) {
-        // SAFETY: guards exist only in the thread that holds the raw lock.
+        // A guard stays with its task, but may be dropped where that has let go of all levels.
+        assert!(
+            self.is_mine(),
+            "a guard from before a relax is dropped within it"
+        );
+        // SAFETY: this task holds the raw lock (invariant 1).
         let is_last = self.owned.with_mut(|owned| unsafe {
             let owned = (*owned).as_mut().expect("a guard exists");
             owned.depth -= 1;
@@ -199,7 +218,7 @@ impl<W: RawWait> Recursive<W> {
         let value = f();
         let depth = retake.depth;
         std::mem::forget(retake);
-        self.take_all(depth, order);
+        self.take_back(depth, order);
         let since = self.changes.load(Ordering::Relaxed).wrapping_sub(before);
         Relaxed {
             value,
@@ -277,6 +296,6 @@ struct Retake<'a, W: RawWait> {
 
 impl<W: RawWait> Drop for Retake<'_, W> {
     fn drop(&mut self) {
-        self.lock.take_all(self.depth, self.order);
+        self.lock.take_back(self.depth, self.order);
     }
 }

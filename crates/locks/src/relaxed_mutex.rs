@@ -41,6 +41,17 @@ pub const SPINS_MAX: u32 = 2_000;
 
 /// A recursive mutex that can be relaxed around something that sleeps.
 ///
+/// It is for code that grew up under a big lock: a task takes it as often as it likes, and
+/// [`relax`](RelaxedMutex::relax) lets go of all levels around something that sleeps, takes them back, and tells how
+/// often others were in between; what was known before is to be looked at again then. It guards no value, since a
+/// reference handed out under one level would outlive a `relax` in another.
+///
+/// A guard from before a `relax` must not be dropped within it: nothing is held there, so that panics, and its level is
+/// held for good. One that is taken within and leaves it holds a level like any other.
+///
+/// Waiters spin while the owner seems to run, one at a time, and sleep otherwise; they get the mutex in no order. For
+/// the order checker only the outermost level counts.
+///
 /// ```
 /// use finefs_locks::{LockClass, RelaxedMutex};
 /// static SUPERBLOCK: LockClass = LockClass::new("example.superblock", 10);

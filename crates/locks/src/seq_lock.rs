@@ -43,6 +43,14 @@ impl ExclusiveGuard for RawGuard<'_> {}
 
 /// A sequence number that lets readers see a set of atomic fields as one writer left them.
 ///
+/// Readers write nothing, so they cost writers and each other nothing, and go on for as long as writers come in
+/// between: they read again. The fields are the user's: atomics, read and written with relaxed ordering, of which a
+/// reader may see a mixture before it notices. So what it reads them with must not act on them, and neither panic nor loop
+/// over impossible values. Writers exclude each other by a lock of their own, whose guard they show
+/// ([`ExclusiveGuard`]); all writers of a sequence must show guards of the same lock.
+///
+/// Everything that a writer did before it ended is seen by a reader that got its fields.
+///
 /// ```
 /// use finefs_locks::{LockClass, Mutex, SeqLock};
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -20,7 +20,13 @@ use finefs_lockmeter::LockClass;
 
 use crate::{LocalGlobal, cpu};
 
-/// A set of things, sharded by the CPU that added them.
+/// A set of things, sharded by the CPU that added them: per-CPU lists under a [`LocalGlobal`] lock.
+///
+/// Adding and removing take one shard's lock: one atomic read-modify-write when nobody else is there, and constant time. An
+/// item is removed through its [`Ticket`], from the shard to which it was added, whatever CPU the remover runs on; how
+/// often that is another one is counted ([`removals`](ShardedList::removals)). What walks all items takes the global
+/// lock, so that nothing is added or removed meanwhile, and delays whoever wants to. Items that are never removed
+/// are dropped with the list.
 ///
 /// ```
 /// use finefs_locks::{LockClass, ShardedList};

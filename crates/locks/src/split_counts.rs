@@ -31,7 +31,14 @@ use crate::cpu;
 use crate::primitive::Mutex;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
-/// Counts that are split at one time.
+/// How many counts of one [`SplitCounts`] are split at one time.
+///
+/// ```
+/// use finefs_locks::{SPLIT_COUNTS_MAX, SplitCounts};
+/// let counts = SplitCounts::new();
+/// let open = (0..).map_while(|owner| counts.open(owner)).count();
+/// assert_eq!(open, SPLIT_COUNTS_MAX);
+/// ```
 #[cfg(not(any(loom, feature = "shuttle")))]
 pub const SPLIT_COUNTS_MAX: usize = 128;
 /// Few enough that the models run out of them.
@@ -60,6 +67,16 @@ pub struct SplitCounts {
 }
 
 /// Names a count while it is split, and nothing afterwards.
+///
+/// ```
+/// # use finefs_locks::{SplitCount, SplitCounts};
+/// # let counts = SplitCounts::new();
+/// let old: SplitCount = counts.open(7).unwrap();
+/// counts.close(old);
+/// let new = counts.open(8).unwrap();
+/// assert_ne!(old, new);
+/// assert!(!counts.add(old, 1) && counts.add(new, 1));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SplitCount {
     place: u16,
@@ -82,6 +99,14 @@ impl SplitCount {
     }
 
     /// From what `to_bits` gave; further bits do not matter.
+    ///
+    /// ```
+    /// # use finefs_locks::{SplitCount, SplitCounts};
+    /// # let counts = SplitCounts::new();
+    /// # let count = counts.open(7).unwrap();
+    /// const MARK: u64 = 1 << 63;
+    /// assert_eq!(SplitCount::from_bits(count.to_bits() | MARK), count);
+    /// ```
     #[inline]
     pub fn from_bits(bits: u64) -> SplitCount {
         SplitCount {

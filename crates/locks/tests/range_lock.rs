@@ -27,6 +27,8 @@ fn any_range() -> impl Strategy<Value = Range<u64>> {
         4 => (0..40_u64, 0..20_u64).prop_map(|(start, length)| start..start + length),
         1 => (0..40_u64).prop_map(|start| start..u64::MAX),
         1 => Just(u64::MAX..u64::MAX),
+        // Empty; the end comes first.
+        1 => (1..40_u64, 1..20_u64).prop_map(|(start, below)| start..start.saturating_sub(below)),
     ]
 }
 
@@ -71,7 +73,6 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Read(range) | Step::Write(range) if range.start > range.end => {}
                 Step::Read(range) => {
                     let guard = lock.try_read(range.clone());
                     prop_assert_eq!(guard.is_some(), is_possible(&holdings, &range, false));
@@ -477,6 +478,59 @@ fn an_empty_range_at_the_last_offset_is_harmless() {
         drop((read, appended));
         assert!(lock.try_write(NOTHING).is_some());
         assert!(lock.settle());
+    }
+}
+
+/// Ranges without an offset are nobody's: not their holders', and not of whoever comes.
+#[test]
+fn an_empty_range_conflicts_with_nothing() {
+    const EMPTY: [(u64, u64); 6] = [
+        (10, 10),
+        (10, 5),
+        (5000, 3),
+        (0, 0),
+        (u64::MAX, 3),
+        (u64::MAX, u64::MAX),
+    ];
+    for is_spread in [false, true] {
+        for ((start, end), is_write) in EMPTY.into_iter().flat_map(|e| [(e, true), (e, false)]) {
+            let lock = RangeLock::new(&CLASS);
+            let try_lock = |range: Range<u64>, is_write| match is_write {
+                true => lock.try_write(range),
+                false => lock.try_read(range),
+            };
+            if is_spread {
+                spread(&lock);
+            }
+            // First, and its holder changes it in all ways; then behind one that holds all.
+            let mut empty = try_lock(start..end, is_write).unwrap();
+            for other in [0..1, 4..12, 0..u64::MAX] {
+                drop(lock.try_write(other.clone()).unwrap());
+                std::thread::scope(|scope| {
+                    scope.spawn(|| drop(lock.write_timeout(start..end, Duration::ZERO).unwrap()));
+                });
+                empty.shrink(other);
+                assert!(empty.range().is_empty());
+                let _ = try_lock(start..end, is_write).unwrap();
+            }
+            empty.downgrade();
+            let all = lock.try_write(0..u64::MAX).unwrap();
+            let mut behind = try_lock(start..end, is_write).unwrap();
+            behind.shrink(end..start);
+            drop(empty);
+            behind.downgrade();
+            let mut ends_empty = lock.try_read(start..end).unwrap();
+            drop(all);
+            ends_empty.shrink(end..start);
+            drop(lock.try_write(0..u64::MAX).unwrap());
+            drop((behind, ends_empty));
+            let mut some = lock.try_write(4..12).unwrap();
+            some.shrink(start..end);
+            assert!(some.range().is_empty());
+            drop(lock.try_write(0..u64::MAX).unwrap());
+            drop(some);
+            assert!(lock.settle());
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 #![cfg(not(any(loom, feature = "shuttle")))]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use finefs_locks::{
     BigLock, BigLockKind, BigReader, LimitedCounter, LocalGlobal, LockClass, Mutex, OnceLatch,
@@ -241,4 +244,53 @@ fn sharded_max_is_the_greatest() {
     let max = ShardedMax::new(3);
     in_threads(|number| (0..50_000).for_each(|value| max.raise(value * 4 + number as u64)));
     assert_eq!(max.get(), 199_999);
+}
+
+/// A guard that is dropped where its lock was let go of does not end the holding of whoever has it now.
+#[test]
+fn a_guard_from_before_a_relax_ends_nobody_elses_holding() {
+    let lock = RelaxedMutex::new(&CLASS);
+    let guard = lock.lock();
+    let ((taken, is_taken), (end, ends)) = (channel(), channel::<()>());
+    std::thread::scope(|scope| {
+        let lock = &lock;
+        let other = scope.spawn(move || {
+            let _theirs = lock.lock();
+            taken.send(()).unwrap();
+            let _ = ends.recv_timeout(Duration::from_secs(20));
+            lock.is_mine()
+        });
+        let relaxed = lock.relax(|| {
+            is_taken.recv().unwrap();
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(guard)));
+            drop(end);
+            dropped.is_err()
+        });
+        assert!(other.join().unwrap(), "it was taken from its holder");
+        assert!(relaxed.value, "a panic");
+    });
+}
+
+/// A guard that leaves the `relax` in which it was made holds a level like any other, after a panic too; its task
+/// does not wait for itself.
+#[test]
+fn a_guard_may_leave_a_relax() {
+    let lock = RelaxedMutex::new(&CLASS);
+    let others_get_it =
+        || std::thread::scope(|scope| scope.spawn(|| lock.try_lock().is_some()).join().unwrap());
+    for panics in [false, true] {
+        let outer = (lock.lock(), lock.lock());
+        let mut kept = None;
+        let relaxed = catch_unwind(AssertUnwindSafe(|| {
+            lock.relax(|| {
+                kept = Some(lock.lock());
+                assert!(!panics);
+            });
+        }));
+        assert_eq!(relaxed.is_err(), panics);
+        drop(outer);
+        assert!(lock.is_mine() && !others_get_it());
+        drop(kept);
+        assert!(!lock.is_mine() && others_get_it());
+    }
 }

@@ -6,8 +6,8 @@
 //! | `--cfg loom` | loom, which tries all orders that the memory model allows | loom's (`adapter`) |
 //! | feature `shuttle` | shuttle, which tries random schedules | shuttle's (`adapter`) |
 //!
-//! Everything in this crate, and code above it that wants to be tested the same way, takes its
-//! primitives from here. Under loom and shuttle nothing here blocks the real thread. `new` functions
+//! Everything in this crate takes its primitives from here. It is public for code above that wants to be tested in
+//! the same models; other code has no use for it, and what is here follows what the models need. Under loom and shuttle nothing here blocks the real thread. `new` functions
 //! are `const` except under loom.
 //!
 //! The mutex, the RwLock and the condition variable have no class and no order checks: they are for
@@ -51,6 +51,12 @@ use std as source;
 pub use source::sync::Arc;
 
 /// Atomics.
+///
+/// ```
+/// use finefs_locks::primitive::atomic::{AtomicU32, Ordering};
+/// let number = AtomicU32::new(1);
+/// assert_eq!(number.fetch_add(1, Ordering::Relaxed), 1);
+/// ```
 pub mod atomic {
     pub use super::source::sync::atomic::{
         AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -59,6 +65,11 @@ pub mod atomic {
 }
 
 /// Threads.
+///
+/// ```
+/// use finefs_locks::primitive::thread;
+/// assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+/// ```
 pub mod thread {
     pub use super::source::thread::{
         Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now,
@@ -66,6 +77,14 @@ pub mod thread {
 }
 
 /// Hints for spinning.
+///
+/// ```
+/// use finefs_locks::primitive::{atomic::{AtomicBool, Ordering}, hint};
+/// let is_free = AtomicBool::new(true);
+/// while !is_free.swap(false, Ordering::Acquire) {
+///     hint::spin_loop();
+/// }
+/// ```
 pub mod hint {
     pub use super::source::hint::spin_loop;
 }

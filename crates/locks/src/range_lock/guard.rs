@@ -19,6 +19,10 @@ struct Holding<'a> {
 
 impl Holding<'_> {
     fn shrink(&mut self, to: &Range<u64>) {
+        if self.range.is_empty() {
+            // Nothing to give back; and its end may come before its start.
+            return;
+        }
         let start = to.start.clamp(self.range.start, self.range.end);
         let range = start..to.end.clamp(start, self.range.end);
         if range != self.range {
@@ -81,7 +85,7 @@ impl<'a> RangeGuard<'a> {
         }
     }
 
-    /// The range that is held.
+    /// The range that is held, as it was asked for or shrunk.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RangeLock};

@@ -2,7 +2,7 @@
 //!
 //! # Interface
 //! Ranges are half-open, `start..end` in bytes; an `end` of `u64::MAX` means "to the end, wherever that
-//! is". Readers share; a writer excludes readers and writers of overlapping ranges. Disjoint ranges
+//! is". One that does not end after its start is empty and conflicts with nothing. Readers share; a writer excludes readers and writers of overlapping ranges. Disjoint ranges
 //! never wait for each other. A holder that panics releases its range.
 //!
 //! Requests that conflict are granted in the order of their arrival in the queue, whoever comes later;
@@ -101,6 +101,47 @@ pub use guard::{RangeGuard, SendRangeGuard};
 
 /// Shared and exclusive locks over ranges of offsets.
 ///
+/// # Ranges
+/// A range is half-open, `start..end`, in bytes or whatever the offsets count. An `end` of `u64::MAX` means "to the
+/// end, wherever that is". A range that does not end after its start is empty: it is granted at once, and
+/// conflicts with nothing. Readers share; a writer excludes readers and writers of ranges that overlap his. Disjoint
+/// ranges never wait for each other.
+///
+/// # Order
+/// Requests that conflict, because they overlap and not both read, are granted in the order of their arrival:
+/// nobody passes a request that waits, so nobody starves, and who waits is woken when the last one in its way
+/// leaves. (Before it arrives, a request looks a few times whether a conflicting holder has left already.) Requests that
+/// do not conflict pass each other.
+///
+/// # One range of one lock at a time
+/// A thread that holds a range must not wait for another one of the same lock, even for a disjoint or a shared one:
+/// by the order above it would stand behind requests that wait for what it holds. The order checker (debug
+/// builds, and the feature `order-check`) panics with "re-entry into a lock". Instead:
+/// - take one range that covers both, and [`shrink`](RangeGuard::shrink) it once less is needed;
+/// - ask for more by [`try_read`](RangeLock::try_read) or [`try_write`](RangeLock::try_write), which never wait; if
+///   they fail, give back what is held and begin anew;
+/// - hand what is held to others as a [`SendRangeGuard`], whose holder must then need nothing of this thread.
+///
+/// Ranges of several locks of one class are taken in the order of keys
+/// ([`read_nested`](RangeLock::read_nested), [`write_nested`](RangeLock::write_nested)).
+///
+/// # Cost
+/// A lock that one thread uses, or readers of one range, is a word: one atomic instruction to take, one to release.
+/// Where threads keep meeting without conflict, the lock borrows 64 cells on cache lines of their own and spreads over
+/// them: readers by thread, others by parts of the file that become longer or shorter as their ranges need
+/// them; then they write nothing in common. It goes back to its word when one thread is left. What conflicts, and
+/// what lies in more than one such part, goes through a queue under a mutex.
+///
+/// Nothing is allocated, whether a request waits or not, but beyond 1024 ranges that are contended in the process
+/// at one time: then there are 256 more, which are kept. A lock is about 150 bytes.
+///
+/// # Why this structure
+/// One mutex over a tree of ranges is exact and fair, but two threads on disjoint ranges are slower with it than one
+/// alone. A lock for each segment of the file scales, but is a table for each file and makes disjoint ranges wait.
+/// This one is a word while nothing else is needed, segments with exact ranges under contention, and an exact queue for
+/// whoever must wait. Rates and instruction counts beside other range locks stand in `docs/locks-bench.md`.
+///
+/// # Example
 /// ```
 /// use finefs_locks::{LockClass, RangeLock};
 /// static DATA: LockClass = LockClass::new("example.data", 10);
