@@ -66,6 +66,18 @@ fn the_locks_of_a_mount_are_shown() {
     );
     let text = at_work(&place, &["--openmetrics"]);
     assert!(text.ends_with("# EOF\n"), "{text}");
+    // All acquisitions of that interval: not those of the pictures before, and not none.
+    let taken = |text: &str| -> u64 {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("lock_acquisitions_total"));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    };
+    let one = taken(&at_work(&place, &["--openmetrics", "--full", "-d", "0.3"]));
+    let since_start = taken(&at_work(&place, &["--openmetrics"]));
+    assert!(0 < one && one < since_start, "{one} of {since_start}");
 
     unmount(&place);
     assert!(server.wait().unwrap().success());
