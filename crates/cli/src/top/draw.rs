@@ -1,5 +1,7 @@
 //! How the live view is drawn: a head that stays, the table's heads, a body that scrolls, the keys.
 
+use std::ops::Add;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Stylize;
@@ -106,11 +108,15 @@ fn totals(picture: &Picture, model: &Model) -> String {
         return " from now on".to_owned();
     }
     let rows = model.rows();
+    // Not `sum`, which makes -0 of nothing.
     if !model.is_full {
-        let waited: f64 = rows.iter().map(|rate| rate.contended).sum();
+        let waited: f64 = rows.iter().map(|rate| rate.contended).fold(0.0, Add::add);
         return format!(": {waited:.0}/s");
     }
-    let taken: f64 = rows.iter().map(|rate| rate.acquisitions).sum();
+    let taken: f64 = rows
+        .iter()
+        .map(|rate| rate.acquisitions)
+        .fold(0.0, Add::add);
     let contention = picture.interval.contention();
     let contention = contention.map_or_else(|| "-".to_owned(), |contention| contention.to_string());
     format!(": {taken:.0}/s, contention {contention}")

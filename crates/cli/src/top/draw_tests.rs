@@ -148,6 +148,12 @@ fn without_full_mode_no_share_is_told() {
     // The picture is of the mode before until the next one comes.
     model.is_full = true;
     assert_eq!(seen(&mut model, 80, 24)[1], "all acquisitions from now on");
+    // An interval without anything.
+    let empty = model.picture.as_mut().unwrap();
+    (empty.interval, empty.is_full) = (Snapshot::default(), true);
+    let lines = seen(&mut model, 80, 24);
+    assert_eq!(lines[1], "all acquisitions: 0/s, contention -");
+    assert_eq!(lines[4], "(nothing)");
     model.picture = None;
     assert!(seen(&mut model, 80, 24)[1].contains("the first interval is under way"));
 }

@@ -40,7 +40,10 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = ratatui::try_restore();
+        // The hook has done so before the message, over which a second time might put the cursor.
+        if !std::thread::panicking() {
+            let _ = ratatui::try_restore();
+        }
         let Some(mut terminal) = self.0.take() else {
             return;
         };

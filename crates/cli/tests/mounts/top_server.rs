@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{Place, can_mount, finefs, mount_in_front, unmount, wait_until};
 
 /// What the server counts and reports: full mode, thresholds of waits and holdings, of waiters.
-fn settings(place: &Place) -> (bool, Value, Value, Value) {
+pub fn settings(place: &Place) -> (bool, Value, Value, Value) {
     let device = place.mount_point().metadata().unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let name = format!("finefs/control/{major}:{minor}");

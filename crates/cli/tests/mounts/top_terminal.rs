@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, can_mount, mount_in_front, unmount, wait_until};
+use crate::top_server::settings;
 
 /// `finefs top` on a pseudo-terminal of 80 columns.
 struct OnTerminal<'a> {
@@ -108,8 +109,13 @@ fn the_terminal_is_as_before_however_it_ends() {
     top.has_drawn("writer");
     top.press("h");
     top.has_drawn("Ctrl-C");
+    for is_full in [false, true] {
+        top.press("f");
+        wait_until("f toggles full mode", || settings(&place).0 == is_full);
+    }
     top.press("\u{1b}[B q");
     top.ends("0");
+    assert!(!settings(&place).0);
 
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let top = OnTerminal::start(&place);
@@ -117,6 +123,17 @@ fn the_terminal_is_as_before_however_it_ends() {
         top.signal(signal);
         top.ends("0");
     }
+
+    // The terminal itself goes.
+    let mut top = OnTerminal::start(&place);
+    top.has_drawn("threads");
+    top.script.kill().unwrap();
+    let process = format!("/proc/{}/stat", top.file("pid"));
+    wait_until("it ends with the terminal", || {
+        fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "))
+    });
+    assert!(!settings(&place).0);
+    drop(top);
 
     let top = OnTerminal::start(&place);
     top.has_drawn("threads");
