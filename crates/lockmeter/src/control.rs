@@ -9,6 +9,11 @@
 //! with one line, a [`Reply`], and closes. A program that wants to be asked more than the meter's
 //! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`].
 //!
+//! # What is on
+//! [`Request::SetFull`] and its like change what the program itself has set, until they are used again. A client that
+//! may be killed, or may not be alone, uses [`Request::Lease`]: what it wants is on beside what others want, and goes
+//! by itself.
+//!
 //! # Locking
 //! None. The server is one thread, which answers one question after the other and never waits for one client
 //! alone: each has two seconds from when it was accepted, to ask and to read the answer, and is closed
@@ -41,7 +46,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Mode, Queue, Report, Snapshot, Thresholds};
+use crate::{Mode, Queue, Report, Snapshot, Thresholds, Wanted, lease};
 
 /// How long a client may take, and a client waits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -66,8 +71,11 @@ pub enum Request {
     OpenMetrics,
     /// Who is waiting now.
     Waiting,
-    /// The reports of crossed thresholds since they were last taken.
+    /// The reports of crossed thresholds since they were last taken: of those that [`Request::SetThresholds`] or the
+    /// program set.
     Reports,
+    /// Those of the thresholds of a lease.
+    ReportsOf(u64),
     /// What is counted and reported.
     Settings,
     /// Count all acquisitions (true) or contended ones only.
@@ -83,6 +91,17 @@ pub enum Request {
         /// Queues of more waiters.
         waiters: Option<usize>,
     },
+    /// Have this on for a time beside what is on otherwise. Who wants it longer asks again before it is over.
+    Lease {
+        /// The number of the lease to go on with; `None` for the first time.
+        id: Option<u64>,
+        /// For so many milliseconds from now, at most a minute.
+        time_ms: u64,
+        /// What is wanted.
+        wanted: Wanted,
+    },
+    /// The lease of this number is over.
+    EndLease(u64),
 }
 
 /// The answer.
@@ -119,6 +138,13 @@ pub enum Reply {
         /// Queues of more waiters are reported.
         waiters: Option<usize>,
     },
+    /// To [`Request::Lease`].
+    Leased {
+        /// The lease's number; another than asked for if that one had run out.
+        id: u64,
+        /// It went on without a break.
+        has_lasted: bool,
+    },
     /// Done.
     Done,
     /// The question was not understood, or the user may not ask.
@@ -136,7 +162,8 @@ pub fn answer(request: &Request) -> Reply {
         Request::Snapshot => Reply::Snapshot(crate::snapshot()),
         Request::OpenMetrics => Reply::Text(crate::snapshot().to_openmetrics()),
         Request::Waiting => Reply::Waiting(crate::waiting()),
-        Request::Reports => Reply::Reports(crate::take_reports()),
+        Request::Reports => Reply::Reports(lease::take_reports(None)),
+        Request::ReportsOf(id) => Reply::Reports(lease::take_reports(Some(*id))),
         Request::Settings => {
             let thresholds = crate::thresholds();
             let us = |of: Option<Duration>| {
@@ -173,6 +200,18 @@ pub fn answer(request: &Request) -> Reply {
                 waiters: *waiters,
                 ..crate::thresholds()
             });
+            Reply::Done
+        }
+        Request::Lease {
+            id,
+            time_ms,
+            wanted,
+        } => match lease::take(*id, Duration::from_millis(*time_ms), *wanted) {
+            Ok((id, has_lasted)) => Reply::Leased { id, has_lasted },
+            Err(reason) => Reply::Refused(reason),
+        },
+        Request::EndLease(id) => {
+            lease::end(*id);
             Reply::Done
         }
     }

@@ -23,6 +23,7 @@
 //! | `threshold` | reports of waits, holdings and queues that are too long |
 //! | `events` | these reports as plain data |
 //! | `report` | table, JSON, OpenMetrics text, rates |
+//! | `lease` | [`Wanted`]: what is on for a time, for each of several who look |
 //! | `control` | a socket by which a running program is asked and switched |
 //! | `unmetered` | the same names, empty: with the feature `off` |
 //!
@@ -64,6 +65,7 @@ mod fast_path;
 mod histogram;
 #[cfg(not(feature = "off"))]
 mod holding;
+mod lease;
 mod mode;
 #[cfg(not(feature = "off"))]
 mod registry;
@@ -86,11 +88,14 @@ pub use fast_path::{ALWAYS, HINDRANCES, hindrances};
 pub use histogram::{Histogram, Times};
 #[cfg(not(feature = "off"))]
 pub use holding::{Holding, LastCpu, Waiting};
+pub use lease::Wanted;
 pub use mode::{HOLD_SAMPLING_DEFAULT, Mode, hold_sampling, mode, set_hold_sampling, set_mode};
 pub use report::{Rate, duration, rates};
 pub use snapshot::{CallSite, ClassCounts, Contention, Counts, Snapshot};
 #[cfg(not(feature = "off"))]
 pub use threshold::{set_thresholds, take_reports, thresholds};
+#[cfg(feature = "off")]
+use unmetered as threshold;
 #[cfg(feature = "off")]
 pub use unmetered::*;
 #[cfg(not(feature = "off"))]

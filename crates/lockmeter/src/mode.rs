@@ -1,9 +1,10 @@
 //! What is counted and timed: the switches, and the one word that a lock's fast path looks at.
 //!
 //! # Data model
-//! `ACTIVE` says what acquisitions that do not wait have to do. It follows from three wishes: the mode, whether
-//! there is a threshold for holdings, and of how many holdings one is timed. The wishes are under a mutex, so
-//! that the words made of them say the same in the end.
+//! `ACTIVE` says what acquisitions that do not wait have to do. It follows from the mode, whether
+//! there is a threshold for holdings, and of how many holdings one is timed; mode and sampling are what the program
+//! has set, and what leases want beside it. The wishes are under a mutex, so that the words made of them say the same
+//! in the end.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -46,19 +47,30 @@ static ACTIVE: AtomicU8 = AtomicU8::new(0);
 static HOLD_SAMPLING: AtomicU32 = AtomicU32::new(HOLD_SAMPLING_DEFAULT);
 
 struct Wishes {
+    /// As the program has it.
     mode: Mode,
+    hold_sampling: u32,
+    /// What leases want beside it.
+    leased_full: bool,
+    leased_hold_sampling: Option<u32>,
     has_hold_threshold: bool,
 }
 
 fn change(change: impl FnOnce(&mut Wishes)) {
     static WISHES: Mutex<Wishes> = Mutex::new(Wishes {
         mode: Mode::ContendedOnly,
+        hold_sampling: HOLD_SAMPLING_DEFAULT,
+        leased_full: false,
+        leased_hold_sampling: None,
         has_hold_threshold: false,
     });
     let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
     change(&mut wishes);
-    let is_full = wishes.mode == Mode::Full;
-    let times_all = wishes.has_hold_threshold || (is_full && hold_sampling() == 1);
+    let is_full = wishes.mode == Mode::Full || wishes.leased_full;
+    let hold_sampling = wishes.leased_hold_sampling;
+    let hold_sampling = hold_sampling.unwrap_or(wishes.hold_sampling).max(1);
+    HOLD_SAMPLING.store(hold_sampling, Ordering::Relaxed);
+    let times_all = wishes.has_hold_threshold || (is_full && hold_sampling == 1);
     let counts = if is_full { COUNTS_ALL } else { 0 };
     let times = if times_all { TIMES_ALL } else { 0 };
     ACTIVE.store(counts | times, Ordering::Relaxed);
@@ -77,7 +89,16 @@ pub(crate) fn set_hold_threshold(is_set: bool) {
     change(|wishes| wishes.has_hold_threshold = is_set);
 }
 
-/// Switches what is counted from now on.
+/// What leases want beside what the program has set.
+pub(crate) fn set_leased(is_full: bool, hold_sampling: Option<u32>) {
+    change(|wishes| {
+        wishes.leased_full = is_full;
+        wishes.leased_hold_sampling = hold_sampling;
+    });
+}
+
+/// Switches what is counted from now on. While a client of the control socket wants all acquisitions counted
+/// ([`crate::Wanted`]), they are.
 ///
 /// ```
 /// # use finefs_lockmeter::{Mode, mode, set_mode};
@@ -125,7 +146,7 @@ pub fn mode() -> Mode {
 /// assert!((985..=1000).contains(&counts.hold.count()));
 /// ```
 pub fn set_hold_sampling(one_in: u32) {
-    change(|_| HOLD_SAMPLING.store(one_in.max(1), Ordering::Relaxed));
+    change(|wishes| wishes.hold_sampling = one_in);
 }
 
 /// Of how many holdings that nobody waited for one is timed: see [`set_hold_sampling`].

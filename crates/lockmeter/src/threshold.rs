@@ -6,7 +6,8 @@
 //! in which they had queued up, when there were more than N.
 //!
 //! # Data model
-//! The thresholds are atomics in nanoseconds, `u64::MAX` for none. Reports go to a ring of
+//! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the lesser of what the program has set and what
+//! leases want, which are under a mutex. Reports go to a ring of
 //! [`KEPT_MAX`]; [`take_reports`] empties it. Of one second's reports only so many are made; the next
 //! one tells how many were not.
 //!
@@ -15,7 +16,8 @@
 //! from the ring. A waiter's is walked with the lock just granted, a holder's after its release.
 //!
 //! # Locking
-//! One mutex, a leaf, taken only when a threshold was crossed.
+//! One mutex for reports, a leaf, taken only when a threshold was crossed; and one for the thresholds' change, under
+//! which it and that of the mode are taken.
 
 use std::backtrace::Backtrace;
 use std::collections::VecDeque;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use crate::class::LockClass;
 use crate::clock::now_ns;
 use crate::events::{Queue, Report, Thresholds, What};
+use crate::lease::least;
 use crate::{Kind, thread_id};
 
 /// Reports that are kept until they are taken; of more, the latest.
@@ -39,7 +42,46 @@ static HOLD_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 static WAITERS: AtomicUsize = AtomicUsize::new(usize::MAX);
 static PER_SECOND_MAX: AtomicUsize = AtomicUsize::new(10);
 
-/// Sets what is reported from now on, and begins a new second for the limit.
+/// Who wants what.
+struct Wishes {
+    /// As the program has it.
+    base: Thresholds,
+    leased: Thresholds,
+}
+
+const NONE: Thresholds = Thresholds {
+    wait: None,
+    hold: None,
+    waiters: None,
+    per_second_max: 10,
+};
+
+static WISHES: Mutex<Wishes> = Mutex::new(Wishes {
+    base: NONE,
+    leased: NONE,
+});
+
+fn change(change: impl FnOnce(&mut Wishes)) {
+    let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
+    change(&mut wishes);
+    let Wishes { base, leased } = &*wishes;
+    let ns = |duration: Option<Duration>| {
+        duration.map_or(u64::MAX, |duration| {
+            u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+        })
+    };
+    let hold = least(base.hold, leased.hold);
+    let waiters = least(base.waiters, leased.waiters).unwrap_or(usize::MAX);
+    WAIT_NS.store(ns(least(base.wait, leased.wait)), Ordering::Relaxed);
+    HOLD_NS.store(ns(hold), Ordering::Relaxed);
+    WAITERS.store(waiters, Ordering::Relaxed);
+    PER_SECOND_MAX.store(base.per_second_max, Ordering::Relaxed);
+    LOG.lock().unwrap_or_else(PoisonError::into_inner).in_second = 0;
+    crate::mode::set_hold_threshold(hold.is_some());
+}
+
+/// Sets what is reported from now on, and begins a new second for the limit. What clients of the control socket want
+/// ([`crate::Wanted`]) is reported beside it.
 ///
 /// ```
 /// # use finefs_lockmeter::{Thresholds, set_thresholds};
@@ -47,17 +89,18 @@ static PER_SECOND_MAX: AtomicUsize = AtomicUsize::new(10);
 /// set_thresholds(&Thresholds { wait: Some(Duration::from_millis(1)), ..Thresholds::default() });
 /// ```
 pub fn set_thresholds(thresholds: &Thresholds) {
-    let ns = |duration: Option<Duration>| {
-        duration.map_or(u64::MAX, |duration| {
-            u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-        })
-    };
-    WAIT_NS.store(ns(thresholds.wait), Ordering::Relaxed);
-    HOLD_NS.store(ns(thresholds.hold), Ordering::Relaxed);
-    WAITERS.store(thresholds.waiters.unwrap_or(usize::MAX), Ordering::Relaxed);
-    PER_SECOND_MAX.store(thresholds.per_second_max, Ordering::Relaxed);
-    LOG.lock().unwrap_or_else(PoisonError::into_inner).in_second = 0;
-    crate::mode::set_hold_threshold(thresholds.hold.is_some());
+    change(|wishes| wishes.base = thresholds.clone());
+}
+
+/// What leases want beside what the program has set.
+pub(crate) fn set_leased(thresholds: Thresholds) {
+    change(|wishes| wishes.leased = thresholds);
+}
+
+/// What the program has set.
+pub(crate) fn base() -> Thresholds {
+    let wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
+    wishes.base.clone()
 }
 
 /// What is reported now.

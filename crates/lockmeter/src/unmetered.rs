@@ -92,3 +92,11 @@ pub fn thresholds() -> Thresholds {
 pub fn take_reports() -> Vec<Report> {
     Vec::new()
 }
+
+/// Does nothing.
+pub(crate) fn set_leased(_: Thresholds) {}
+
+/// None.
+pub(crate) fn base() -> Thresholds {
+    Thresholds::default()
+}

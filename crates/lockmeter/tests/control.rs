@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use finefs_lockmeter::control::{Reply, Request, Server, ask};
-use finefs_lockmeter::{Kind, LastCpu, LockClass, Mode, Waiting, hold_sampling, mode, thresholds};
+use finefs_lockmeter::{
+    Kind, LastCpu, LockClass, Mode, Waiting, Wanted, hold_sampling, mode, thresholds,
+};
 
 #[test]
 fn questions_are_answered() {
@@ -61,6 +63,8 @@ fn questions_are_answered() {
     };
     assert!(text.ends_with("# EOF\n"));
 
+    leases(&path);
+
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"what?\n").unwrap();
     let mut reply = String::new();
@@ -68,6 +72,63 @@ fn questions_are_answered() {
     assert!(reply.contains("refused"), "{reply}");
     drop(server);
     assert!(!path.exists());
+}
+
+/// Beside the thresholds that are set (waits of 0, 5 waiters), which stay.
+fn leases(path: &std::path::Path) {
+    let lease = |id, time_ms, wanted| {
+        let asked = Request::Lease {
+            id,
+            time_ms,
+            wanted,
+        };
+        let Reply::Leased { id, has_lasted } = ask(path, &asked).unwrap() else {
+            panic!()
+        };
+        (id, has_lasted)
+    };
+    let all = Wanted {
+        is_full: true,
+        hold_sampling: Some(3),
+        waiters: Some(9),
+        ..Wanted::default()
+    };
+    let few = Wanted {
+        waiters: Some(2),
+        ..Wanted::default()
+    };
+    let (first, _) = lease(None, 60_000, all);
+    assert_eq!(
+        (mode(), hold_sampling(), thresholds().waiters),
+        (Mode::Full, 3, Some(5))
+    );
+    let (second, _) = lease(None, 60_000, few);
+    assert_ne!(first, second);
+    assert_eq!((mode(), thresholds().waiters), (Mode::Full, Some(2)));
+    // What is set meanwhile is what is there afterwards.
+    assert_eq!(ask(path, &Request::SetFull(false)).unwrap(), Reply::Done);
+    assert_eq!(
+        ask(path, &Request::SetHoldSampling(7)).unwrap(),
+        Reply::Done
+    );
+    assert_eq!((mode(), hold_sampling()), (Mode::Full, 3));
+    // Shortened, it ends by itself, and the other goes on.
+    assert_eq!(lease(Some(first), 1, all), (first, true));
+    let start = std::time::Instant::now();
+    while mode() == Mode::Full {
+        assert!(start.elapsed().as_secs() < 20, "the lease does not end");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert_eq!((hold_sampling(), thresholds().waiters), (7, Some(2)));
+    let (again, has_lasted) = lease(Some(first), 60_000, all);
+    assert!(!has_lasted && again != first && mode() == Mode::Full);
+    for id in [again, second] {
+        assert_eq!(ask(path, &Request::EndLease(id)).unwrap(), Reply::Done);
+    }
+    assert_eq!(
+        (mode(), thresholds().waiters),
+        (Mode::ContendedOnly, Some(5))
+    );
 }
 
 #[test]

@@ -2,22 +2,29 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `screen` | one picture of an interval: rows per class, who waits |
-//!
-//! What it switches on in the server (all acquisitions, thresholds) it puts back when it ends, also
-//! by SIGINT. Of two that run at once the last to end has the last word.
+//! | `lease` | what is on in the server meanwhile |
+//! | `screen` | one picture of an interval as text: rows per class, who waits |
+//! | `live` | the view on a terminal: its loop, entering and leaving the terminal |
+//! | `model` | what the view shows, and what keys do to it |
+//! | `columns` | the columns of its table |
+//! | `draw` | how it is drawn |
 
+mod columns;
+mod draw;
+mod lease;
+mod live;
+mod model;
 mod screen;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use console::Term;
 use finefs_lockmeter::control::{Reply, Request};
-use finefs_lockmeter::{Queue, Report, Snapshot};
+use finefs_lockmeter::{Queue, Report, Snapshot, Wanted};
+use ratatui::crossterm::event::KeyEvent;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,9 +32,16 @@ use signal_hook::iterator::Signals;
 use crate::channel::Channel;
 use crate::umount::find;
 use crate::{CliResult, Failure};
+use lease::Lease;
 use screen::Screen;
 
 /// Show how the locks of a mounted file system are contended and held, and who waits
+///
+/// On a terminal this is a view with keys, as top(1): q quits, f counts all acquisitions or only those that waited, s or
+/// the left and right arrows (also < and >) choose what the table is sorted by, the up and down arrows (also k and j)
+/// scroll, space pauses, h shows all keys. With --iterations, --batch or --json, or into a file or pipe, pictures are
+/// printed below each other. Several can look at one mount at a time; what they have the server count and report ends
+/// with them.
 #[derive(Args)]
 pub(crate) struct Top {
     /// The directory that it is mounted at, or the image
@@ -36,7 +50,7 @@ pub(crate) struct Top {
     /// Time between two pictures
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     delay: Duration,
-    /// End after so many pictures
+    /// Print so many pictures below each other, and end
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// Print pictures below each other, also on a terminal
@@ -52,16 +66,18 @@ pub(crate) struct Top {
     /// Show the worst call sites below each class
     #[arg(short, long)]
     sites: bool,
-    /// Print what was counted since the server's start as OpenMetrics text, and end
+    /// Print what was counted since the server's start as OpenMetrics text, and end; with --full, what is counted in
+    /// one --delay from now
     #[arg(long, conflicts_with_all = ["json", "threshold_us", "waiters", "batch"])]
     openmetrics: bool,
     /// Print one JSON object a picture (or report) and line
     #[arg(long)]
     json: bool,
-    /// Instead of pictures, print a backtrace of each wait and hold that took at least so long
+    /// Report each wait and hold that took at least so long, with a backtrace: below the table on a terminal, else
+    /// instead of pictures
     #[arg(long, value_name = "MICROSECONDS")]
     threshold_us: Option<u64>,
-    /// Instead of pictures, print the queue of each lock that more than so many threads wait for
+    /// Report the queue of each lock that more than so many threads wait for, likewise
     #[arg(long, value_name = "N")]
     waiters: Option<usize>,
 }
@@ -91,6 +107,15 @@ impl From<std::io::Error> for End {
     }
 }
 
+/// What happens while it waits.
+enum Event {
+    /// A signal to end.
+    Stop,
+    Key(KeyEvent),
+    /// The terminal has another size.
+    Resized,
+}
+
 impl Top {
     pub(crate) fn run(self) -> CliResult<()> {
         let mount = find(&self.target)?;
@@ -98,22 +123,26 @@ impl Top {
         let fail = |reason: String| Failure::new(format!("{place}: {reason}"));
         let channel = Channel::of(&mount).map_err(|error| fail(error.to_string()))?;
         // Caught before anything is switched on.
-        let stop = stop_signals().map_err(|error| fail(error.to_string()))?;
-        let view = View {
+        let (sender, events) = std::sync::mpsc::channel();
+        stop_signals(sender.clone()).map_err(|error| fail(error.to_string()))?;
+        let mut view = View {
             title: format!("{place} ({})", mount.source.to_string_lossy()),
             options: &self,
             channel: &channel,
-            stop,
+            lease: Lease::take(&channel, self.wanted()).map_err(fail)?,
+            has_lapsed: false,
+            events,
         };
-        let switched = Switched::on(&channel, &self).map_err(fail)?;
         let end = if self.openmetrics {
             view.openmetrics()
+        } else if let Some(terminal) = self.terminal() {
+            live::run(&mut view, terminal, sender)
         } else if self.is_watching() {
             view.watch()
         } else {
             view.pictures()
         };
-        drop(switched);
+        drop(view);
         match end {
             Ok(()) | Err(End::Done) => Ok(()),
             Err(End::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -122,88 +151,44 @@ impl Top {
         }
     }
 
-    /// Reports of crossed thresholds are wanted, not pictures.
+    /// Crossed thresholds are to be reported.
     fn is_watching(&self) -> bool {
         self.threshold_us.is_some() || self.waiters.is_some()
     }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            is_full: self.full,
+            hold_sampling: self.hold_sampling,
+            wait_us: self.threshold_us,
+            hold_us: self.threshold_us,
+            waiters: self.waiters,
+        }
+    }
+
+    /// The terminal for a view with keys, where it is wanted and can be had.
+    fn terminal(&self) -> Option<live::Terminal> {
+        let is_printed = self.batch || self.json || self.iterations.is_some();
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if is_printed || is_dumb || !std::io::stdout().is_terminal() {
+            return None;
+        }
+        live::Terminal::enter().ok()
+    }
 }
 
-fn stop_signals() -> std::io::Result<Receiver<()>> {
+fn stop_signals(sender: Sender<Event>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    let (sender, stop) = channel();
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
             for _ in signals.forever() {
-                if sender.send(()).is_err() {
+                if sender.send(Event::Stop).is_err() {
                     return;
                 }
             }
         })?;
-    Ok(stop)
-}
-
-/// What was switched on in the server, until dropped.
-struct Switched<'a> {
-    channel: &'a Channel,
-    /// How to put back what was there before.
-    before: Vec<Request>,
-}
-
-impl<'a> Switched<'a> {
-    fn on(channel: &'a Channel, options: &Top) -> Result<Switched<'a>, String> {
-        let Reply::Settings {
-            is_full,
-            hold_sampling,
-            wait_us,
-            hold_us,
-            waiters,
-        } = channel.meter(Request::Settings)?
-        else {
-            return Err("its server is of another version".into());
-        };
-        let mut switched = Switched {
-            channel,
-            before: Vec::new(),
-        };
-        if let Some(wanted) = options.hold_sampling {
-            let wanted = Request::SetHoldSampling(wanted);
-            switched.set(wanted, Request::SetHoldSampling(hold_sampling))?;
-        }
-        if options.full && !is_full {
-            switched.set(Request::SetFull(true), Request::SetFull(false))?;
-        }
-        if options.is_watching() {
-            // What was reported before belongs to nobody.
-            channel.meter(Request::Reports)?;
-            let wanted = Request::SetThresholds {
-                wait_us: options.threshold_us,
-                hold_us: options.threshold_us,
-                waiters: options.waiters,
-            };
-            let before = Request::SetThresholds {
-                wait_us,
-                hold_us,
-                waiters,
-            };
-            switched.set(wanted, before)?;
-        }
-        Ok(switched)
-    }
-
-    fn set(&mut self, wanted: Request, before: Request) -> Result<(), String> {
-        self.before.push(before);
-        self.channel.meter(wanted).map(drop)
-    }
-}
-
-impl Drop for Switched<'_> {
-    fn drop(&mut self) {
-        for request in self.before.drain(..) {
-            // A server that has gone has nothing to be put back.
-            let _ = self.channel.meter(request);
-        }
-    }
+    Ok(())
 }
 
 /// What is shown, and where it comes from.
@@ -211,29 +196,46 @@ struct View<'a> {
     title: String,
     options: &'a Top,
     channel: &'a Channel,
-    stop: Receiver<()>,
+    lease: Lease<'a>,
+    /// The lease has had a break (this process was stopped, say): what was counted since is not all.
+    has_lapsed: bool,
+    events: Receiver<Event>,
 }
 
 impl View<'_> {
-    fn openmetrics(&self) -> Result<(), End> {
-        if let Reply::Text(text) = self.ask(Request::OpenMetrics)? {
-            std::io::stdout().write_all(text.as_bytes())?;
-        }
-        Ok(())
+    fn openmetrics(&mut self) -> Result<(), End> {
+        let text = if self.options.full {
+            let before = self.snapshot()?;
+            self.pause(self.options.delay)?;
+            if std::mem::take(&mut self.has_lapsed) {
+                return Err(End::Gone(
+                    "all acquisitions were not counted all the time".into(),
+                ));
+            }
+            self.snapshot()?.since(&before).to_openmetrics()
+        } else {
+            match self.ask(Request::OpenMetrics)? {
+                Reply::Text(text) => text,
+                other => return Err(unexpected(&other)),
+            }
+        };
+        Ok(std::io::stdout().write_all(text.as_bytes())?)
     }
 
-    fn pictures(&self) -> Result<(), End> {
-        let term = Term::stdout();
-        let is_redrawn = term.is_term() && !self.options.batch && !self.options.json;
+    fn pictures(&mut self) -> Result<(), End> {
         let (mut before, mut at) = (self.snapshot()?, Instant::now());
-        let mut is_first = true;
-        for _ in 0..self.options.iterations.unwrap_or(u64::MAX) {
+        let mut shown = 0;
+        while self.options.iterations.is_none_or(|most| shown < most) {
             self.pause(self.options.delay)?;
             let (now, took) = (self.snapshot()?, at.elapsed());
             at = Instant::now();
             let interval = now.since(&before);
             let waiting = self.waiting()?;
             before = now;
+            if std::mem::take(&mut self.has_lapsed) {
+                continue;
+            }
+            shown += 1;
             if self.options.json {
                 return_line(&json!({
                     "seconds": took.as_secs_f64(),
@@ -242,7 +244,6 @@ impl View<'_> {
                 }))?;
                 continue;
             }
-            let (rows, columns) = term.size();
             let screen = Screen {
                 title: &self.title,
                 interval: &interval,
@@ -251,20 +252,13 @@ impl View<'_> {
                 is_full: self.options.full,
                 shows_sites: self.options.sites,
             };
-            if is_redrawn {
-                term.clear_screen()?;
-                let text = screen.fitting(usize::from(rows) - 1, usize::from(columns));
-                term.write_str(&text)?;
-            } else {
-                let gap = if is_first { "" } else { "\n" };
-                write!(std::io::stdout(), "{gap}{screen}")?;
-            }
-            is_first = false;
+            let gap = if shown == 1 { "" } else { "\n" };
+            write!(std::io::stdout(), "{gap}{screen}")?;
         }
         Ok(())
     }
 
-    fn watch(&self) -> Result<(), End> {
+    fn watch(&mut self) -> Result<(), End> {
         if std::io::stderr().is_terminal() {
             crate::say(format_args!("watching {}; end with Ctrl-C", self.title));
         }
@@ -283,10 +277,32 @@ impl View<'_> {
     }
 
     /// Waits; ends when a signal came.
-    fn pause(&self, time: Duration) -> Result<(), End> {
-        match self.stop.recv_timeout(time) {
-            Err(RecvTimeoutError::Timeout) => Ok(()),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(End::Done),
+    fn pause(&mut self, time: Duration) -> Result<(), End> {
+        let until = Instant::now() + time;
+        while let Some(event) = self.event(until)? {
+            if matches!(event, Event::Stop) {
+                return Err(End::Done);
+            }
+        }
+        Ok(())
+    }
+
+    /// What happens next, if it does by then. Meanwhile the lease is renewed.
+    fn event(&mut self, until: Instant) -> Result<Option<Event>, End> {
+        loop {
+            let wake = until.min(self.lease.due());
+            let time = wake.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(time) {
+                Ok(event) => return Ok(Some(event)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Some(Event::Stop)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.lease.due() <= Instant::now() {
+                self.has_lapsed |= !self.lease.renew().map_err(End::Gone)?;
+            }
+            if until <= Instant::now() {
+                return Ok(None);
+            }
         }
     }
 
@@ -309,7 +325,7 @@ impl View<'_> {
     }
 
     fn reports(&self) -> Result<Vec<Report>, End> {
-        match self.ask(Request::Reports)? {
+        match self.ask(self.lease.reports())? {
             Reply::Reports(reports) => Ok(reports),
             other => Err(unexpected(&other)),
         }

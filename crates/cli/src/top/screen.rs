@@ -1,4 +1,4 @@
-//! One picture of `finefs top`.
+//! One picture of `finefs top` as text.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,15 +22,6 @@ pub(super) struct Screen<'a> {
 }
 
 impl Screen<'_> {
-    /// The picture cut to a terminal.
-    pub(super) fn fitting(&self, rows: usize, columns: usize) -> String {
-        let text = self.to_string();
-        let lines = text.lines().take(rows);
-        lines
-            .map(|line| console::truncate_str(line, columns, "…").into_owned() + "\n")
-            .collect()
-    }
-
     fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.is_full {
             "all acquisitions"
@@ -107,11 +98,11 @@ impl Screen<'_> {
     }
 }
 
-fn mean(times: &Times) -> String {
+pub(super) fn mean(times: &Times) -> String {
     times.mean_ns().map_or_else(|| "-".into(), duration)
 }
 
-fn p99(times: &Times) -> String {
+pub(super) fn p99(times: &Times) -> String {
     times.quantile_ns(0.99).map_or_else(|| "-".into(), duration)
 }
 

@@ -7,3 +7,5 @@ mod mount;
 mod support;
 mod sync;
 mod top;
+mod top_server;
+mod top_terminal;

@@ -66,6 +66,20 @@ fn the_locks_of_a_mount_are_shown() {
     );
     let text = at_work(&place, &["--openmetrics"]);
     assert!(text.ends_with("# EOF\n"), "{text}");
+    // All acquisitions of that interval: not those of the pictures before, and not none.
+    let taken = |text: &str| -> u64 {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("lock_acquisitions_total"));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    };
+    let since_start = || taken(&at_work(&place, &["--openmetrics"]));
+    let before = since_start();
+    let one = taken(&at_work(&place, &["--openmetrics", "--full", "-d", "0.3"]));
+    let all = since_start() - before;
+    assert!(0 < one && one <= all, "{one} of {all}, after {before}");
 
     unmount(&place);
     assert!(server.wait().unwrap().success());

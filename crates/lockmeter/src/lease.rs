@@ -1,0 +1,264 @@
+//! Leases: what clients of the control socket want counted and reported, for a short time each.
+//!
+//! # Purpose
+//! Two that look at one program must not spoil each other, and one that is killed must leave nothing switched on. So
+//! nobody switches: a client says what it wants and for how long, and says so again as long as it is there. What is on
+//! is what the program itself has set, and what any lease that lives wants beside it: all acquisitions if one wants
+//! them, the least of all thresholds, and the finest sampling.
+//!
+//! # Reports
+//! A client gets the reports that cross its own thresholds, so each is given to everybody who waits for it: they are
+//! taken from where they were made, and lie in the leases until their clients ask. Those that cross what the program
+//! set itself lie beside them, for who asks without a lease.
+//!
+//! # Time
+//! A thread ends leases that have run out; it is there only while there are leases.
+//!
+//! # Locking
+//! One mutex over the leases; under it, those of the mode and of the thresholds. Backtraces are named before it is
+//! taken.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::threshold::{base, set_leased};
+use crate::{Report, Thresholds, What, mode};
+
+/// Longest time that may be asked for: so long may what nobody looks at any more stay on.
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// Most leases at a time.
+const LEASES_MAX: usize = 64;
+/// Reports that are kept until they are asked for; of more, the latest.
+const KEPT_MAX: usize = 256;
+
+/// What a client of the control socket wants counted and reported for a time. The default is nothing.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
+/// use finefs_lockmeter::{Mode, Wanted, mode};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// let wanted = Wanted { is_full: true, ..Wanted::default() };
+/// let lease = Request::Lease { id: None, time_ms: 5000, wanted };
+/// let Reply::Leased { id, .. } = ask(&path, &lease)? else { panic!() };
+/// assert_eq!(mode(), Mode::Full);
+/// ask(&path, &Request::EndLease(id))?;
+/// assert_eq!(mode(), Mode::ContendedOnly);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// All acquisitions are to be counted.
+    pub is_full: bool,
+    /// One in so many holdings that nobody waited for is to be timed.
+    pub hold_sampling: Option<u32>,
+    /// Waits of so many microseconds are to be reported.
+    pub wait_us: Option<u64>,
+    /// Holdings of so many microseconds.
+    pub hold_us: Option<u64>,
+    /// Queues of more waiters.
+    pub waiters: Option<usize>,
+}
+
+impl Wanted {
+    /// What does for both.
+    fn and(self, other: Wanted) -> Wanted {
+        Wanted {
+            is_full: self.is_full || other.is_full,
+            hold_sampling: least(self.hold_sampling, other.hold_sampling),
+            wait_us: least(self.wait_us, other.wait_us),
+            hold_us: least(self.hold_us, other.hold_us),
+            waiters: least(self.waiters, other.waiters),
+        }
+    }
+
+    fn thresholds(self) -> Thresholds {
+        Thresholds {
+            wait: self.wait_us.map(Duration::from_micros),
+            hold: self.hold_us.map(Duration::from_micros),
+            waiters: self.waiters,
+            ..Thresholds::default()
+        }
+    }
+}
+
+/// The report crosses one of the thresholds.
+fn is_crossing(report: &Report, thresholds: &Thresholds) -> bool {
+    let takes =
+        |time: Option<Duration>, ns| time.is_some_and(|time| Duration::from_nanos(ns) >= time);
+    match &report.what {
+        What::Wait { ns } => takes(thresholds.wait, *ns),
+        What::Hold { ns } => takes(thresholds.hold, *ns),
+        What::Waiting { queue } => thresholds
+            .waiters
+            .is_some_and(|most| queue.waiters.len() > most),
+    }
+}
+
+/// The less of what there is.
+pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+struct Lease {
+    id: u64,
+    end: Instant,
+    wanted: Wanted,
+    kept: VecDeque<Report>,
+}
+
+struct Leases {
+    living: Vec<Lease>,
+    last_id: u64,
+    /// What was made of `living` last.
+    applied: Wanted,
+    /// The thread that ends leases is there.
+    is_watched: bool,
+    /// Reports for who asks without a lease.
+    kept: VecDeque<Report>,
+}
+
+/// Nothing is wanted.
+const NOTHING: Wanted = Wanted {
+    is_full: false,
+    hold_sampling: None,
+    wait_us: None,
+    hold_us: None,
+    waiters: None,
+};
+
+static LEASES: Mutex<Leases> = Mutex::new(Leases {
+    living: Vec::new(),
+    last_id: 0,
+    applied: NOTHING,
+    is_watched: false,
+    kept: VecDeque::new(),
+});
+/// A lease was ended or shortened.
+static CHANGED: Condvar = Condvar::new();
+
+fn leases() -> MutexGuard<'static, Leases> {
+    LEASES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Leases {
+    fn find(&mut self, id: u64) -> Option<&mut Lease> {
+        self.living.iter_mut().find(|lease| lease.id == id)
+    }
+
+    /// Ends those that have run out.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        self.living.retain(|lease| lease.end > now);
+        self.apply();
+    }
+
+    /// Has on what is wanted.
+    fn apply(&mut self) {
+        let wanted = self.living.iter().map(|lease| lease.wanted);
+        let wanted = wanted.fold(NOTHING, Wanted::and);
+        if wanted == self.applied {
+            return;
+        }
+        mode::set_leased(wanted.is_full, wanted.hold_sampling);
+        set_leased(wanted.thresholds());
+        self.applied = wanted;
+    }
+
+    /// Gives each report to all who asked for it.
+    fn share_out(&mut self, reports: Vec<Report>) {
+        let base = base();
+        for report in reports {
+            let owners = self.living.iter_mut();
+            let owners = owners.map(|lease| (lease.wanted.thresholds(), &mut lease.kept));
+            for (thresholds, kept) in owners.chain([(base.clone(), &mut self.kept)]) {
+                if is_crossing(&report, &thresholds) {
+                    if kept.len() == KEPT_MAX {
+                        kept.pop_front();
+                    }
+                    kept.push_back(report.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Grants a lease, or goes on with the one that has this number; gives its number, and whether it went on without a
+/// break. The error is the reason why there is none.
+pub(crate) fn take(id: Option<u64>, time: Duration, wanted: Wanted) -> Result<(u64, bool), String> {
+    // What was reported before belongs to the others.
+    let earlier = crate::take_reports();
+    let mut leases = leases();
+    leases.expire();
+    leases.share_out(earlier);
+    let end = Instant::now() + time.min(TIME_MAX);
+    if let Some(lease) = id.and_then(|id| leases.find(id)) {
+        (lease.end, lease.wanted) = (end, wanted);
+        let id = lease.id;
+        leases.apply();
+        CHANGED.notify_all();
+        return Ok((id, true));
+    }
+    if leases.living.len() >= LEASES_MAX {
+        return Err(format!("{LEASES_MAX} clients look at it already"));
+    }
+    if !leases.is_watched {
+        let thread = std::thread::Builder::new().name("leases".to_owned());
+        thread.spawn(watch).map_err(|error| error.to_string())?;
+        leases.is_watched = true;
+    }
+    leases.last_id += 1;
+    let id = leases.last_id;
+    leases.living.push(Lease {
+        id,
+        end,
+        wanted,
+        kept: VecDeque::new(),
+    });
+    leases.apply();
+    CHANGED.notify_all();
+    Ok((id, false))
+}
+
+/// Ends a lease before its time; one that has run out has ended already.
+pub(crate) fn end(id: u64) {
+    let mut leases = leases();
+    leases.living.retain(|lease| lease.id != id);
+    leases.apply();
+    CHANGED.notify_all();
+}
+
+/// Takes the reports for a lease, or for who has none; oldest first.
+pub(crate) fn take_reports(id: Option<u64>) -> Vec<Report> {
+    let reports = crate::take_reports();
+    let mut leases = leases();
+    leases.share_out(reports);
+    let kept = match id {
+        None => Some(&mut leases.kept),
+        Some(id) => leases.find(id).map(|lease| &mut lease.kept),
+    };
+    kept.map(std::mem::take).unwrap_or_default().into()
+}
+
+/// Ends leases that run out, until there are none.
+fn watch() {
+    let mut leases = leases();
+    loop {
+        leases.expire();
+        let Some(end) = leases.living.iter().map(|lease| lease.end).min() else {
+            leases.is_watched = false;
+            return;
+        };
+        let time = end.saturating_duration_since(Instant::now());
+        let woken = CHANGED.wait_timeout(leases, time);
+        leases = woken.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
