@@ -1,11 +1,17 @@
 //! What the tests of mounts share: images, mounts that do not outlive a failed test, file work.
 
 use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
 use tempfile::TempDir;
 
 /// How long anything may take that takes moments.
@@ -155,7 +161,16 @@ pub fn mount_memory(place: &Place, arguments: &[&str]) {
     succeed(command.arg(place.mount_point()));
 }
 
-/// Starts `finefs mount -f` and waits until it is mounted.
+/// A connection to the server of a mount.
+pub fn connect(place: &Place) -> io::Result<UnixStream> {
+    let device = place.mount_point().metadata()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let name = format!("finefs/control/{major}:{minor}");
+    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+}
+
+/// Starts `finefs mount -f` and waits until it is mounted and can be asked: where the kernel gave it the number of a
+/// mount that has just gone, that one's server may answer for a moment.
 pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
     let child = finefs()
         .args(["mount", "-f"])
@@ -164,6 +179,10 @@ pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
         .spawn()
         .unwrap();
     wait_until("mounted", || place.is_mounted());
+    wait_until("its own server answers", || {
+        let peer = connect(place).and_then(|stream| Ok(socket_peercred(stream)?));
+        peer.is_ok_and(|peer| peer.pid == Pid::from_child(&child))
+    });
     child
 }
 

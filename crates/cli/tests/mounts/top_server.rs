@@ -2,24 +2,17 @@
 //! /dev/fuse; says so and passes where they are missing.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Place, can_mount, finefs, mount_in_front, unmount, wait_until};
+use crate::support::{Place, can_mount, connect, finefs, mount_in_front, unmount, wait_until};
 
 /// What the server counts and reports: full mode, thresholds of waits and holdings, of waiters.
 pub fn settings(place: &Place) -> (bool, Value, Value, Value) {
-    let device = place.mount_point().metadata().unwrap().dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let name = format!("finefs/control/{major}:{minor}");
-    let address = SocketAddr::from_abstract_name(name).unwrap();
-    let mut stream = UnixStream::connect_addr(&address).unwrap();
+    let mut stream = connect(place).unwrap();
     writeln!(stream, "{}", json!({"meter": "settings"})).unwrap();
     let mut line = String::new();
     stream.read_to_string(&mut line).unwrap();
