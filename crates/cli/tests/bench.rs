@@ -361,17 +361,25 @@ fn interrupted_seeds_tell_what_there_is() {
     let dir = TempDir::new().unwrap();
     let (page, place) = (dir.path().join("page.html"), dir.path().join("place"));
     fs::create_dir(&place).unwrap();
-    let mut child = bench(&["seeds", "--seconds=3600", "--only=bkl-semaphore"])
-        .arg("--html")
-        .arg(&page)
-        .arg("--dir")
-        .arg(&place)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    await_openspeed(&mut child, &place);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(fs::read_to_string(&page).unwrap().contains("ended early"));
-    assert!(is_empty(&place), "left behind");
+    fs::write(&page, "of an earlier run").unwrap();
+    let interrupted = |seconds: &str, worth: Duration| {
+        let mut child = bench(&["seeds", "--rounds=1000", "--only=bkl-semaphore", seconds])
+            .arg("--html")
+            .arg(&page)
+            .arg("--dir")
+            .arg(&place)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        await_openspeed(&mut child, &place);
+        std::thread::sleep(worth);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert!(is_empty(&place), "left behind");
+        fs::read_to_string(&page).unwrap()
+    };
+    let page = interrupted("--seconds=3600", Duration::ZERO);
+    assert_eq!(page, "of an earlier run", "nothing was measured");
+    let page = interrupted("--seconds=0.05", Duration::from_secs(3));
+    assert!(page.contains("ended early"));
 }

@@ -271,6 +271,22 @@ fn a_guard_from_before_a_relax_ends_nobody_elses_holding() {
     });
 }
 
+/// The first panic is told, not a second one that ends the process; the level stays, as if the guard had been leaked.
+#[test]
+fn a_panic_that_drops_a_guard_in_a_relax_can_be_caught() {
+    let lock = RelaxedMutex::new(&CLASS);
+    let guard = lock.lock();
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        lock.relax(move || {
+            let _guard = guard;
+            panic!("of the work");
+        })
+    }));
+    let reason = *caught.unwrap_err().downcast::<&str>().unwrap();
+    assert_eq!(reason, "of the work");
+    assert!(lock.is_mine());
+}
+
 /// A guard that leaves the `relax` in which it was made holds a level like any other, after a panic too; its task
 /// does not wait for itself.
 #[test]

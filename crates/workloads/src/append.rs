@@ -198,8 +198,16 @@ impl Workload for Append {
             for attempt in 0..BEGINNINGS_MAX {
                 match file.append(&record[..length]) {
                     Ok(count) if count == length => is_done = true,
-                    // There was room for a part of it.
-                    Ok(_) => {}
+                    // There was room for a part of it; for the rest there is none.
+                    Ok(count) => match file.append(&record[count..length]) {
+                        Err(errno) if is_full(errno) => {}
+                        Err(errno) => return Err(errno).during("append", PATH),
+                        Ok(_) => {
+                            let line =
+                                format!("{count} bytes of a record of {length} were appended");
+                            return Err(WorkloadError::Wrong(line));
+                        }
+                    },
                     Err(errno) if is_full(errno) => {}
                     Err(errno) => return Err(errno).during("append", PATH),
                 }

@@ -1,6 +1,6 @@
 //! What a run found: [`Report`], as text and as JSON.
 
-use crate::plan::{Length, Plan};
+use crate::plan::{Crew, Length, Plan};
 use crate::threads::Tally;
 use crate::workload::Workload;
 use finefs_lockmeter::{Histogram, Snapshot};
@@ -149,6 +149,10 @@ fn ended_early<W: Workload>(workload: &W, plan: &Plan, tally: &Tally<W::Detail>)
     let done = match plan.length {
         Length::Seconds(wanted) if seconds < wanted => {
             format!("{seconds:.3} of {wanted} seconds were measured")
+        }
+        // A process that has nothing left to do does not end the others.
+        Length::Seconds(_) if matches!(plan.crew, Crew::Processes(_)) => {
+            "not every process worked to the end".to_owned()
         }
         Length::Operations(wanted) if least < wanted => {
             format!("not every worker did {wanted} operations ({least} at least)")

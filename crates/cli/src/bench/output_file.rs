@@ -20,8 +20,8 @@ pub(super) struct OutputFile {
 }
 
 enum To {
-    /// A file beside it, which takes its place.
-    Beside(NamedTempFile, PathBuf),
+    /// A file beside it, which takes its place; and what is there, for where it may not.
+    Beside(NamedTempFile, PathBuf, Option<File>),
     /// What cannot be replaced: a device, a pipe, a file in a directory that is not the user's.
     Itself(File),
 }
@@ -37,22 +37,35 @@ impl OutputFile {
 
     pub(super) fn write(self, text: &str) -> CliResult<()> {
         let written = match self.to {
-            To::Beside(mut file, place) => file
-                .write_all(text.as_bytes())
-                .and_then(|()| file.persist(place).map(drop).map_err(|error| error.error)),
-            To::Itself(mut file) => {
-                // A device or a pipe has no length.
-                let _ = file.set_len(0);
-                file.write_all(text.as_bytes())
-            }
+            To::Beside(mut file, place, old) => file.write_all(text.as_bytes()).and_then(|()| {
+                match (file.persist(place), old) {
+                    (Ok(_), _) => Ok(()),
+                    // It is a mount point, or another's in a directory with the sticky bit.
+                    (Err(_), Some(old)) => rewrite(old, text),
+                    (Err(error), None) => Err(error.error),
+                }
+            }),
+            To::Itself(file) => rewrite(file, text),
         };
         written.map_err(at(&self.path))
     }
 }
 
+fn rewrite(mut file: File, text: &str) -> io::Result<()> {
+    // A device or a pipe has no length.
+    let _ = file.set_len(0);
+    file.write_all(text.as_bytes())
+}
+
 fn find(path: &Path) -> io::Result<To> {
     // Who gave a symbolic link means the file.
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if place.is_symlink() {
+        // It leads to what is not there yet.
+        let mut made = OpenOptions::new();
+        made.write(true).create(true).truncate(false);
+        return made.open(&place).map(To::Itself);
+    }
     let old = match OpenOptions::new().write(true).open(&place) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -65,8 +78,15 @@ fn find(path: &Path) -> io::Result<To> {
         }
         None => Some(Permissions::from_mode(MODE)),
     };
+    let replaced = old.as_ref().and(permissions.clone());
     match (beside(&place, permissions), old) {
-        (Some(Ok(file)), _) => Ok(To::Beside(file, place)),
+        (Some(Ok(file)), old) => {
+            if let Some(permissions) = replaced {
+                // Those that it was made with are without what the umask takes.
+                file.as_file().set_permissions(permissions)?;
+            }
+            Ok(To::Beside(file, place, old))
+        }
         (_, Some(file)) => Ok(To::Itself(file)),
         (Some(Err(error)), None) => Err(error),
         (None, None) => Err(io::ErrorKind::NotFound.into()),
@@ -106,7 +126,8 @@ mod tests {
         drop(OutputFile::open(&path).unwrap());
         assert_eq!(names(), 0);
         OutputFile::open(&path).unwrap().write("long ago").unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        // More than the usual umask lets through.
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
         drop(OutputFile::open(&path).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), "long ago");
         let link = dir.path().join("link");
@@ -115,10 +136,18 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o640
+            0o666
         );
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(names(), 2);
+        let early = dir.path().join("early");
+        std::os::unix::fs::symlink("later", &early).unwrap();
+        OutputFile::open(&early).unwrap().write("there").unwrap();
+        assert_eq!(
+            fs::read_to_string(dir.path().join("later")).unwrap(),
+            "there"
+        );
+        assert!(early.is_symlink());
         OutputFile::open(Path::new("/dev/null"))
             .unwrap()
             .write("gone")

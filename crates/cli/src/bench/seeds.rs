@@ -94,7 +94,10 @@ impl Seeds {
         bar.finish_and_clear();
         let removed = own.map_or(Ok(()), tempfile::TempDir::close);
         let document = outcome.map_err(Failure::new)?;
-        write(&document, json, html)?;
+        // Before anything was measured reports of earlier runs stay.
+        if !(document.is_partial && document.is_empty) {
+            write(&document, json, html)?;
+        }
         removed.map_err(Failure::new)?;
         Ok(match document.is_partial {
             true => signals::exit_code(),
@@ -104,13 +107,14 @@ impl Seeds {
 }
 
 fn write(document: &Document, json: Option<OutputFile>, html: Option<OutputFile>) -> CliResult<()> {
-    if let Some(output) = json {
+    // Minutes of work: each is tried, also where another fails.
+    let json = json.map_or(Ok(()), |output| {
         let text = serde_json::to_string_pretty(document).map_err(Failure::new)?;
-        output.write(&(text + "\n"))?;
-    }
-    html.map_or(Ok(()), |output| output.write(&document.to_html()))?;
-    // Last, so that minutes of work are in the files even where this fails.
-    print(&document.to_markdown())
+        output.write(&(text + "\n"))
+    });
+    let html = html.map_or(Ok(()), |output| output.write(&document.to_html()));
+    let printed = print(&document.to_markdown());
+    json.and(html).and(printed)
 }
 
 const STEPS: u32 = 10_000;

@@ -127,7 +127,7 @@ pub use guard::{RangeGuard, SendRangeGuard};
 ///
 /// # Cost
 /// A lock that one thread uses, or readers of one range, is a word: one atomic instruction to take, one to release.
-/// Where threads keep meeting without conflict, the lock borrows 64 cells on cache lines of their own and spreads over
+/// Where threads keep meeting without conflict, the lock borrows 128 cells on cache lines of their own and spreads over
 /// them: readers by thread, others by parts of the file that become longer or shorter as their ranges need
 /// them; then they write nothing in common. It goes back to its word when one thread is left. What conflicts, and
 /// what lies in more than one such part, goes through a queue under a mutex.

@@ -15,6 +15,9 @@ pub struct Document {
     pub sections: Vec<Section>,
     /// True when the work ended early: parts may be missing.
     pub is_partial: bool,
+    /// Nothing was measured: no reason to replace what an earlier run wrote.
+    #[serde(skip)]
+    pub is_empty: bool,
 }
 
 /// One fact of how the page came about.

@@ -202,6 +202,7 @@ mod tests {
                 }],
             }],
             is_partial: true,
+            is_empty: false,
         };
         let page = document.to_html();
         assert!(page.contains("<title>a &amp; b</title>"));

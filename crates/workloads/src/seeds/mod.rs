@@ -193,6 +193,7 @@ pub fn run(options: &Options, watch: Watch<'_>, name: &dyn Fn(&str)) -> Result<D
             .map(|seed| seed.section(options, &results))
             .collect(),
         is_partial: watch.stop.load(Ordering::Relaxed),
+        is_empty: results.count() == 0,
     })
 }
 
