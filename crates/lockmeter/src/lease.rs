@@ -19,6 +19,7 @@
 //! taken.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,7 @@ struct Lease {
 
 struct Leases {
     living: Vec<Lease>,
+    /// 0 before the first, whose number is left to chance: 48 bits, so that every reader of JSON keeps it whole.
     last_id: u64,
     /// What was made of `living` last.
     applied: (Wanted, Leased),
@@ -228,6 +230,10 @@ pub(crate) fn take(id: Option<u64>, time: Duration, wanted: Wanted) -> Result<(u
         let thread = std::thread::Builder::new().name("leases".to_owned());
         thread.spawn(watch).map_err(|error| error.to_string())?;
         leases.is_watched = true;
+    }
+    if leases.last_id == 0 {
+        // Else a number that a client still has of an earlier server might be another's here.
+        leases.last_id = RandomState::new().build_hasher().finish() >> 16;
     }
     leases.last_id += 1;
     let id = leases.last_id;

@@ -54,7 +54,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Sends keys and changes of the size; ends by itself with the terminal.
+/// Sends keys and changes of the size, until nobody listens or the terminal cannot be read any more. Then the view is
+/// to end: in raw mode not even Ctrl-C would be a signal.
 fn send_input(sender: &Sender<Event>) {
     while let Ok(input) = event::read() {
         let event = match input {
@@ -66,6 +67,7 @@ fn send_input(sender: &Sender<Event>) {
             return;
         }
     }
+    let _ = sender.send(Event::Stop);
 }
 
 /// Counts since then.

@@ -26,7 +26,7 @@ use finefs_lockmeter::control::{Reply, Request};
 use finefs_lockmeter::{Queue, Report, Snapshot, Wanted};
 use ratatui::crossterm::event::KeyEvent;
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::channel::Channel;
@@ -82,13 +82,16 @@ pub(crate) struct Top {
     waiters: Option<usize>,
 }
 
+/// Longest time between two pictures, in seconds: a day, which no clock is too small for.
+const DELAY_MAX: f64 = 86_400.0;
+
 /// Reads a positive number of seconds, with a fraction if need be.
 fn seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
-        .filter(|seconds| *seconds >= 0.1)
+        .filter(|seconds| (0.1..=DELAY_MAX).contains(seconds))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "give a number of seconds, 0.1 or more".to_owned())
+        .ok_or_else(|| format!("give a number of seconds, 0.1 to {DELAY_MAX}"))
 }
 
 /// Why it ends.
@@ -178,7 +181,7 @@ impl Top {
 }
 
 fn stop_signals(sender: Sender<Event>) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
@@ -349,7 +352,8 @@ mod tests {
     #[test]
     fn delays_are_positive_numbers() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "NaN", "inf", "two", "1e300"] {
+        assert_eq!(seconds("86400"), Ok(Duration::from_secs(86_400)));
+        for bad in ["0", "-1", "NaN", "inf", "two", "1e19", "1e300"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
     }

@@ -117,7 +117,7 @@ fn the_terminal_is_as_before_however_it_ends() {
     top.ends("0");
     assert!(!settings(&place).0);
 
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let top = OnTerminal::start(&place);
         top.has_drawn("threads");
         top.signal(signal);
