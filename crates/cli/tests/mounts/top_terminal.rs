@@ -124,6 +124,23 @@ fn the_terminal_is_as_before_however_it_ends() {
         top.ends("0");
     }
 
+    // The server is busy for long.
+    let mut top = OnTerminal::start(&place);
+    top.has_drawn("threads");
+    let process = Pid::from_child(&server);
+    kill_process(process, Signal::STOP).unwrap();
+    wait_until("it tells so", || {
+        top.file("screen").contains("the server does not answer")
+    });
+    kill_process(process, Signal::CONT).unwrap();
+    wait_until("the next pictures", || {
+        let screen = top.file("screen");
+        let (_, later) = screen.rsplit_once("not answer").unwrap();
+        later.contains("threads")
+    });
+    top.press("q");
+    top.ends("0");
+
     // The terminal itself goes.
     let mut top = OnTerminal::start(&place);
     top.has_drawn("threads");
