@@ -111,6 +111,23 @@ fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
     }
 }
 
+/// Why there is no answer.
+pub(crate) enum NoAnswer {
+    /// It takes longer than one waits; it may come another time.
+    Late,
+    /// There will be none; the reason, for the user.
+    Gone(String),
+}
+
+impl From<NoAnswer> for String {
+    fn from(reason: NoAnswer) -> String {
+        match reason {
+            NoAnswer::Late => "its server does not answer in time".into(),
+            NoAnswer::Gone(reason) => reason,
+        }
+    }
+}
+
 /// A mount, as its server's client sees it.
 pub(crate) struct Channel {
     address: SocketAddr,
@@ -124,13 +141,23 @@ impl Channel {
 
     /// Asks the lock meter. The error is the reason, for the user.
     pub(crate) fn meter(&self, request: Request) -> Result<Reply, String> {
-        match self.ask(&Question::Meter(request), PATIENCE) {
+        Ok(self.meter_within(request, PATIENCE)?)
+    }
+
+    /// Asks the lock meter, and waits for so long.
+    pub(crate) fn meter_within(
+        &self,
+        request: Request,
+        patience: Duration,
+    ) -> Result<Reply, NoAnswer> {
+        match self.ask(&Question::Meter(request), patience) {
             Ok(Answer::Meter(reply)) => Ok(reply),
-            Ok(Answer::Refused(reason)) => Err(reason),
+            Ok(Answer::Refused(reason)) => Err(NoAnswer::Gone(reason)),
             Ok(Answer::Done | Answer::Locking(_)) => {
-                Err("its server gives the wrong answer".into())
+                Err(NoAnswer::Gone("its server gives the wrong answer".into()))
             }
-            Err(error) => Err(describe(&error)),
+            Err(error) if is_late(&error) => Err(NoAnswer::Late),
+            Err(error) => Err(NoAnswer::Gone(describe(&error))),
         }
     }
 
@@ -168,6 +195,14 @@ impl Channel {
 fn address(mount: &MountPoint) -> io::Result<SocketAddr> {
     let (major, minor) = mount.device;
     SocketAddr::from_abstract_name(format!("finefs/control/{major}:{minor}"))
+}
+
+/// A timeout of the stream.
+fn is_late(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
 }
 
 fn describe(error: &io::Error) -> String {

@@ -100,6 +100,19 @@ pub struct Thresholds {
     pub per_second_max: usize,
 }
 
+impl Thresholds {
+    /// It is to be reported.
+    pub(crate) fn are_crossed_by(&self, what: &What) -> bool {
+        let takes =
+            |time: Option<Duration>, ns| time.is_some_and(|time| Duration::from_nanos(ns) >= time);
+        match what {
+            What::Wait { ns } => takes(self.wait, *ns),
+            What::Hold { ns } => takes(self.hold, *ns),
+            What::Waiting { queue } => self.waiters.is_some_and(|most| queue.waiters.len() > most),
+        }
+    }
+}
+
 impl Default for Thresholds {
     fn default() -> Thresholds {
         Thresholds {

@@ -8,8 +8,8 @@
 //!
 //! # Reports
 //! A client gets the reports that cross its own thresholds, so each is given to everybody who waits for it: they are
-//! taken from where they were made, and lie in the leases until their clients ask. Those that cross what the program
-//! set itself lie beside them, for who asks without a lease.
+//! taken from where they were made, and lie in the leases until their clients ask. Those that crossed what the program
+//! had set itself when they were made lie beside them, for who asks without a lease.
 //!
 //! # Time
 //! A thread ends leases that have run out; it is there only while there are leases.
@@ -19,20 +19,22 @@
 //! taken.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::threshold::{base, set_leased};
-use crate::{Report, Thresholds, What, mode};
+use crate::mode::Leased;
+use crate::threshold::{drain, set_leased};
+use crate::{Report, Thresholds, mode};
 
 /// Longest time that may be asked for: so long may what nobody looks at any more stay on.
 const TIME_MAX: Duration = Duration::from_secs(60);
 /// Most leases at a time.
 const LEASES_MAX: usize = 64;
 /// Reports that are kept until they are asked for; of more, the latest.
-const KEPT_MAX: usize = 256;
+pub(crate) const KEPT_MAX: usize = 256;
 
 /// What a client of the control socket wants counted and reported for a time. The default is nothing.
 ///
@@ -55,7 +57,8 @@ const KEPT_MAX: usize = 256;
 pub struct Wanted {
     /// All acquisitions are to be counted.
     pub is_full: bool,
-    /// One in so many holdings that nobody waited for is to be timed.
+    /// One in so many holdings that nobody waited for is to be timed, while this wants all acquisitions counted; none:
+    /// as many as the program has set.
     pub hold_sampling: Option<u32>,
     /// Waits of so many microseconds are to be reported.
     pub wait_us: Option<u64>,
@@ -66,11 +69,11 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What does for both.
+    /// What does for both; but for the sampling, of which the program's own is part.
     fn and(self, other: Wanted) -> Wanted {
         Wanted {
             is_full: self.is_full || other.is_full,
-            hold_sampling: least(self.hold_sampling, other.hold_sampling),
+            hold_sampling: None,
             wait_us: least(self.wait_us, other.wait_us),
             hold_us: least(self.hold_us, other.hold_us),
             waiters: least(self.waiters, other.waiters),
@@ -87,16 +90,24 @@ impl Wanted {
     }
 }
 
-/// The report crosses one of the thresholds.
-fn is_crossing(report: &Report, thresholds: &Thresholds) -> bool {
-    let takes =
-        |time: Option<Duration>, ns| time.is_some_and(|time| Duration::from_nanos(ns) >= time);
-    match &report.what {
-        What::Wait { ns } => takes(thresholds.wait, *ns),
-        What::Hold { ns } => takes(thresholds.hold, *ns),
-        What::Waiting { queue } => thresholds
-            .waiters
-            .is_some_and(|most| queue.waiters.len() > most),
+/// A report as it was made.
+pub(crate) struct Made {
+    pub report: Report,
+    /// It crossed what the program itself had set.
+    pub crosses_base: bool,
+}
+
+/// Keeps one more; the first goes for it if there are too many, and is counted among those left out before the next.
+pub(crate) fn push<R>(kept: &mut VecDeque<R>, one: R, left_out: impl Fn(&mut R) -> &mut u64) {
+    kept.push_back(one);
+    if kept.len() <= KEPT_MAX {
+        return;
+    }
+    let count = kept
+        .pop_front()
+        .map_or(0, |mut first| *left_out(&mut first) + 1);
+    if let Some(first) = kept.front_mut() {
+        *left_out(first) += count;
     }
 }
 
@@ -117,9 +128,10 @@ struct Lease {
 
 struct Leases {
     living: Vec<Lease>,
+    /// 0 before the first, whose number is left to chance: 48 bits, so that every reader of JSON keeps it whole.
     last_id: u64,
     /// What was made of `living` last.
-    applied: Wanted,
+    applied: (Wanted, Leased),
     /// The thread that ends leases is there.
     is_watched: bool,
     /// Reports for who asks without a lease.
@@ -138,7 +150,7 @@ const NOTHING: Wanted = Wanted {
 static LEASES: Mutex<Leases> = Mutex::new(Leases {
     living: Vec::new(),
     last_id: 0,
-    applied: NOTHING,
+    applied: (NOTHING, Leased::NOTHING),
     is_watched: false,
     kept: VecDeque::new(),
 });
@@ -164,28 +176,32 @@ impl Leases {
     /// Has on what is wanted.
     fn apply(&mut self) {
         let wanted = self.living.iter().map(|lease| lease.wanted);
+        let full = wanted.clone().filter(|wanted| wanted.is_full);
+        let leased = Leased {
+            is_full: full.clone().next().is_some(),
+            hold_sampling: full.clone().filter_map(|wanted| wanted.hold_sampling).min(),
+            leaves_sampling: full.clone().any(|wanted| wanted.hold_sampling.is_none()),
+        };
         let wanted = wanted.fold(NOTHING, Wanted::and);
-        if wanted == self.applied {
+        if (wanted, leased) == self.applied {
             return;
         }
-        mode::set_leased(wanted.is_full, wanted.hold_sampling);
+        mode::set_leased(leased);
         set_leased(wanted.thresholds());
-        self.applied = wanted;
+        self.applied = (wanted, leased);
     }
 
     /// Gives each report to all who asked for it.
-    fn share_out(&mut self, reports: Vec<Report>) {
-        let base = base();
-        for report in reports {
-            let owners = self.living.iter_mut();
-            let owners = owners.map(|lease| (lease.wanted.thresholds(), &mut lease.kept));
-            for (thresholds, kept) in owners.chain([(base.clone(), &mut self.kept)]) {
-                if is_crossing(&report, &thresholds) {
-                    if kept.len() == KEPT_MAX {
-                        kept.pop_front();
-                    }
-                    kept.push_back(report.clone());
-                }
+    fn share_out(&mut self, reports: Vec<Made>) {
+        for made in reports {
+            let asked = |lease: &&mut Lease| {
+                let thresholds = lease.wanted.thresholds();
+                thresholds.are_crossed_by(&made.report.what)
+            };
+            let owners = self.living.iter_mut().filter(asked);
+            let owners = owners.map(|lease| &mut lease.kept);
+            for kept in owners.chain(made.crosses_base.then_some(&mut self.kept)) {
+                push(kept, made.report.clone(), |report| &mut report.left_out);
             }
         }
     }
@@ -195,7 +211,7 @@ impl Leases {
 /// break. The error is the reason why there is none.
 pub(crate) fn take(id: Option<u64>, time: Duration, wanted: Wanted) -> Result<(u64, bool), String> {
     // What was reported before belongs to the others.
-    let earlier = crate::take_reports();
+    let earlier = drain();
     let mut leases = leases();
     leases.expire();
     leases.share_out(earlier);
@@ -214,6 +230,10 @@ pub(crate) fn take(id: Option<u64>, time: Duration, wanted: Wanted) -> Result<(u
         let thread = std::thread::Builder::new().name("leases".to_owned());
         thread.spawn(watch).map_err(|error| error.to_string())?;
         leases.is_watched = true;
+    }
+    if leases.last_id == 0 {
+        // Else a number that a client still has of an earlier server might be another's here.
+        leases.last_id = RandomState::new().build_hasher().finish() >> 16;
     }
     leases.last_id += 1;
     let id = leases.last_id;
@@ -238,7 +258,7 @@ pub(crate) fn end(id: u64) {
 
 /// Takes the reports for a lease, or for who has none; oldest first.
 pub(crate) fn take_reports(id: Option<u64>) -> Vec<Report> {
-    let reports = crate::take_reports();
+    let reports = drain();
     let mut leases = leases();
     leases.share_out(reports);
     let kept = match id {

@@ -93,7 +93,7 @@ pub use mode::{HOLD_SAMPLING_DEFAULT, Mode, hold_sampling, mode, set_hold_sampli
 pub use report::{Rate, duration, rates};
 pub use snapshot::{CallSite, ClassCounts, Contention, Counts, Snapshot};
 #[cfg(not(feature = "off"))]
-pub use threshold::{set_thresholds, take_reports, thresholds};
+pub use threshold::{set_thresholds, thresholds};
 #[cfg(feature = "off")]
 use unmetered as threshold;
 #[cfg(feature = "off")]
@@ -152,6 +152,18 @@ impl Kind {
 #[cfg(not(feature = "off"))]
 pub fn snapshot() -> Snapshot {
     registry::snapshot()
+}
+
+/// Takes the reports of what crossed the thresholds of [`set_thresholds`], made since the last call, oldest first. What
+/// clients of the control socket wanted reported is theirs. Naming the functions of backtraces takes milliseconds.
+///
+/// ```
+/// for report in finefs_lockmeter::take_reports() {
+///     eprintln!("{report}");
+/// }
+/// ```
+pub fn take_reports() -> Vec<Report> {
+    lease::take_reports(None)
 }
 
 /// The system's number of the calling thread.

@@ -50,25 +50,51 @@ struct Wishes {
     /// As the program has it.
     mode: Mode,
     hold_sampling: u32,
-    /// What leases want beside it.
-    leased_full: bool,
-    leased_hold_sampling: Option<u32>,
+    leased: Leased,
     has_hold_threshold: bool,
+}
+
+/// What leases want beside what the program has set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leased {
+    pub is_full: bool,
+    /// The finest of those that want all counted.
+    pub hold_sampling: Option<u32>,
+    /// One that wants all counted leaves the sampling as the program has it.
+    pub leaves_sampling: bool,
+}
+
+impl Leased {
+    pub(crate) const NOTHING: Leased = Leased {
+        is_full: false,
+        hold_sampling: None,
+        leaves_sampling: false,
+    };
+}
+
+impl Wishes {
+    /// The finest of all that count all.
+    fn hold_sampling(&self) -> u32 {
+        let is_own = self.mode == Mode::Full || self.leased.leaves_sampling;
+        let sampling = match self.leased.hold_sampling {
+            Some(leased) if is_own => leased.min(self.hold_sampling),
+            leased => leased.unwrap_or(self.hold_sampling),
+        };
+        sampling.max(1)
+    }
 }
 
 fn change(change: impl FnOnce(&mut Wishes)) {
     static WISHES: Mutex<Wishes> = Mutex::new(Wishes {
         mode: Mode::ContendedOnly,
         hold_sampling: HOLD_SAMPLING_DEFAULT,
-        leased_full: false,
-        leased_hold_sampling: None,
+        leased: Leased::NOTHING,
         has_hold_threshold: false,
     });
     let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
     change(&mut wishes);
-    let is_full = wishes.mode == Mode::Full || wishes.leased_full;
-    let hold_sampling = wishes.leased_hold_sampling;
-    let hold_sampling = hold_sampling.unwrap_or(wishes.hold_sampling).max(1);
+    let is_full = wishes.mode == Mode::Full || wishes.leased.is_full;
+    let hold_sampling = wishes.hold_sampling();
     HOLD_SAMPLING.store(hold_sampling, Ordering::Relaxed);
     let times_all = wishes.has_hold_threshold || (is_full && hold_sampling == 1);
     let counts = if is_full { COUNTS_ALL } else { 0 };
@@ -90,11 +116,8 @@ pub(crate) fn set_hold_threshold(is_set: bool) {
 }
 
 /// What leases want beside what the program has set.
-pub(crate) fn set_leased(is_full: bool, hold_sampling: Option<u32>) {
-    change(|wishes| {
-        wishes.leased_full = is_full;
-        wishes.leased_hold_sampling = hold_sampling;
-    });
+pub(crate) fn set_leased(leased: Leased) {
+    change(|wishes| wishes.leased = leased);
 }
 
 /// Switches what is counted from now on. While a client of the control socket wants all acquisitions counted

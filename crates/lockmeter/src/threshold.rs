@@ -8,8 +8,9 @@
 //! # Data model
 //! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the lesser of what the program has set and what
 //! leases want, which are under a mutex. Reports go to a ring of
-//! [`KEPT_MAX`]; [`take_reports`] empties it. Of one second's reports only so many are made; the next
-//! one tells how many were not.
+//! [`KEPT_MAX`](crate::lease::KEPT_MAX); [`drain`] empties it. Of one second's reports only so many are made; the next
+//! one tells how many were not. Whether a report crosses what the program has set is told by what that is when it is
+//! made: thresholds are often switched off before anybody asks.
 //!
 //! # Cost
 //! A backtrace is walked where it happens, which takes microseconds, and named only when it is taken
@@ -29,11 +30,8 @@ use std::time::Duration;
 use crate::class::LockClass;
 use crate::clock::now_ns;
 use crate::events::{Queue, Report, Thresholds, What};
-use crate::lease::least;
+use crate::lease::{Made, least, push};
 use crate::{Kind, thread_id};
-
-/// Reports that are kept until they are taken; of more, the latest.
-const KEPT_MAX: usize = 256;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -97,12 +95,6 @@ pub(crate) fn set_leased(thresholds: Thresholds) {
     change(|wishes| wishes.leased = thresholds);
 }
 
-/// What the program has set.
-pub(crate) fn base() -> Thresholds {
-    let wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
-    wishes.base.clone()
-}
-
 /// What is reported now.
 ///
 /// ```
@@ -133,6 +125,7 @@ struct Raw {
     location: &'static Location<'static>,
     backtrace: Backtrace,
     left_out: u64,
+    crosses_base: bool,
 }
 
 struct Log {
@@ -166,28 +159,25 @@ impl Log {
     }
 }
 
-/// Takes the reports made since the last call, oldest first. Naming their backtraces' functions takes
-/// milliseconds.
-///
-/// ```
-/// for report in finefs_lockmeter::take_reports() {
-///     eprintln!("{report}");
-/// }
-/// ```
-pub fn take_reports() -> Vec<Report> {
+/// Takes the reports made since the last call, oldest first, whoever they are for. Naming their backtraces' functions
+/// takes milliseconds.
+pub(crate) fn drain() -> Vec<Made> {
     let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = std::mem::take(&mut log.kept);
     drop(log);
     kept.into_iter()
-        .map(|raw| Report {
-            what: raw.what,
-            class: raw.class.name().to_owned(),
-            kind: raw.kind,
-            thread: raw.thread,
-            thread_id: raw.thread_id,
-            location: raw.location.to_string(),
-            backtrace: callers(&raw.backtrace.to_string()),
-            left_out: raw.left_out,
+        .map(|raw| Made {
+            crosses_base: raw.crosses_base,
+            report: Report {
+                what: raw.what,
+                class: raw.class.name().to_owned(),
+                kind: raw.kind,
+                thread: raw.thread,
+                thread_id: raw.thread_id,
+                location: raw.location.to_string(),
+                backtrace: callers(&raw.backtrace.to_string()),
+                left_out: raw.left_out,
+            },
         })
         .collect()
 }
@@ -270,6 +260,9 @@ pub(crate) fn check_waiters(
 fn add(what: What, class: &'static LockClass, kind: Kind, location: &'static Location<'static>) {
     let admitted = LOG.lock().unwrap_or_else(PoisonError::into_inner).admit();
     let Some(left_out) = admitted else { return };
+    let wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
+    let crosses_base = wishes.base.are_crossed_by(&what);
+    drop(wishes);
     let raw = Raw {
         what,
         class,
@@ -282,13 +275,10 @@ fn add(what: What, class: &'static LockClass, kind: Kind, location: &'static Loc
         location,
         backtrace: Backtrace::force_capture(),
         left_out,
+        crosses_base,
     };
     let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
-    if log.kept.len() == KEPT_MAX {
-        log.kept.pop_front();
-        log.left_out += 1;
-    }
-    log.kept.push_back(raw);
+    push(&mut log.kept, raw, |raw| &mut raw.left_out);
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! What stands for the meter where it is compiled away: the same names, empty.
 
 use crate::class::LockClass;
+use crate::lease::Made;
 use crate::snapshot::Snapshot;
-use crate::{Kind, Queue, Report, Thresholds};
+use crate::{Kind, Queue, Thresholds};
 
 /// Empty: the meter is compiled away.
 #[derive(Debug, Default)]
@@ -89,14 +90,9 @@ pub fn thresholds() -> Thresholds {
 }
 
 /// None.
-pub fn take_reports() -> Vec<Report> {
+pub(crate) fn drain() -> Vec<Made> {
     Vec::new()
 }
 
 /// Does nothing.
 pub(crate) fn set_leased(_: Thresholds) {}
-
-/// None.
-pub(crate) fn base() -> Thresholds {
-    Thresholds::default()
-}

@@ -78,6 +78,11 @@ fn head(model: &Model) -> Vec<Line<'static>> {
     } else {
         "acquisitions that waited"
     };
+    if model.is_unanswered {
+        lines.push(Line::from("the server does not answer").bold());
+        lines.push(Line::from(""));
+        return lines;
+    }
     let Some(picture) = &model.picture else {
         lines.push(Line::from(format!(
             "{mode}: the first interval is under way"

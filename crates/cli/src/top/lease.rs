@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 use finefs_lockmeter::Wanted;
 use finefs_lockmeter::control::{Reply, Request};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, NoAnswer};
 
 /// For so long it stays on without being asked for again.
 const TIME: Duration = Duration::from_secs(5);
 /// So often it is asked for again.
 const RENEWAL: Duration = Duration::from_millis(1500);
+
+/// For so long an answer is waited for, before the user may do something else: as long as it stays on. So seldom that
+/// the questions of the ten minutes that a freeze may take fit into the server's backlog.
+pub(super) const PATIENCE: Duration = TIME;
 
 /// What is on in the server for this program, until dropped.
 pub(super) struct Lease<'a> {
@@ -23,8 +27,7 @@ pub(super) struct Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    /// The error is the reason, for the user.
-    pub(super) fn take(channel: &'a Channel, wanted: Wanted) -> Result<Lease<'a>, String> {
+    pub(super) fn take(channel: &'a Channel, wanted: Wanted) -> Result<Lease<'a>, NoAnswer> {
         let mut lease = Lease {
             channel,
             wanted,
@@ -41,7 +44,7 @@ impl<'a> Lease<'a> {
     }
 
     /// Wants something else from now on.
-    pub(super) fn change(&mut self, wanted: Wanted) -> Result<(), String> {
+    pub(super) fn change(&mut self, wanted: Wanted) -> Result<(), NoAnswer> {
         self.wanted = wanted;
         self.renew().map(drop)
     }
@@ -52,8 +55,13 @@ impl<'a> Lease<'a> {
     }
 
     /// Asks for it again; true if it was on all the time.
-    pub(super) fn renew(&mut self) -> Result<bool, String> {
+    pub(super) fn renew(&mut self) -> Result<bool, NoAnswer> {
+        let renewed = self.try_renew();
         self.renewed = Instant::now();
+        renewed
+    }
+
+    fn try_renew(&mut self) -> Result<bool, NoAnswer> {
         if self.wanted == Wanted::default() {
             self.end();
             return Ok(true);
@@ -63,13 +71,13 @@ impl<'a> Lease<'a> {
             time_ms: u64::try_from(TIME.as_millis()).unwrap_or(u64::MAX),
             wanted: self.wanted,
         };
-        match self.channel.meter(asked)? {
+        match self.channel.meter_within(asked, PATIENCE)? {
             Reply::Leased { id, has_lasted } => {
                 let is_first = self.id.replace(id).is_none();
                 Ok(is_first || has_lasted)
             }
-            Reply::Refused(reason) => Err(reason),
-            _ => Err("its server is of another version".into()),
+            Reply::Refused(reason) => Err(NoAnswer::Gone(reason)),
+            _ => Err(NoAnswer::Gone("its server is of another version".into())),
         }
     }
 
@@ -81,7 +89,7 @@ impl<'a> Lease<'a> {
     fn end(&mut self) {
         if let Some(id) = self.id.take() {
             // A server that has gone has nothing on.
-            let _ = self.channel.meter(Request::EndLease(id));
+            let _ = self.channel.meter_within(Request::EndLease(id), PATIENCE);
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event;
@@ -15,6 +15,9 @@ use super::draw::draw;
 use super::model::{Model, Picture, Wish};
 use super::{End, Event, View};
 use finefs_lockmeter::Snapshot;
+
+/// So long after there was no answer it is asked again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The terminal while it is ours.
 pub(super) struct Terminal(Option<DefaultTerminal>);
@@ -54,7 +57,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Sends keys and changes of the size; ends by itself with the terminal.
+/// Sends keys and changes of the size, until nobody listens or the terminal cannot be read any more. Then the view is
+/// to end: in raw mode not even Ctrl-C would be a signal.
 fn send_input(sender: &Sender<Event>) {
     while let Ok(input) = event::read() {
         let event = match input {
@@ -66,6 +70,7 @@ fn send_input(sender: &Sender<Event>) {
             return;
         }
     }
+    let _ = sender.send(Event::Stop);
 }
 
 /// Counts since then.
@@ -75,7 +80,7 @@ struct Interval {
 }
 
 impl Interval {
-    fn begin(view: &View<'_>) -> Result<Interval, End> {
+    fn begin(view: &mut View<'_>) -> Result<Interval, End> {
         Ok(Interval {
             before: view.snapshot()?,
             begin: Instant::now(),
@@ -95,37 +100,68 @@ pub(super) fn run(
     model.is_full = view.options.full;
     model.is_watching = view.options.is_watching();
     model.shows_sites = view.options.sites;
-    let mut interval = Interval::begin(view)?;
+    view.is_live = true;
+    let mut interval = None;
     loop {
         terminal.draw(&mut model)?;
-        match view.event(interval.begin + model.delay)? {
-            Some(Event::Stop) => return Ok(()),
-            Some(Event::Resized) => {}
-            Some(Event::Key(key)) => match model.press(key) {
-                Wish::Nothing => {}
-                Wish::Quit => return Ok(()),
-                Wish::ToggleFull => {
-                    model.is_full = !model.is_full;
-                    let mut wanted = view.lease.wanted();
-                    wanted.is_full = model.is_full;
-                    view.lease.change(wanted).map_err(End::Gone)?;
-                    interval = Interval::begin(view)?;
-                }
-                Wish::TogglePause => {
-                    model.is_paused = !model.is_paused;
-                    interval = Interval::begin(view)?;
-                }
-            },
-            None if model.is_paused || std::mem::take(&mut view.has_lapsed) => {
-                interval = Interval::begin(view)?;
+        match step(view, &mut model, &mut interval) {
+            Err(End::Done) => return Ok(()),
+            Err(End::Late) => {
+                model.is_unanswered = true;
+                interval = None;
             }
-            None => interval = next(view, &mut model, &interval)?,
+            stepped => stepped?,
         }
     }
 }
 
+/// Waits for what happens next, and does what is to be done then. There is no interval at first, and after a time
+/// without answers.
+fn step(
+    view: &mut View<'_>,
+    model: &mut Model,
+    interval: &mut Option<Interval>,
+) -> Result<(), End> {
+    let until = match interval {
+        Some(interval) => interval.begin + model.delay,
+        None if model.is_unanswered => Instant::now() + RETRY,
+        None => Instant::now(),
+    };
+    match view.event(until)? {
+        Some(Event::Stop) => return Err(End::Done),
+        Some(Event::Resized) => {}
+        Some(Event::Key(key)) => match model.press(key) {
+            Wish::Nothing => {}
+            Wish::Quit => return Err(End::Done),
+            Wish::ToggleFull => {
+                model.is_full = !model.is_full;
+                let mut wanted = view.lease.wanted();
+                wanted.is_full = model.is_full;
+                view.lease.change(wanted)?;
+                *interval = Some(Interval::begin(view)?);
+            }
+            Wish::TogglePause => {
+                model.is_paused = !model.is_paused;
+                *interval = Some(Interval::begin(view)?);
+            }
+        },
+        None => {
+            let has_lapsed = std::mem::take(&mut view.has_lapsed);
+            let whole = interval
+                .as_ref()
+                .filter(|_| !model.is_paused && !has_lapsed);
+            *interval = Some(match whole {
+                Some(interval) => next(view, model, interval)?,
+                None => Interval::begin(view)?,
+            });
+            model.is_unanswered = false;
+        }
+    }
+    Ok(())
+}
+
 /// Puts what was counted into the model; the next interval.
-fn next(view: &View<'_>, model: &mut Model, interval: &Interval) -> Result<Interval, End> {
+fn next(view: &mut View<'_>, model: &mut Model, interval: &Interval) -> Result<Interval, End> {
     let took = interval.begin.elapsed();
     let next = Interval::begin(view)?;
     model.picture = Some(Picture {

@@ -26,13 +26,13 @@ use finefs_lockmeter::control::{Reply, Request};
 use finefs_lockmeter::{Queue, Report, Snapshot, Wanted};
 use ratatui::crossterm::event::KeyEvent;
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, NoAnswer};
 use crate::umount::find;
 use crate::{CliResult, Failure};
-use lease::Lease;
+use lease::{Lease, PATIENCE};
 use screen::Screen;
 
 /// Show how the locks of a mounted file system are contended and held, and who waits
@@ -82,13 +82,16 @@ pub(crate) struct Top {
     waiters: Option<usize>,
 }
 
+/// Longest time between two pictures, in seconds: a day, which no clock is too small for.
+const DELAY_MAX: f64 = 86_400.0;
+
 /// Reads a positive number of seconds, with a fraction if need be.
 fn seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
-        .filter(|seconds| *seconds >= 0.1)
+        .filter(|seconds| (0.1..=DELAY_MAX).contains(seconds))
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "give a number of seconds, 0.1 or more".to_owned())
+        .ok_or_else(|| format!("give a number of seconds, 0.1 to {DELAY_MAX}"))
 }
 
 /// Why it ends.
@@ -97,8 +100,19 @@ enum End {
     Done,
     /// The server has gone; the reason.
     Gone(String),
+    /// The server does not answer now: it freezes the file system, say. Only the live view ends its asking so.
+    Late,
     /// Nobody reads any more, or output failed.
     Output(std::io::Error),
+}
+
+impl From<NoAnswer> for End {
+    fn from(reason: NoAnswer) -> End {
+        match reason {
+            NoAnswer::Late => End::Late,
+            NoAnswer::Gone(reason) => End::Gone(reason),
+        }
+    }
 }
 
 impl From<std::io::Error> for End {
@@ -129,8 +143,9 @@ impl Top {
             title: format!("{place} ({})", mount.source.to_string_lossy()),
             options: &self,
             channel: &channel,
-            lease: Lease::take(&channel, self.wanted()).map_err(fail)?,
+            lease: Lease::take(&channel, self.wanted()).map_err(|reason| fail(reason.into()))?,
             has_lapsed: false,
+            is_live: false,
             events,
         };
         let end = if self.openmetrics {
@@ -147,6 +162,7 @@ impl Top {
             Ok(()) | Err(End::Done) => Ok(()),
             Err(End::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             Err(End::Output(error)) => Err(Failure::new(format!("standard output: {error}"))),
+            Err(End::Late) => Err(fail(NoAnswer::Late.into())),
             Err(End::Gone(reason)) => Err(fail(reason)),
         }
     }
@@ -178,7 +194,7 @@ impl Top {
 }
 
 fn stop_signals(sender: Sender<Event>) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
@@ -197,8 +213,10 @@ struct View<'a> {
     options: &'a Top,
     channel: &'a Channel,
     lease: Lease<'a>,
-    /// The lease has had a break (this process was stopped, say): what was counted since is not all.
+    /// The lease has had a break (this process or the server was stopped, say): what was counted since is not all.
     has_lapsed: bool,
+    /// It tells the user itself that there is no answer, and asks again.
+    is_live: bool,
     events: Receiver<Event>,
 }
 
@@ -207,12 +225,13 @@ impl View<'_> {
         let text = if self.options.full {
             let before = self.snapshot()?;
             self.pause(self.options.delay)?;
+            let now = self.snapshot()?;
             if std::mem::take(&mut self.has_lapsed) {
                 return Err(End::Gone(
                     "all acquisitions were not counted all the time".into(),
                 ));
             }
-            self.snapshot()?.since(&before).to_openmetrics()
+            now.since(&before).to_openmetrics()
         } else {
             match self.ask(Request::OpenMetrics)? {
                 Reply::Text(text) => text,
@@ -298,7 +317,10 @@ impl View<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.lease.due() <= Instant::now() {
-                self.has_lapsed |= !self.lease.renew().map_err(End::Gone)?;
+                match self.lease.renew() {
+                    Err(NoAnswer::Late) if !self.is_live => self.has_lapsed = true,
+                    renewed => self.has_lapsed |= !renewed?,
+                }
             }
             if until <= Instant::now() {
                 return Ok(None);
@@ -306,25 +328,35 @@ impl View<'_> {
         }
     }
 
-    fn ask(&self, request: Request) -> Result<Reply, End> {
-        self.channel.meter(request).map_err(End::Gone)
+    fn ask(&mut self, request: Request) -> Result<Reply, End> {
+        loop {
+            match self.channel.meter_within(request.clone(), PATIENCE) {
+                Err(NoAnswer::Late) if !self.is_live => {}
+                reply => return Ok(reply?),
+            }
+            self.has_lapsed = true;
+            let event = self.events.recv_timeout(Duration::from_secs(1));
+            if matches!(event, Ok(Event::Stop)) {
+                return Err(End::Done);
+            }
+        }
     }
 
-    fn snapshot(&self) -> Result<Snapshot, End> {
+    fn snapshot(&mut self) -> Result<Snapshot, End> {
         match self.ask(Request::Snapshot)? {
             Reply::Snapshot(snapshot) => Ok(snapshot),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn waiting(&self) -> Result<Vec<Queue>, End> {
+    fn waiting(&mut self) -> Result<Vec<Queue>, End> {
         match self.ask(Request::Waiting)? {
             Reply::Waiting(queues) => Ok(queues),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn reports(&self) -> Result<Vec<Report>, End> {
+    fn reports(&mut self) -> Result<Vec<Report>, End> {
         match self.ask(self.lease.reports())? {
             Reply::Reports(reports) => Ok(reports),
             other => Err(unexpected(&other)),
@@ -349,7 +381,8 @@ mod tests {
     #[test]
     fn delays_are_positive_numbers() {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "NaN", "inf", "two", "1e300"] {
+        assert_eq!(seconds("86400"), Ok(Duration::from_secs(86_400)));
+        for bad in ["0", "-1", "NaN", "inf", "two", "1e19", "1e300"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Model {
     pub reports: VecDeque<Report>,
     /// What the rows are sorted by.
     pub sorted_by: Column,
+    /// The server does not answer.
+    pub is_unanswered: bool,
     /// Nothing new is fetched.
     pub is_paused: bool,
     /// The keys are shown instead of the table.
@@ -70,6 +72,7 @@ impl Model {
             picture: None,
             reports: VecDeque::new(),
             sorted_by: Column::Waiting,
+            is_unanswered: false,
             is_paused: false,
             shows_help: false,
             scrolled: 0,

@@ -156,9 +156,15 @@ fn each_gets_the_reports_that_it_asked_for() {
     }
     let place = Place::new();
     let mut server = mount_in_front(&place, &["--memory"]);
-    let start = |us| Running::start(&place, &["--json", "-d", "0.2", "--threshold-us", us]);
-    let (all, second, none) = (start("0"), start("0"), start("90000000"));
-    wait_until("all is on", || settings(&place).1 == json!(0));
+    // The least number of waiters tells whose lease is there.
+    let start = |us, waiters: usize| {
+        let most = waiters.to_string();
+        let options = ["--threshold-us", us, "--waiters", &most];
+        let top = Running::start(&place, &[&["--json", "-d", "0.2"], &options[..]].concat());
+        wait_until("it is on", || settings(&place).3 == json!(waiters));
+        top
+    };
+    let (none, all, second) = (start("90000000", 1002), start("0", 1001), start("0", 1000));
     for _ in 0..5 {
         std::fs::write(place.mount_point().join("file"), "text").unwrap();
         std::thread::sleep(Duration::from_millis(300));

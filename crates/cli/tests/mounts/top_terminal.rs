@@ -91,6 +91,23 @@ impl Drop for OnTerminal<'_> {
     }
 }
 
+/// A process that stands still, until it is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(child: &Child) -> Stopped {
+        let process = Pid::from_child(child);
+        kill_process(process, Signal::STOP).unwrap();
+        Stopped(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
 #[test]
 fn the_terminal_is_as_before_however_it_ends() {
     let has_script = Command::new("script").arg("--version").output().is_ok();
@@ -117,12 +134,28 @@ fn the_terminal_is_as_before_however_it_ends() {
     top.ends("0");
     assert!(!settings(&place).0);
 
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         let top = OnTerminal::start(&place);
         top.has_drawn("threads");
         top.signal(signal);
         top.ends("0");
     }
+
+    // The server is busy for long.
+    let mut top = OnTerminal::start(&place);
+    top.has_drawn("threads");
+    let stopped = Stopped::new(&server);
+    wait_until("it tells so", || {
+        top.file("screen").contains("the server does not answer")
+    });
+    drop(stopped);
+    wait_until("the next pictures", || {
+        let screen = top.file("screen");
+        let (_, later) = screen.rsplit_once("not answer").unwrap();
+        later.contains("threads")
+    });
+    top.press("q");
+    top.ends("0");
 
     // The terminal itself goes.
     let mut top = OnTerminal::start(&place);

@@ -41,7 +41,7 @@ pub(super) fn serve(listener: &UnixListener, is_ending: &AtomicBool, answer: Ans
     while !is_ending.load(Ordering::Acquire) {
         let now = Instant::now();
         let is_accepting = open.len() < CONNECTIONS_MAX && accepts_from <= now;
-        let (is_new_here, ready) = wait(listener, is_accepting, accepts_from, &open);
+        let (is_new_here, ready) = wait(listener, is_accepting, accepts_from, now, &open);
         let mut answered = Duration::ZERO;
         let mut is_ready = ready.into_iter();
         open.retain_mut(|client| {
@@ -71,6 +71,7 @@ fn wait(
     listener: &UnixListener,
     is_accepting: bool,
     accepts_from: Instant,
+    now: Instant,
     open: &[Connection],
 ) -> (bool, Vec<bool>) {
     let mut polled: Vec<PollFd<'_>> = open
@@ -84,17 +85,11 @@ fn wait(
         PollFlags::empty()
     };
     polled.push(PollFd::new(listener, new));
-    let now = Instant::now();
-    let first = open.iter().map(|client| client.expires).min();
-    let wakes = first
-        .into_iter()
-        .chain(Some(accepts_from))
-        .filter(|at| *at > now);
-    let timeout = match wakes.min() {
-        // One that has expired meanwhile; or, with none open, for as long as it takes.
-        None => first.map(|_| Duration::ZERO),
-        Some(at) => Some(at - now),
-    };
+    let timeout = timeout(
+        now,
+        accepts_from,
+        open.iter().map(|client| client.expires).min(),
+    );
     let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
     if poll(&mut polled, timeout.as_ref()).is_err() {
         // A signal, mostly; were it anything else, this must not become a busy loop.
@@ -104,6 +99,14 @@ fn wait(
     let mut ready: Vec<bool> = polled.iter().map(|one| !one.revents().is_empty()).collect();
     let is_new_here = ready.pop().unwrap_or(false) && is_accepting;
     (is_new_here, ready)
+}
+
+/// For how long nothing is to be done if nobody comes: not at all if the first of the open connections has expired
+/// meanwhile; `None` for as long as it takes.
+fn timeout(now: Instant, accepts_from: Instant, expires: Option<Instant>) -> Option<Duration> {
+    let pause = Some(accepts_from).filter(|at| *at > now);
+    let wakes = expires.into_iter().chain(pause).min();
+    wakes.map(|at| at.saturating_duration_since(now))
 }
 
 /// Accepts who is there and may ask, and sends others away.
@@ -217,5 +220,22 @@ fn read_question(stream: &mut UnixStream, question: &mut Vec<u8>) -> io::Result<
             question.truncate(end);
             return Ok(true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_expired_is_not_waited_for() {
+        let now = Instant::now();
+        let later = |ms| now + Duration::from_millis(ms);
+        assert_eq!(timeout(now, now, None), None);
+        assert_eq!(timeout(now, later(3), None), Some(later(3) - now));
+        assert_eq!(timeout(now, now, Some(later(5))), Some(later(5) - now));
+        assert_eq!(timeout(now, later(3), Some(now)), Some(Duration::ZERO));
+        assert_eq!(timeout(later(2), later(3), Some(now)), Some(Duration::ZERO));
+        assert_eq!(timeout(later(2), now, Some(now)), Some(Duration::ZERO));
     }
 }
