@@ -515,12 +515,17 @@ fn push_map(map: &mut Vec<MapChange>, next: MapChange) {
             last.length += next.length;
         }
         (
-            Some(MapChange::Convert { logical, length }),
+            Some(MapChange::Convert {
+                logical,
+                length,
+                to,
+            }),
             MapChange::Convert {
                 logical: next,
                 length: more,
+                to: next_to,
             },
-        ) if *logical + *length == next => *length += more,
+        ) if *logical + *length == next && *to == next_to => *length += more,
         _ => map.push(next),
     }
 }

@@ -158,12 +158,15 @@ pub struct BlockRun {
 pub enum MapChange {
     /// A hole gets newly allocated blocks.
     Map(Extent),
-    /// Unwritten blocks now hold data; the mapping stays.
+    /// Unwritten blocks now hold data, or blocks that hold data now read as zeros; where they lie stays. None
+    /// of the range is a hole.
     Convert {
         /// First block within the file.
         logical: u64,
         /// Number of blocks.
         length: u64,
+        /// What they become.
+        to: ExtentState,
     },
     /// Blocks of the range, where any are mapped, are freed. `length` may be "to the end"
     /// (`u64::MAX - logical`).
@@ -280,14 +283,21 @@ pub enum Plan {
         /// In bytes.
         length_bytes: u32,
     },
-    /// `extents` new runs of blocks are mapped into a file (or that many are split by a
-    /// conversion or an unmapping).
+    /// `extents` new runs of blocks are mapped into a file.
     Mapping {
         /// Number of runs.
         extents: u64,
     },
-    /// An extended attribute is set or removed.
+    /// Up to `extents` extents are split, as a part of them is freed or converted. That frees space, or uses
+    /// what was allocated before, so it must work where no other plan finds space.
+    Split {
+        /// Number of extents.
+        extents: u64,
+    },
+    /// An extended attribute is set.
     Xattr,
+    /// An extended attribute is removed; as with `Split`, that works where no space is left.
+    XattrRemoval,
 }
 
 /// See the module's head for the contract.

@@ -142,7 +142,11 @@ impl Namespace {
                 return Err(Error::NotSupported);
             }
             let values = self.values(inode)?;
-            let reservation = self.reserve(&[Plan::Xattr])?;
+            let plan = match value {
+                Some(_) => Plan::Xattr,
+                None => Plan::XattrRemoval,
+            };
+            let reservation = self.reserve(&[plan])?;
             let lock = inode.lock();
             let mut values = values.write();
             match (mode, values.contains_key(name)) {

@@ -7,7 +7,7 @@
 //!   the superuser (`s_r_blocks_count`) and the `pool`, which is kept for commits alone.
 //!
 //! Data takes from `open` only. A reservation for metadata takes from `open`, then from `backing`
-//! down to the pool. Applying a batch lives on the batch's reservation and, where that was too
+//! down to the pool; one that must not fail where space has run out, down to half of it. Applying a batch lives on the batch's reservation and, where that was too
 //! small, on the pool. Blocks that come back fill `backing` first.
 //!
 //! # Why there is a pool
@@ -55,6 +55,11 @@ impl SpaceCounter {
     /// Takes exactly `blocks` for metadata to come; false when there are not as many.
     pub(crate) fn reserve(&self, blocks: u64) -> bool {
         self.take_exactly(blocks, self.pool)
+    }
+
+    /// The same for what must go on when others find no space: takes from the pool too, and leaves half of it.
+    pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
+        self.take_exactly(blocks, self.pool / 2)
     }
 
     /// Takes one block while a batch is applied whose reservation is used up.

@@ -313,6 +313,11 @@ impl Allocator {
         blocks == 0 || self.space.reserve(blocks)
     }
 
+    /// The same for what frees space, or uses what was allocated before: it finds blocks where others find none.
+    pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
+        blocks == 0 || self.space.reserve_from_pool(blocks)
+    }
+
     /// Gives back what [`Allocator::reserve`] took.
     pub(crate) fn unreserve(&self, blocks: u64) {
         if blocks > 0 {

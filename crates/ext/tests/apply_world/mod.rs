@@ -450,9 +450,11 @@ impl World {
             let node = self.node(ino);
             node.attributes.size_bytes = node.attributes.size_bytes.max(size);
         }
-        self.touch(ino)
-            .map
-            .push(MapChange::Convert { logical, length });
+        self.touch(ino).map.push(MapChange::Convert {
+            logical,
+            length,
+            to: ExtentState::Written,
+        });
         Ok(())
     }
 

@@ -199,11 +199,15 @@ impl State {
                     assert_eq!(before, None, "inode {ino} maps over a mapping");
                 }
             }
-            MapChange::Convert { logical, length } => {
+            MapChange::Convert {
+                logical,
+                length,
+                to,
+            } => {
                 for at in logical..logical + length {
                     let place = inode.blocks.get_mut(&at);
                     let place = place.unwrap_or_else(|| panic!("inode {ino} converts a hole"));
-                    place.1 = ExtentState::Written;
+                    place.1 = to;
                 }
             }
             MapChange::Unmap { logical, length } => {

@@ -1,6 +1,6 @@
 //! Which blocks a file has: changes of the mapping, in extent trees and in block maps.
 //!
-//! Both kinds do the same four things: map a run, unmap a range, convert a range from unwritten to
+//! Both kinds do the same four things: map a run, unmap a range, convert a range between unwritten and
 //! written, list all runs. The root lies in the inode at hand ([`InodeEdit`]); other nodes are
 //! edited in the buffer cache. Blocks of the map itself come from and go back to [`Space`].
 //!
@@ -82,10 +82,14 @@ fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> R
             space.mark_used(run.physical, run.length)?;
             map(space, inode, run)
         }
-        MapChange::Convert { logical, length } => {
+        MapChange::Convert {
+            logical,
+            length,
+            to,
+        } => {
             let range = range(logical, length);
             if has_extents(inode) {
-                extents::convert(space, inode, range)
+                extents::convert(space, inode, range, to)
             } else {
                 Ok(())
             }
