@@ -223,7 +223,7 @@ impl Adapter {
             Operation::Statx => put(space, &statx_out(&namespace.attributes(ino)?)),
             Operation::Setattr(fields) => put(
                 space,
-                &attr_out(&self.set_attributes(&caller, ino, &fields)?),
+                &attr_out(&self.set_attributes(header, &caller, &fields)?),
             ),
             Operation::Readlink => put_bytes(space, &namespace.read_symlink(ino)?),
             Operation::Symlink { name, target } => {
@@ -274,7 +274,7 @@ impl Adapter {
                 data,
             } => {
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
-                    namespace.clear_privileges(ino)?;
+                    self.clear_privileges(header)?;
                 }
                 let size = namespace.write(ino, offset, data)? as u32;
                 put(space, &WriteOut { size, padding: 0 })
@@ -345,6 +345,10 @@ impl Adapter {
             }
             Operation::Fallocate(fields) => {
                 let mode = allocate_mode(fields.mode as i32)?;
+                // The message does not say whether its sender has CAP_FSETID.
+                if caller.uid != 0 {
+                    self.clear_privileges(header)?;
+                }
                 empty(namespace.allocate(ino, mode, fields.offset, fields.length))
             }
             Operation::Lseek(fields) => {
@@ -376,6 +380,19 @@ impl Adapter {
             },
             is_checked: true,
         }
+    }
+
+    /// Takes the set-id bits of the file that a request is about to change. The kernel keeps modes for ever, so it
+    /// is told before it gets its answer.
+    fn clear_privileges(&self, header: &InHeader) -> Result<()> {
+        let ino = self.numbers.ino(header.node);
+        let has_changed = self
+            .namespace
+            .clear_privileges(ino, |gid| is_in_group(header, gid))?;
+        if has_changed && let Some(kernel) = &self.kernel {
+            kernel.tell_attributes_changed(header.node);
+        }
+        Ok(())
     }
 
     /// An ACL may have changed the mode. A kernel that was not asked to check ACLs does not expect that.
@@ -440,11 +457,18 @@ impl Adapter {
         put(space, &out)
     }
 
-    fn set_attributes(&self, caller: &Caller, ino: Ino, fields: &SetattrIn) -> Result<Attributes> {
+    fn set_attributes(
+        &self,
+        header: &InHeader,
+        caller: &Caller,
+        fields: &SetattrIn,
+    ) -> Result<Attributes> {
+        let ino = self.numbers.ino(header.node);
         let change: SetAttributes = change(fields);
         let attributes = self.namespace.set_attributes(caller, ino, &change)?;
         if fields.valid & setattr::KILL_SUIDGID != 0 {
-            self.namespace.clear_privileges(ino)?;
+            let is_in_group = |gid| is_in_group(header, gid);
+            self.namespace.clear_privileges(ino, is_in_group)?;
             return self.namespace.attributes(ino);
         }
         Ok(attributes)
@@ -481,6 +505,20 @@ impl Adapter {
             _ => Err(Error::Invalid.into()),
         }
     }
+}
+
+/// Whether who sent a request is in a group. Messages name one group; the others stand in proc_pid_status(5). A
+/// process that cannot be seen there counts as in no other.
+fn is_in_group(header: &InHeader, gid: u32) -> bool {
+    let other_groups = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid)).ok()?;
+        let groups = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Groups:"))?;
+        let mut groups = groups.split_ascii_whitespace();
+        Some(groups.any(|group| group.parse() == Ok(gid)))
+    };
+    header.gid == gid || other_groups().unwrap_or(false)
 }
 
 fn allocate_mode(mode: i32) -> Result<AllocateMode> {

@@ -4,6 +4,7 @@ mod errors;
 mod exercise;
 mod freeze;
 mod mount;
+mod set_id;
 mod support;
 mod sync;
 mod top;
