@@ -399,18 +399,20 @@ impl Store for ExtStore {
                 superblock.reserved_blocks_count(),
             )
         };
-        let (free, available, inodes_free) = if state.is_read_only {
+        let (free, inodes_free, reserved) = if state.is_read_only {
             let (free_clusters, inodes_free) = state.groups.totals();
             let free = free_clusters.saturating_mul(u64::from(state.geometry.cluster_ratio));
-            (free, free.saturating_sub(reserved), inodes_free)
+            (free, inodes_free, reserved)
         } else {
-            state.allocator.free_counts()
+            let (free, inodes_free) = state.allocator.free_counts();
+            (free, inodes_free, state.allocator.kept_back())
         };
         StatFs {
             block_size_bytes: state.geometry.block_size,
             blocks: total_blocks - state.overhead_blocks,
             blocks_free: free.min(total_blocks),
-            blocks_available: available,
+            blocks_reserved: reserved,
+            blocks_available: free.saturating_sub(reserved),
             inodes: u64::from(state.geometry.inodes_count),
             inodes_free,
             name_max: finefs_ext_disk::dirent::NAME_MAX as u32,

@@ -293,6 +293,9 @@ impl Adapter {
                     0 => XattrMode::Set,
                     libc::XATTR_CREATE => XattrMode::Create,
                     libc::XATTR_REPLACE => XattrMode::Replace,
+                    flags if flags == libc::XATTR_CREATE | libc::XATTR_REPLACE => {
+                        XattrMode::CreateAndReplace
+                    }
                     _ => return Err(Failure::Errno(libc::EINVAL)),
                 };
                 // A kernel that does not tell: no caller is known to be in more groups than one.
@@ -464,7 +467,13 @@ impl Adapter {
         fields: &SetattrIn,
     ) -> Result<Attributes> {
         let ino = self.numbers.ino(header.node);
-        let change: SetAttributes = change(fields);
+        let mut change: SetAttributes = change(fields);
+        if fields.valid == 0 {
+            // chown(2) that names neither user nor group: no other call asks for nothing.
+            let is_in_group = |gid| is_in_group(header, gid);
+            self.namespace.clear_privileges(ino, is_in_group)?;
+            change.changed = Some(Timestamp::now());
+        }
         let attributes = self.namespace.set_attributes(caller, ino, &change)?;
         if fields.valid & setattr::KILL_SUIDGID != 0 {
             let is_in_group = |gid| is_in_group(header, gid);

@@ -303,7 +303,7 @@ impl Namespace {
     }
 
     fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
-        let number = gathered.number;
+        let (number, freed_space) = (gathered.number, gathered.freed_space);
         let Coalesced { batch, freed } = gathered.into_batch();
         state.freed.extend(freed);
         let times = |ino: Ino| {
@@ -315,6 +315,7 @@ impl Namespace {
         let mut sectors = Vec::new();
         let outcome = self.store.commit(batch, &times);
         self.note_commit(outcome.map(|committed| sectors = committed.sectors))?;
+        self.log.note_freed(freed_space);
         for (ino, sectors) in sectors {
             let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
             // An inode that changed again since the swap gets its count by its next commit.

@@ -78,7 +78,8 @@ impl Drop for Pending<'_> {
     }
 }
 
-const SECTOR_BYTES: u64 = 512;
+/// The unit in which stat(2) tells used space.
+pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A file that is written from one end to the other is written out in pieces of so many bytes: it is not one of those that are
 /// often removed at once, and what waits of it would fill the memory of many of them.
@@ -523,11 +524,8 @@ impl Namespace {
         let now = self.now();
         let frees = !freed.is_empty();
         let group = || {
-            let unmap = MapChange::Unmap {
-                logical: first_gone,
-                length: u64::MAX - first_gone,
-            };
-            let unmapped = frees.then(|| mapped(inode, unmap));
+            let to_end = u64::MAX - first_gone;
+            let unmapped = frees.then(|| unmapped(inode, first_gone, to_end, &freed));
             let sized = Record::Sized {
                 ino,
                 sequence: inode.next_sequence(),
@@ -609,5 +607,16 @@ pub(crate) fn mapped(inode: &Inode, change: MapChange) -> Record {
         ino: inode.ino,
         sequence: inode.next_sequence(),
         change,
+        freed_blocks: 0,
+    }
+}
+
+/// A range leaves the mapping, where these blocks are.
+pub(crate) fn unmapped(inode: &Inode, logical: u64, length: u64, blocks: &[BlockRun]) -> Record {
+    Record::Mapped {
+        ino: inode.ino,
+        sequence: inode.next_sequence(),
+        change: MapChange::Unmap { logical, length },
+        freed_blocks: blocks.iter().map(|run| run.length).sum(),
     }
 }

@@ -14,13 +14,13 @@ use std::ops::Range;
 
 use crossbeam_epoch::Guard;
 
-use crate::data::{Conversion, File, Pending, mapped};
+use crate::data::{Conversion, File, Pending, unmapped};
 use crate::data_lock::DataGuard;
 use crate::error::{Error, Result};
 use crate::extent_map::{ExtentMap, Found};
 use crate::namespace::Namespace;
 use crate::scheme::Call;
-use crate::store::{BlockRun, Extent, ExtentState, MapChange};
+use crate::store::{BlockRun, Extent, ExtentState};
 use crate::types::Ino;
 
 /// What fallocate(2) shall do.
@@ -229,11 +229,9 @@ impl Namespace {
             return Ok(());
         }
         let _lock = inode.lock();
-        let unmap = MapChange::Unmap {
-            logical: whole.start,
-            length: whole.end - whole.start,
-        };
-        self.log_group(|| [mapped(inode, unmap)], reservation.take(), &[inode]);
+        let length = whole.end - whole.start;
+        let record = || unmapped(inode, whole.start, length, &freed);
+        self.log_group(|| [record()], reservation.take(), &[inode]);
         let blocks = file.extents.remove(whole.start, whole.end, guard);
         inode.add_sectors(-self.sectors_of(blocks));
         self.reclaim_blocks(&freed);

@@ -597,6 +597,11 @@ impl Core {
         }
     }
 
+    /// Space used, in units of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.sectors.load(Ordering::Relaxed).max(0) as u64
+    }
+
     pub fn add_sectors(&self, delta: i64) {
         self.sectors.fetch_add(delta, Ordering::Relaxed);
     }

@@ -365,6 +365,7 @@ impl Store for MemoryStore {
             block_size_bytes: BLOCK_BYTES as u32,
             blocks: self.blocks,
             blocks_free: free,
+            blocks_reserved: 0,
             blocks_available: free,
             inodes: self.inodes,
             inodes_free: self.free_inodes.available(),

@@ -9,6 +9,7 @@ use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList, 
 
 use crate::classes;
 use crate::commit::Committer;
+use crate::data::SECTOR_BYTES;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::file_lock::WaitsFor;
@@ -179,10 +180,21 @@ impl Namespace {
         self.geometry.root
     }
 
-    /// Free and used space.
+    /// Free and used space. What was removed counts as free at once, though the store gives it out again only after the
+    /// next commit: who finds no space meanwhile waits for that.
     pub fn statfs(&self) -> StatFs {
         let _outer = self.scheme.enter(Call::StatFs);
-        self.store.statfs()
+        let stored = self.store.statfs();
+        let freeing = self.log.freeing();
+        let block_sectors = u64::from(stored.block_size_bytes) / SECTOR_BYTES;
+        let more = freeing.blocks + freeing.sectors / block_sectors.max(1);
+        let blocks_free = (stored.blocks_free + more).min(stored.blocks);
+        StatFs {
+            blocks_free,
+            blocks_available: blocks_free.saturating_sub(stored.blocks_reserved),
+            inodes_free: (stored.inodes_free + freeing.inodes).min(stored.inodes),
+            ..stored
+        }
     }
 
     /// The time, as the store can hold it.
@@ -193,7 +205,7 @@ impl Namespace {
     /// A time cut to what the store can hold: inodes of 128 bytes have whole seconds up to 2038.
     pub(crate) fn as_stored(&self, time: Timestamp) -> Timestamp {
         if self.geometry.has_fine_times {
-            time
+            time.without_nanoseconds_at_the_ends()
         } else {
             Timestamp::new(time.seconds().min(i64::from(i32::MAX)), 0)
         }

@@ -325,19 +325,19 @@ impl Allocator {
         }
     }
 
-    /// Free blocks, the part of them that data may use, and free inodes. What is only reserved counts
-    /// as free: most of it comes back.
-    pub(crate) fn free_counts(&self) -> (u64, u64, u64) {
+    /// Free blocks, and free inodes. What is only reserved for operations counts as free: most of it comes back.
+    pub(crate) fn free_counts(&self) -> (u64, u64) {
         let (mut blocks, mut inodes) = (0, 0);
         for group in &self.groups {
             blocks += u64::from(group.free_blocks.load(Ordering::Relaxed));
             inodes += u64::from(group.free_inodes.load(Ordering::Relaxed));
         }
-        (
-            blocks,
-            blocks.saturating_sub(self.space.backing_target()),
-            inodes,
-        )
+        (blocks, inodes)
+    }
+
+    /// Free blocks that data may not use.
+    pub(crate) fn kept_back(&self) -> u64 {
+        self.space.backing_target()
     }
 
     /// A number that is hard to guess and hardly repeats.
