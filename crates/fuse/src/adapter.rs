@@ -33,6 +33,9 @@ const LOGGED_ERRORS_PER_SECOND: u64 = 5;
 /// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
 pub(crate) const FORGET_DELAY: Duration = Duration::from_millis(5);
 
+/// FORGETs of what was removed earlier than this have been served, if the server gets any time at all.
+const REMOVED_LATELY: Duration = Duration::from_millis(100);
+
 /// Why a request failed.
 pub(crate) enum Failure {
     /// As the namespace tells.
@@ -69,6 +72,14 @@ pub(crate) struct Adapter {
     kernel: Option<Arc<Device>>,
     /// Second since the epoch in the upper half, errors logged in it in the lower.
     logged: AtomicU64,
+    /// When a name was last removed or replaced, by [`coarse_ms`].
+    removed_ms: AtomicU64,
+}
+
+/// Milliseconds of the kernel's coarse monotonic clock, which ticks some 250 times a second.
+fn coarse_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 impl Adapter {
@@ -84,6 +95,8 @@ impl Adapter {
             alertness,
             kernel: None,
             logged: AtomicU64::new(0),
+            // Long ago.
+            removed_ms: AtomicU64::new(coarse_ms().wrapping_sub(1 << 32)),
         }
     }
 
@@ -142,6 +155,7 @@ impl Adapter {
         );
         let mut answer = guarded(name, || self.run(header, operation, space));
         if let Some(Err(Failure::Error(Error::NoSpace))) = answer
+            && self.has_removed_lately()
             && let Ok(operation) = parse()
         {
             // What was removed a moment ago is in use until the kernel's FORGET of it is served.
@@ -163,6 +177,20 @@ impl Adapter {
             header.pid
         );
         answer
+    }
+
+    /// Whether a name was removed or replaced so lately that the FORGET of what it named may not have been served yet.
+    fn has_removed_lately(&self) -> bool {
+        let age_ms = coarse_ms().wrapping_sub(self.removed_ms.load(Ordering::Relaxed));
+        age_ms <= REMOVED_LATELY.as_millis() as u64
+    }
+
+    /// Notes that a name is removed or replaced. Writes no line that other CPUs read but once a tick of the clock.
+    fn note_removal(&self) {
+        let now = coarse_ms();
+        if self.removed_ms.load(Ordering::Relaxed) != now {
+            self.removed_ms.store(now, Ordering::Relaxed);
+        }
     }
 
     /// Logs what points at the device or the image; gives the errno.
@@ -239,8 +267,14 @@ impl Adapter {
                 let made = namespace.make_directory(&caller, ino, name, fields.mode & 0o7777)?;
                 self.put_entry(space, &made)
             }
-            Operation::Unlink { name } => empty(namespace.remove_file(&caller, ino, name)),
-            Operation::Rmdir { name } => empty(namespace.remove_directory(&caller, ino, name)),
+            Operation::Unlink { name } => {
+                self.note_removal();
+                empty(namespace.remove_file(&caller, ino, name))
+            }
+            Operation::Rmdir { name } => {
+                self.note_removal();
+                empty(namespace.remove_directory(&caller, ino, name))
+            }
             Operation::Rename {
                 new_parent,
                 flags,
@@ -253,6 +287,7 @@ impl Adapter {
                     libc::RENAME_EXCHANGE => RenameMode::Exchange,
                     _ => return Err(Failure::Errno(libc::EINVAL)),
                 };
+                self.note_removal();
                 let to = (self.numbers.ino(new_parent), new_name);
                 empty(namespace.rename(&caller, (ino, name), to, mode))
             }
