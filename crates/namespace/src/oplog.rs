@@ -13,6 +13,7 @@
 //! 3. Every inode that a group names is marked dirty with the group's generation before the append
 //!    ends; an inode whose mark is at most the newest committed generation is clean.
 
+use crossbeam_utils::CachePadded;
 use finefs_locks::LocalGlobal;
 use finefs_locks::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
 use smallvec::SmallVec;
@@ -158,8 +159,8 @@ struct Shard {
 /// The log. See the module's head.
 pub(crate) struct OperationLog {
     shards: LocalGlobal<Shard>,
-    /// The newest generation whose commit is durable.
-    committed: AtomicU64,
+    /// The newest generation whose commit is durable. In a cache line of its own: `stat` reads it.
+    committed: CachePadded<AtomicU64>,
     /// Records of the current generation, about: each shard adds [`COUNTED`] at a time.
     pending: AtomicUsize,
 }
@@ -176,7 +177,7 @@ impl OperationLog {
                 reserved_blocks: 0,
                 heap_bytes: 0,
             }),
-            committed: AtomicU64::new(0),
+            committed: CachePadded::new(AtomicU64::new(0)),
             pending: AtomicUsize::new(0),
         }
     }

@@ -19,7 +19,7 @@ pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
         .iter()
         .map(|plan| blocks_for(*plan, has_extents))
         .sum();
-    if state.allocator.reserve(blocks) {
+    if state.allocator.reserve(state, blocks) {
         Ok(blocks)
     } else {
         Err(Error::NoSpace)
