@@ -24,7 +24,7 @@ use finefs_namespace::{Error, FileKind, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
-use crate::damage::OnError;
+use crate::damage::{self, OnError};
 use crate::delayed::DelayedData;
 use crate::error::{Backup, MountError, MountErrorKind, detail};
 use crate::features::Gate;
@@ -223,7 +223,7 @@ fn open(
         overlay,
         CLEAN_LIMIT_BYTES,
     );
-    let groups = GroupTable::load(&superblock, &geometry, &buffers)
+    let mut groups = GroupTable::load(&superblock, &geometry, &buffers)
         .map_err(|error| damaged("group descriptors", &error))?;
     if let Some(damage) = groups.damage() {
         if !is_read_only {
@@ -235,7 +235,7 @@ fn open(
     let was_valid = superblock.state().contains(State::VALID);
     let mut journal = None;
     if !is_read_only && superblock.compat().contains(Compat::HAS_JOURNAL) {
-        match journal_writer(&device, &buffers, &superblock, &geometry) {
+        match journal_writer(&device, &buffers, &mut groups, &superblock, &geometry) {
             Ok(writer) => journal = Some(writer),
             Err(reason) => {
                 notes.push(format!("mounted read-only: {reason}"));
@@ -245,7 +245,7 @@ fn open(
     }
     let allocator = allocator(&superblock, &geometry, &groups, &buffers);
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
-    let state = ExtState {
+    let mut state = ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),
         inode_rules: InodeRules::of(&superblock),
         dir_rules: DirRules::of(&superblock),
@@ -263,16 +263,18 @@ fn open(
         is_read_only,
         blocks_written: PerCpuCounter::new(0),
     };
-    match inode::checked(&state, ROOT) {
-        Ok((_, FileKind::Directory)) => {}
-        Ok(_) => {
-            return Err(MountErrorKind::Damaged(
-                "the root is not a directory".to_owned(),
-            ));
-        }
-        Err(error) => return Err(damaged("root directory", &error)),
+    check_root(&state)?;
+    if !state.is_read_only
+        && let Err(error) = orphans::check_file(&state)
+    {
+        notes.push(format!(
+            "mounted read-only: {}; run e2fsck -f",
+            detail(&error)
+        ));
+        *state.journal.lock() = None;
+        state.is_read_only = true;
     }
-    if !is_read_only {
+    if !state.is_read_only {
         mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(detail(&error)))?;
         let cleaned = orphans::clean_up(&state);
         notes.extend(cleaned.map_err(|error| damaged("cleaning up orphans", &error))?);
@@ -282,6 +284,20 @@ fn open(
         notes,
         was_valid,
     })
+}
+
+/// The root directory must be one.
+fn check_root(state: &ExtState) -> std::result::Result<(), MountErrorKind> {
+    let what = format!("the root directory (inode {ROOT})");
+    match inode::checked(state, ROOT) {
+        Ok((_, FileKind::Directory)) => Ok(()),
+        Ok((_, kind)) => Err(MountErrorKind::Damaged(format!(
+            "{what} is {}",
+            kind.with_article()
+        ))),
+        Err(Error::Stale) => Err(MountErrorKind::Damaged(format!("{what} is not in use"))),
+        Err(error) => Err(damaged("root directory", &error)),
+    }
 }
 
 fn damaged(what: &str, error: &Error) -> MountErrorKind {
@@ -364,11 +380,16 @@ fn settle_journal(
 fn journal_writer(
     device: &Arc<dyn BlockDevice>,
     buffers: &BufferCache,
+    groups: &mut GroupTable,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> std::result::Result<JournalWriter, String> {
-    let journal = Journal::open(device, buffers, superblock, geometry)
-        .map_err(|error| format!("{}; run e2fsck", detail(&error)))?;
+    let journal = Journal::open(device, buffers, superblock, geometry).and_then(|journal| {
+        journal.check_writable(groups, geometry)?;
+        Ok(journal)
+    });
+    let journal = journal.map_err(|error| format!("{}; run e2fsck -f", detail(&error)))?;
+    groups.protect(journal.runs());
     let wishes = Wishes {
         has_checksums: superblock.has_metadata_csum(),
         has_64bit: superblock.incompat().contains(Incompat::BIT64),
@@ -397,6 +418,7 @@ fn allocator(
         blocks: geometry.blocks_count,
         blocks_per_group: geometry.blocks_per_group,
         inodes_per_group: geometry.inodes_per_group,
+        inodes_per_block: geometry.block_size / u32::from(geometry.inode_size),
         groups_per_flex: geometry.groups_per_flex,
         reserved_for_root: superblock.reserved_blocks_count(),
         run_max: RUN_MAX_BLOCKS,
@@ -486,6 +508,10 @@ fn mark_clean(
     journal: Option<&mut JournalWriter>,
     was_valid: bool,
 ) -> Result<()> {
+    // What was found since the last commit.
+    if let Some(found) = state.allocator.take_damage() {
+        damage::put(&mut state.superblock.lock(), found);
+    }
     let (free_blocks, free_inodes) = state.groups.totals();
     {
         let mut superblock = state.superblock.lock();

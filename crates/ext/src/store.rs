@@ -13,7 +13,7 @@ use finefs_namespace::{
 };
 
 use crate::damage::{self, OnError};
-use crate::error::MountError;
+use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
 use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
@@ -133,6 +133,15 @@ impl ExtStore {
         }
     }
 
+    /// Refuses an allocation once a bitmap was found damaged, where the file system is to stop then. (Where it is to go
+    /// on, it goes on without that group.)
+    fn stop_on_damage(&self) -> Result<()> {
+        match self.state.allocator.damage() {
+            Some(damage) if self.state.on_error != OnError::Continue => Err(damage.clone()),
+            _ => Ok(()),
+        }
+    }
+
     fn count_written(&self, length_bytes: u64) {
         let blocks = length_bytes.div_ceil(u64::from(self.state.geometry.block_size));
         self.state.blocks_written.add(blocks as i64);
@@ -209,7 +218,11 @@ impl Store for ExtStore {
     }
 
     fn load_directory(&self, ino: Ino) -> Result<DirectoryImage> {
-        damage::noted(&self.state, directory::load(&self.state, ino))
+        let image = damage::noted(&self.state, directory::load(&self.state, ino))?;
+        if let Some(damage) = &image.damage {
+            let _ = damage::noted::<()>(&self.state, Err(damage.clone()));
+        }
+        Ok(image)
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
@@ -346,7 +359,10 @@ impl Store for ExtStore {
             is_directory,
             is_directory && parent == mount::ROOT,
         )?;
-        Ok((Ino(u64::from(number)), generation))
+        let ino = Ino(u64::from(number));
+        self.stop_on_damage()
+            .inspect_err(|_| self.release_inode(ino, kind))?;
+        Ok((ino, generation))
     }
 
     fn release_inode(&self, ino: Ino, kind: FileKind) {
@@ -356,9 +372,11 @@ impl Store for ExtStore {
     fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun> {
         self.may_write()?;
         let group = self.group_of(ino);
-        self.state
-            .allocator
-            .allocate_data(&self.state, group, goal, count)
+        let allocator = &self.state.allocator;
+        let run = allocator.allocate_data(&self.state, group, goal, count)?;
+        self.stop_on_damage()
+            .inspect_err(|_| self.release_blocks(run))?;
+        Ok(run)
     }
 
     fn release_blocks(&self, run: BlockRun) {
@@ -368,7 +386,20 @@ impl Store for ExtStore {
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {
         self.may_write()?;
-        apply::reserve(&self.state, plans)
+        let blocks = apply::reserve(&self.state, plans)?;
+        self.stop_on_damage()
+            .inspect_err(|_| self.unreserve(blocks))?;
+        Ok(blocks)
+    }
+
+    fn why_no_space(&self) -> Error {
+        match self.state.allocator.damage() {
+            Some(damage) => Error::corrupt(format_args!(
+                "no space is left but in groups that are damaged ({}); run e2fsck -f",
+                detail(damage)
+            )),
+            None => Error::NoSpace,
+        }
     }
 
     fn unreserve(&self, blocks: u64) {

@@ -16,7 +16,8 @@ impl Namespace {
     /// The attributes of an inode (stat). Takes no lock.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
         let operation = self.begin(Call::GetAttributes)?;
-        Ok(self.inode(ino, &operation.guard)?.attributes())
+        let inode = self.inode(ino, &operation.guard)?;
+        Ok(self.shown(inode, &operation.guard))
     }
 
     /// EACCES unless the caller may access the inode as `mask` (R_OK, W_OK, X_OK) says; EROFS for
@@ -123,7 +124,7 @@ impl Namespace {
         {
             inode.set_time(Time::Changed, now);
         }
-        Ok(Some(inode.attributes()))
+        Ok(Some(self.shown(inode, &operation.guard)))
     }
 
     /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a change of the

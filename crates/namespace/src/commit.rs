@@ -40,7 +40,7 @@ use crate::namespace::Namespace;
 use crate::oplog::{OperationLog, Spares};
 use crate::retire;
 use crate::scheme::Call;
-use crate::store::Geometry;
+use crate::store::{Committed, Geometry};
 use crate::types::Ino;
 use crate::write_errors::WriteErrors;
 
@@ -312,17 +312,14 @@ impl Namespace {
                 .and_then(|inode| inode.loaded())
                 .map(|core| core.times())
         };
-        let mut sectors = Vec::new();
+        let mut committed = Committed::default();
         let outcome = self.store.commit(batch, &times);
-        self.note_commit(outcome.map(|committed| sectors = committed.sectors))?;
+        self.note_commit(outcome.map(|made| committed = made))?;
         self.log.note_freed(freed_space);
-        for (ino, sectors) in sectors {
-            let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
-            // An inode that changed again since the swap gets its count by its next commit.
-            if let Some(core) = core.filter(|core| core.dirty_generation() <= number) {
-                core.set_sectors(sectors);
-            }
+        if let Some(damage) = committed.damage {
+            self.note_damage(&damage);
         }
+        self.settle(&committed.settled, number, guard);
         for ino in std::mem::take(&mut state.freed) {
             // Its number is free already: another inode may have it by now, and be gone too.
             let cell = self.inodes.get(ino, guard);

@@ -388,7 +388,7 @@ impl Namespace {
             block: goal,
             logical: block,
         });
-        let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
+        let run = self.note_load(self.store.allocate_blocks(file.inode.ino, goal, wanted))?;
         let extent = Extent {
             logical: block,
             physical: run.start,

@@ -72,6 +72,7 @@ mod references;
 mod rename;
 mod retire;
 mod scheme;
+mod settled;
 pub mod store;
 pub mod types;
 mod walk;

@@ -106,6 +106,7 @@ impl MemoryStore {
                     created: now,
                 },
                 flags: 0,
+                is_settled: true,
             },
             pages: Pages::new(blocks * BLOCK_BYTES)?,
             blocks,
@@ -240,6 +241,7 @@ impl Store for MemoryStore {
         Ok(DirectoryImage {
             parent: ROOT,
             entries: Vec::new(),
+            damage: None,
         })
     }
 

@@ -258,6 +258,7 @@ impl Namespace {
             match operation() {
                 Err(Error::NoSpace) if self.log.has_uncommitted() => self.commit()?,
                 Err(Error::NoSpace) if self.log.committed() != before => {}
+                Err(Error::NoSpace) => return self.note_load(Err(self.store.why_no_space())),
                 result => return result,
             }
         }
@@ -326,6 +327,10 @@ impl Namespace {
             }
             let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
+            if let Some(damage) = image.damage {
+                self.note_damage(&damage);
+                inode.note_names_damage(damage);
+            }
             Ok(NameTable::load(
                 image
                     .entries
@@ -362,7 +367,7 @@ impl Namespace {
         loop {
             let inode = self.inode(ino, &operation.guard)?;
             if self.refer(inode, &operation.guard) {
-                return Ok(inode.attributes());
+                return Ok(self.shown(inode, &operation.guard));
             }
         }
     }
@@ -437,7 +442,7 @@ impl Namespace {
     pub(crate) fn reserve(&self, plans: &[Plan]) -> Result<Reservation<'_>> {
         Ok(Reservation {
             store: &*self.store,
-            blocks: self.store.reserve(plans)?,
+            blocks: self.note_load(self.store.reserve(plans))?,
         })
     }
 }

@@ -21,8 +21,15 @@
 //! the commit of that batch is durable. Because nothing may fail after a log record is appended,
 //! every operation first reserves, by [`Store::reserve`], the metadata blocks that applying its
 //! records can need at most; a batch carries the sum of its reservations back.
+//!
+//! # Damage
+//!
+//! What applying a record will need is looked at before its operation succeeds: by the load of the part that it
+//! changes, by the allocation, or by the reservation. So a store does not find only at the commit that it
+//! cannot keep what was promised. Where something that a batch frees turns out to be damaged, it stays
+//! allocated: [`Committed::damage`].
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
 
 /// Facts about a store that do not change while it is mounted.
@@ -81,7 +88,7 @@ pub struct InodeImage {
     pub inline: Option<Vec<u8>>,
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
-    pub unreadable: Option<crate::error::Error>,
+    pub unreadable: Option<Error>,
     /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a permission.
     pub may_have_acls: bool,
 }
@@ -104,6 +111,9 @@ pub struct DirectoryImage {
     pub parent: Ino,
     /// The entries, in any order. Names are distinct.
     pub entries: Vec<EntryImage>,
+    /// Names why the entries must not be changed: damage that leaves them readable, but that a change would meet when it
+    /// is applied, or that hides other entries. `None` for all sound directories.
+    pub damage: Option<Error>,
 }
 
 /// Whether an extent's blocks hold data or read as zeros.
@@ -365,6 +375,12 @@ pub trait Store: Send + Sync + 'static {
     /// Reserves what applying the plans can need; gives the number of blocks reserved.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;
 
+    /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or the damage because of
+    /// which space that there may be is not used.
+    fn why_no_space(&self) -> Error {
+        Error::NoSpace
+    }
+
     /// Gives back a reservation that was never logged.
     fn unreserve(&self, blocks: u64);
 
@@ -456,6 +472,19 @@ pub fn write_padded<S: Store + ?Sized>(
 /// What a commit tells back.
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
-    /// The space, in units of 512 bytes, that each inode of the batch now uses in all.
-    pub sectors: Vec<(Ino, u64)>,
+    /// What the inodes of the batch take of the store now.
+    pub settled: Vec<Settled>,
+    /// Damage that was met, and because of which something could not be freed. All of the batch is durable.
+    pub damage: Option<Error>,
+}
+
+/// What an inode takes of the store after a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// Which.
+    pub ino: Ino,
+    /// Space in all, in units of 512 bytes.
+    pub sectors: u64,
+    /// The size in bytes of a directory, of which the store keeps count.
+    pub directory_bytes: Option<u64>,
 }

@@ -58,6 +58,19 @@ impl FileKind {
         })
     }
 
+    /// What it is called in a message.
+    pub fn with_article(self) -> &'static str {
+        match self {
+            FileKind::Regular => "a regular file",
+            FileKind::Directory => "a directory",
+            FileKind::Symlink => "a symbolic link",
+            FileKind::BlockDevice => "a block device",
+            FileKind::CharDevice => "a character device",
+            FileKind::Fifo => "a FIFO",
+            FileKind::Socket => "a socket",
+        }
+    }
+
     /// The format bits of this kind.
     pub fn mode_bits(self) -> u32 {
         match self {
@@ -215,6 +228,9 @@ pub struct Attributes {
     pub times: Times,
     /// Inode flags (FS_*_FL of `linux/fs.h`; ext4's i_flags).
     pub flags: u32,
+    /// False when the commit of what has happened already may change `sectors`, or the size of a directory: whoever
+    /// keeps the attributes must ask again.
+    pub is_settled: bool,
 }
 
 /// A change of attributes; `None` leaves the attribute as it is.

@@ -20,7 +20,7 @@ pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
         .map(|plan| blocks_for(*plan, has_extents))
         .sum();
     let may_use_pool = |plan: &Plan| matches!(plan, Plan::Split { .. } | Plan::XattrRemoval);
-    let is_reserved = state.allocator.reserve(blocks)
+    let is_reserved = state.allocator.reserve(state, blocks)
         || plans.iter().all(may_use_pool) && state.allocator.reserve_from_pool(blocks);
     if is_reserved {
         Ok(blocks)

@@ -296,8 +296,8 @@ impl Tree<'_, '_> {
             return (None, outcome);
         }
         if entries.len() == 0 {
-            let freed = self.free_node(block);
-            return (Some((Vec::new(), false)), outcome.and(freed));
+            self.free_node(block);
+            return (Some((Vec::new(), false)), outcome);
         }
         match self.store(entries, depth, Some(block), edited.grew_at_end) {
             Ok(indexes) => {
@@ -386,15 +386,13 @@ impl Tree<'_, '_> {
         let area = self.inode.disk.block_area_mut();
         let filled = fill(area, depth, &entries);
         filled.map_err(|error| self.inode.damaged(error))?;
-        emptied
-            .into_iter()
-            .try_for_each(|block| self.free_node(block))
+        emptied.into_iter().for_each(|block| self.free_node(block));
+        Ok(())
     }
 
-    fn free_node(&mut self, block: u64) -> Result<()> {
-        self.space.free_metadata(block)?;
+    fn free_node(&mut self, block: u64) {
+        self.space.free_metadata(block);
         self.inode.blocks_delta -= 1;
-        Ok(())
     }
 
     /// Applies an operation to the extents of a leaf.
@@ -441,9 +439,7 @@ impl Tree<'_, '_> {
                 let (touched, first) = cut(extents, range);
                 for extent in extents.drain(first..first + touched) {
                     let (start, count) = (extent.physical.0, u64::from(extent.len));
-                    let freed = free_data(self.space, self.inode, start, count);
-                    // Blocks that cannot be freed leak; the mapping goes all the same.
-                    self.space.note(freed);
+                    free_data(self.space, self.inode, start, count);
                 }
                 Ok(Edited {
                     has_changed: touched > 0,

@@ -20,6 +20,8 @@ use finefs_namespace::{Error, ExtentState, MapChange, Result};
 
 use super::inode::InodeEdit;
 use super::space::Space;
+use crate::load;
+use crate::state::ExtState;
 
 /// Adjacent blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +140,17 @@ pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u
     }
 }
 
+/// Checks the map of an inode that goes without ever having been loaded: a damaged block map may lead in circles. (An
+/// extent tree is checked node by node while it is freed.)
+pub(crate) fn check(state: &ExtState, inode: &InodeEdit) -> Result<()> {
+    let has_indirect_blocks = inode.disk.block_words()[12..].iter().any(|word| *word != 0);
+    if has_extents(inode) || !has_indirect_blocks {
+        return Ok(());
+    }
+    let ino = finefs_namespace::Ino(u64::from(inode.ino));
+    load::map::load(state, ino, &inode.disk).map(|_| ())
+}
+
 /// All runs, in ascending order.
 pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
     if has_extents(inode) {
@@ -148,12 +161,10 @@ pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
 }
 
 /// Frees data blocks of an inode.
-fn free_data(space: &mut Space<'_>, inode: &mut InodeEdit, start: u64, count: u64) -> Result<()> {
+fn free_data(space: &mut Space<'_>, inode: &mut InodeEdit, start: u64, count: u64) {
     // The inode does not count them any more even if the bitmap does.
     inode.blocks_delta -= count as i64;
-    space.free(start, count)?;
-    if inode.holds_metadata() {
+    if space.free(start, count) && inode.holds_metadata() {
         (start..start + count).for_each(|block| space.state.buffers.forget(block));
     }
-    Ok(())
 }
