@@ -72,7 +72,9 @@ fn others_are_answered_while_one_waits() {
     let (_, dropped) = odd.later.recv_timeout(LONG).unwrap();
     drop(dropped);
     assert_eq!(answer(second), "", "closed without an answer");
-    std::thread::spawn(move || answerer.give(&10)).join().unwrap();
+    std::thread::spawn(move || answerer.give(&10))
+        .join()
+        .unwrap();
     assert_eq!(answer(first), "10");
 }
 

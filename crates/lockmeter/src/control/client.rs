@@ -5,7 +5,6 @@
 //! socket(7) on SO_SNDTIMEO).
 
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -43,7 +42,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let time = patience.max(Duration::from_millis(1));
     set_socket_timeout(&socket, Timeout::Send, Some(time))?;
     match rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)) {
-        Ok(()) => Ok(UnixStream::from(OwnedFd::from(socket))),
+        Ok(()) => Ok(UnixStream::from(socket)),
         Err(rustix::io::Errno::AGAIN) => Err(io::ErrorKind::TimedOut.into()),
         Err(error) => Err(error.into()),
     }
@@ -109,7 +108,10 @@ impl Deadline {
 
     /// What is left; `None` for ever.
     fn left(&self) -> io::Result<Option<Duration>> {
-        match self.0.map(|end| end.saturating_duration_since(Instant::now())) {
+        match self
+            .0
+            .map(|end| end.saturating_duration_since(Instant::now()))
+        {
             Some(Duration::ZERO) => Err(io::ErrorKind::TimedOut.into()),
             left => Ok(left),
         }
