@@ -106,7 +106,8 @@ mod tests {
         assert_eq!(mount.source, "/home/x\\y.img");
         assert!(mount.is_finefs() && !mount.is_read_only);
         assert_eq!(mount.owner, Some(7));
-        let mount = parse_line(b"1 1 7:0 / /m ro - fuseblk.finefs /dev/loop0 rw,blksize=4096").unwrap();
+        let mount =
+            parse_line(b"1 1 7:0 / /m ro - fuseblk.finefs /dev/loop0 rw,blksize=4096").unwrap();
         assert!(mount.is_finefs() && !mount.is_read_only && mount.owner.is_none());
         // Optional fields before the dash.
         let mount =
