@@ -56,7 +56,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Mode, Queue, Report, Snapshot, Thresholds, Wanted, lease};
 use outbox::{Outbox, Ticket};
 
-pub use client::{ask, ask_on, connect};
+pub use client::{Asked, ask, ask_on, begin_asking, connect};
 
 /// How long a client may take, and a client waits.
 const PATIENCE: Duration = Duration::from_secs(2);

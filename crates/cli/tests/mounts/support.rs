@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -165,8 +164,7 @@ pub fn mount_memory(place: &Place, arguments: &[&str]) {
 pub fn connect(place: &Place) -> io::Result<UnixStream> {
     let device = place.mount_point().metadata()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let name = format!("finefs/control/{major}:{minor}");
-    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+    UnixStream::connect(format!("/run/finefs/mount-{major}:{minor}"))
 }
 
 /// Starts `finefs mount -f` and waits until it is mounted and can be asked: where the kernel gave it the number of a

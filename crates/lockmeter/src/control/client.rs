@@ -5,6 +5,7 @@
 //! socket(7) on SO_SNDTIMEO).
 
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -81,9 +82,47 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
-    mut stream: UnixStream,
+    stream: UnixStream,
     question: &Q,
 ) -> io::Result<A> {
+    begin_asking(stream, question)?.wait()
+}
+
+/// A question that is asked and not answered yet; closed when it is dropped.
+#[derive(Debug)]
+pub struct Asked<A> {
+    stream: UnixStream,
+    answers: PhantomData<fn() -> A>,
+}
+
+impl<A: DeserializeOwned> Asked<A> {
+    /// Waits for the answer: all in all as long as the stream's read timeout says.
+    pub fn wait(mut self) -> io::Result<A> {
+        let line = receive(&mut self.stream)?;
+        if line.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_slice(&line)?)
+    }
+}
+
+/// Asks as [`ask_on`] does, to read the answer some time later. The server has the question even if it ends meanwhile.
+///
+/// ```
+/// # use finefs_lockmeter::control::{Reply, Request, Server, begin_asking};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("meter.sock");
+/// let server = Server::start(&path)?;
+/// let stream = std::os::unix::net::UnixStream::connect(&path)?;
+/// let asked = begin_asking(stream, &Request::Waiting)?;
+/// drop(server);
+/// assert!(matches!(asked.wait()?, Reply::Waiting(_)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn begin_asking<Q: Serialize, A: DeserializeOwned>(
+    mut stream: UnixStream,
+    question: &Q,
+) -> io::Result<Asked<A>> {
     let mut text = serde_json::to_vec(question)?;
     text.push(b'\n');
     match send(&mut stream, &text) {
@@ -91,11 +130,8 @@ pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         sent => sent?,
     }
-    let line = receive(&mut stream)?;
-    if line.is_empty() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_slice(&line)?)
+    let answers = PhantomData;
+    Ok(Asked { stream, answers })
 }
 
 /// When something has to be over.
