@@ -25,6 +25,29 @@ pub fn can_mount() -> bool {
     can
 }
 
+/// A loop device over an image, detached when it is dropped.
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    pub fn attach(image: &Path) -> LoopDevice {
+        let mut losetup = Command::new("losetup");
+        let output = run(losetup.args(["--find", "--show"]).arg(image));
+        assert!(output.status.success(), "{output:?}");
+        let name = String::from_utf8(output.stdout).unwrap();
+        LoopDevice(name.trim().into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).output();
+    }
+}
+
 /// A directory with a mount point in it; what is mounted there goes when it is dropped.
 pub struct Place {
     directory: TempDir,
@@ -32,7 +55,15 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Place {
-        let directory = TempDir::new().unwrap();
+        Place::at(TempDir::new().unwrap())
+    }
+
+    /// Not where a test may put something else.
+    pub fn outside_of_tmp() -> Place {
+        Place::at(TempDir::new_in("/var/tmp").unwrap())
+    }
+
+    fn at(directory: TempDir) -> Place {
         fs::create_dir(directory.path().join("mnt")).unwrap();
         Place { directory }
     }
