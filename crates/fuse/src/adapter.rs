@@ -315,7 +315,9 @@ impl Adapter {
                 put(space, &WriteOut { size, padding: 0 })
             }
             Operation::Statfs => self.put_statfs(space),
-            Operation::Release | Operation::Destroy => Ok(0),
+            Operation::Release => Ok(0),
+            // The unmount waits for the answer: everything is on the device then.
+            Operation::Destroy => empty(namespace.shut_down()),
             Operation::Fsync { is_data_only } => empty(namespace.sync_file(ino, is_data_only)),
             Operation::Syncfs => empty(namespace.sync()),
             Operation::Setxattr {

@@ -23,7 +23,7 @@
 //! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage at the
 //! moment keeps what it was given, and the commit is tried again. See `health`.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use crossbeam_epoch::Guard;
@@ -65,6 +65,8 @@ pub(crate) struct Committer {
     pub gathering: Option<Gathering>,
     bell: Arc<Bell>,
     is_closed: AtomicBool,
+    /// What the end came to. Who ends it a second time waits here for the first.
+    end: OnceLock<Result<()>>,
     is_overfull: AtomicBool,
     /// The bell was rung for the length of the current generation.
     is_asked: AtomicBool,
@@ -119,6 +121,7 @@ impl Committer {
             gathering,
             bell: Arc::new(Bell::new()),
             is_closed: AtomicBool::new(false),
+            end: OnceLock::new(),
             is_overfull: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             records_soft,
@@ -453,13 +456,16 @@ impl Namespace {
     }
 
     /// Ends the namespace: what has neither name nor user is freed, everything is committed and
-    /// the store is closed. Later operations fail with EIO.
+    /// the store is closed. Later operations fail with EIO. May be called again, by any thread: each call returns when
+    /// that is done, with what it came to.
     pub fn shut_down(&self) -> Result<()> {
+        self.committer.end.get_or_init(|| self.end()).clone()
+    }
+
+    fn end(&self) -> Result<()> {
         {
             let _gate = self.gate.write();
-            if self.committer.is_closed.swap(true, Ordering::AcqRel) {
-                return self.health.failure().map_or(Ok(()), |e| Err(e.clone()));
-            }
+            self.committer.is_closed.store(true, Ordering::Release);
         }
         self.end_file_locks(&Namespace::shut_down_error());
         match self.thaw() {

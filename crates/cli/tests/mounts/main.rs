@@ -1,5 +1,7 @@
 //! The command `finefs` with real mounts.
 
+mod channel;
+mod ending;
 mod errors;
 mod exercise;
 mod freeze;
