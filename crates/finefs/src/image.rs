@@ -274,9 +274,5 @@ pub fn open_memory(
     gid: u32,
     options: Options,
 ) -> Result<Arc<Namespace>, Error> {
-    let mut store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
-    if options.locking == LockingScheme::UnlockedData {
-        store = store.tolerating_races();
-    }
-    Namespace::new(Arc::new(store), options)
+    MemoryStore::new(size_bytes, root_permissions, uid, gid)?.into_namespace(options)
 }

@@ -127,13 +127,10 @@ impl Namespace {
     }
 
     /// A namespace that commits only when asked to (`sync`, fsync, lack of space): for tests and
-    /// tools that run to an end. ENOTSUP for a locking scheme that the store cannot bear.
+    /// tools that run to an end.
     pub fn without_thread(store: Arc<dyn Store>, mut options: Options) -> Result<Namespace> {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
-        if options.locking == LockingScheme::UnlockedData && !store.tolerates_races() {
-            return Err(Error::NotSupported);
-        }
         let namespace = Namespace {
             waits_for: WaitsFor::new(),
             file_lock_credit: LimitedCounter::new(options.file_locks_max),

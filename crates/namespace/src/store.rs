@@ -428,12 +428,6 @@ pub trait Store: Send + Sync + 'static {
         true
     }
 
-    /// True when `read` and `write` of the same bytes may run at the same time: what is read, or stays, is
-    /// then a mix of what was written, and nothing worse happens.
-    fn tolerates_races(&self) -> bool {
-        true
-    }
-
     /// Marks the store cleanly closed. After the last commit; nothing is called after it.
     fn close(&self) -> Result<()>;
 }
