@@ -12,6 +12,7 @@
 //! | [`acl`] | ACLs beside the kernel's ext4 |
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
+//! | [`differential`] | random operations beside the kernel's ext4 |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
@@ -34,6 +35,7 @@ pub mod cleanup;
 pub mod compare;
 pub mod crash;
 pub mod demo;
+pub mod differential;
 pub mod fsx;
 pub mod fuse_device;
 pub mod fuse_ring;

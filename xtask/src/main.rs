@@ -9,7 +9,7 @@ use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
 use xtask::{
-    acl, bad_input, crash, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan, unprivileged,
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan, unprivileged,
 };
 use xtask::{
     cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,
@@ -78,6 +78,7 @@ enum Worker {
         source: PathBuf,
         mount: PathBuf,
     },
+    Differential(differential::lockstep::Task),
 }
 
 #[derive(Args)]
@@ -155,6 +156,8 @@ enum What {
     Crash(crash::Options),
     /// Devices that fail or lie, one request at a time, simulated
     Faults(crash::FaultOptions),
+    /// Random operations beside the kernel's ext4
+    Differential(differential::Options),
     /// Mixed load for long on an image that is nearly full
     Soak(soak::Options),
     /// What is left when the server is killed at random moments
@@ -205,6 +208,7 @@ fn run() -> Result<()> {
         Task::Worker(Worker::Soak { dir, seed, seconds }) => {
             return soak::worker(&dir, seed, seconds);
         }
+        Task::Worker(Worker::Differential(task)) => return differential::lockstep::work(&task),
         Task::Worker(Worker::Walk { dir }) => return images::walk_worker(&dir),
         Task::Worker(Worker::Unprivileged { source, mount }) => {
             return unprivileged::worker(&source, &mount);
@@ -289,6 +293,9 @@ fn prove(options: Prove) -> Result<()> {
         What::LockTeeth(own) => lock_teeth::run(own, &mut report)?,
         What::Crash(own) => crash::run(own, options.seed, &mut report)?,
         What::Faults(own) => crash::run_faults(own, options.seed, &mut report)?,
+        What::Differential(own) => {
+            differential::run(&server()?, &parent, own, options.seed, &mut report)?;
+        }
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::List => {}

@@ -1,0 +1,252 @@
+//! Where finefs may differ from the kernel's ext4: one table, each row with its reason. Nothing else
+//! may differ. A second table has faults of finefs that are known and not mended yet; its rows go when
+//! the faults go, and `--strict` runs without it.
+
+use super::execute::{Outcome, Value};
+use super::look::{Attributes, Entry, Relation};
+use super::operation::{Operation, Step, Whence, Who};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// One row.
+pub struct Deviation {
+    /// What differs.
+    pub name: &'static str,
+    /// Why it is no fault, or not yet.
+    pub reason: &'static str,
+    /// True of differences that the row is about.
+    allows: fn(&Seen<'_>) -> bool,
+    /// True of steps that are left out.
+    avoids: fn(&Step) -> bool,
+}
+
+/// A difference.
+enum Seen<'a> {
+    /// Of one field of an inode.
+    Field(&'a str, &'a Attributes, &'a Attributes, Relation<'a>),
+    /// Of where a file has data.
+    Holes(&'a Entry, &'a Entry),
+    /// Of what an operation gives back.
+    Outcome(&'a Step, &'a Outcome, &'a Outcome),
+}
+
+const fn differs(
+    name: &'static str,
+    reason: &'static str,
+    allows: fn(&Seen<'_>) -> bool,
+) -> Deviation {
+    Deviation { name, reason, allows, avoids: |_| false }
+}
+
+const fn avoided(
+    name: &'static str,
+    reason: &'static str,
+    avoids: fn(&Step) -> bool,
+) -> Deviation {
+    Deviation { name, reason, allows: |_| false, avoids }
+}
+
+/// What may differ.
+pub const TABLE: &[Deviation] = &[
+    differs(
+        "size and blocks of a directory",
+        "finefs writes what is left at the commit, so names made and removed before never took room",
+        |seen| match seen {
+            Seen::Field("size" | "blocks", kernel, ..) => kernel.kind == FileType::Directory,
+            _ => false,
+        },
+    ),
+    differs(
+        "access time of what the kernel's cache answers",
+        "the kernel does not tell a FUSE server of reads, loads and maps that its cache answers, \
+         nor of symbolic links that it follows",
+        |seen| match seen {
+            Seen::Field("atime", kernel, _, Relation::Beside(clock)) => {
+                use FileType::{Directory, RegularFile, Symlink};
+                matches!(kernel.kind, RegularFile | Symlink | Directory)
+                    && clock.is_recent(kernel.atime)
+            }
+            _ => false,
+        },
+    ),
+    differs(
+        "data that is none",
+        "where zeros of unwritten extents were read, the kernel's ext4 says data, since its cache has \
+         pages there; finefs looks at the extents",
+        |seen| match seen {
+            Seen::Holes(kernel, finefs) => match (&kernel.holes, &finefs.holes) {
+                (Ok(Value::Ranges(more)), Ok(Value::Ranges(less))) => {
+                    are_within(less, more) && is_zero_outside(&finefs.contents, less)
+                }
+                _ => false,
+            },
+            Seen::Outcome(step, Ok(kernel), Ok(finefs)) => match (&step.operation, kernel, finefs) {
+                (Operation::Holes { .. }, Value::Ranges(more), Value::Ranges(less)) => {
+                    are_within(less, more)
+                }
+                (Operation::Seek { whence, .. }, Value::Number(a), Value::Number(b)) => match whence {
+                    Whence::Data => a <= b,
+                    Whence::Hole => a >= b,
+                    _ => false,
+                },
+                _ => false,
+            },
+            Seen::Outcome(step, Ok(_), Err(Errno::NXIO)) => {
+                matches!(step.operation, Operation::Seek { whence: Whence::Data, .. })
+            }
+            _ => false,
+        },
+    ),
+    differs(
+        "copy_file_range of nothing to beyond the largest file",
+        "for FUSE the kernel's limit is that of the type, and nothing is not sent to the server",
+        |seen| match seen {
+            Seen::Outcome(step, Err(Errno::FBIG), Ok(Value::Number(0))) => {
+                matches!(step.operation, Operation::CopyRange { .. })
+            }
+            _ => false,
+        },
+    ),
+    avoided(
+        "rename that leaves a whiteout, fallocate that moves what follows",
+        "the kernel does not pass RENAME_WHITEOUT, COLLAPSE_RANGE and INSERT_RANGE on to FUSE",
+        |step| match step.operation {
+            Operation::Rename { flags, .. } => flags & 4 != 0 && flags != 6,
+            Operation::Fallocate { mode, .. } => mode & 0x28 != 0,
+            _ => false,
+        },
+    ),
+];
+
+/// Faults that are known and to be mended.
+pub const FAULTS: &[Deviation] = &[
+    differs("blocks before the commit", "blocks of metadata are counted later", |seen| match seen {
+        Seen::Field("blocks", kernel, finefs, Relation::Beside(_)) => {
+            kernel.blocks.abs_diff(finefs.blocks) <= 32
+        }
+        _ => false,
+    }),
+    differs("least and last time", "nanoseconds are kept", |seen| {
+        let ends = [-2_147_483_648_000_000_000, 15_032_385_535_000_000_000];
+        match seen {
+            Seen::Field("atime", kernel, ..) => ends.contains(&kernel.atime),
+            Seen::Field("mtime", kernel, ..) => ends.contains(&kernel.mtime),
+            _ => false,
+        }
+    }),
+    differs("blksize", "64 KiB, not 4 KiB", |seen| matches!(seen, Seen::Field("blksize", ..))),
+    differs("attributes of no handler", "ENODATA for EOPNOTSUPP", |seen| {
+        matches!(seen, Seen::Outcome(_, Err(Errno::OPNOTSUPP), Err(Errno::NODATA)))
+    }),
+    differs("XATTR_CREATE|XATTR_REPLACE", "EINVAL", |seen| match seen {
+        Seen::Outcome(step, Err(_), Err(Errno::INVAL)) => {
+            matches!(step.operation, Operation::SetXattr { flags: 3, .. })
+        }
+        _ => false,
+    }),
+    differs("set-id bits", "the kernel's cache keeps those that a write took", |seen| match seen {
+        Seen::Field("mode", kernel, finefs, _) => kernel.mode & !0o6000 == finefs.mode & !0o6000,
+        _ => false,
+    }),
+    differs("times at truncate to the same size", "stay", |seen| match seen {
+        Seen::Field("mtime" | "ctime", kernel, finefs, Relation::Beside(clock)) => {
+            kernel.kind == FileType::RegularFile
+                && kernel.ctime >= finefs.ctime
+                && clock.is_recent(kernel.mtime)
+        }
+        _ => false,
+    }),
+    differs("ctime at setxattr of the same value", "changes", |seen| match seen {
+        Seen::Field("ctime", kernel, finefs, Relation::Beside(_)) => kernel.ctime <= finefs.ctime,
+        _ => false,
+    }),
+    avoided("chown of nobody", "changes nothing", |step| {
+        matches!(step.operation, Operation::Chown { uid: None, gid: None, .. })
+    }),
+    avoided("fallocate by others", "does not clear set-id bits", |step| {
+        matches!(step.operation, Operation::Fallocate { .. }) && step.who != Who::Root
+    }),
+];
+
+type Ranges = [(u64, u64)];
+
+/// True when each range of `less` is within one of `more`.
+fn are_within(less: &Ranges, more: &Ranges) -> bool {
+    let is_in = |(from, to): &(u64, u64)| more.iter().any(|(a, b)| a <= from && to <= b);
+    less.iter().all(is_in)
+}
+
+/// True when no byte outside of the ranges is other than zero.
+fn is_zero_outside(contents: &Outcome, ranges: &Ranges) -> bool {
+    let Ok(Value::Bytes(bytes)) = contents else {
+        // Of a large file only what is in ranges was looked at, on both sides.
+        return true;
+    };
+    let mut at = 0;
+    for (from, to) in ranges.iter().copied().chain([(bytes.len() as u64, 0)]) {
+        let from = (from as usize).min(bytes.len());
+        if bytes[at..from.max(at)].iter().any(|byte| *byte != 0) {
+            return false;
+        }
+        at = (to as usize).min(bytes.len());
+    }
+    true
+}
+
+const ROWS: usize = TABLE.len() + FAULTS.len();
+
+/// How often each row was met.
+static MET: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
+
+/// True when known faults count, too.
+static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// Lets known faults count.
+pub fn be_strict() {
+    STRICT.store(true, Ordering::Relaxed);
+}
+
+fn rows() -> impl Iterator<Item = &'static Deviation> {
+    let faults = if STRICT.load(Ordering::Relaxed) { &[] } else { FAULTS };
+    TABLE.iter().chain(faults)
+}
+
+fn allows(seen: &Seen<'_>) -> bool {
+    let row = rows().position(|row| (row.allows)(seen));
+    if let Some(row) = row {
+        MET[row].fetch_add(1, Ordering::Relaxed);
+    }
+    row.is_some()
+}
+
+/// True when a step is left out.
+pub fn avoids(step: &Step) -> bool {
+    rows().any(|row| (row.avoids)(step))
+}
+
+/// True when this field of these inodes may differ.
+pub fn allows_field(
+    field: &str,
+    kernel: &Attributes,
+    finefs: &Attributes,
+    relation: Relation<'_>,
+) -> bool {
+    allows(&Seen::Field(field, kernel, finefs, relation))
+}
+
+/// True when files may have their holes at these places.
+pub fn allows_holes(kernel: &Entry, finefs: &Entry) -> bool {
+    allows(&Seen::Holes(kernel, finefs))
+}
+
+/// True when a step may end like this.
+pub fn allows_outcome(step: &Step, kernel: &Outcome, finefs: &Outcome) -> bool {
+    allows(&Seen::Outcome(step, kernel, finefs))
+}
+
+/// The rows that were met, and how often.
+pub fn met() -> Vec<(&'static str, u64)> {
+    let each = rows().zip(&MET).map(|(row, met)| (row.name, met.load(Ordering::Relaxed)));
+    each.filter(|(_, count)| *count > 0).collect()
+}
