@@ -24,6 +24,9 @@ use crate::{ExtOptions, apply};
 /// long, however large the journal is.
 const BATCH_BYTES_MAX: u64 = 48 << 20;
 
+/// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
+const DIRECT_ALIGNMENT_BYTES: u32 = 512;
+
 /// A longer write goes to the device at once: it is one request there, and would fill the memory of many.
 const DELAYED_BYTES_MAX: usize = 64 << 10;
 
@@ -162,26 +165,30 @@ fn geometry(state: &ExtState) -> Geometry {
     let (incompat, ro_compat) = (superblock.incompat(), superblock.ro_compat());
     let block_size = state.geometry.block_size;
     let has_extents = incompat.contains(Incompat::EXTENTS);
-    // Logical blocks have 32 bits; the last number stays free.
-    let blocks_max = if has_extents {
-        u64::from(u32::MAX)
-    } else {
-        indirect::blocks_max(block_size)
-    };
     // Without huge_file the space used must fit 32 bits of 512-byte units.
-    let sectors_max = u64::from(u32::MAX) << 9;
-    let size_max = blocks_max * u64::from(block_size);
-    let file_size_max_bytes = match ro_compat.contains(RoCompat::HUGE_FILE) {
-        true => size_max,
-        false => size_max.min(sectors_max),
+    let sectors_max = match ro_compat.contains(RoCompat::HUGE_FILE) {
+        true => (1 << 48) - 1,
+        false => u64::from(u32::MAX),
+    };
+    let block_bytes = u64::from(block_size);
+    let mapped_max = indirect::dense_blocks_max(block_size, sectors_max / (block_bytes / 512));
+    let block_mapped_size_max_bytes = mapped_max * block_bytes;
+    // Logical blocks have 32 bits; the last number stays free.
+    let extents_max = u64::from(u32::MAX).min(sectors_max / (block_bytes / 512)) * block_bytes;
+    let file_size_max_bytes = match has_extents {
+        true => extents_max,
+        false => block_mapped_size_max_bytes,
     };
     Geometry {
         root: mount::ROOT,
         block_size_bytes: block_size,
         file_size_max_bytes,
+        block_mapped_size_max_bytes,
+        direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
         link_max: u32::from(finefs_ext_disk::inode::LINKS_MAX),
         directory_link_max: (!ro_compat.contains(RoCompat::DIR_NLINK))
             .then_some(u32::from(finefs_ext_disk::inode::LINKS_MAX)),
+        directory_links_counted_max: u32::from(finefs_ext_disk::inode::LINKS_MAX),
         name_max: finefs_ext_disk::dirent::NAME_MAX as u32,
         symlink_max: (block_size - 1).min(libc::PATH_MAX as u32 - 1),
         symlink_inline_max: finefs_ext_disk::inode::BLOCK_AREA_SIZE as u32 - 1,

@@ -306,3 +306,42 @@ impl OpenForWriting for FileSystem {
             .unwrap()
     }
 }
+
+/// With dir_nlink a directory of more than 65,000 links counts none, as the kernel shows it, at once and later.
+#[test]
+fn a_directory_with_very_many_subdirectories_shows_one_link() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let made = Command::new("mke2fs")
+        .args([
+            "-q",
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-N",
+            "70000",
+            "-E",
+            "root_owner=0:0",
+        ])
+        .arg(&image)
+        .arg("160M")
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    let fs = FileSystem::open_image(&image).unwrap();
+    fs.create_dir("many").unwrap();
+    let links = |fs: &FileSystem| fs.metadata("many").unwrap().nlink();
+    for number in 0..64_998 {
+        fs.create_dir(format!("many/{number}")).unwrap();
+    }
+    assert_eq!(links(&fs), 65_000);
+    fs.create_dir("many/one more").unwrap();
+    assert_eq!(links(&fs), 1);
+    fs.sync().unwrap();
+    fs.remove_dir("many/7").unwrap();
+    assert_eq!(links(&fs), 1);
+    fs.close().unwrap();
+    assert_clean(&image);
+    assert_eq!(links(&FileSystem::open_image(&image).unwrap()), 1);
+}

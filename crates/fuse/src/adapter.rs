@@ -12,8 +12,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
     CreateIn, CreateOut, GetxattrOut, InHeader, IoctlOut, LseekOut, MknodIn, OPEN_KEEP_CACHE,
-    OPEN_NO_FLUSH, OpenOut, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
-    WriteOut, setattr,
+    OPEN_NO_FLUSH, OpenOut, READ_LOCKOWNER, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
 use crate::alertness::Alertness;
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
@@ -296,6 +296,9 @@ impl Adapter {
                 self.put_entry(space, &namespace.make_link(&caller, old, ino, name)?)
             }
             Operation::Read(fields) => {
+                if fields.read_flags & READ_LOCKOWNER != 0 {
+                    self.check_direct(fields.flags, fields.offset, fields.size)?;
+                }
                 let space = limited(space, fields.size);
                 Ok(namespace.read_noting(ino, fields.offset, space, noting(&fields))?)
             }
@@ -304,10 +307,15 @@ impl Adapter {
                     WriteIn {
                         offset,
                         write_flags,
+                        flags,
+                        size,
                         ..
                     },
                 data,
             } => {
+                if write_flags & WRITE_LOCKOWNER != 0 {
+                    self.check_direct(flags, offset, size)?;
+                }
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
                     self.clear_privileges(header)?;
                 }
@@ -419,6 +427,18 @@ impl Adapter {
                 0
             },
             is_checked: true,
+        }
+    }
+
+    /// EINVAL for direct I/O that is not aligned, as of the kernel's own file systems. Only what does not go through the
+    /// kernel's cache names an owner of locks.
+    fn check_direct(&self, flags: u32, offset: u64, size: u32) -> Result<()> {
+        let alignment = self.namespace.geometry().direct_alignment_bytes;
+        let is_aligned =
+            offset.is_multiple_of(u64::from(alignment)) && size.is_multiple_of(alignment);
+        match flags as i32 & libc::O_DIRECT != 0 && !is_aligned {
+            true => Err(Error::Invalid),
+            false => Ok(()),
         }
     }
 

@@ -229,16 +229,11 @@ impl Namespace {
             .ok_or(Error::FileTooLarge)
     }
 
-    /// The largest size of a file. A block map reaches less far than an extent tree: three levels
-    /// of blocks of pointers, four bytes each, behind twelve direct ones.
     fn size_max_of(&self, inode: &Inode) -> u64 {
-        let most = self.geometry.file_size_max_bytes;
-        if !inode.is_block_mapped() {
-            return most;
+        match inode.is_block_mapped() {
+            true => self.geometry.block_mapped_size_max_bytes,
+            false => self.geometry.file_size_max_bytes,
         }
-        let block_bytes = self.block_bytes();
-        let pointers = block_bytes / 4;
-        most.min((12 + pointers + pointers.pow(2) + pointers.pow(3)) * block_bytes)
     }
 
     /// The range of whole blocks around a range of bytes.

@@ -244,7 +244,7 @@ impl Namespace {
                 };
                 let group = || [created(), entry(), parent, linked];
                 self.log_new(group, inherited, blocks, touched);
-                dir.add_directory_links(1);
+                dir.add_directory_links(1, self.geometry.directory_links_counted_max);
             } else {
                 self.log_new(|| [created(), entry()], inherited, blocks, touched);
             }
@@ -662,7 +662,7 @@ impl Namespace {
             self.log_group(|| [entry(), linked(), unlinked], 0, &[dir, child]);
             child.set_link_count(&lock, 0);
             child.set_time(Time::Changed, now);
-            dir.add_directory_links(-1);
+            dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
             dir.set_modified(now);
             held.kill(names, guard);
             let losing = self.inodes.begin_loss(child);

@@ -567,8 +567,8 @@ impl Core {
     }
 
     /// Changes the link count of a directory whose subdirectories come and go in parallel. A
-    /// count of 1 means "not counted" (dir_nlink) and stays.
-    pub fn add_directory_links(&self, delta: i32) {
+    /// count of 1 means "not counted" (dir_nlink) and stays; more than `counted_max` become that.
+    pub fn add_directory_links(&self, delta: i32, counted_max: u32) {
         if delta == 0 {
             // Most renames: they leave the line of the directory's attributes to its readers.
             return;
@@ -577,7 +577,8 @@ impl Core {
             .words
             .links
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |links| {
-                (links != 1).then(|| links.saturating_add_signed(delta))
+                let next = links.saturating_add_signed(delta);
+                (links != 1).then_some(if next > counted_max { 1 } else { next })
             });
     }
 

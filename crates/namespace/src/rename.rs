@@ -299,8 +299,9 @@ impl Namespace {
         if let Some((victim, links, _)) = victim_links {
             victim.set_link_count(locks.of(victim), links);
         }
-        from.dir.add_directory_links(from_links);
-        to.dir.add_directory_links(to_links);
+        let counted_max = self.geometry.directory_links_counted_max;
+        from.dir.add_directory_links(from_links, counted_max);
+        to.dir.add_directory_links(to_links, counted_max);
         moved.set_time(Time::Changed, now);
         if let Some(victim) = victim {
             victim.set_time(Time::Changed, now);

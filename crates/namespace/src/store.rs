@@ -41,11 +41,16 @@ pub struct Geometry {
     pub block_size_bytes: u32,
     /// Largest file in bytes.
     pub file_size_max_bytes: u64,
+    /// Largest file in bytes whose blocks are mapped one by one, not by extents.
+    pub block_mapped_size_max_bytes: u64,
+    /// Offsets and lengths of direct I/O are multiples of this many bytes.
+    pub direct_alignment_bytes: u32,
     /// Most links of a file that is not a directory.
     pub link_max: u32,
-    /// Most links of a directory, `None` where directories may have any number (dir_nlink: the
-    /// count is then shown as 1).
+    /// Most links of a directory, `None` where directories may have any number.
     pub directory_link_max: Option<u32>,
+    /// A directory with more links shows 1, from then on (dir_nlink).
+    pub directory_links_counted_max: u32,
     /// Longest name in bytes.
     pub name_max: u32,
     /// Longest symbolic link target in bytes.

@@ -1,5 +1,6 @@
 //! The command `finefs` with real mounts.
 
+mod as_the_kernel;
 mod channel;
 mod ending;
 mod errors;
