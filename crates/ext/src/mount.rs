@@ -17,20 +17,20 @@ use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
-use finefs_ext_disk::inode::InodeRules;
+use finefs_ext_disk::inode::{FileKind as DiskKind, InodeRules};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use finefs_locks::PerCpuCounter;
-use finefs_namespace::{Error, FileKind, Ino, Result};
+use finefs_namespace::{Error, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
 use crate::damage::{self, OnError};
 use crate::delayed::DelayedData;
-use crate::error::{Backup, MountError, MountErrorKind, detail};
+use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
-use crate::journal::Journal;
 use crate::journal::writer::{JournalWriter, Wishes};
+use crate::journal::{Journal, Log};
 use crate::load::inode;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
@@ -75,7 +75,7 @@ pub(crate) fn read_superblock(
     let damaged = |error: DiskError| match error {
         DiskError::Incompatible(what) => MountErrorKind::Incompatible(what.to_string()),
         error => MountErrorKind::Superblock {
-            what: error.to_string(),
+            what: disk_detail(&error),
             backup: find_backup(device, Some(&superblock)),
         },
     };
@@ -227,7 +227,7 @@ fn open(
         .map_err(|error| damaged("group descriptors", &error))?;
     if let Some(damage) = groups.damage() {
         if !is_read_only {
-            notes.push(format!("mounted read-only: {damage}; run e2fsck"));
+            notes.push(format!("mounted read-only: {damage}; run e2fsck -f"));
         }
         is_read_only = true;
     }
@@ -288,16 +288,23 @@ fn open(
 
 /// The root directory must be one.
 fn check_root(state: &ExtState) -> std::result::Result<(), MountErrorKind> {
-    let what = format!("the root directory (inode {ROOT})");
-    match inode::checked(state, ROOT) {
-        Ok((_, FileKind::Directory)) => Ok(()),
-        Ok((_, kind)) => Err(MountErrorKind::Damaged(format!(
-            "{what} is {}",
-            kind.with_article()
-        ))),
-        Err(Error::Stale) => Err(MountErrorKind::Damaged(format!("{what} is not in use"))),
-        Err(error) => Err(damaged("root directory", &error)),
-    }
+    let root = state
+        .read_inode(ROOT)
+        .map_err(|error| damaged("root directory", &error))?;
+    let wrong = match root.kind() {
+        Some(DiskKind::Directory) if root.links_count() > 0 => {
+            let checked = inode::checked(state, ROOT);
+            return checked
+                .map(|_| ())
+                .map_err(|error| damaged("root directory", &error));
+        }
+        Some(DiskKind::Directory) => "has no links",
+        Some(_) => "is not a directory",
+        None => "is not in use",
+    };
+    Err(MountErrorKind::Damaged(format!(
+        "the root directory (inode {ROOT}) {wrong}"
+    )))
 }
 
 fn damaged(what: &str, error: &Error) -> MountErrorKind {
@@ -329,7 +336,7 @@ fn why_read_only(
         )));
     }
     if let Some(counters) = &found.counters {
-        return Ok(Some(format!("superblock {counters}; run e2fsck")));
+        return Ok(Some(format!("superblock {counters}; run e2fsck -f")));
     }
     Ok(device
         .is_read_only()
@@ -351,8 +358,8 @@ fn settle_journal(
                 .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
             if log.transactions > 0 {
                 notes.push(format!(
-                    "the journal holds {} transactions: shown as replayed, not written",
-                    log.transactions
+                    "the journal holds {}: shown as replayed, not written",
+                    transactions(&log)
                 ));
             }
             Ok((overlay, None))
@@ -366,13 +373,17 @@ fn settle_journal(
             recover::replay(&**device, &found.geometry, &journal, &log)
                 .map_err(|error| MountErrorKind::Io(detail(&error)))?;
             if log.transactions > 0 {
-                notes.push(format!(
-                    "replayed {} transactions of the journal",
-                    log.transactions
-                ));
+                notes.push(format!("replayed {} of the journal", transactions(&log)));
             }
             Ok((Overlay::default(), None))
         }
+    }
+}
+
+fn transactions(log: &Log) -> String {
+    match log.transactions {
+        1 => "1 transaction".to_owned(),
+        count => format!("{count} transactions"),
     }
 }
 

@@ -58,19 +58,6 @@ impl FileKind {
         })
     }
 
-    /// What it is called in a message.
-    pub fn with_article(self) -> &'static str {
-        match self {
-            FileKind::Regular => "a regular file",
-            FileKind::Directory => "a directory",
-            FileKind::Symlink => "a symbolic link",
-            FileKind::BlockDevice => "a block device",
-            FileKind::CharDevice => "a character device",
-            FileKind::Fifo => "a FIFO",
-            FileKind::Socket => "a socket",
-        }
-    }
-
     /// The format bits of this kind.
     pub fn mode_bits(self) -> u32 {
         match self {

@@ -169,15 +169,16 @@ fn extents(
         }
         outcome => outcome?,
     };
-    if inode.is_blank() {
-        return Err(Error::corrupt(format_args!("{}: not in use", place())));
-    }
     inode
         .verify_checksum(&rules, disk_ino(ino)?)
         .map_err(|error| at(place(), error))?;
     let is_file = inode.kind() == Some(disk::inode::FileKind::Regular);
-    if !is_file || inode.links_count() == 0 {
-        return Err(Error::corrupt(format_args!("{}: not a file", place())));
+    if inode.links_count() == 0 || !is_file {
+        let what = match inode.links_count() {
+            0 => "not in use",
+            _ => "not a file",
+        };
+        return Err(Error::corrupt(format_args!("{}: {what}", place())));
     }
     let mapping = map::load_with(buffers, geometry, None, &rules, ino, &inode)?;
     let size_blocks = inode.size(&rules) / u64::from(geometry.block_size);
