@@ -148,7 +148,11 @@ impl Mount {
         let first = self.first.clone().unwrap_or_default();
         let directory = self.second.clone().unwrap_or(first);
         let mount = find_at(&directory)?;
-        let options = self.parse(remount::as_it_is(&mount))?;
+        let options = self.parse(match self.by_mount {
+            // It hands over all flags that shall hold, old and new.
+            true => self.defaults(),
+            false => remount::as_it_is(&mount),
+        })?;
         if !self.fake {
             remount::remount(&mount, &options)?;
         }

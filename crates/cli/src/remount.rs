@@ -4,8 +4,8 @@
 //! mount that becomes read-only is so for its users; its server has the image open for writing all the same, and puts
 //! everything on it once.
 //!
-//! mount(8) hands over all options of the mount that it knows, from fstab or mountinfo: those of the server that differ
-//! are told, and have no effect.
+//! mount(8) hands over all options of the mount that it knows, from fstab or mountinfo: those of the server have no
+//! effect, which is told but for those that hold in any case.
 
 use std::fs::File;
 
@@ -44,12 +44,16 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
             ));
         }
     }
-    for word in &options.of_server {
-        if !mount.has_option(word) {
-            say(format!(
-                "{place}: option {word} is left as it was; unmount it and mount it again to change it"
-            ));
-        }
+    let left: Vec<&str> = options.of_server.iter().map(String::as_str).collect();
+    let left: Vec<&str> = left
+        .into_iter()
+        .filter(|word| !mount.has_option(word))
+        .collect();
+    if !left.is_empty() {
+        say(format!(
+            "{place}: only a new mount changes {}; left as it was",
+            left.join(",")
+        ));
     }
     finefs_fuse::remount(&mount.path, &options.kernel).map_err(Failure::new)?;
     if options.kernel.is_read_only {

@@ -5,6 +5,7 @@ mod ending;
 mod errors;
 mod exercise;
 mod freeze;
+mod helper;
 mod mount;
 mod support;
 mod sync;
