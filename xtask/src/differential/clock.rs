@@ -59,13 +59,18 @@ impl Clock {
         windows.push((from, now()));
     }
 
+    /// How many windows there are.
+    pub fn windows(&self) -> usize {
+        self.kernel.len()
+    }
+
     /// True when a time is of this run, and not one that somebody set.
     pub fn is_recent(&self, time: Nanoseconds) -> bool {
         time >= self.since - TICK_NS - self.unit_ns && time <= now() + TICK_NS
     }
 
     /// The first and the last step that `time` may be from; none when it is from before.
-    fn steps(&self, which: Which, time: Nanoseconds) -> Option<(usize, usize)> {
+    pub fn steps(&self, which: Which, time: Nanoseconds) -> Option<(usize, usize)> {
         let windows = match which {
             Which::Kernel => &self.kernel,
             Which::Finefs => &self.finefs,

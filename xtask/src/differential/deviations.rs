@@ -68,6 +68,8 @@ pub const TABLE: &[Deviation] = &[
         "the kernel does not tell a FUSE server of reads, loads and maps that its cache answers, \
          nor of symbolic links that it follows",
         |seen| match seen {
+            // Looking at a link is reading it.
+            Seen::Field("atime", kernel, _, Relation::Again) => kernel.kind == FileType::Symlink,
             Seen::Field("atime", kernel, _, Relation::Beside(clock)) => {
                 use FileType::{Directory, RegularFile, Symlink};
                 matches!(kernel.kind, RegularFile | Symlink | Directory)
@@ -115,6 +117,22 @@ pub const TABLE: &[Deviation] = &[
         },
     ),
     differs(
+        "SEEK_HOLE in a directory",
+        "the kernel answers for FUSE from the directory's size, for ext4 from its hashes",
+        |seen| match seen {
+            Seen::Outcome(step, Ok(Value::Number(end)), Err(Errno::NXIO)) => {
+                matches!(
+                    step.operation,
+                    Operation::Seek {
+                        whence: Whence::Hole,
+                        ..
+                    }
+                ) && *end >= 0x7fff_ffff
+            }
+            _ => false,
+        },
+    ),
+    differs(
         "copy_file_range of nothing to beyond the largest file",
         "for FUSE the kernel's limit is that of the type, and nothing is not sent to the server",
         |seen| match seen {
@@ -133,6 +151,16 @@ pub const TABLE: &[Deviation] = &[
             _ => false,
         },
     ),
+    avoided(
+        "fallocate on images without extents",
+        "finefs allocates blocks and clears them where the kernel refuses",
+        |step| match step.operation {
+            Operation::Fallocate { mode, .. } => {
+                !HAS_EXTENTS.load(Ordering::Relaxed) && mode & 2 == 0
+            }
+            _ => false,
+        },
+    ),
 ];
 
 /// Faults that are known and to be mended.
@@ -141,9 +169,7 @@ pub const FAULTS: &[Deviation] = &[
         "blocks before the commit",
         "blocks of metadata are counted later",
         |seen| match seen {
-            Seen::Field("blocks", kernel, finefs, Relation::Beside(_)) => {
-                kernel.blocks.abs_diff(finefs.blocks) <= 32
-            }
+            Seen::Field("blocks", kernel, finefs, _) => kernel.blocks.abs_diff(finefs.blocks) <= 32,
             _ => false,
         },
     ),
@@ -188,9 +214,14 @@ pub const FAULTS: &[Deviation] = &[
         "times at truncate to the same size",
         "stay",
         |seen| match seen {
-            Seen::Field("mtime" | "ctime", kernel, finefs, Relation::Beside(clock)) => {
+            Seen::Field("mtime", kernel, finefs, Relation::Beside(clock)) => {
                 kernel.kind == FileType::RegularFile
-                    && kernel.ctime >= finefs.ctime
+                    && kernel.mtime > finefs.mtime
+                    && clock.is_recent(kernel.mtime)
+            }
+            Seen::Field("ctime", kernel, finefs, Relation::Beside(clock)) => {
+                kernel.kind == FileType::RegularFile
+                    && kernel.ctime > finefs.ctime
                     && clock.is_recent(kernel.mtime)
             }
             _ => false,
@@ -206,6 +237,53 @@ pub const FAULTS: &[Deviation] = &[
             _ => false,
         },
     ),
+    differs(
+        "last block at a punched hole",
+        "is kept, with zeros",
+        |seen| match seen {
+            Seen::Holes(kernel, finefs) => match (&kernel.holes, &finefs.holes) {
+                (Ok(Value::Ranges(kernel)), Ok(Value::Ranges(ranges))) => {
+                    is_zero_outside(&finefs.contents, ranges)
+                        && is_zero_outside(&finefs.contents, kernel)
+                }
+                _ => false,
+            },
+            Seen::Outcome(step, Ok(_), Ok(_)) => matches!(
+                step.operation,
+                Operation::Holes { .. }
+                    | Operation::Seek {
+                        whence: Whence::Data | Whence::Hole,
+                        ..
+                    }
+            ),
+            _ => false,
+        },
+    ),
+    avoided(
+        "fallocate beyond the largest file",
+        "is done where it takes no room",
+        |step| {
+            let Operation::Fallocate {
+                mode, offset, len, ..
+            } = step.operation
+            else {
+                return false;
+            };
+            mode >= 2 && offset.saturating_add(len) > 1 << 42
+        },
+    ),
+    avoided("largest file without extents", "is 2 GiB larger", |step| {
+        use Operation::{CopyRange, Fallocate, Ftruncate, Pwrite, Seek, Truncate};
+        let is_near = |end: u64| (2_190_000_000_000..1 << 42).contains(&end);
+        !HAS_EXTENTS.load(Ordering::Relaxed)
+            && match &step.operation {
+                Truncate { len, .. } | Ftruncate { len, .. } => is_near(*len),
+                Pwrite { offset, .. } | Fallocate { offset, .. } => is_near(*offset),
+                CopyRange { to_offset, .. } => is_near(*to_offset),
+                Seek { offset, .. } => is_near(*offset),
+                _ => false,
+            }
+    }),
     avoided("chown of nobody", "changes nothing", |step| {
         matches!(
             step.operation,
@@ -255,6 +333,14 @@ static MET: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
 
 /// True when known faults count, too.
 static STRICT: AtomicBool = AtomicBool::new(false);
+
+/// False for images whose files have block maps.
+static HAS_EXTENTS: AtomicBool = AtomicBool::new(true);
+
+/// Says that files of the images have no extents.
+pub fn be_without_extents() {
+    HAS_EXTENTS.store(false, Ordering::Relaxed);
+}
 
 /// Lets known faults count.
 pub fn be_strict() {

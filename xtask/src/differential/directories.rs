@@ -165,7 +165,7 @@ pub fn many(root: &OwnedFd, path: &[u8], count: u32, removes: bool) -> Outcome {
         if removes {
             rustix::fs::unlinkat(&fd, name, AtFlags::empty())?;
         } else {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
             rustix::fs::openat(&fd, name, flags, Mode::RUSR)?;
         }
     }

@@ -40,6 +40,9 @@ pub struct Task {
     /// Bytes of a block
     #[arg(long)]
     pub block: u64,
+    /// Files of the images have block maps
+    #[arg(long)]
+    pub without_extents: bool,
     /// Known faults count, too
     #[arg(long)]
     pub strict: bool,
@@ -66,6 +69,9 @@ struct Lockstep {
 
 /// Runs a worker; a difference is printed and is the error.
 pub fn work(task: &Task) -> Result<()> {
+    if task.without_extents {
+        deviations::be_without_extents();
+    }
     if task.strict {
         deviations::be_strict();
     }
@@ -111,6 +117,9 @@ pub fn work(task: &Task) -> Result<()> {
         }
         succeeded += u64::from(lockstep.step(number, &step, &mut generator)?);
         number += 1;
+        if task.replay.is_some() {
+            continue;
+        }
         if number % TREE_EVERY == 0 {
             lockstep
                 .whole_tree(&mut generator)
@@ -125,6 +134,12 @@ pub fn work(task: &Task) -> Result<()> {
     lockstep
         .whole_tree(&mut generator)
         .context("after the last step")?;
+    if task.replay.is_some() {
+        drop_caches(&lockstep.kernel, &lockstep.finefs)?;
+        lockstep
+            .whole_tree(&mut generator)
+            .context("at the end, with the caches dropped")?;
+    }
     println!("{number} steps, {succeeded} succeeded");
     for (name, count) in deviations::met() {
         println!("deviation: {name}: {count}");
@@ -145,7 +160,9 @@ impl Lockstep {
         if self.last.len() == SHOWN {
             self.last.pop_front();
         }
-        self.last.push_back(format!("{number}: {step}"));
+        let window = self.clock.windows();
+        self.last
+            .push_back(format!("{number} (window {window}): {step}"));
         let from = now();
         let kernel = act_as(step.who, || self.kernel.execute(&step.operation))?;
         self.clock.window(Which::Kernel, from);

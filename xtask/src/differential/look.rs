@@ -1,6 +1,6 @@
 //! What an inode looks like, and how two views of it differ.
 
-use super::clock::{Clock, Nanoseconds};
+use super::clock::{Clock, Nanoseconds, Which};
 use super::deviations;
 use super::execute::{Outcome, contents, holes, shown};
 use super::operation::Bytes;
@@ -135,17 +135,28 @@ pub fn compare_attributes(
             Relation::Beside(clock) => !clock.agree(a, b),
             Relation::Again => a != b,
         };
-        field(name, differs, stamp(a), stamp(b));
+        field(
+            name,
+            differs,
+            stamp(a, Which::Kernel, relation),
+            stamp(b, Which::Finefs, relation),
+        );
     }
     found
 }
 
-fn stamp(time: Nanoseconds) -> String {
+/// A time, and the steps that it may be from.
+fn stamp(time: Nanoseconds, which: Which, relation: Relation<'_>) -> String {
     let (seconds, rest) = (
         time.div_euclid(1_000_000_000),
         time.rem_euclid(1_000_000_000),
     );
-    format!("{seconds}.{rest:09}")
+    let steps = match relation {
+        Relation::Beside(clock) => clock.steps(which, time),
+        Relation::Again => None,
+    };
+    let from = steps.map(|(first, last)| format!(" (windows {first} to {last})"));
+    format!("{seconds}.{rest:09}{}", from.unwrap_or_default())
 }
 
 /// All that a file system keeps of one inode.

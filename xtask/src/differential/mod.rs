@@ -11,6 +11,7 @@
 //! | [`clock`] | when times agree |
 //! | [`deviations`] | the table of what may differ |
 //! | [`lockstep`] | the process that works |
+//! | `minimise` | fewer steps that lead to the same difference |
 //!
 //! A run has rounds. In each, both images are mounted, and processes work in trees of their own: each
 //! does one step at a time on both sides and compares what came of it, the attributes of what it has
@@ -26,6 +27,7 @@ pub mod generate;
 pub mod lockstep;
 pub mod look;
 pub mod mapping;
+mod minimise;
 pub mod operation;
 pub mod users;
 pub mod values;
@@ -40,6 +42,7 @@ use clock::{Clock, Nanoseconds};
 use look::{Relation, Tree};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// How much.
@@ -66,6 +69,9 @@ pub struct Options {
     /// Leave images and logs here when something differs
     #[arg(long)]
     keep: Option<PathBuf>,
+    /// Find fewer steps of this log that lead to a difference, on one image
+    #[arg(long)]
+    minimise: Option<PathBuf>,
 }
 
 /// The feature sets that are run.
@@ -101,7 +107,11 @@ pub fn run(
         let operations = options.operations / count;
         let name = format!("differential/{set}, {} processes", options.processes);
         report.proof(&name, || {
-            Pair::new(server, parent, options, set, seed)?.rounds(operations)
+            let pair = Pair::new(server, parent, options, set, seed)?;
+            match &options.minimise {
+                Some(log) => minimise::run(&pair, log),
+                None => pair.rounds(operations),
+            }
         });
     }
     Ok(())
@@ -116,12 +126,21 @@ struct Pair<'a> {
     since: Nanoseconds,
     unit_ns: Nanoseconds,
     block: u64,
+    has_extents: bool,
 }
 
 /// What a mounted pair shows.
 struct Mounted {
     kernel: Mount,
     finefs: Mount,
+}
+
+impl Mounted {
+    fn unmount(self) -> Result<()> {
+        self.kernel.unmount()?;
+        self.finefs.unmount()?;
+        Ok(())
+    }
 }
 
 impl<'a> Pair<'a> {
@@ -150,6 +169,7 @@ impl<'a> Pair<'a> {
         } else {
             4096
         };
+        let has_extents = found.mke2fs.contains(&"ext4");
         Ok(Self {
             server,
             options,
@@ -158,6 +178,7 @@ impl<'a> Pair<'a> {
             since,
             unit_ns,
             block,
+            has_extents,
         })
     }
 
@@ -219,11 +240,7 @@ impl<'a> Pair<'a> {
     fn round(&self, round: u64, operations: u64) -> Result<String> {
         let mounted = self.mount()?;
         for worker in 0..self.options.processes {
-            for side in ["kernel", "finefs"] {
-                let dir = self.path(side).join(format!("worker{worker}")).join(DEPTH);
-                std::fs::create_dir_all(&dir)?;
-                std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777))?;
-            }
+            self.make_directories(&format!("worker{worker}"))?;
         }
         let said = self.work(round, operations)?;
         // Both sides before and after the caches are dropped, and after the unmount.
@@ -246,17 +263,16 @@ impl<'a> Pair<'a> {
             &uncached,
             Relation::Again,
         )?;
-        mounted.kernel.unmount()?;
-        mounted.finefs.unmount()?;
+        mounted.unmount()?;
         sets::fsck(&self.path("finefs.img"))?;
         sets::fsck(&self.path("kernel.img"))?;
         let judge = server::judge(&self.path("finefs.img"), &self.scratch.subdir("judge")?)?;
         let judged = see(&judge)?;
         judge.unmount()?;
         self.expect(
-            "finefs and the kernel's mount of its image",
-            &uncached,
+            "the kernel's mount of finefs's image, and finefs",
             &judged,
+            &uncached,
             Relation::Again,
         )?;
         Ok(said)
@@ -271,23 +287,39 @@ impl<'a> Pair<'a> {
         bail!("{when}: {} differences\n{}", found.len(), lines.join("\n"))
     }
 
+    /// Makes the directories that a worker works in, on both sides.
+    fn make_directories(&self, tree: &str) -> Result<()> {
+        for side in ["kernel", "finefs"] {
+            let dir = self.path(side).join(tree).join(DEPTH);
+            std::fs::create_dir_all(&dir)?;
+            std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777))?;
+        }
+        Ok(())
+    }
+
+    /// The command of a worker in `tree`.
+    fn worker(&self, tree: &str, seed: u64, operations: u64) -> Result<Command> {
+        let mut command = run::cmd(std::env::current_exe()?, ["worker", "differential"]);
+        for side in ["kernel", "finefs"] {
+            let dir = self.path(side).join(tree).join(DEPTH);
+            command.arg(format!("--{side}")).arg(dir);
+        }
+        command.args(["--seed", &seed.to_string()]);
+        command.args(["--operations", &operations.to_string()]);
+        command.args(["--since", &self.since.to_string()]);
+        command.args(["--unit-ns", &self.unit_ns.to_string()]);
+        command.args(["--block", &self.block.to_string()]);
+        command.args((!self.has_extents).then_some("--without-extents"));
+        command.args(self.options.strict.then_some("--strict"));
+        Ok(command)
+    }
+
     /// Runs the workers of a round.
     fn work(&self, round: u64, operations: u64) -> Result<String> {
-        let program = std::env::current_exe()?;
         let outputs: Vec<Result<run::Output>> = std::thread::scope(|scope| {
             let one = |worker: u64| {
-                let mut command = run::cmd(&program, ["worker", "differential"]);
-                for side in ["kernel", "finefs"] {
-                    let dir = self.path(side).join(format!("worker{worker}")).join(DEPTH);
-                    command.arg(format!("--{side}")).arg(dir);
-                }
                 let seed = self.seed ^ (worker << 32) ^ (round << 40);
-                command.args(["--seed", &seed.to_string()]);
-                command.args(["--operations", &operations.to_string()]);
-                command.args(["--since", &self.since.to_string()]);
-                command.args(["--unit-ns", &self.unit_ns.to_string()]);
-                command.args(["--block", &self.block.to_string()]);
-                command.args(self.options.strict.then_some("--strict"));
+                let mut command = self.worker(&format!("worker{worker}"), seed, operations)?;
                 command
                     .arg("--log")
                     .arg(self.path(&format!("round{round}-worker{worker}.log")));
