@@ -605,7 +605,8 @@ impl Generator {
 
     fn xattrs(&mut self) -> Operation {
         let target = self.target();
-        let name = Bytes::new(*self.rng.pick(values::XATTR_NAMES));
+        let name: &&str = self.rng.pick(values::XATTR_NAMES);
+        let name = Bytes::new(name);
         let room = *self.rng.pick(&[0, 1, 10, 300, 65_536]);
         match self.rng.below(100) {
             0..50 => {
