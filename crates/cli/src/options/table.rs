@@ -3,8 +3,6 @@
 //! # References
 //! mount(8), ext4(5), `Documentation/admin-guide/ext4.rst`, fuse2fs(1), mount.fuse3(8).
 
-mod rows;
-
 use rows::*;
 use std::fmt::Write;
 use std::time::Duration;
@@ -116,6 +114,9 @@ pub(super) struct Group {
     heading: &'static str,
     pub rows: &'static [Row],
 }
+
+// After the macro that its rows use.
+mod rows;
 
 /// The table.
 pub(super) static GROUPS: &[Group] = &[
