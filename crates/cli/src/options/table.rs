@@ -115,9 +115,6 @@ pub(super) struct Group {
     pub rows: &'static [Row],
 }
 
-// After the macro that its rows use.
-mod rows;
-
 /// The table.
 pub(super) static GROUPS: &[Group] = &[
     Group {
@@ -169,3 +166,6 @@ macro_rules! set {
         }
     };
 }
+
+// After the macro that its rows use.
+mod rows;
