@@ -661,7 +661,7 @@ pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
 }
 
 /// The row of an option, with its value if it has one.
-pub(super) fn find(word: &str) -> Option<&'static Row> {
+pub(crate) fn find(word: &str) -> Option<&'static Row> {
     let (name, has_value) = match word.split_once('=') {
         Some((name, _)) => (name, true),
         None => (word, false),
