@@ -656,7 +656,7 @@ fn fsname(options: &mut MountOptions, _: &str, value: &str) -> CliResult<()> {
 }
 
 /// All rows.
-pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     GROUPS.iter().flat_map(|group| group.rows)
 }
 
