@@ -3,8 +3,10 @@
 //! # References
 //! mount(8), ext4(5), `Documentation/admin-guide/ext4.rst`, fuse2fs(1), mount.fuse3(8).
 
+pub(crate) use rows::find;
+#[cfg(test)]
+pub(crate) use rows::rows;
 use rows::*;
-pub(crate) use rows::{find, rows};
 pub(crate) use rows::{help, page};
 use std::fmt::Write;
 use std::time::Duration;
