@@ -3,14 +3,13 @@
 //! # References
 //! mount(8), ext4(5), `Documentation/admin-guide/ext4.rst`, fuse2fs(1), mount.fuse3(8).
 
-use std::fmt::Write;
-use std::time::Duration;
-
-use finefs::{AtimePolicy, LockingScheme, OnError};
+use finefs::AtimePolicy;
 
 use super::MountOptions;
-use crate::size::{self, Size};
-use crate::{CliResult, Failure};
+use super::values::{
+    barrier, commit, cpu_latency, errors, fsname, gid, locking, mode, offset, room, threads, uid,
+};
+use crate::CliResult;
 
 /// Takes an option: its name, and its value or nothing.
 type Set = fn(&mut MountOptions, &str, &str) -> CliResult<()>;
@@ -102,15 +101,9 @@ const PROPAGATION: &str =
     "mount(8) does that by itself, with no file system's help: mount --bind and the like";
 const JOURNAL: &str = "a journal must lie within the image";
 
-/// The longest commit interval: beyond it the option is a mistake.
-const COMMIT_SECONDS_MAX: u64 = 3600;
-
-/// A bound above a second would bound nothing.
-const CPU_LATENCY_US_MAX: u32 = 1_000_000;
-
 /// Options about one thing.
 pub(super) struct Group {
-    heading: &'static str,
+    pub heading: &'static str,
     pub rows: &'static [Row],
 }
 
@@ -720,105 +713,6 @@ static FUSE: &[Row] = &[
     .takes("VALUE", "3"),
 ];
 
-fn number<N: std::str::FromStr>(name: &str, value: &str) -> CliResult<N> {
-    value.parse().map_err(|_| bad(name, value, "a number"))
-}
-
-fn bad(name: &str, value: &str, wanted: &str) -> Failure {
-    Failure::new(format!("option {name}={value}: give {wanted}"))
-}
-
-fn commit(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.commit_interval = match number(name, value)? {
-        // As with the kernel's ext4: 0 is the default.
-        0 => finefs::Options::default().commit_interval,
-        seconds @ 1..=COMMIT_SECONDS_MAX => Duration::from_secs(seconds),
-        _ => return Err(bad(name, value, "seconds, at most 3600")),
-    };
-    Ok(())
-}
-
-fn barrier(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.lacks_barriers = match value {
-        "0" => true,
-        "1" | "" => false,
-        _ => return Err(bad(name, value, "0 or 1")),
-    };
-    Ok(())
-}
-
-fn errors(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.on_error = Some(match value {
-        "continue" => OnError::Continue,
-        "remount-ro" => OnError::ReadOnly,
-        "panic" => OnError::Panic,
-        _ => return Err(bad(name, value, "continue, remount-ro or panic")),
-    });
-    Ok(())
-}
-
-fn offset(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    let offset = size::bytes(value);
-    options.offset_bytes =
-        offset.map_err(|reason| Failure::new(format!("option {name}={value}: {reason}")))?;
-    Ok(())
-}
-
-fn threads(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.kernel.threads = match number(name, value)? {
-        threads @ 1..=64 => Some(threads),
-        _ => return Err(bad(name, value, "1 to 64")),
-    };
-    Ok(())
-}
-
-fn cpu_latency(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.kernel.cpu_latency_us = match number(name, value)? {
-        us @ 0..=CPU_LATENCY_US_MAX => Some(us),
-        _ => return Err(bad(name, value, "microseconds, at most 1000000")),
-    };
-    Ok(())
-}
-
-/// A scheme under which files behave.
-fn locking(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    let found = value.parse().ok();
-    let found = found.filter(|scheme: &LockingScheme| scheme.keeps_semantics());
-    options.locking = found.ok_or_else(|| {
-        let names = LockingScheme::ALL.iter().filter(|s| s.keeps_semantics());
-        let names: Vec<&str> = names.map(|scheme| scheme.name()).collect();
-        bad(name, value, &format!("one of {}", names.join(", ")))
-    })?;
-    Ok(())
-}
-
-fn room(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.size = Some(Size::parse(name, value)?);
-    Ok(())
-}
-
-fn mode(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    let mode = u32::from_str_radix(value, 8).ok();
-    let mode = mode.filter(|&mode| mode <= 0o7777);
-    options.mode = Some(mode.ok_or_else(|| bad(name, value, "octal permissions like 755"))?);
-    Ok(())
-}
-
-fn uid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.uid = Some(number(name, value)?);
-    Ok(())
-}
-
-fn gid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.gid = Some(number(name, value)?);
-    Ok(())
-}
-
-fn fsname(options: &mut MountOptions, _: &str, value: &str) -> CliResult<()> {
-    options.source = Some(value.to_owned());
-    Ok(())
-}
-
 /// All rows.
 pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
     GROUPS.iter().flat_map(|group| group.rows)
@@ -844,90 +738,4 @@ pub(super) fn find(word: &str) -> Option<&'static Row> {
     // A value of its own goes first.
     let whole = |row: &&Row| row.value.is_none() && row.names.contains(&word);
     rows().find(whole).or_else(|| rows().find(takes))
-}
-
-/// Where descriptions begin, and where lines end.
-const INDENT: usize = 25;
-const WIDTH: usize = 100;
-
-/// One option after the other, and what becomes of it.
-fn describe(out: &mut String, row: &Row) {
-    let mut names: Vec<String> = Vec::new();
-    for name in row.names {
-        names.push(match row.value {
-            None => (*name).to_owned(),
-            Some(value) if value.is_optional => format!("{name}[={}]", value.shown),
-            Some(value) => format!("{name}={}", value.shown),
-        });
-    }
-    let (kind, text) = match &row.what {
-        Flag(_, text) | Done(_, text) => ("", *text),
-        Ignored(text) => ("no effect: ", *text),
-        Refused(text) => ("refused: ", *text),
-    };
-    let names = fill(&names.join(", "), 2);
-    let mut lines = fill(&format!("{kind}{text}"), INDENT);
-    match names.len() {
-        1 if names[0].chars().count() < INDENT => {
-            lines[0] = format!("{:INDENT$}{}", names[0], lines[0].trim_start());
-        }
-        _ => lines.splice(0..0, names).for_each(drop),
-    }
-    for line in lines {
-        let _ = writeln!(out, "{line}");
-    }
-}
-
-/// Lines of words, indented.
-fn fill(text: &str, indent: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(format!("{:indent$}{word}", "")),
-        }
-    }
-    lines
-}
-
-const SIZES: &str = "SIZE is in bytes, or with k, m, g, t, or % of memory.";
-
-/// For the help: what is done.
-pub(crate) fn help() -> String {
-    let mut out = String::from(
-        "Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):\n",
-    );
-    for group in GROUPS {
-        for row in group.rows {
-            if matches!(row.what, Flag(..) | Done(..)) {
-                describe(&mut out, row);
-            }
-        }
-    }
-    let others = "Options of mount(8), of the kernel's ext4 and of other FUSE file systems are known too: \
-                  those that would change nothing here have no effect, others are refused. finefs mount \
-                  --help-options tells of each.";
-    for line in fill(others, 0) {
-        let _ = writeln!(out, "{line}");
-    }
-    out + SIZES
-}
-
-/// All options, and what becomes of each.
-pub(crate) fn page() -> String {
-    let mut out = String::from(
-        "Options of finefs mount (-o, comma separated, may be repeated; the last of two that conflict\n\
-         counts). With -v it says which have no effect.\n",
-    );
-    for group in GROUPS {
-        let _ = writeln!(out, "\n{}:", group.heading);
-        for row in group.rows {
-            describe(&mut out, row);
-        }
-    }
-    let _ = writeln!(out, "\n{SIZES}");
-    out
 }
