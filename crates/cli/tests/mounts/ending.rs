@@ -166,6 +166,32 @@ fn a_block_device_that_the_kernel_does_not_take_is_mounted_like_a_file() {
     unmount(&place);
 }
 
+/// udev locks a block device for a moment when somebody has written to it.
+#[test]
+fn a_short_look_at_a_block_device_is_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let device = LoopDevice::attach(&image);
+    let look = fs::File::open(device.path()).unwrap();
+    rustix::fs::flock(&look, rustix::fs::FlockOperation::LockShared).unwrap();
+    let mut mount = finefs();
+    let mount = mount
+        .arg("mount")
+        .arg(device.path())
+        .arg(place.mount_point());
+    let line = fail(mount);
+    assert!(line.contains("in use"), "{line}");
+    let mut waiting = Running::start(mount);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(waiting.is_running());
+    drop(look);
+    assert_eq!(waiting.succeeds(), "");
+    unmount(&place);
+}
+
 #[test]
 fn umount_of_a_block_device_waits_for_its_server() {
     if !can_mount() {
