@@ -2,7 +2,13 @@
 
 XTASK = cargo run --quiet --release -p xtask --
 
-.PHONY: all demo test setup bench
+# Where things are installed; DESTDIR goes before all of it.
+PREFIX = /usr/local
+# Where mount(8) and umount(8) look for helpers.
+HELPERDIR = /sbin
+HELPERS = mount.finefs mount.fuse.finefs umount.fuse.finefs umount.fuseblk.finefs
+
+.PHONY: all demo test setup bench install uninstall
 
 all:
 	cargo build --release -p finefs-cli
@@ -14,6 +20,16 @@ demo:
 # Everything that proves the project: format, lints, tests, and the proofs in mounts.
 test:
 	@$(XTASK) test
+
+# Installs finefs, and its helpers for mount(8) and umount(8) as links to it.
+install: all
+	install -D target/release/finefs '$(DESTDIR)$(PREFIX)/bin/finefs'
+	mkdir -p '$(DESTDIR)$(HELPERDIR)'
+	for name in $(HELPERS); do ln -sf '$(PREFIX)/bin/finefs' '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
+
+uninstall:
+	rm -f '$(DESTDIR)$(PREFIX)/bin/finefs'
+	for name in $(HELPERS); do rm -f '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
 
 # Installs what the proofs need and is missing.
 setup:

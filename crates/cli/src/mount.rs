@@ -261,7 +261,10 @@ impl Plan {
                 options.device_block_bytes = None;
                 attach(&options)
             }
-            attached => attached,
+            attached => attached.inspect_err(|_| {
+                // It is still to be closed, which writes to it.
+                let _ = claim.take_back();
+            }),
         }
     }
 

@@ -71,6 +71,18 @@ fn every_command_has_help() {
 }
 
 #[test]
+fn all_mount_options_are_shown() {
+    let output = finefs(&["mount", "--help-options"]).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    for option in ["nodiratime", "stripe=", "usrquota", "kernel_cache"] {
+        assert!(page.contains(option), "{option}");
+    }
+    let (code, said) = run(&mut finefs(&["mount", "--help-options", "image"]));
+    assert_eq!(code, Some(2), "{said}");
+}
+
+#[test]
 fn mistakes_are_told_and_named() {
     let (_dir, image) = image();
     for (arguments, status, line) in [

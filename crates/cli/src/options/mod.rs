@@ -4,7 +4,9 @@
 //! What is not in it is an error that names the option: a typing error must not silently mount something different.
 //! Of options that contradict each other the last one counts, as with mount(8).
 
+mod page;
 mod table;
+mod values;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use crate::size::Size;
 use crate::{CliResult, Failure};
 use table::{Of, What};
 
-pub(crate) use table::{help, page};
+pub(crate) use page::{help, page};
 
 /// What the options say.
 #[derive(Clone, PartialEq, Debug)]

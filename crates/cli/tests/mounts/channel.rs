@@ -91,6 +91,7 @@ fn the_socket_is_where_only_its_user_can_write() {
     let script = r#"
         set -e
         cd "$PLACE"
+        trap 'umount -i -l "$PLACE/mnt" 2> /dev/null || true' EXIT
         user() { setpriv --reuid=65534 --regid=65534 --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
         other() { setpriv --reuid=65533 --regid=65533 --clear-groups "$@"; }
         refused() {

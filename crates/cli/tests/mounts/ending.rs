@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -138,6 +138,58 @@ fn a_block_device_is_complete_when_umount_returns() {
         unmount(&place);
         check(device.path());
     }
+}
+
+/// Blocks smaller than the device's sectors are nothing to `fuseblk`. The device is kept from others all the same.
+#[test]
+fn a_block_device_that_the_kernel_does_not_take_is_mounted_like_a_file() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let mut mke2fs = Command::new("mke2fs");
+    succeed(mke2fs.args(["-q", "-F", "-b", "1024"]).arg(&image));
+    let device = LoopDevice::attach_with(&image, &["--sector-size", "4096"]);
+    mount(device.path(), &place.mount_point(), &[]);
+    assert_eq!(kind_of(&place), "fuse.finefs");
+    fill(&place.mount_point());
+    let mut exclusive = fs::File::options();
+    let exclusive = exclusive.read(true).custom_flags(libc::O_EXCL);
+    let refused = exclusive.open(device.path()).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EBUSY));
+    unmount(&place);
+    check(device.path());
+    mount(device.path(), &place.mount_point(), &[]);
+    succeed(Command::new("umount").arg(place.mount_point()));
+    mount(device.path(), &place.mount_point(), &["-r"]);
+    unmount(&place);
+}
+
+/// udev locks a block device for a moment when somebody has written to it.
+#[test]
+fn a_short_look_at_a_block_device_is_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = place.image("ext4");
+    let device = LoopDevice::attach(&image);
+    let look = fs::File::open(device.path()).unwrap();
+    rustix::fs::flock(&look, rustix::fs::FlockOperation::LockShared).unwrap();
+    let mut mount = finefs();
+    let mount = mount
+        .arg("mount")
+        .arg(device.path())
+        .arg(place.mount_point());
+    let line = fail(mount);
+    assert!(line.contains("in use"), "{line}");
+    let mut waiting = Running::start(mount);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(waiting.is_running());
+    drop(look);
+    assert_eq!(waiting.succeeds(), "");
+    unmount(&place);
 }
 
 #[test]

@@ -20,6 +20,8 @@ const PREPARE: &str = r#"
     lower=$(readlink -f /sbin)
     mount -t overlay -o "lowerdir=$PLACE/helpers:$lower" overlay "$lower"
     cd "$PLACE"
+    # A server would keep this namespace, and with it the mount.
+    trap 'umount -i -l "$PLACE/mnt" 2> /dev/null || true' EXIT
     flags() { findmnt -no OPTIONS "$PLACE/mnt"; }
     has() { flags | tr , '\n' | grep -qx "$1" || { echo "no $1 in $(flags)"; exit 1; }; }
     lacks() { ! flags | tr , '\n' | grep -qx "$1" || { echo "$1 in $(flags)"; exit 1; }; }

@@ -30,8 +30,14 @@ pub struct LoopDevice(PathBuf);
 
 impl LoopDevice {
     pub fn attach(image: &Path) -> LoopDevice {
+        LoopDevice::attach_with(image, &[])
+    }
+
+    /// With more arguments of losetup(8).
+    pub fn attach_with(image: &Path, arguments: &[&str]) -> LoopDevice {
         let mut losetup = Command::new("losetup");
-        let output = run(losetup.args(["--find", "--show"]).arg(image));
+        losetup.args(["--find", "--show"]).args(arguments);
+        let output = run(losetup.arg(image));
         assert!(output.status.success(), "{output:?}");
         let name = String::from_utf8(output.stdout).unwrap();
         LoopDevice(name.trim().into())

@@ -1,0 +1,91 @@
+//! The table of options as text, for those who ask.
+
+use std::fmt::Write;
+
+use super::table::{GROUPS, Row, What};
+
+/// Where descriptions begin, and where lines end.
+const INDENT: usize = 25;
+const WIDTH: usize = 100;
+
+/// One option after the other, and what becomes of it.
+fn describe(out: &mut String, row: &Row) {
+    let mut names: Vec<String> = Vec::new();
+    for name in row.names {
+        names.push(match row.value {
+            None => (*name).to_owned(),
+            Some(value) if value.is_optional => format!("{name}[={}]", value.shown),
+            Some(value) => format!("{name}={}", value.shown),
+        });
+    }
+    let (kind, text) = match &row.what {
+        What::Flag(_, text) | What::Done(_, text) => ("", *text),
+        What::Ignored(text) => ("no effect: ", *text),
+        What::Refused(text) => ("refused: ", *text),
+    };
+    let names = fill(&names.join(", "), 2);
+    let mut lines = fill(&format!("{kind}{text}"), INDENT);
+    match names.len() {
+        1 if names[0].chars().count() < INDENT => {
+            lines[0] = format!("{:INDENT$}{}", names[0], lines[0].trim_start());
+        }
+        _ => lines.splice(0..0, names).for_each(drop),
+    }
+    for line in lines {
+        let _ = writeln!(out, "{line}");
+    }
+}
+
+/// Lines of words, indented.
+fn fill(text: &str, indent: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("{:indent$}{word}", "")),
+        }
+    }
+    lines
+}
+
+const SIZES: &str = "SIZE is in bytes, or with k, m, g, t, or % of memory.";
+
+/// For the help: what is done.
+pub(crate) fn help() -> String {
+    let mut out = String::from(
+        "Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):\n",
+    );
+    for group in GROUPS {
+        for row in group.rows {
+            if matches!(row.what, What::Flag(..) | What::Done(..)) {
+                describe(&mut out, row);
+            }
+        }
+    }
+    let others = "Options of mount(8), of the kernel's ext4 and of other FUSE file systems are known too: \
+                  those that would change nothing here have no effect, others are refused. finefs mount \
+                  --help-options tells of each.";
+    for line in fill(others, 0) {
+        let _ = writeln!(out, "{line}");
+    }
+    out + SIZES
+}
+
+/// All options, and what becomes of each.
+pub(crate) fn page() -> String {
+    let mut out = String::from(
+        "Options of finefs mount (-o, comma separated, may be repeated; the last of two that conflict\n\
+         counts). With -v it says which have no effect.\n",
+    );
+    for group in GROUPS {
+        let _ = writeln!(out, "\n{}:", group.heading);
+        for row in group.rows {
+            describe(&mut out, row);
+        }
+    }
+    let _ = writeln!(out, "\n{SIZES}");
+    out
+}

@@ -1,0 +1,114 @@
+//! What options with a value set, and which values they take.
+
+use std::time::Duration;
+
+use finefs::{LockingScheme, OnError};
+
+use super::MountOptions;
+use crate::size::{self, Size};
+use crate::{CliResult, Failure};
+
+/// The longest commit interval: beyond it the option is a mistake.
+const COMMIT_SECONDS_MAX: u64 = 3600;
+
+/// A bound above a second would bound nothing.
+const CPU_LATENCY_US_MAX: u32 = 1_000_000;
+
+fn number<N: std::str::FromStr>(name: &str, value: &str) -> CliResult<N> {
+    value.parse().map_err(|_| bad(name, value, "a number"))
+}
+
+fn bad(name: &str, value: &str, wanted: &str) -> Failure {
+    Failure::new(format!("option {name}={value}: give {wanted}"))
+}
+
+pub(super) fn commit(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.commit_interval = match number(name, value)? {
+        // As with the kernel's ext4: 0 is the default.
+        0 => finefs::Options::default().commit_interval,
+        seconds @ 1..=COMMIT_SECONDS_MAX => Duration::from_secs(seconds),
+        _ => return Err(bad(name, value, "seconds, at most 3600")),
+    };
+    Ok(())
+}
+
+pub(super) fn barrier(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.lacks_barriers = match value {
+        "0" => true,
+        "1" | "" => false,
+        _ => return Err(bad(name, value, "0 or 1")),
+    };
+    Ok(())
+}
+
+pub(super) fn errors(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.on_error = Some(match value {
+        "continue" => OnError::Continue,
+        "remount-ro" => OnError::ReadOnly,
+        "panic" => OnError::Panic,
+        _ => return Err(bad(name, value, "continue, remount-ro or panic")),
+    });
+    Ok(())
+}
+
+pub(super) fn offset(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    let offset = size::bytes(value);
+    options.offset_bytes =
+        offset.map_err(|reason| Failure::new(format!("option {name}={value}: {reason}")))?;
+    Ok(())
+}
+
+pub(super) fn threads(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.kernel.threads = match number(name, value)? {
+        threads @ 1..=64 => Some(threads),
+        _ => return Err(bad(name, value, "1 to 64")),
+    };
+    Ok(())
+}
+
+pub(super) fn cpu_latency(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.kernel.cpu_latency_us = match number(name, value)? {
+        us @ 0..=CPU_LATENCY_US_MAX => Some(us),
+        _ => return Err(bad(name, value, "microseconds, at most 1000000")),
+    };
+    Ok(())
+}
+
+/// A scheme under which files behave.
+pub(super) fn locking(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    let found = value.parse().ok();
+    let found = found.filter(|scheme: &LockingScheme| scheme.keeps_semantics());
+    options.locking = found.ok_or_else(|| {
+        let names = LockingScheme::ALL.iter().filter(|s| s.keeps_semantics());
+        let names: Vec<&str> = names.map(|scheme| scheme.name()).collect();
+        bad(name, value, &format!("one of {}", names.join(", ")))
+    })?;
+    Ok(())
+}
+
+pub(super) fn room(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.size = Some(Size::parse(name, value)?);
+    Ok(())
+}
+
+pub(super) fn mode(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    let mode = u32::from_str_radix(value, 8).ok();
+    let mode = mode.filter(|&mode| mode <= 0o7777);
+    options.mode = Some(mode.ok_or_else(|| bad(name, value, "octal permissions like 755"))?);
+    Ok(())
+}
+
+pub(super) fn uid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.uid = Some(number(name, value)?);
+    Ok(())
+}
+
+pub(super) fn gid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.gid = Some(number(name, value)?);
+    Ok(())
+}
+
+pub(super) fn fsname(options: &mut MountOptions, _: &str, value: &str) -> CliResult<()> {
+    options.source = Some(value.to_owned());
+    Ok(())
+}
