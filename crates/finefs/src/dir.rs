@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_namespace::{
-    At, Caller, Create, Error as Cause, FileKind, Ino, LastLink, Namespace, OpenAccess, OpenHow,
-    Opened, RenameMode, SetAttributes, XattrMode,
+    At, Caller, Create, Error as Cause, FileKind, Ino, LastLink, Namespace, Noting, OpenAccess,
+    OpenHow, Opened, RenameMode, SetAttributes, XattrMode,
 };
 
 use crate::error::{Error, Result};
@@ -94,6 +94,7 @@ impl Dir {
             create: Create::Never,
             last_link,
             is_directory_wanted: true,
+            noting: Noting::ByPolicy,
         };
         let opened = self
             .namespace()
@@ -166,7 +167,8 @@ impl Dir {
         self.create_dir_with_mode(path, 0o777)
     }
 
-    /// Creates a directory with these permission bits less the caller's umask.
+    /// Creates a directory with these permission bits less the caller's umask. Set-id bits do not count, as with
+    /// mkdir(2): a directory in one that has the set-group-ID bit has it too.
     pub fn create_dir_with_mode(&self, path: impl AsRef<Path>, permissions: u32) -> Result<()> {
         let path = path.as_ref();
         self.namespace()

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use finefs_locks::Mutex;
 use finefs_namespace::{
-    AllocateMode, Error as Cause, FileKind, Ino, Namespace, OpenAccess, Opened, SetAttributes,
-    XattrMode,
+    AllocateMode, Error as Cause, FileKind, Ino, Namespace, Noting, OpenAccess, Opened,
+    SetAttributes, XattrMode,
 };
 
 use crate::classes;
@@ -35,6 +35,7 @@ pub struct File {
     ino: Ino,
     access: OpenAccess,
     appends: bool,
+    noting: Noting,
     position: Mutex<u64>,
 }
 
@@ -44,6 +45,7 @@ impl File {
         opened: Opened,
         access: OpenAccess,
         appends: bool,
+        noting: Noting,
     ) -> File {
         File {
             ino: opened.ino(),
@@ -51,6 +53,7 @@ impl File {
             opened: Some(opened),
             access,
             appends,
+            noting,
             position: Mutex::new(&classes::POSITION, 0),
         }
     }
@@ -119,7 +122,8 @@ impl File {
 
     fn read_from(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<usize, Cause> {
         self.check_readable()?;
-        self.namespace().read(self.ino, offset, buffer)
+        self.namespace()
+            .read_noting(self.ino, offset, buffer, self.noting)
     }
 
     /// Reads from `offset` on; gives the number of bytes, less than asked for only at the end of the

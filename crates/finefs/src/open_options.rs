@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use finefs_namespace::{At, Create, Error as Cause, LastLink, OpenAccess, OpenHow};
+use finefs_namespace::{At, Create, Error as Cause, LastLink, Noting, OpenAccess, OpenHow};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -31,6 +31,7 @@ pub struct OpenOptions {
     creates_new: bool,
     follows_last_link: bool,
     is_directory_wanted: bool,
+    notes_access: bool,
     mode: u32,
 }
 
@@ -65,6 +66,7 @@ impl OpenOptions {
             creates_new: false,
             follows_last_link: true,
             is_directory_wanted: false,
+            notes_access: true,
             mode: 0o666,
         }
     }
@@ -97,6 +99,10 @@ impl OpenOptions {
 
         /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.
         directory(bool) => is_directory_wanted;
+
+        /// Whether reads are noted in the access time as the file system's policy says, as they are if nothing is
+        /// said. Not to (O_NOATIME) is for the file's owner and for root, EPERM for others.
+        note_access(bool) => notes_access;
     }
 
     /// Opens `path` in `dir`, or in a file system's root. Errors as of open(2).
@@ -109,7 +115,13 @@ impl OpenOptions {
             .namespace()
             .open_at(&anchor.caller, at(dir, path), &how)
             .map_err(failed)?;
-        Ok(File::new(anchor, opened, access, self.appends))
+        Ok(File::new(
+            anchor,
+            opened,
+            access,
+            self.appends,
+            self.noting(),
+        ))
     }
 
     /// Opens a new file that has no name, in the directory at `path` (O_TMPFILE). It vanishes when
@@ -126,7 +138,20 @@ impl OpenOptions {
             .namespace()
             .open_unnamed_at(&anchor.caller, at(dir, path), self.mode & 0o7777)
             .map_err(failed)?;
-        Ok(File::new(anchor, opened, access, self.appends))
+        Ok(File::new(
+            anchor,
+            opened,
+            access,
+            self.appends,
+            self.noting(),
+        ))
+    }
+
+    fn noting(&self) -> Noting {
+        match self.notes_access {
+            true => Noting::ByPolicy,
+            false => Noting::Never,
+        }
     }
 
     /// EINVAL for what contradicts itself, by the rules of [`std::fs::OpenOptions`].
@@ -158,6 +183,7 @@ impl OpenOptions {
                 LastLink::Keep
             },
             is_directory_wanted: self.is_directory_wanted,
+            noting: self.noting(),
         };
         Ok((how, access))
     }

@@ -7,7 +7,7 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use finefs::{Dir, FileKind, FileSystem, OpenOptions, Options, RenameMode, open_memory};
@@ -80,6 +80,8 @@ struct How {
     create_new: bool,
     no_follow: bool,
     directory: bool,
+    no_atime: bool,
+    mode: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +91,7 @@ enum Step {
     OnHandle(usize, OnHandle),
     Write(PathBuf, Vec<u8>),
     Read(PathBuf),
-    CreateDir(PathBuf),
+    CreateDir(PathBuf, u32),
     CreateDirAll(PathBuf),
     RemoveFile(PathBuf),
     RemoveDir(PathBuf),
@@ -181,6 +183,16 @@ impl Generator {
             no_follow: flag(0.1),
             // Kernels before 6.4 have other errors for making a file so.
             directory: !create && !create_new && flag(0.1),
+            no_atime: flag(0.1),
+            mode: self.mode(0o666),
+        }
+    }
+
+    /// Mostly the usual mode; else any, set-id bits and the sticky bit too.
+    fn mode(&mut self, usual: u32) -> u32 {
+        match self.rng.random_bool(0.3) {
+            true => self.rng.random_range(0..0o10000),
+            false => usual,
         }
     }
 
@@ -207,7 +219,7 @@ impl Generator {
             10 => Step::OnHandle(slot, OnHandle::Stat),
             11 => Step::Write(self.path(), self.data()),
             12 => Step::Read(self.path()),
-            13..=14 => Step::CreateDir(self.path()),
+            13..=14 => Step::CreateDir(self.path(), self.mode(0o777)),
             15 => Step::CreateDirAll(self.path()),
             16 => Step::RemoveFile(self.path()),
             17 => Step::RemoveDir(self.path()),
@@ -358,6 +370,9 @@ impl Host {
                 if how.directory {
                     flags |= libc::O_DIRECTORY;
                 }
+                if how.no_atime {
+                    flags |= libc::O_NOATIME;
+                }
                 let opened = fs::OpenOptions::new()
                     .read(how.read)
                     .write(how.write)
@@ -366,6 +381,7 @@ impl Host {
                     .create(how.create)
                     .create_new(how.create_new)
                     .custom_flags(flags)
+                    .mode(how.mode)
                     .open(at(path));
                 answer(opened.map(|file| self.slots[*slot] = Some(file)))
             }
@@ -373,7 +389,9 @@ impl Host {
             Step::OnHandle(slot, step) => on_handle(&mut self.slots[*slot], step),
             Step::Write(path, data) => answer(fs::write(at(path), data)),
             Step::Read(path) => answer(fs::read(at(path))),
-            Step::CreateDir(path) => answer(fs::create_dir(at(path))),
+            Step::CreateDir(path, mode) => {
+                answer(fs::DirBuilder::new().mode(*mode).create(at(path)))
+            }
             Step::CreateDirAll(path) => answer(fs::create_dir_all(at(path))),
             Step::RemoveFile(path) => answer(fs::remove_file(at(path))),
             Step::RemoveDir(path) => answer(fs::remove_dir(at(path))),
@@ -441,6 +459,8 @@ impl Ours {
                     .create_new(how.create_new)
                     .follow_last_link(!how.no_follow)
                     .directory(how.directory)
+                    .note_access(!how.no_atime)
+                    .mode(how.mode)
                     .open(dir, path);
                 ours(opened.map(|file| self.slots[*slot] = Some(file)))
             }
@@ -448,7 +468,7 @@ impl Ours {
             Step::OnHandle(slot, step) => on_handle(&mut self.slots[*slot], step),
             Step::Write(path, data) => ours(dir.write(path, data)),
             Step::Read(path) => ours(dir.read(path)),
-            Step::CreateDir(path) => ours(dir.create_dir(path)),
+            Step::CreateDir(path, mode) => ours(dir.create_dir_with_mode(path, *mode)),
             Step::CreateDirAll(path) => ours(dir.create_dir_all(path)),
             Step::RemoveFile(path) => ours(dir.remove_file(path)),
             Step::RemoveDir(path) => ours(dir.remove_dir(path)),

@@ -4,11 +4,13 @@
 //! directory on the way, and not the one that holds the name, needs a reference. What exists by
 //! number for the kernel's protocol is the same code ([`Place`]).
 
+use crate::access_time::Noting;
 use crate::entries::New;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::namespace::{Namespace, Operation};
 use crate::open_file::{OpenAccess, Opened};
+use crate::permission::check_owner;
 use crate::rename::RenameMode;
 use crate::scheme::Call;
 use crate::types::{Attributes, Caller, FileKind, Ino};
@@ -28,6 +30,9 @@ pub struct OpenHow {
     pub last_link: LastLink,
     /// ENOTDIR for anything else (O_DIRECTORY).
     pub is_directory_wanted: bool,
+    /// What whoever opens will read with. EPERM for [`Noting::Never`] (O_NOATIME) on what the caller does not own, unless
+    /// it is opened without access.
+    pub noting: Noting,
 }
 
 /// Whether an open makes the file. Permissions are before the caller's umask.
@@ -55,7 +60,8 @@ impl Namespace {
         Ok(self.shown(walk.resolve(link, true)?, &operation.guard))
     }
 
-    /// The attributes of what a path leads to (stat, lstat). Writes nothing.
+    /// The attributes of what a path leads to (stat, lstat). Writes nothing but the
+    /// access times of links on the way.
     pub fn attributes_at(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
         let operation = self.begin(Call::GetAttributes)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
@@ -72,7 +78,7 @@ impl Namespace {
         Ok(target)
     }
 
-    /// Creates a directory.
+    /// As [`Namespace::make_directory`].
     pub fn make_directory_at(&self, caller: &Caller, at: At<'_>, permissions: u32) -> Result<()> {
         let new = New::directory(permissions, 0);
         self.make(caller, Place::Path(at), &new).map(drop)
@@ -228,10 +234,17 @@ impl Namespace {
         } else if has_slash || how.is_directory_wanted {
             return Err(Error::NotADirectory);
         }
-        match (how.access, how.is_truncated) {
-            (None, _) => Ok(()),
-            (Some(OpenAccess::Read), true) => self.check_open(caller, inode, OpenAccess::ReadWrite),
-            (Some(access), _) => self.check_open(caller, inode, access),
+        let Some(access) = how.access else {
+            return Ok(());
+        };
+        let access = match (access, how.is_truncated) {
+            (OpenAccess::Read, true) => OpenAccess::ReadWrite,
+            (access, _) => access,
+        };
+        self.check_open(caller, inode, access)?;
+        match how.noting {
+            Noting::ByPolicy => Ok(()),
+            Noting::Never => check_owner(caller, inode),
         }
     }
 

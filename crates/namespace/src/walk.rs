@@ -3,7 +3,8 @@
 //! # Protocol
 //! A walk runs inside one operation, under its epoch guard: the directories that it passes through
 //! cannot be reclaimed meanwhile, and nothing is evicted while an operation runs. So it takes no
-//! lock and no reference, and writes no line that another CPU reads. Only what it ends at is
+//! lock and no reference, and writes no line that another CPU reads; but a link that it follows is noted in the
+//! link's access time after a change or a day, under the link's lock. Only what it ends at is
 //! referenced, and only if its caller asks for that.
 //!
 //! # Invariants
@@ -240,6 +241,7 @@ impl<'g> Walk<'g> {
             return Err(Error::SymlinkLoop);
         }
         let text = self.namespace.symlink_text(link)?;
+        self.namespace.note_passing_access(link);
         if text.is_empty() {
             return Err(Error::NotFound);
         }

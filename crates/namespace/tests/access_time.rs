@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino, SetAttributes, SetTime, Timestamp};
-use finefs_namespace::{At, AtimePolicy, MemoryStore, Namespace, Noting, Options, Store};
+use finefs_namespace::{
+    At, AtimePolicy, Create, Error, LastLink, MemoryStore, Namespace, Noting, OpenAccess, OpenHow,
+    Options, Store,
+};
 use finefs_testkit::CheckedStore;
 
 /// A file with content, an empty one, a directory and a symbolic link.
@@ -119,6 +122,147 @@ fn a_link_that_is_read_by_its_path_is_noted() {
     assert_eq!(target, b"file");
     let accessed = world.accessed();
     assert!(accessed[3] > past() && accessed[..3] == [past(); 3]);
+}
+
+/// As Linux does, whatever comes of the walk; and no more than once where nothing has changed.
+#[test]
+fn a_link_that_is_followed_is_noted() {
+    let world = World::make(memory(), AtimePolicy::Relatime);
+    let (ns, root) = (&world.ns, &Caller::root());
+    let at = |path| At {
+        start: ns.root(),
+        path,
+    };
+    for (name, target) in [
+        ("here", "."),
+        ("loop", "loop"),
+        ("gone", "missing"),
+        ("absolute", "/"),
+    ] {
+        ns.make_symlink_at(root, at(name.as_bytes()), target.as_bytes())
+            .unwrap();
+    }
+    let age = |name: &[u8], to| {
+        let ino = ns.lookup(root, ns.root(), name).unwrap().ino;
+        let change = SetAttributes {
+            accessed: Some(SetTime::To(to)),
+            ..SetAttributes::default()
+        };
+        ns.set_attributes(root, ino, &change).unwrap();
+        ns.forget(ino, 1);
+    };
+    let accessed = |name| {
+        let found = ns.attributes_at(root, at(name), LastLink::Keep);
+        found.unwrap().times.accessed
+    };
+    let stat = |path, last_link| ns.attributes_at(root, at(path), last_link).map(drop);
+    let (follow, keep) = (LastLink::Follow, LastLink::Keep);
+    for (link, path, last_link, expected) in [
+        ("link", "link", follow, Ok(())),
+        ("link", "link", keep, Ok(())),
+        ("here", "here/file", keep, Ok(())),
+        ("here", "here/", keep, Ok(())),
+        ("absolute", "dir/../absolute/here/link", keep, Ok(())),
+        ("loop", "loop", follow, Err(Error::SymlinkLoop)),
+        ("gone", "gone", follow, Err(Error::NotFound)),
+    ] {
+        age(link.as_bytes(), past());
+        assert_eq!(stat(path.as_bytes(), last_link), expected);
+        let is_kept = path == link && last_link == keep;
+        assert_eq!(accessed(link.as_bytes()) == past(), is_kept, "{path}");
+    }
+    let later = Timestamp::new(Timestamp::now().seconds() + 100, 0);
+    age(b"link", later);
+    stat(b"link", follow).unwrap();
+    assert_eq!(accessed(b"link"), later);
+
+    // Where it is opened, and where something is made.
+    age(b"link", past());
+    ns.close(ns.open_at(root, at(b"link"), &how(Noting::Never)).unwrap());
+    assert!(accessed(b"link") > past());
+    age(b"here", past());
+    ns.make_directory_at(root, at(b"here/new"), 0o755).unwrap();
+    assert!(accessed(b"here") > past());
+}
+
+fn how(noting: Noting) -> OpenHow {
+    OpenHow {
+        access: Some(OpenAccess::Read),
+        is_truncated: false,
+        create: Create::Never,
+        last_link: LastLink::Follow,
+        is_directory_wanted: false,
+        noting,
+    }
+}
+
+/// The errors in the order in which Linux finds them (`may_open`).
+#[test]
+fn only_the_owner_and_root_may_open_so() {
+    let world = World::make(memory(), AtimePolicy::Strict);
+    let ns = &world.ns;
+    let user = |uid, is_checked| Caller {
+        uid,
+        gid: 7,
+        groups: Vec::new(),
+        umask: 0,
+        is_checked,
+    };
+    let owned = |ino, uid, permissions| {
+        let change = SetAttributes {
+            uid: Some(uid),
+            permissions: Some(permissions),
+            ..SetAttributes::default()
+        };
+        ns.set_attributes(&Caller::root(), ino, &change).unwrap();
+    };
+    owned(ns.root(), 0, 0o777);
+    owned(world.inos[0], 5, 0o666);
+    owned(world.inos[1], 5, 0o600);
+    owned(world.inos[2], 5, 0o777);
+    let open = |caller: &Caller, path: &str, how: OpenHow| {
+        let at = At {
+            start: ns.root(),
+            path: path.as_bytes(),
+        };
+        ns.open_at(caller, at, &how).map(|opened| ns.close(opened))
+    };
+    let never = || how(Noting::Never);
+    for caller in [user(5, false), user(0, false), user(6, true)] {
+        assert_eq!(open(&caller, "file", never()), Ok(()));
+    }
+    let other = &user(6, false);
+    let (denied, not_permitted) = (Err(Error::AccessDenied), Err(Error::NotPermitted));
+    assert_eq!(open(other, "file", how(Noting::ByPolicy)), Ok(()));
+    assert_eq!(open(other, "file", never()), not_permitted);
+    // Found by the way that was remembered, too.
+    assert_eq!(open(other, "file", never()), not_permitted);
+    assert_eq!(open(other, "dir", never()), not_permitted);
+    assert_eq!(open(other, "link", never()), not_permitted);
+    assert_eq!(open(other, "empty", never()), denied);
+    let without_access = OpenHow {
+        access: None,
+        ..never()
+    };
+    assert_eq!(open(other, "file", without_access), Ok(()));
+    let truncating = OpenHow {
+        access: Some(OpenAccess::Write),
+        is_truncated: true,
+        ..never()
+    };
+    assert_eq!(open(other, "file", truncating), not_permitted);
+    assert_eq!(ns.attributes(world.inos[0]).unwrap().size_bytes, 7);
+    let writing = OpenHow {
+        access: Some(OpenAccess::Write),
+        ..never()
+    };
+    assert_eq!(open(other, "dir", writing), Err(Error::IsADirectory));
+    let making = OpenHow {
+        create: Create::IfMissing { permissions: 0 },
+        ..writing
+    };
+    assert_eq!(open(other, "file", making), not_permitted);
+    assert_eq!(open(other, "own", making), Ok(()));
 }
 
 #[test]

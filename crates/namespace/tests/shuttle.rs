@@ -19,7 +19,9 @@ mod world;
 use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_namespace::{At, Error, Ino, LastLink, LockingScheme, RenameMode, SetAttributes};
+use finefs_namespace::{
+    At, Error, FileKind, Ino, LastLink, LockingScheme, RenameMode, SetAttributes,
+};
 use finefs_testkit::CheckedStore;
 use world::{World, check, file_with, race, task};
 
@@ -463,28 +465,58 @@ fn a_path_leads_to_what_the_name_named() {
     });
 }
 
-/// The same where others commit: a commit may come when a removal is logged and its name is still there.
-///
-/// Without: the lock of each freed inode in `Namespace::commit_gathered`.
-#[test]
-fn a_number_comes_free_only_after_its_name_went() {
-    check(2000, World::new, |world, root| {
-        world.file(root, "old").unwrap();
+/// A commit may come when it is logged that the last name of `old` goes, and the name is still there: whoever finds the
+/// name then finds neither another file under the number, nor that it is nobody's.
+fn take_out_beside_a_commit(kind: FileKind, take_out: fn(&World, Ino)) {
+    check(700, World::with_batches, move |world, root| {
+        if kind == FileKind::Directory {
+            let old = world.directory(root, "old");
+            world.namespace.forget(old, 1);
+        } else {
+            world.file(root, "old").unwrap();
+            world.file(root, "other").unwrap();
+        }
         race(
             world,
             vec![
-                task(move |w: &World| w.remove(root, "old").unwrap()),
+                task(move |w: &World| take_out(w, root)),
                 task(move |w: &World| {
                     w.namespace.sync().unwrap();
                     let new = w.namespace.create_file(&w.user, root, b"new", 0o600);
                     w.namespace.forget(new.unwrap().ino, 1);
-                    if let Ok(found) = w.namespace.lookup(&w.user, root, b"old") {
-                        assert_eq!(found.permissions, 0o644, "another file");
-                        w.namespace.forget(found.ino, 1);
+                    match w.look(root, "old") {
+                        Ok(found) => assert_ne!(found.permissions, 0o600, "another file"),
+                        Err(error) => assert_eq!(error, Error::NotFound),
                     }
                 }),
             ],
         );
+    });
+}
+
+/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the name is out in `unlink`.
+#[test]
+fn a_number_comes_free_only_after_its_name_went() {
+    take_out_beside_a_commit(FileKind::Regular, |w, root| {
+        w.remove(root, "old").unwrap();
+    });
+}
+
+/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the name is out in `rmdir`.
+#[test]
+fn a_directory_s_number_comes_free_only_after_its_name_went() {
+    take_out_beside_a_commit(FileKind::Directory, |w, root| {
+        w.namespace.remove_directory(&w.user, root, b"old").unwrap();
+    });
+}
+
+/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(locks)` after, and not before, the name is replaced in
+/// `try_rename`.
+#[test]
+fn a_replaced_file_s_number_comes_free_only_after_its_name_went() {
+    take_out_beside_a_commit(FileKind::Regular, |w, root| {
+        w.rename((root, "other"), (root, "old"), RenameMode::Replace)
+            .unwrap();
     });
 }
 

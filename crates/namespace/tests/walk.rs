@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use finefs_namespace::{
-    At, Caller, Create, Error, FileKind, LastLink, MemoryStore, Namespace, OpenAccess, OpenHow,
-    Options, RenameMode, Result,
+    At, Caller, Create, Error, FileKind, LastLink, MemoryStore, Namespace, Noting, OpenAccess,
+    OpenHow, Options, RenameMode, Result,
 };
 
 fn space() -> Arc<Namespace> {
@@ -36,6 +36,7 @@ fn open_how(access: Option<OpenAccess>, create: Create) -> OpenHow {
         create,
         last_link: LastLink::Follow,
         is_directory_wanted: false,
+        noting: Noting::ByPolicy,
     }
 }
 

@@ -290,7 +290,9 @@ impl Model {
         self.next += 1;
         let parent = &self.nodes[&dir];
         let inherits = parent.permissions & libc::S_ISGID != 0;
-        let mut permissions = new.permissions;
+        let is_directory = new.kind == FileKind::Directory;
+        // mkdir(2) has no set-id bits to give.
+        let mut permissions = new.permissions & if is_directory { 0o1777 } else { 0o7777 };
         let mut xattrs = BTreeMap::new();
         if new.kind != FileKind::Symlink {
             match parent.acl(acl::DEFAULT) {
@@ -307,7 +309,6 @@ impl Model {
                 }
             }
         }
-        let is_directory = new.kind == FileKind::Directory;
         if inherits && is_directory {
             permissions |= libc::S_ISGID;
         } else if inherits && !is_privileged(caller) && !caller.is_in_group(parent.gid) {

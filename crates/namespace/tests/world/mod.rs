@@ -40,6 +40,15 @@ impl World {
         World::over(store, LockingScheme::Fine)
     }
 
+    /// With batches, that are as large as they come or, by chance, limited.
+    pub fn with_batches() -> World {
+        let store = match shuttle::rand::thread_rng().gen_bool(0.5) {
+            true => CheckedStore::new(1 << 20),
+            false => CheckedStore::new(1 << 20).with_batches_of(16),
+        };
+        World::over(store, LockingScheme::Fine)
+    }
+
     /// Objects can be loaded again, so loads and transfers of data count as waiting for a device.
     pub fn under(locking: LockingScheme) -> World {
         World::over(CheckedStore::reloading(1 << 20), locking)
