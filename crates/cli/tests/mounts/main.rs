@@ -4,6 +4,7 @@ mod errors;
 mod exercise;
 mod freeze;
 mod mount;
+mod sizes;
 mod support;
 mod sync;
 mod top;
