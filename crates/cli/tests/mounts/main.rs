@@ -9,6 +9,7 @@ mod freeze;
 mod helper;
 mod mount;
 mod set_id;
+mod sizes;
 mod support;
 mod sync;
 mod top;

@@ -30,7 +30,7 @@
 //!
 //! # Locking
 //! ```text
-//! ext.group      one at a time; nothing that waits is called under it
+//! ext.group      one at a time; nothing is called under it but the counter of blocks
 //! ```
 //! Bitmaps are read from the device before the lock is taken. A busy group is passed over where
 //! another will do.

@@ -129,7 +129,11 @@ impl World {
         self.namespace
             .read_directory(dir, 2, &mut |entry| {
                 let name = String::from_utf8_lossy(entry.name).into_owned();
-                names.push((name, entry.ino, entry.kind));
+                names.push((
+                    name,
+                    entry.ino,
+                    entry.kind.expect("all inodes can be loaded"),
+                ));
                 true
             })
             .unwrap();
