@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use crossbeam_utils::CachePadded;
-use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess, Store};
+use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess};
 use finefs::{Caller, FileSystem, LockingScheme, RenameMode};
 use finefs_lockmeter::{Mode, Snapshot, set_mode, snapshot};
 use finefs_workloads::model::costs::line_transfer_ns;
@@ -191,16 +191,12 @@ const BLOCKS_CACHED: u64 = 32;
 
 /// One measurement: prints operations per second.
 pub fn work(worker: &Worker) -> Result<()> {
-    let mut store = MemoryStore::new(2 << 30, 0o755, 0, 0)?;
-    if worker.locking == LockingScheme::UnlockedData {
-        store = store.tolerating_races();
-    }
-    let store: Arc<dyn Store> = Arc::new(store);
+    let store = MemoryStore::new(2 << 30, 0o755, 0, 0)?;
     let options = finefs::Options {
         locking: worker.locking,
         ..finefs::Options::default()
     };
-    let space = Namespace::new(store, options)?;
+    let space = store.into_namespace(options)?;
     if worker.table {
         set_mode(Mode::Full);
     }

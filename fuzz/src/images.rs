@@ -80,13 +80,13 @@ type Walked = BTreeMap<Vec<u8>, Option<u64>>;
 fn walk_all(namespace: &Namespace) -> Walked {
     let mut walked = Walked::new();
     let mut seen = HashSet::new();
-    let mut todo = vec![(Vec::new(), namespace.root(), FileKind::Directory)];
+    let mut todo = vec![(Vec::new(), namespace.root(), Some(FileKind::Directory))];
     while let Some((path, ino, kind)) = todo.pop() {
         if walked.len() >= ENTRIES_MAX {
             break;
         }
         walked.insert(path.clone(), look(namespace, ino).ok());
-        if kind != FileKind::Directory || !seen.insert(ino) {
+        if kind != Some(FileKind::Directory) || !seen.insert(ino) {
             continue;
         }
         let mut below = Vec::new();

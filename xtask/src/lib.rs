@@ -20,7 +20,7 @@
 //! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
 //! | [`fuzz`] | the targets in `fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
-//! | [`tsan`] | the locks' stress test under the thread sanitizer |
+//! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
 //!
 //! Invariants:

@@ -9,7 +9,8 @@ use xtask::report::Report;
 use xtask::server::{Kind, Server};
 use xtask::workload::{self, FULL, QUICK};
 use xtask::{
-    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan, unprivileged,
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan,
+    unprivileged,
 };
 use xtask::{
     cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,

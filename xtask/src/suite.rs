@@ -103,6 +103,7 @@ pub fn run(options: &Options) -> Result<()> {
     suite.step("prove tsan", || {
         let note = tsan::all_locks()?;
         tsan::without_a_lock()?;
+        tsan::memory_store()?;
         Ok(note)
     });
     let sizes: &[&str] = if options.full { &[] } else { &["--ci"] };

@@ -2,7 +2,7 @@
 //!
 //! # Who may open what
 //! - [`Access::ReadWrite`]: nobody else may use the image: an exclusive flock on the file, no loop
-//!   device attached to it; a block device is opened with O_EXCL, which the kernel refuses while it
+//!   device attached to it; a block device is claimed with O_EXCL, which the kernel refuses while it
 //!   is mounted.
 //! - [`Access::ReadOnly`]: other readers are welcome: a shared flock, no loop device that may write.
 //! - [`Access::Inspect`]: takes no lock and checks nothing; what is read may be in motion.
@@ -13,13 +13,14 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
+use crate::claim::{Claim, Mark, open_exclusively};
 use crate::{BlockDevice, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
@@ -64,9 +65,25 @@ pub enum OpenErrorKind {
         by: String,
         /// Opening it read-only could work.
         may_read: bool,
+        /// For how long.
+        outlook: Outlook,
     },
     /// Any other failure.
     Io(io::Error),
+}
+
+/// What is known of a use of an image: whether it is worth waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outlook {
+    /// Nothing is known of its end.
+    Lasting,
+    /// Somebody has a lock on a block device that the kernel would give away: udev looks at a device for a moment
+    /// whenever somebody has written to it.
+    Looking,
+    /// A server of finefs that has no mount (any more, or yet), as far as this process sees.
+    Unmounted,
+    /// A server of finefs that writes out what is left.
+    Ending,
 }
 
 impl fmt::Display for OpenError {
@@ -89,7 +106,7 @@ impl fmt::Display for OpenError {
             OpenErrorKind::ReadOnly => {
                 f.write_str("lies on read-only storage; mount it with -o ro")
             }
-            OpenErrorKind::InUse { by, may_read } => {
+            OpenErrorKind::InUse { by, may_read, .. } => {
                 write!(f, "already in use by {by}; end that use first")?;
                 if *may_read {
                     f.write_str(" or mount it with -o ro")?;
@@ -114,6 +131,7 @@ impl std::error::Error for OpenError {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    claim: Option<Claim>,
     path: PathBuf,
     length_bytes: u64,
     is_read_only: bool,
@@ -152,11 +170,14 @@ impl FileDevice {
         if !file_type.is_file() && !is_block_device {
             return Err(fail(OpenErrorKind::NotAnImage));
         }
-        let claims = is_block_device && access != Access::Inspect;
+        let claims = access != Access::Inspect;
+        let exclusive = (is_block_device && claims)
+            .then(|| open_exclusively(path))
+            .transpose()
+            .map_err(|error| fail(refused_by_kernel(error, path)))?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(is_for_writing)
-            .custom_flags(if claims { libc::O_EXCL } else { 0 })
             .open(path)
             .map_err(|e| fail(kind_of(e, is_for_writing)))?;
         // Looked at again through the open file: the path may have changed its meaning meanwhile.
@@ -164,8 +185,11 @@ impl FileDevice {
         if metadata.file_type() != file_type {
             return Err(fail(OpenErrorKind::NotAnImage));
         }
-        if access != Access::Inspect {
+        let mut own = None;
+        if claims {
             claim(&file, &metadata, is_for_writing).map_err(fail)?;
+            let made = Claim::new(path, &file, is_block_device, exclusive);
+            own = Some(made.map_err(|error| fail(OpenErrorKind::Io(error)))?);
         }
         let length_bytes = file
             .seek(SeekFrom::End(0))
@@ -178,6 +202,7 @@ impl FileDevice {
             cannot_reserve: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
             file,
+            claim: own,
             path: path.to_owned(),
             length_bytes,
             is_read_only: !is_for_writing,
@@ -190,6 +215,11 @@ impl FileDevice {
     pub fn without_barriers(mut self) -> FileDevice {
         self.has_barriers = false;
         self
+    }
+
+    /// What keeps others away; `None` where nothing does.
+    pub fn claim(&self) -> Option<Claim> {
+        self.claim.clone()
     }
 
     /// Where it was opened.
@@ -234,13 +264,54 @@ fn kind_of(error: io::Error, is_for_writing: bool) -> OpenErrorKind {
         Some(libc::ETXTBSY) => OpenErrorKind::InUse {
             by: "a running program or as swap".into(),
             may_read: true,
+            outlook: Outlook::Lasting,
         },
         Some(libc::EBUSY) => OpenErrorKind::InUse {
             by: "the kernel (it is mounted, or part of another device)".into(),
             may_read: false,
+            outlook: Outlook::Lasting,
         },
         _ => OpenErrorKind::Io(error),
     }
+}
+
+/// The kernel does not let a block device be claimed: it may have given it to a server of finefs.
+fn refused_by_kernel(error: io::Error, path: &Path) -> OpenErrorKind {
+    let is_busy = error.raw_os_error() == Some(libc::EBUSY);
+    let kind = kind_of(error, false);
+    if is_busy
+        && let Ok(file) = File::open(path)
+        && let Ok(metadata) = file.metadata()
+    {
+        return server_of(&file, &metadata).unwrap_or(kind);
+    }
+    kind
+}
+
+/// Who has what is open as `file`, if it is a server of finefs.
+fn server_of(file: &File, metadata: &std::fs::Metadata) -> Option<OpenErrorKind> {
+    let of_finefs = |by: String, outlook| OpenErrorKind::InUse {
+        by,
+        may_read: false,
+        outlook,
+    };
+    if Mark::Ending.is_set(file) {
+        let by = "a finefs that is unmounted and still writes it out";
+        return Some(of_finefs(by.to_owned(), Outlook::Ending));
+    }
+    if !Mark::Served.is_set(file) {
+        return None;
+    }
+    Some(match in_use::served_at(metadata) {
+        Some(place) => of_finefs(
+            format!("finefs, which has it mounted at {place}"),
+            Outlook::Lasting,
+        ),
+        None => of_finefs(
+            "a finefs whose mount is not seen here (files in it may still be open)".to_owned(),
+            Outlook::Unmounted,
+        ),
+    })
 }
 
 /// Takes the flock and looks for loop devices.
@@ -260,10 +331,16 @@ fn claim(
         Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
         }
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            return Err(OpenErrorKind::InUse {
+            let outlook = match metadata.file_type().is_block_device() {
+                true => Outlook::Looking,
+                false => Outlook::Lasting,
+            };
+            let unknown = OpenErrorKind::InUse {
                 by: "another process (it may be mounted already)".into(),
                 may_read: false,
-            });
+                outlook,
+            };
+            return Err(server_of(file, metadata).unwrap_or(unknown));
         }
         Err(error) => return Err(OpenErrorKind::Io(error.into())),
     }
@@ -277,6 +354,7 @@ fn claim(
                 return Err(OpenErrorKind::InUse {
                     by: format!("the kernel (loop device {}{place})", used.device),
                     may_read: is_for_writing && used.is_read_only,
+                    outlook: Outlook::Lasting,
                 });
             }
         }

@@ -1,11 +1,14 @@
-//! Finds out whether the kernel works on an image file behind our back: through a loop device.
+//! Finds out whether the kernel works on an image file behind our back: through a loop device; and where a server of
+//! finefs has an image mounted.
 //!
 //! The kernel does not take a flock on a loop device's backing file, so this looks into sysfs. A
 //! file that is attached by a path of another mount namespace is not seen; that is the limit of
 //! what an ordinary user can find out.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// A loop device that an image file is attached to.
@@ -55,4 +58,52 @@ fn mount_point_of(device: &str) -> Option<String> {
         let mut fields = line.split(' ');
         (fields.nth(2)? == device).then(|| fields.nth(1).map(str::to_owned))?
     })
+}
+
+/// Where a server of finefs has the image with this metadata mounted, if this process sees the mount.
+pub(crate) fn served_at(image: &Metadata) -> Option<String> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    let mut lines = table.split(|&byte| byte == b'\n');
+    lines.find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let place = fields.nth(4)?;
+        fields.find(|field| *field == b"-")?;
+        let kind = fields.next()?;
+        let is_finefs = kind == b"fuse.finefs" || kind == b"fuseblk.finefs";
+        let source = unescape(fields.next()?);
+        let is_it = is_finefs
+            && Path::new(&source).is_absolute()
+            && fs::metadata(&source).is_ok_and(|source| is_same(&source, image));
+        is_it.then(|| unescape(place).to_string_lossy().into_owned())
+    })
+}
+
+/// The same file, or two names of one block device.
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    let both_devices = one.file_type().is_block_device() && other.file_type().is_block_device();
+    match both_devices {
+        true => one.rdev() == other.rdev(),
+        false => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+    }
+}
+
+/// The kernel writes blank, tab, newline and backslash as `\ooo`.
+fn unescape(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|_| first == b'\\');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(out)
 }

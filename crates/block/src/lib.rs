@@ -9,6 +9,8 @@
 //! | [`file`] | a regular file or a block device of the kernel, guarded against double use |
 //! | [`memory`] | bytes in memory, sparse |
 //! | [`partition`] | a part of another device |
+//! | `claim` | what keeps others from an open image, and what a server tells them |
+//! | `patience` | waiting for a server that is about to end |
 //! | `allocated` | which parts of a sparse file surely have storage |
 //! | [`sim`] | for tests: recording and failing devices, and the states that a crash can leave |
 //!
@@ -24,15 +26,19 @@
 
 mod allocated;
 mod bounds;
+mod claim;
 pub mod file;
 mod in_use;
 pub mod memory;
 pub mod partition;
+mod patience;
 pub mod sim;
 
 use std::io;
 
+pub use claim::Claim;
 pub use file::{Access, FileDevice, OpenError};
+pub use patience::Patience;
 
 /// True for an error that says that the storage below the device is full, or a quota of it used up.
 pub fn is_full(error: &io::Error) -> bool {

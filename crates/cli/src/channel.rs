@@ -1,39 +1,50 @@
 //! The channel on which a mounted file system's server is asked and told things.
 //!
-//! A socket in the abstract namespace, named after the file system's device number, which anybody
-//! reads in mountinfo: nothing is left behind when a server dies, and finding it does not touch the
-//! mount. Each end asks the kernel who is at the other: the server answers its own user and root,
-//! and a client believes only root and the user it runs as, since names there are free for all to
-//! take. Where client and server do not share a network namespace there is no channel.
+//! A socket in the server's runtime directory (`runtime_dir`), named after the file system's device number, which
+//! anybody reads in mountinfo, as whose server it is: finding it does not touch the mount. Each end asks the kernel who
+//! is at the other: the server answers its own user and root, and a client believes only the user who has mounted the
+//! file system, as the kernel has it.
 //!
-//! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way.
+//! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way. What takes long is answered later, so
+//! nobody waits for another's freeze.
+//!
+//! | thread | answers |
+//! |---|---|
+//! | `control` | all that can be answered at once |
+//! | `changes` | freeze and thaw, one after the other |
+//! | the one that serves to the end | those that wait for the end |
+//!
+//! # Locking
+//! `cli.end`, over those that wait for the end.
 //!
 //! # References
-//! unix(7), "Address format", "SO_PEERCRED".
+//! unix(7), "SO_PEERCRED".
 
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use finefs::LockingScheme;
 use finefs::namespace::Namespace;
 use finefs_fuse::MountPoint;
-use finefs_lockmeter::control::{Reply, Request, Server, answer, ask_on};
+use finefs_lockmeter::control::{
+    Answerer, Asked, Reply, Request, Server, answer, ask_on, begin_asking, connect,
+};
+use finefs_locks::{LockClass, Mutex};
+use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
 use crate::freeze::Change;
+use crate::runtime_dir::{Socket, places, verify};
 
-/// Longest time that an answer may take.
+/// Longest time that an answer may take, and that a server may take to accept somebody.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest time that writing everything out may take.
 const WRITE_OUT: Duration = Duration::from_secs(600);
-
-/// How long a server waits for another that had the same mount number.
-const HANDOVER: Duration = Duration::from_secs(3);
 
 /// How long a client waits for a server that does not listen yet.
 const START: Duration = Duration::from_secs(1);
@@ -48,67 +59,132 @@ pub(crate) enum Question {
     Change(Change),
     /// What locks stand around operations.
     Locking,
+    /// Whether the server itself can change nothing.
+    ReadOnly,
+    /// How it has ended. Answered when it has.
+    End,
 }
 
 /// What is answered.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
     /// The lock meter's answers.
     Meter(Reply),
     /// The name of the locking scheme.
     Locking(String),
+    /// The server can change nothing.
+    ReadOnly(bool),
+    /// It has ended; the error is a line for the user.
+    Ended(Result<(), String>),
     /// It was done.
     Done,
     /// Why there is none.
     Refused(String),
 }
 
-/// Answers for the file system mounted at `directory`, until the server is dropped.
-pub(crate) fn open(
-    directory: &Path,
-    namespace: Arc<Namespace>,
-    locking: LockingScheme,
-) -> io::Result<Server> {
-    let mount = finefs_fuse::mount_at(directory)?.ok_or(io::ErrorKind::NotFound)?;
-    Server::answering(bind(&address(&mount)?)?, move |question| match question {
-        Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
-        Ok(Question::Locking) => Answer::Locking(locking.name().to_owned()),
-        Ok(Question::Change(change)) => match change.apply(&namespace) {
-            Ok(()) => Answer::Done,
-            Err(reason) => Answer::Refused(reason),
-        },
-        Err(reason) => Answer::Refused(reason),
-    })
+/// Who waits for the end, and what it came to.
+#[derive(Default)]
+struct End {
+    outcome: Option<Answer>,
+    waiting: Vec<Answerer<Answer>>,
 }
 
-/// The kernel gives a number again as soon as its mount is gone; the server that had it takes a moment longer.
-fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
-    let deadline = Instant::now() + HANDOVER;
-    loop {
-        match UnixListener::bind_addr(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            bound => return bound,
+/// Who waits for the end.
+static END: LockClass = LockClass::new("cli.end", 99);
+
+/// The server's end of the channel.
+pub(crate) struct Answering {
+    /// Its name goes before it does.
+    socket: Socket,
+    server: Server,
+    end: Arc<Mutex<End>>,
+}
+
+impl Answering {
+    /// For the file system mounted at `directory`. The error is the reason, for the user.
+    pub(crate) fn open(
+        directory: &Path,
+        namespace: Arc<Namespace>,
+        locking: LockingScheme,
+        is_read_only: bool,
+    ) -> Result<Answering, String> {
+        let mount = finefs_fuse::mount_at(directory).map_err(|error| error.to_string())?;
+        let mount = mount.ok_or("its mount is gone")?;
+        let (socket, listener) =
+            Socket::listen(&name(&mount)).map_err(|reasons| reasons.to_string())?;
+        let end = Arc::new(Mutex::new(&END, End::default()));
+        let for_answers = Arc::clone(&end);
+        let changes = start_changes(namespace).map_err(|error| error.to_string())?;
+        let server = Server::answering_later(listener, move |question, answerer| {
+            let reply = match question {
+                Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
+                Ok(Question::Locking) => Answer::Locking(locking.name().to_owned()),
+                Ok(Question::ReadOnly) => Answer::ReadOnly(is_read_only),
+                Ok(Question::Change(change)) => {
+                    // That thread goes with this one; who asks is told by the closed connection.
+                    let _ = changes.send((change, answerer));
+                    return;
+                }
+                Ok(Question::End) => {
+                    let mut end = for_answers.lock();
+                    match &end.outcome {
+                        Some(outcome) => answerer.give(outcome),
+                        None => end.waiting.push(answerer),
+                    }
+                    return;
+                }
+                Err(reason) => Answer::Refused(reason),
+            };
+            answerer.give(&reply);
+        });
+        let server = server.map_err(|error| error.to_string())?;
+        Ok(Answering {
+            socket,
+            server,
+            end,
+        })
+    }
+
+    /// The server has ended so: tells who wants to know, and answers no more.
+    pub(crate) fn finish(self, outcome: &Result<(), String>) {
+        let Answering {
+            socket,
+            server,
+            end,
+        } = self;
+        drop(socket);
+        let outcome = Answer::Ended(outcome.clone());
+        let mut end = end.lock();
+        for answerer in end.waiting.drain(..) {
+            answerer.give(&outcome);
         }
+        end.outcome = Some(outcome);
+        drop(end);
+        // Those who have just asked are answered before it returns.
+        drop(server);
     }
 }
 
-/// Connects. A mount is there a moment before its server listens.
-fn connect(address: &SocketAddr) -> io::Result<UnixStream> {
-    let deadline = Instant::now() + START;
-    loop {
-        match UnixStream::connect_addr(address) {
-            Err(error)
-                if error.kind() == io::ErrorKind::ConnectionRefused
-                    && Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            connected => return connected,
+/// Starts the thread that freezes and thaws.
+fn start_changes(namespace: Arc<Namespace>) -> io::Result<Sender<(Change, Answerer<Answer>)>> {
+    let (sender, changes) = std::sync::mpsc::channel::<(Change, Answerer<Answer>)>();
+    let thread = std::thread::Builder::new().name("changes".into());
+    thread.spawn(move || {
+        for (change, answerer) in changes {
+            answerer.give(&match change.apply(&namespace) {
+                Ok(()) => Answer::Done,
+                Err(reason) => Answer::Refused(reason),
+            });
         }
-    }
+    })?;
+    Ok(sender)
+}
+
+/// Of the mount's socket.
+fn name(mount: &MountPoint) -> String {
+    let (major, minor) = mount.device;
+    format!("mount-{major}:{minor}")
 }
 
 /// Why there is no answer.
@@ -128,15 +204,32 @@ impl From<NoAnswer> for String {
     }
 }
 
+fn wrong_answer() -> NoAnswer {
+    NoAnswer::Gone("its server gives the wrong answer; is it of another version?".into())
+}
+
 /// A mount, as its server's client sees it.
 pub(crate) struct Channel {
-    address: SocketAddr,
+    owner: Uid,
+    /// Where its server may have its sockets.
+    places: Vec<PathBuf>,
+    name: String,
 }
 
 impl Channel {
-    /// Of this mount.
-    pub(crate) fn of(mount: &MountPoint) -> io::Result<Channel> {
-        address(mount).map(|address| Channel { address })
+    /// Of this mount. The error is the reason, for the user.
+    pub(crate) fn of(mount: &MountPoint) -> Result<Channel, String> {
+        let owner = mount.owner.ok_or("the kernel does not tell whose it is")?;
+        let owner = Uid::from_raw(owner);
+        let me = rustix::process::geteuid();
+        if !me.is_root() && me != owner {
+            return Err("its server is another user's; ask as that user or as root".into());
+        }
+        Ok(Channel {
+            owner,
+            places: places(owner),
+            name: name(mount),
+        })
     }
 
     /// Asks the lock meter. The error is the reason, for the user.
@@ -150,14 +243,9 @@ impl Channel {
         request: Request,
         patience: Duration,
     ) -> Result<Reply, NoAnswer> {
-        match self.ask(&Question::Meter(request), patience) {
-            Ok(Answer::Meter(reply)) => Ok(reply),
-            Ok(Answer::Refused(reason)) => Err(NoAnswer::Gone(reason)),
-            Ok(Answer::Done | Answer::Locking(_)) => {
-                Err(NoAnswer::Gone("its server gives the wrong answer".into()))
-            }
-            Err(error) if is_late(&error) => Err(NoAnswer::Late),
-            Err(error) => Err(NoAnswer::Gone(describe(&error))),
+        match self.ask(&Question::Meter(request), patience)? {
+            Answer::Meter(reply) => Ok(reply),
+            _ => Err(wrong_answer()),
         }
     }
 
@@ -169,50 +257,139 @@ impl Channel {
         }
     }
 
+    /// Whether the server itself can change nothing.
+    pub(crate) fn is_read_only(&self) -> Result<bool, String> {
+        match self.ask(&Question::ReadOnly, PATIENCE)? {
+            Answer::ReadOnly(is_read_only) => Ok(is_read_only),
+            _ => Err(wrong_answer().into()),
+        }
+    }
+
     /// Asks for a change. The error is the reason, for the user.
     pub(crate) fn change(&self, change: Change) -> Result<(), String> {
-        match self.ask(&Question::Change(change), WRITE_OUT) {
-            Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Refused(reason)) => Err(reason),
-            Ok(Answer::Meter(_) | Answer::Locking(_)) => {
-                Err("its server gives the wrong answer".into())
+        match self.ask(&Question::Change(change), WRITE_OUT)? {
+            Answer::Done => Ok(()),
+            _ => Err(wrong_answer().into()),
+        }
+    }
+
+    /// Asks to be told how it ends. `None` when the server cannot be asked.
+    pub(crate) fn watch_end(&self) -> Option<EndWatch> {
+        let stream = self.try_connect().ok()?;
+        stream.set_read_timeout(Some(WRITE_OUT)).ok()?;
+        begin_asking(stream, &Question::End).map(EndWatch).ok()
+    }
+
+    fn ask(&self, question: &Question, patience: Duration) -> Result<Answer, NoAnswer> {
+        let asked = self.connect().and_then(|stream| {
+            stream.set_read_timeout(Some(patience))?;
+            ask_on(stream, question)
+        });
+        match asked {
+            Ok(Answer::Refused(reason)) => Err(NoAnswer::Gone(reason)),
+            Ok(answer) => Ok(answer),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(NoAnswer::Late),
+            Err(error) => Err(NoAnswer::Gone(self.describe(&error))),
+        }
+    }
+
+    /// Connects. A mount is there a moment before its server listens.
+    fn connect(&self) -> io::Result<UnixStream> {
+        let deadline = Instant::now() + START;
+        loop {
+            match self.try_connect() {
+                Err(error) if is_absent(&error) && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                connected => return connected,
             }
-            Err(error) => Err(describe(&error)),
         }
     }
 
-    fn ask(&self, question: &Question, patience: Duration) -> io::Result<Answer> {
-        let stream = connect(&self.address)?;
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-            return Err(io::ErrorKind::PermissionDenied.into());
+    fn try_connect(&self) -> io::Result<UnixStream> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for place in &self.places {
+            let path = place.join(&self.name);
+            let verified = verify(place, self.owner).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => error,
+                _ => io::Error::other(format!("{}: {error}", place.display())),
+            });
+            match verified.and_then(|()| connect(&path, PATIENCE)) {
+                Ok(stream) => {
+                    let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+                    if peer.uid == self.owner {
+                        return Ok(stream);
+                    }
+                    last = io::ErrorKind::PermissionDenied.into();
+                }
+                Err(error) if is_absent(&last) => last = error,
+                Err(_) => {}
+            }
         }
-        stream.set_read_timeout(Some(patience))?;
-        ask_on(stream, question)
+        Err(last)
+    }
+
+    fn describe(&self, error: &io::Error) -> String {
+        if is_absent(error) {
+            let places: Vec<_> = self
+                .places
+                .iter()
+                .map(|p| p.display().to_string())
+                .collect();
+            return format!(
+                "its server does not answer: it has ended, or has no socket in {}",
+                places.join(" or ")
+            );
+        }
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => "another user answers in its server's place".into(),
+            io::ErrorKind::UnexpectedEof => "its server has ended".into(),
+            _ => error.to_string(),
+        }
     }
 }
 
-fn address(mount: &MountPoint) -> io::Result<SocketAddr> {
-    let (major, minor) = mount.device;
-    SocketAddr::from_abstract_name(format!("finefs/control/{major}:{minor}"))
-}
-
-/// A timeout of the stream.
-fn is_late(error: &io::Error) -> bool {
+/// Nobody is there.
+fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
     )
 }
 
-fn describe(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            "its server does not answer; it has ended, or runs in another network namespace".into()
+/// The question how a server ends, asked and not answered yet.
+pub(crate) struct EndWatch(Asked<Answer>);
+
+impl EndWatch {
+    /// Waits for the end; `None` when the server has ended without a word, or takes too long.
+    pub(crate) fn wait(self) -> Option<Result<(), String>> {
+        match self.0.wait().ok()? {
+            Answer::Ended(outcome) => Some(outcome),
+            _ => None,
         }
-        io::ErrorKind::PermissionDenied => {
-            "its server is another user's; ask as that user or as root".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(owner: u32) -> MountPoint {
+        MountPoint {
+            device: (0, 1),
+            path: "/nowhere".into(),
+            kind: "fuse.finefs".into(),
+            source: "x".into(),
+            is_read_only: false,
+            owner: Some(owner),
         }
-        _ => error.to_string(),
+    }
+
+    #[test]
+    fn only_its_user_and_root_ask_a_server() {
+        let me = rustix::process::geteuid();
+        assert!(Channel::of(&mount(me.as_raw())).is_ok());
+        let of_another = Channel::of(&mount(me.as_raw() + 1));
+        assert_eq!(of_another.is_ok(), me.is_root());
     }
 }

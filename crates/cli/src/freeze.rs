@@ -53,7 +53,7 @@ impl Target {
         let mount = find(&self.target)?;
         let place = mount.path.display().to_string();
         let asked = progress::during(&format!("{} {place}", change.name()), || {
-            let channel = Channel::of(&mount).map_err(|error| error.to_string())?;
+            let channel = Channel::of(&mount)?;
             channel.change(change)
         });
         asked.map_err(|reason| Failure::new(format!("{place}: {reason}")))

@@ -4,14 +4,14 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `mount`, `umount`, `info`, `top`, `freeze`, `bench` | the subcommands |
-//! | `channel` | how a mount's server is asked and told things |
+//! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
+//! | `runtime_dir` | where its socket is |
 //! | `options` | `-o` of mount |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
-//! | `report` | the result of the final write-out, from the server to umount |
 //! | `progress` | a sign of life during long work |
 //! | `helper_call` | being called by mount(8) and mount.fuse3 |
 
@@ -26,7 +26,7 @@ mod mount;
 mod options;
 mod output;
 mod progress;
-mod report;
+mod runtime_dir;
 mod serve;
 mod size;
 mod spare_memory;

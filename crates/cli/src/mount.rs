@@ -4,18 +4,24 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use clap::error::ErrorKind;
 use finefs::namespace::Namespace;
 use finefs::{ImageOptions, OnError};
+use finefs_block::Claim;
+use finefs_fuse::AttachError;
 
 use crate::background::{self, Readiness, Role};
+use crate::channel::Answering;
 use crate::options::MountOptions;
-use crate::report::Address;
 use crate::serve::{self, EndSignals};
 use crate::size::Size;
-use crate::{CliResult, Failure, channel, logger, progress, say, spare_memory, usage};
+use crate::{CliResult, Failure, logger, progress, say, spare_memory, usage};
+
+/// How long the server of the last mount of an image is waited for while it writes out what is left.
+const SERVER_PATIENCE: Duration = Duration::from_secs(600);
 
 const OPTIONS_HELP: &str = "\
 Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
@@ -168,27 +174,27 @@ impl Plan {
         // Before the image is opened, which marks it as in use.
         finefs_fuse::check_mount_point(&self.directory).map_err(Failure::new)?;
         let opened = progress::during(&format!("opening {}", self.source), || self.open());
-        let namespace = opened?;
-        let mount = finefs_fuse::Mount::new(
-            namespace.clone(),
-            &self.directory,
-            &self.fuse_options(namespace.geometry().is_read_only),
-        );
-        match mount {
+        let (namespace, claim) = opened?;
+        if let Some(claim) = &claim {
+            claim.mark_served();
+        }
+        match self.mount(&namespace, claim.as_ref()) {
             Ok(mount) => {
-                let channel =
-                    channel::open(&self.directory, namespace.clone(), self.options.locking)
-                        .inspect_err(|error| {
-                            log::warn!("{}: no top, no freeze: {error}", self.source)
-                        })
-                        .ok();
-                let report = self
-                    .image
-                    .and_then(|path| Address::of(&path.metadata().ok()?).ok());
+                let channel = Answering::open(
+                    &self.directory,
+                    namespace.clone(),
+                    self.options.locking,
+                    namespace.geometry().is_read_only || self.options.kernel.is_read_only,
+                );
+                let channel = channel
+                    .inspect_err(|reason| {
+                        log::warn!("{}: no top, no freeze: {reason}", self.source)
+                    })
+                    .ok();
                 let ends = serve::Ends {
                     readiness,
                     channel,
-                    report,
+                    claim,
                 };
                 serve::serve(mount, &namespace, &self.source, signals, ends)
             }
@@ -202,10 +208,41 @@ impl Plan {
         }
     }
 
-    fn open(&self) -> CliResult<Arc<Namespace>> {
+    /// Mounts it: a block device so that the kernel waits for the server at the unmount, where it does that.
+    fn mount(
+        &self,
+        namespace: &Arc<Namespace>,
+        claim: Option<&Claim>,
+    ) -> Result<finefs_fuse::Mount, AttachError> {
+        let mut options = self.fuse_options(namespace.geometry().is_read_only);
+        let attach = |options: &finefs_fuse::Options| {
+            finefs_fuse::Mount::new(namespace.clone(), &self.directory, options)
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        let Some(claim) = claim.filter(|claim| claim.is_block_device() && is_root) else {
+            return attach(&options);
+        };
+        let page_bytes = rustix::param::page_size().try_into().unwrap_or(u32::MAX);
+        options.device_block_bytes = Some(namespace.geometry().block_size_bytes.min(page_bytes));
+        // The kernel takes it, and gives it to nobody who has it already.
+        claim.hand_over();
+        match attach(&options) {
+            Err(AttachError::BlockDevice(_, error)) => {
+                log::info!("{}: not as fuseblk: {error}", self.source);
+                if let Err(error) = claim.take_back() {
+                    return Err(AttachError::BlockDevice(self.source.clone(), error));
+                }
+                options.device_block_bytes = None;
+                attach(&options)
+            }
+            attached => attached,
+        }
+    }
+
+    fn open(&self) -> CliResult<(Arc<Namespace>, Option<Claim>)> {
         let options = &self.options;
         let Some(path) = &self.image else {
-            return finefs::open_memory(
+            let namespace = finefs::open_memory(
                 options
                     .size
                     .unwrap_or(Size::PercentOfMemory(50))
@@ -224,7 +261,8 @@ impl Plan {
                     ..finefs::Options::default()
                 },
             )
-            .map_err(Failure::new);
+            .map_err(Failure::new)?;
+            return Ok((namespace, None));
         };
         let image_options = ImageOptions::new()
             .offset_bytes(options.offset_bytes)
@@ -237,6 +275,12 @@ impl Plan {
             .on_error(options.on_error)
             .acls(options.has_acls)
             .locking(options.locking)
+            .wait_for_server(SERVER_PATIENCE, |path| {
+                say(format!(
+                    "{}: waiting for the server of its last mount, which still writes it out",
+                    path.display()
+                ));
+            })
             // A server thread that waited would serve nobody.
             .waits_for_thaw(false);
         let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
@@ -250,7 +294,7 @@ impl Plan {
                 std::process::abort();
             });
         }
-        Ok(image.namespace)
+        Ok((image.namespace, image.claim))
     }
 
     fn fuse_options(&self, is_read_only: bool) -> finefs_fuse::Options {

@@ -3,7 +3,10 @@
 //! # The end
 //! Whatever ends a mount, the last step is the same: the namespace is shut down, which writes
 //! everything out, and the image's lock goes with the process, which is what `finefs umount`
-//! waits for. The exit status tells whether all of it is on the image.
+//! waits for. The exit status tells whether all of it is on the image, and so does the channel to those who ask there.
+//! Meanwhile a mark on the image tells the next `finefs mount` that it is worth waiting.
+//!
+//! Of a block device that the kernel mounted as `fuseblk` the kernel asks for the shut-down, and the unmount waits for it.
 //!
 //! A frozen mount thaws first, so that the unmount does not wait for who waits for it.
 //!
@@ -22,13 +25,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use finefs::namespace::{Error, Namespace};
+use finefs_block::Claim;
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
-use finefs_lockmeter::control::Server;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::background::Readiness;
-use crate::report::Address;
+use crate::channel::Answering;
 use crate::{CliResult, Failure, progress};
 
 /// How long the users of a busy mount may go on after a signal.
@@ -60,10 +63,10 @@ impl EndSignals {
 pub(crate) struct Ends {
     /// Waits until it is usable.
     pub readiness: Option<Readiness>,
-    /// Answers while it is mounted. Its name may be the next mount's before this one is written out.
-    pub channel: Option<Server>,
-    /// Is told how it ended.
-    pub report: Option<Address>,
+    /// Answers until it has ended.
+    pub channel: Option<Answering>,
+    /// Is marked when only the end is left.
+    pub claim: Option<Claim>,
 }
 
 /// Serves `mount` to its end. `what` names it in messages.
@@ -95,13 +98,15 @@ pub(crate) fn serve(
             end_by_force(what, &unmounter, &events, &mut is_sound);
         }
     }
-    drop(ends.channel);
+    if let Some(claim) = &ends.claim {
+        claim.mark_ending();
+    }
     let result = finish(what, namespace);
     if let Err(line) = &result {
         log::error!("{line}");
     }
-    if let Some(address) = ends.report {
-        address.send(&result);
+    if let Some(channel) = ends.channel {
+        channel.finish(&result);
     }
     is_sound &= result.is_ok();
     Ok(if is_sound {

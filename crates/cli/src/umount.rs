@@ -2,11 +2,11 @@
 //!
 //! Returns when the image is complete. The server holds a lock (flock(2)) on the image it may
 //! write from before the mount until after the final write-out, so waiting for that lock is
-//! waiting for the image. Whether the write-out succeeded the server reports (`report`). A server
-//! that died has no report to make: the image, which is marked in use while mounted, then still
+//! waiting for the image. Whether the write-out succeeded the server tells (`channel`), which is asked for that before the
+//! unmount. A server that died has nothing to tell: the image, which is marked in use while mounted, then still
 //! bears the mark.
 //!
-//! A memory file system and a read-only mount leave nothing to wait for.
+//! A memory file system leaves nothing to wait for.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use finefs_ext::ImageInfo;
 use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
-use crate::report::Address;
+use crate::channel::Channel;
 use crate::{CliResult, Failure, progress};
 
 /// Unmount, and return when everything is on the image
@@ -38,26 +38,29 @@ impl Umount {
         let mount = find(&self.target)?;
         let place = mount.path.display();
         // Opened before, as afterwards the path could name something else.
-        let image = if mount.is_read_only {
-            None
-        } else {
-            open_image(&mount)
-        };
-        let listener = image
-            .as_ref()
-            .and_then(|image| Address::of(&image.metadata().ok()?).ok()?.listen());
+        let image = open_image(&mount);
+        let channel = Channel::of(&mount).ok();
+        let end = channel.and_then(|channel| channel.watch_end());
         let detached = progress::during(&format!("unmounting {place}"), || {
             finefs_fuse::detach(&mount.path, self.lazy)
         });
         detached.map_err(|error| Failure::new(format!("{place}: {error}")))?;
-        let (Some(image), false) = (image, self.lazy) else {
+        if self.lazy || !has_image(&mount) {
             return Ok(());
-        };
+        }
         let source = mount.source.to_string_lossy();
-        progress::during(&format!("writing out {source}"), || wait_for(&image))
+        let report = progress::during(&format!("writing out {source}"), || {
+            let report = end.and_then(|end| end.wait());
+            // Without a word it may have died, or have taken too long.
+            image.as_ref().map_or(Ok(()), wait_for).map(|()| report)
+        });
+        let report = report
             .map_err(|error| Failure::new(format!("{source}: cannot wait for it: {error}")))?;
-        let report = listener.and_then(|listener| listener.take());
-        check_completeness(Path::new(&mount.source), report)
+        match report {
+            // Its server has not written it, and nobody is to be blamed for what it was like before.
+            None if mount.is_read_only => Ok(()),
+            report => check_completeness(Path::new(&mount.source), report),
+        }
     }
 }
 
@@ -107,13 +110,14 @@ fn resolve(target: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The image, if there is one that this user may open: without, there is nothing to wait by.
+/// False for a memory file system.
+fn has_image(mount: &MountPoint) -> bool {
+    Path::new(&mount.source).is_absolute()
+}
+
+/// The image, if there is one that this user may open.
 fn open_image(mount: &MountPoint) -> Option<File> {
-    let path = Path::new(&mount.source);
-    if !path.is_absolute() {
-        return None;
-    }
-    File::open(path).ok()
+    has_image(mount).then(|| File::open(&mount.source).ok())?
 }
 
 /// Waits until nobody holds the image for writing.
@@ -159,6 +163,7 @@ mod tests {
             kind: kind.into(),
             source: source.into(),
             is_read_only: false,
+            owner: Some(0),
         }
     }
 

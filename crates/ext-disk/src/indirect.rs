@@ -46,6 +46,25 @@ pub fn blocks_max(block_size: u32) -> u64 {
     (u64::from(DIRECT) + p + p * p + p * p * p).min(1 << 32)
 }
 
+/// The largest file without holes, in blocks: what `i_block` can map, and no more than `used_max` blocks, the
+/// indirect ones counted (Linux `ext4_max_bitmap_size`).
+pub fn dense_blocks_max(block_size: u32, used_max: u64) -> u64 {
+    let p = u64::from(pointers_per_block(block_size));
+    let indirect_of_all = 1 + (1 + p) + (1 + p + p * p);
+    let most = blocks_max(block_size);
+    if most + indirect_of_all <= used_max {
+        return most;
+    }
+    let beyond_direct = used_max.saturating_sub(u64::from(DIRECT) + p);
+    let indirect = if beyond_direct < p * p {
+        1 + 1 + beyond_direct.div_ceil(p)
+    } else {
+        let in_triple = beyond_direct - p * p;
+        1 + (1 + p) + 1 + in_triple.div_ceil(p) + in_triple.div_ceil(p * p)
+    };
+    used_max.saturating_sub(indirect)
+}
+
 /// The blocks that a tree of indirect blocks maps, by depth (1 to 3; 0 is a block itself).
 pub fn blocks_of_depth(block_size: u32, depth: u32) -> u64 {
     u64::from(pointers_per_block(block_size)).saturating_pow(depth)
@@ -132,6 +151,15 @@ mod tests {
         assert_eq!(path(1024, LogicalBlock(12 + p + p2 + p3)), None);
         assert_eq!(blocks_max(1024), u64::from(12 + p + p2 + p3));
         assert_eq!(blocks_max(65536), 1 << 32);
+        // What the kernel's ext4 takes on ext2 and ext3, in 512-byte sectors of 32 bits.
+        let dense = |block: u32| {
+            let used_max = u64::from(u32::MAX) / (u64::from(block) / 512);
+            dense_blocks_max(block, used_max) * u64::from(block)
+        };
+        assert_eq!(
+            (dense(1024), dense(4096)),
+            (17_247_252_480, 2_196_873_666_560)
+        );
         assert!(path(65536, LogicalBlock(u32::MAX)).is_some());
     }
 

@@ -160,6 +160,14 @@ pub(crate) fn at(place: impl fmt::Display, error: DiskError) -> Error {
     }
 }
 
+/// What a codec's error says, without its kind: for a line that says "damaged" itself.
+pub(crate) fn disk_detail(error: &DiskError) -> String {
+    match error {
+        DiskError::Corrupt(what) => what.to_string(),
+        error => error.to_string(),
+    }
+}
+
 /// What an error says, without its kind: for a line that names the kind itself.
 pub(crate) fn detail(error: &Error) -> String {
     match error {

@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! 1. `zones` holds every block that a file can never own: superblocks, descriptors, bitmaps and inode
-//!    tables; in ascending order, not overlapping, not adjacent. A file that claims one of them
-//!    is damaged.
+//!    tables, and the journal where that is written; in ascending order, not overlapping, not adjacent. A file that
+//!    claims one of them is damaged.
 //! 2. A damaged descriptor's group is used for nothing but reading.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::group::{GroupChecksum, GroupDesc, GroupFlags};
 use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::{GroupNo, Ino, PhysBlock};
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{BlockRun, Error, Result};
 
 use crate::alloc::bits::Bits;
 use crate::alloc::{BitmapSource, GroupCounts};
@@ -92,7 +92,12 @@ impl GroupTable {
                 free_inodes += u64::from(desc.free_inodes());
             }
         }
-        let zones = zones(geometry, &places);
+        let (zones, overlap) = zones(geometry, &places);
+        if let Some(block) = overlap {
+            damage.get_or_insert_with(|| {
+                format!("bitmaps, inode tables or descriptors overlap at block {block}")
+            });
+        }
         Ok(GroupTable {
             places: places.into(),
             checksum,
@@ -102,6 +107,13 @@ impl GroupTable {
             free_blocks: AtomicU64::new(free_blocks),
             free_inodes: AtomicU64::new(free_inodes),
         })
+    }
+
+    /// Takes blocks in that no file can own beside those of the groups (the kernel's ext4_protect_reserved_inode).
+    pub(crate) fn protect(&mut self, runs: impl Iterator<Item = BlockRun>) {
+        let mut all = self.zones.to_vec();
+        all.extend(runs.map(|run| run.start.0..run.start.0.saturating_add(run.length)));
+        self.zones = merged(all).0;
     }
 
     /// What is wrong with the first damaged descriptor. Who mounts decides what to do about it.
@@ -219,8 +231,8 @@ fn view<'b>(geometry: &Geometry, group: GroupNo, block: &'b [u8]) -> Result<Grou
     GroupDesc::new(bytes).map_err(|error| at(format_args!("group {group}"), error))
 }
 
-/// All blocks that belong to the file system itself.
-fn zones(geometry: &Geometry, places: &[GroupPlace]) -> Box<[Range<u64>]> {
+/// All blocks that belong to the file system itself, and the first of them that two structures claim.
+fn zones(geometry: &Geometry, places: &[GroupPlace]) -> (Box<[Range<u64>]>, Option<u64>) {
     let mut all = Vec::new();
     let mut add = |start: u64, count: u64| all.push(start..start.saturating_add(count));
     add(0, u64::from(geometry.first_data_block));
@@ -236,16 +248,27 @@ fn zones(geometry: &Geometry, places: &[GroupPlace]) -> Box<[Range<u64>]> {
             add(place.inode_table, u64::from(geometry.inode_table_blocks));
         }
     }
+    merged(all)
+}
+
+/// Ranges in ascending order, joined where they touch, and the first block that is in two of them.
+fn merged(mut all: Vec<Range<u64>>) -> (Box<[Range<u64>]>, Option<u64>) {
     all.retain(|zone| !zone.is_empty());
     all.sort_unstable_by_key(|zone| zone.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
+    let mut overlap = None;
     for zone in all {
         match merged.last_mut() {
-            Some(last) if zone.start <= last.end => last.end = last.end.max(zone.end),
+            Some(last) if zone.start <= last.end => {
+                if zone.start < last.end {
+                    overlap.get_or_insert(zone.start);
+                }
+                last.end = last.end.max(zone.end);
+            }
             _ => merged.push(zone),
         }
     }
-    merged.into()
+    (merged.into(), overlap)
 }
 
 /// The zones that overlap `range`.
@@ -258,6 +281,10 @@ fn zones_in(zones: &[Range<u64>], range: Range<u64>) -> impl Iterator<Item = &Ra
 
 /// The bitmaps on the device, as the last commit left them.
 impl BitmapSource for ExtState {
+    fn describe(&self) -> String {
+        self.device.describe()
+    }
+
     fn run_max(&self) -> u64 {
         // A run that fits one block of pointers needs few of them: see `apply::reservation`.
         if self.groups.has_extents {
@@ -309,6 +336,50 @@ impl BitmapSource for ExtState {
         if bits.set_range(0, reserved) != 0 {
             log::warn!("group {group}: reserved inodes are marked free");
         }
+        // What is taken anew from there is zeroed first.
+        let used = self.initialised_inodes(&desc);
+        if !bits.all_free_from(used) {
+            return Err(Error::corrupt(format_args!(
+                "group {group}: inodes are in use that the descriptor says were never used"
+            )));
+        }
         Ok(bits)
+    }
+
+    fn check_inodes(
+        &self,
+        group: u32,
+        indices: Range<u32>,
+        is_free: &dyn Fn(u32) -> bool,
+    ) -> Result<()> {
+        let desc = self.groups.desc(&self.geometry, &self.buffers, group)?;
+        // What was never used may hold anything.
+        let end = indices.end.min(self.initialised_inodes(&desc));
+        for index in indices.start..end {
+            let ino = self.geometry.inode_at(GroupNo(group), index);
+            let inode = self.read_inode(finefs_namespace::Ino(u64::from(ino.0)))?;
+            let is_in_use = inode.links_count() > 0
+                && inode.dtime() == 0
+                && inode.kind().is_some()
+                && inode.verify_checksum(&self.inode_rules, ino).is_ok();
+            if is_in_use && is_free(index) {
+                return Err(Error::corrupt(format_args!(
+                    "inode {ino} is in use, but marked free"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ExtState {
+    /// How many of a group's inodes were ever used, from the first on.
+    fn initialised_inodes(&self, desc: &DescRead) -> u32 {
+        let per_group = self.geometry.inodes_per_group;
+        match desc.flags() {
+            _ if !self.groups.checksum().is_present() => per_group,
+            flags if flags.contains(GroupFlags::INODE_UNINIT) => 0,
+            _ => per_group.saturating_sub(desc.itable_unused()),
+        }
     }
 }

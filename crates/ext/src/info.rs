@@ -17,11 +17,14 @@ use finefs_ext_disk::superblock::{ErrorPolicy, State, SuperFlags, Superblock, un
 use finefs_namespace::Ino;
 use serde::Serialize;
 
+use crate::ExtOptions;
 use crate::buffer::BufferCache;
-use crate::error::{MountError, MountErrorKind};
+use crate::error::{MountError, MountErrorKind, detail};
 use crate::features::Gate;
+use crate::group::GroupTable;
 use crate::journal::{Journal, Log};
 use crate::mount;
+use crate::orphans;
 use crate::overlay::Overlay;
 use crate::state;
 
@@ -265,6 +268,26 @@ impl ImageInfo {
             }
             self.journal = Some(journal);
         }
+        self.try_mount(device, superblock);
+    }
+
+    /// Looks at what else a mount looks at.
+    fn try_mount(&mut self, device: &Arc<dyn BlockDevice>, superblock: &Superblock) {
+        let options = ExtOptions {
+            is_read_only: true,
+            ..ExtOptions::default()
+        };
+        let state = match mount::mount(device.clone(), &options) {
+            Ok(mounted) => mounted.state,
+            Err(error) => return self.refuse(device, superblock, error.kind),
+        };
+        if let Some(damage) = state.groups.damage() {
+            self.limit(damage.to_owned());
+        }
+        if let Err(error) = orphans::check_file(&state) {
+            self.problems.push(detail(&error));
+            self.limit("the orphan file is damaged".to_owned());
+        }
     }
 
     /// Notes that no more than reading is possible.
@@ -477,11 +500,16 @@ fn journal(
                         info.transactions = log.transactions;
                         info.problem = log.damage;
                     }
-                    Err(error) => info.problem = Some(error.to_string()),
+                    Err(error) => info.problem = Some(detail(&error)),
                 }
             }
+            let writable = GroupTable::load(superblock, geometry, &buffers)
+                .and_then(|groups| journal.check_writable(&groups, geometry));
+            if let Err(error) = writable {
+                info.problem.get_or_insert_with(|| detail(&error));
+            }
         }
-        Err(error) => info.problem = Some(error.to_string()),
+        Err(error) => info.problem = Some(detail(&error)),
     }
     info
 }

@@ -17,20 +17,20 @@ use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
-use finefs_ext_disk::inode::InodeRules;
+use finefs_ext_disk::inode::{FileKind as DiskKind, InodeRules};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use finefs_locks::PerCpuCounter;
-use finefs_namespace::{Error, FileKind, Ino, Result};
+use finefs_namespace::{Error, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
-use crate::damage::OnError;
+use crate::damage::{self, OnError};
 use crate::delayed::DelayedData;
-use crate::error::{Backup, MountError, MountErrorKind, detail};
+use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
-use crate::journal::Journal;
 use crate::journal::writer::{JournalWriter, Wishes};
+use crate::journal::{Journal, Log};
 use crate::load::inode;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
@@ -75,7 +75,7 @@ pub(crate) fn read_superblock(
     let damaged = |error: DiskError| match error {
         DiskError::Incompatible(what) => MountErrorKind::Incompatible(what.to_string()),
         error => MountErrorKind::Superblock {
-            what: error.to_string(),
+            what: disk_detail(&error),
             backup: find_backup(device, Some(&superblock)),
         },
     };
@@ -223,11 +223,11 @@ fn open(
         overlay,
         CLEAN_LIMIT_BYTES,
     );
-    let groups = GroupTable::load(&superblock, &geometry, &buffers)
+    let mut groups = GroupTable::load(&superblock, &geometry, &buffers)
         .map_err(|error| damaged("group descriptors", &error))?;
     if let Some(damage) = groups.damage() {
         if !is_read_only {
-            notes.push(format!("mounted read-only: {damage}; run e2fsck"));
+            notes.push(format!("mounted read-only: {damage}; run e2fsck -f"));
         }
         is_read_only = true;
     }
@@ -235,7 +235,7 @@ fn open(
     let was_valid = superblock.state().contains(State::VALID);
     let mut journal = None;
     if !is_read_only && superblock.compat().contains(Compat::HAS_JOURNAL) {
-        match journal_writer(&device, &buffers, &superblock, &geometry) {
+        match journal_writer(&device, &buffers, &mut groups, &superblock, &geometry) {
             Ok(writer) => journal = Some(writer),
             Err(reason) => {
                 notes.push(format!("mounted read-only: {reason}"));
@@ -245,7 +245,7 @@ fn open(
     }
     let allocator = allocator(&superblock, &geometry, &groups, &buffers);
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
-    let state = ExtState {
+    let mut state = ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),
         inode_rules: InodeRules::of(&superblock),
         dir_rules: DirRules::of(&superblock),
@@ -263,16 +263,18 @@ fn open(
         is_read_only,
         blocks_written: PerCpuCounter::new(0),
     };
-    match inode::checked(&state, ROOT) {
-        Ok((_, FileKind::Directory)) => {}
-        Ok(_) => {
-            return Err(MountErrorKind::Damaged(
-                "the root is not a directory".to_owned(),
-            ));
-        }
-        Err(error) => return Err(damaged("root directory", &error)),
+    check_root(&state)?;
+    if !state.is_read_only
+        && let Err(error) = orphans::check_file(&state)
+    {
+        notes.push(format!(
+            "mounted read-only: {}; run e2fsck -f",
+            detail(&error)
+        ));
+        *state.journal.lock() = None;
+        state.is_read_only = true;
     }
-    if !is_read_only {
+    if !state.is_read_only {
         mark_in_use(&state, options).map_err(|error| MountErrorKind::Io(detail(&error)))?;
         let cleaned = orphans::clean_up(&state);
         notes.extend(cleaned.map_err(|error| damaged("cleaning up orphans", &error))?);
@@ -282,6 +284,27 @@ fn open(
         notes,
         was_valid,
     })
+}
+
+/// The root directory must be one.
+fn check_root(state: &ExtState) -> std::result::Result<(), MountErrorKind> {
+    let root = state
+        .read_inode(ROOT)
+        .map_err(|error| damaged("root directory", &error))?;
+    let wrong = match root.kind() {
+        Some(DiskKind::Directory) if root.links_count() > 0 => {
+            let checked = inode::checked(state, ROOT);
+            return checked
+                .map(|_| ())
+                .map_err(|error| damaged("root directory", &error));
+        }
+        Some(DiskKind::Directory) => "has no links",
+        Some(_) => "is not a directory",
+        None => "is not in use",
+    };
+    Err(MountErrorKind::Damaged(format!(
+        "the root directory (inode {ROOT}) {wrong}"
+    )))
 }
 
 fn damaged(what: &str, error: &Error) -> MountErrorKind {
@@ -313,7 +336,7 @@ fn why_read_only(
         )));
     }
     if let Some(counters) = &found.counters {
-        return Ok(Some(format!("superblock {counters}; run e2fsck")));
+        return Ok(Some(format!("superblock {counters}; run e2fsck -f")));
     }
     Ok(device
         .is_read_only()
@@ -335,8 +358,8 @@ fn settle_journal(
                 .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
             if log.transactions > 0 {
                 notes.push(format!(
-                    "the journal holds {} transactions: shown as replayed, not written",
-                    log.transactions
+                    "the journal holds {}: shown as replayed, not written",
+                    transactions(&log)
                 ));
             }
             Ok((overlay, None))
@@ -350,13 +373,17 @@ fn settle_journal(
             recover::replay(&**device, &found.geometry, &journal, &log)
                 .map_err(|error| MountErrorKind::Io(detail(&error)))?;
             if log.transactions > 0 {
-                notes.push(format!(
-                    "replayed {} transactions of the journal",
-                    log.transactions
-                ));
+                notes.push(format!("replayed {} of the journal", transactions(&log)));
             }
             Ok((Overlay::default(), None))
         }
+    }
+}
+
+fn transactions(log: &Log) -> String {
+    match log.transactions {
+        1 => "1 transaction".to_owned(),
+        count => format!("{count} transactions"),
     }
 }
 
@@ -364,11 +391,16 @@ fn settle_journal(
 fn journal_writer(
     device: &Arc<dyn BlockDevice>,
     buffers: &BufferCache,
+    groups: &mut GroupTable,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> std::result::Result<JournalWriter, String> {
-    let journal = Journal::open(device, buffers, superblock, geometry)
-        .map_err(|error| format!("{}; run e2fsck", detail(&error)))?;
+    let journal = Journal::open(device, buffers, superblock, geometry).and_then(|journal| {
+        journal.check_writable(groups, geometry)?;
+        Ok(journal)
+    });
+    let journal = journal.map_err(|error| format!("{}; run e2fsck -f", detail(&error)))?;
+    groups.protect(journal.runs());
     let wishes = Wishes {
         has_checksums: superblock.has_metadata_csum(),
         has_64bit: superblock.incompat().contains(Incompat::BIT64),
@@ -397,6 +429,7 @@ fn allocator(
         blocks: geometry.blocks_count,
         blocks_per_group: geometry.blocks_per_group,
         inodes_per_group: geometry.inodes_per_group,
+        inodes_per_block: geometry.block_size / u32::from(geometry.inode_size),
         groups_per_flex: geometry.groups_per_flex,
         reserved_for_root: superblock.reserved_blocks_count(),
         run_max: RUN_MAX_BLOCKS,
@@ -486,6 +519,10 @@ fn mark_clean(
     journal: Option<&mut JournalWriter>,
     was_valid: bool,
 ) -> Result<()> {
+    // What was found since the last commit.
+    if let Some(found) = state.allocator.take_damage() {
+        damage::put(&mut state.superblock.lock(), found);
+    }
     let (free_blocks, free_inodes) = state.groups.totals();
     {
         let mut superblock = state.superblock.lock();

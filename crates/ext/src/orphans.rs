@@ -27,7 +27,13 @@ use crate::state::{ExtState, InodeBytes, disk_ino};
 pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if state.superblock.lock().state().contains(State::ERROR) {
-        // As in the kernel: on a damaged image this may do more harm than good.
+        // As in the kernel: on a damaged image this may do more harm than good. The list is forgotten, since new
+        // orphans would hang on to it.
+        let mut superblock = state.superblock.lock();
+        if superblock.last_orphan() != 0 {
+            superblock.set_last_orphan(0);
+            notes.push("orphans are left for e2fsck".to_owned());
+        }
         return Ok(notes);
     }
     let mut found = BTreeSet::new();
@@ -46,13 +52,73 @@ pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
         }
     }
     match batch.inodes.len() {
-        0 => return Ok(notes),
+        0 => {}
         1 => notes.push("cleaned up one orphan".to_owned()),
         count => notes.push(format!("cleaned up {count} orphans")),
     }
-    // It also takes them off the list and out of the file.
-    apply::commit(state, batch, &|_| None)?;
+    if !batch.inodes.is_empty() {
+        // It also takes them off the list and out of the file.
+        apply::commit(state, batch, &|_| None)?;
+    }
+    if let Err(error) = apply::check_orphan_list(state) {
+        // One that is left on it cannot be read, and new ones would hang on to it.
+        notes.push(format!(
+            "the list of orphans is given up: {}; run e2fsck",
+            detail(&error)
+        ));
+        state.superblock.lock().set_last_orphan(0);
+    }
     Ok(notes)
+}
+
+/// What keeps new orphans from being noted in the orphan file, if there is to be one: it is damaged.
+pub(crate) fn check_file(state: &ExtState) -> Result<()> {
+    let (has_file, number) = {
+        let superblock = state.superblock.lock();
+        let has_file = superblock.compat().contains(Compat::ORPHAN_FILE);
+        (has_file, superblock.orphan_file_inum())
+    };
+    if !has_file {
+        return Ok(());
+    }
+    let ino = Ino(u64::from(number));
+    let place = || format!("orphan file (inode {ino})");
+    let inode = match sound_inode(state, ino) {
+        Ok(inode) if inode.is_blank() => Err(Error::Stale),
+        outcome => outcome,
+    };
+    let inode = match inode {
+        Err(Error::Stale) => {
+            let what = "there is no such inode";
+            return Err(Error::corrupt(format_args!("{}: {what}", place())));
+        }
+        outcome => outcome?,
+    };
+    inode.validate().map_err(|error| at(place(), error))?;
+    for_blocks(state, ino, &inode, |_, _| {})
+}
+
+/// Calls `each` with every block of the orphan file, which must be sound.
+fn for_blocks(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<InodeBytes>,
+    mut each: impl FnMut(u64, &OrphanBlock<&[u8]>),
+) -> Result<()> {
+    let seed = inode.seed(&state.inode_rules, disk_ino(ino)?);
+    for extent in map::load(state, ino, inode)?.extents {
+        for block in extent.physical.0..extent.physical.0 + extent.length {
+            let bytes = state.buffers.read(block)?;
+            let place = || format!("orphan file, block {block}");
+            let view = OrphanBlock::new(&bytes[..]).map_err(|error| at(place(), error))?;
+            if let Some(seed) = seed {
+                view.verify_checksum(seed, disk::PhysBlock(block))
+                    .map_err(|error| at(place(), error))?;
+            }
+            each(block, &view);
+        }
+    }
+    Ok(())
 }
 
 /// Follows the list from the superblock. A list that is damaged is given up after its good part, as the
@@ -97,27 +163,19 @@ fn from_file(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String
     }
     let ino = Ino(u64::from(number));
     let inode = sound_inode(state, ino)?;
-    let seed = inode.seed(&state.inode_rules, disk_ino(ino)?);
     let mut is_empty = true;
-    for extent in map::load(state, ino, &inode)?.extents {
-        for block in extent.physical.0..extent.physical.0 + extent.length {
-            let bytes = state.buffers.read(block)?;
-            let place = || format!("orphan file, block {block}");
-            let view = OrphanBlock::new(&bytes[..]).map_err(|error| at(place(), error))?;
-            if let Some(seed) = seed {
-                view.verify_checksum(seed, disk::PhysBlock(block))
-                    .map_err(|error| at(place(), error))?;
-            }
-            for (_, orphan) in view.orphans() {
-                is_empty = false;
-                if orphan >= state.geometry.first_ino && orphan.0 <= state.geometry.inodes_count {
-                    found.insert(orphan.0);
-                } else {
-                    notes.push(format!("{}: inode {orphan} cannot be; run e2fsck", place()));
-                }
+    for_blocks(state, ino, &inode, |block, view| {
+        for (_, orphan) in view.orphans() {
+            is_empty = false;
+            if orphan >= state.geometry.first_ino && orphan.0 <= state.geometry.inodes_count {
+                found.insert(orphan.0);
+            } else {
+                notes.push(format!(
+                    "orphan file, block {block}: inode {orphan} cannot be; run e2fsck"
+                ));
             }
         }
-    }
+    })?;
     if is_empty {
         // The kernel sets the mark while an image is mounted, whether it is true or not.
         let mut superblock = state.superblock.lock();

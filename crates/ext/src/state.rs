@@ -37,7 +37,7 @@ use finefs_ext_disk::inode::{Inode, InodeRules};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_ext_disk::{GroupNo, PhysBlock};
 use finefs_locks::{LockClass, PerCpuCounter};
-use finefs_namespace::{BlockRun, Error, Ino, Result};
+use finefs_namespace::{BlockRun, Error, Ino, Result, Settled};
 
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
@@ -69,8 +69,8 @@ pub(crate) struct Postponed {
     pub freed_inodes: Vec<(u32, bool)>,
     /// Blocks that became metadata.
     pub fresh: HashSet<u64>,
-    /// The space that inodes use.
-    pub sectors: Vec<(Ino, u64)>,
+    /// What inodes take.
+    pub settled: Vec<Settled>,
 }
 
 /// See the module's head.

@@ -13,7 +13,7 @@ use finefs_namespace::{
 };
 
 use crate::damage::{self, OnError};
-use crate::error::MountError;
+use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
 use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
@@ -23,6 +23,9 @@ use crate::{ExtOptions, apply};
 /// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that it should not take
 /// long, however large the journal is.
 const BATCH_BYTES_MAX: u64 = 48 << 20;
+
+/// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
+const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 
 /// A longer write goes to the device at once: it is one request there, and would fill the memory of many.
 const DELAYED_BYTES_MAX: usize = 64 << 10;
@@ -133,6 +136,15 @@ impl ExtStore {
         }
     }
 
+    /// Refuses an allocation once a bitmap was found damaged, where the file system is to stop then. (Where it is to go
+    /// on, it goes on without that group.)
+    fn stop_on_damage(&self) -> Result<()> {
+        match self.state.allocator.damage() {
+            Some(damage) if self.state.on_error != OnError::Continue => Err(damage.clone()),
+            _ => Ok(()),
+        }
+    }
+
     fn count_written(&self, length_bytes: u64) {
         let blocks = length_bytes.div_ceil(u64::from(self.state.geometry.block_size));
         self.state.blocks_written.add(blocks as i64);
@@ -153,26 +165,30 @@ fn geometry(state: &ExtState) -> Geometry {
     let (incompat, ro_compat) = (superblock.incompat(), superblock.ro_compat());
     let block_size = state.geometry.block_size;
     let has_extents = incompat.contains(Incompat::EXTENTS);
-    // Logical blocks have 32 bits; the last number stays free.
-    let blocks_max = if has_extents {
-        u64::from(u32::MAX)
-    } else {
-        indirect::blocks_max(block_size)
-    };
     // Without huge_file the space used must fit 32 bits of 512-byte units.
-    let sectors_max = u64::from(u32::MAX) << 9;
-    let size_max = blocks_max * u64::from(block_size);
-    let file_size_max_bytes = match ro_compat.contains(RoCompat::HUGE_FILE) {
-        true => size_max,
-        false => size_max.min(sectors_max),
+    let sectors_max = match ro_compat.contains(RoCompat::HUGE_FILE) {
+        true => (1 << 48) - 1,
+        false => u64::from(u32::MAX),
+    };
+    let block_bytes = u64::from(block_size);
+    let mapped_max = indirect::dense_blocks_max(block_size, sectors_max / (block_bytes / 512));
+    let block_mapped_size_max_bytes = mapped_max * block_bytes;
+    // Logical blocks have 32 bits; the last number stays free.
+    let extents_max = u64::from(u32::MAX).min(sectors_max / (block_bytes / 512)) * block_bytes;
+    let file_size_max_bytes = match has_extents {
+        true => extents_max,
+        false => block_mapped_size_max_bytes,
     };
     Geometry {
         root: mount::ROOT,
         block_size_bytes: block_size,
         file_size_max_bytes,
+        block_mapped_size_max_bytes,
+        direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
         link_max: u32::from(finefs_ext_disk::inode::LINKS_MAX),
         directory_link_max: (!ro_compat.contains(RoCompat::DIR_NLINK))
             .then_some(u32::from(finefs_ext_disk::inode::LINKS_MAX)),
+        directory_links_counted_max: u32::from(finefs_ext_disk::inode::LINKS_MAX),
         name_max: finefs_ext_disk::dirent::NAME_MAX as u32,
         symlink_max: (block_size - 1).min(libc::PATH_MAX as u32 - 1),
         symlink_inline_max: finefs_ext_disk::inode::BLOCK_AREA_SIZE as u32 - 1,
@@ -209,7 +225,11 @@ impl Store for ExtStore {
     }
 
     fn load_directory(&self, ino: Ino) -> Result<DirectoryImage> {
-        damage::noted(&self.state, directory::load(&self.state, ino))
+        let image = damage::noted(&self.state, directory::load(&self.state, ino))?;
+        if let Some(damage) = &image.damage {
+            let _ = damage::noted::<()>(&self.state, Err(damage.clone()));
+        }
+        Ok(image)
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
@@ -346,7 +366,10 @@ impl Store for ExtStore {
             is_directory,
             is_directory && parent == mount::ROOT,
         )?;
-        Ok((Ino(u64::from(number)), generation))
+        let ino = Ino(u64::from(number));
+        self.stop_on_damage()
+            .inspect_err(|_| self.release_inode(ino, kind))?;
+        Ok((ino, generation))
     }
 
     fn release_inode(&self, ino: Ino, kind: FileKind) {
@@ -356,9 +379,11 @@ impl Store for ExtStore {
     fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun> {
         self.may_write()?;
         let group = self.group_of(ino);
-        self.state
-            .allocator
-            .allocate_data(&self.state, group, goal, count)
+        let allocator = &self.state.allocator;
+        let run = allocator.allocate_data(&self.state, group, goal, count)?;
+        self.stop_on_damage()
+            .inspect_err(|_| self.release_blocks(run))?;
+        Ok(run)
     }
 
     fn release_blocks(&self, run: BlockRun) {
@@ -368,7 +393,20 @@ impl Store for ExtStore {
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {
         self.may_write()?;
-        apply::reserve(&self.state, plans)
+        let blocks = apply::reserve(&self.state, plans)?;
+        self.stop_on_damage()
+            .inspect_err(|_| self.unreserve(blocks))?;
+        Ok(blocks)
+    }
+
+    fn why_no_space(&self) -> Error {
+        match self.state.allocator.damage() {
+            Some(damage) => Error::corrupt(format_args!(
+                "no space is left but in groups that are damaged ({}); run e2fsck -f",
+                detail(damage)
+            )),
+            None => Error::NoSpace,
+        }
     }
 
     fn unreserve(&self, blocks: u64) {
@@ -399,18 +437,20 @@ impl Store for ExtStore {
                 superblock.reserved_blocks_count(),
             )
         };
-        let (free, available, inodes_free) = if state.is_read_only {
+        let (free, inodes_free, reserved) = if state.is_read_only {
             let (free_clusters, inodes_free) = state.groups.totals();
             let free = free_clusters.saturating_mul(u64::from(state.geometry.cluster_ratio));
-            (free, free.saturating_sub(reserved), inodes_free)
+            (free, inodes_free, reserved)
         } else {
-            state.allocator.free_counts()
+            let (free, inodes_free) = state.allocator.free_counts();
+            (free, inodes_free, state.allocator.kept_back())
         };
         StatFs {
             block_size_bytes: state.geometry.block_size,
             blocks: total_blocks - state.overhead_blocks,
             blocks_free: free.min(total_blocks),
-            blocks_available: available,
+            blocks_reserved: reserved,
+            blocks_available: free.saturating_sub(reserved),
             inodes: u64::from(state.geometry.inodes_count),
             inodes_free,
             name_max: finefs_ext_disk::dirent::NAME_MAX as u32,

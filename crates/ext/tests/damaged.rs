@@ -6,59 +6,15 @@ mod image;
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use finefs_block::{Access, BlockDevice, FileDevice, MemoryDevice};
 use finefs_ext::{ExtOptions, ExtStore, ImageInfo};
 use finefs_namespace::Store;
-use image::{debugfs, make, walk_with};
-
-/// The folder of packed images: that of FINEFS_IMAGES, or one beside the workspace.
-fn packed_images() -> Vec<PathBuf> {
-    let folder = std::env::var_os("FINEFS_IMAGES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/images"),
-        PathBuf::from,
-    );
-    let Ok(entries) = fs::read_dir(&folder) else {
-        eprintln!("skipped: there is no {}", folder.display());
-        return Vec::new();
-    };
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "gz" || e == "bz2"))
-        .collect();
-    paths.sort();
-    paths
-}
-
-/// Unpacks an image, sparsely. `None` when the tool for it is not installed.
-fn unpack(packed: &Path, target: &Path) -> Option<()> {
-    let is_gzip = packed
-        .extension()
-        .is_some_and(|extension| extension == "gz");
-    let tool = if is_gzip { "gzip" } else { "bzip2" };
-    let mut unpacker = Command::new(tool)
-        .arg("-dc")
-        .arg(packed)
-        .stdout(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let status = Command::new("dd")
-        .args(["conv=sparse", "bs=4096", "status=none"])
-        .arg(format!("of={}", target.display()))
-        .stdin(unpacker.stdout.take().unwrap())
-        .status()
-        .unwrap();
-    assert!(
-        status.success() && unpacker.wait().unwrap().success(),
-        "{}",
-        packed.display()
-    );
-    Some(())
-}
+use image::{debugfs, make, packed_images, unpack, walk_with};
 
 fn fingerprint(path: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use finefs_block::{Access, FileDevice};
 use finefs_ext::ImageInfo;
+use finefs_namespace::Store;
 use image::{debugfs, make};
 
 fn gather(image: &Path) -> ImageInfo {
@@ -172,4 +173,32 @@ fn tells_what_a_journal_holds_and_what_is_wrong() {
         info.problems
     );
     assert_eq!(info.blocks, 16384);
+}
+
+/// What it says of mounting is what a mount does.
+#[test]
+fn access_is_what_a_mount_would_give() {
+    for (change, access, reason) in [
+        ("quit", "read-write", ""),
+        ("sif / mode 0100644", "none", "damaged"),
+        ("sif <8> block[5] 0", "read-only", "the journal is damaged"),
+        ("clri <8>", "read-only", "the journal is damaged"),
+        ("set_bg 1 block_bitmap 2", "read-only", "overlap"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = ["-t", "ext3", "-b", "1024", "-J", "size=1"];
+        let image = make(directory.path(), "16M", &options);
+        debugfs(&image, &format!("{change}\n"));
+        let info = gather(&image);
+        let given = info.access_reason.unwrap_or_default();
+        assert_eq!(info.access, access, "{change}: {given}");
+        assert!(given.contains(reason), "{change}: {given}");
+        let mounted = image::open(&image, false);
+        let is_read_only = mounted.map(|store| store.geometry().is_read_only);
+        let expected = match access {
+            "none" => None,
+            access => Some(access == "read-only"),
+        };
+        assert_eq!(is_read_only.ok(), expected, "{change}");
+    }
 }

@@ -159,11 +159,70 @@ fn unknown_and_unreadable_features_are_named() {
 #[test]
 fn a_damaged_root_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(directory.path(), "16M", &["-t", "ext2", "-b", "1024"]);
-    debugfs(&image, "set_inode_field / mode 0100644\n");
-    let (line, kind) = refusal(&image);
-    assert!(matches!(kind, MountErrorKind::Damaged(_)), "{line}");
-    assert!(line.contains("root") && line.contains("e2fsck"), "{line}");
+    for (change, says) in [
+        ("sif / mode 0100644", "(inode 2) is not a directory"),
+        ("sif / mode 0120777", "(inode 2) is not a directory"),
+        ("sif / mode 0", "(inode 2) is not in use"),
+        ("clri <2>", "(inode 2) is not in use"),
+        ("sif / links_count 0", "(inode 2) has no links"),
+    ] {
+        let image = make(directory.path(), "16M", &["-t", "ext2", "-b", "1024"]);
+        debugfs(&image, &format!("{change}\n"));
+        let (line, kind) = refusal(&image);
+        assert!(matches!(kind, MountErrorKind::Damaged(_)), "{line}");
+        assert!(
+            line.contains("the root directory") && line.contains(says),
+            "{line}"
+        );
+        assert!(line.contains("repair with e2fsck -f"), "{line}");
+        assert!(!line.contains("stale"), "{line}");
+    }
+}
+
+/// Why an image is mounted read-only.
+fn notes_of_read_only(image: &Path) -> String {
+    let store = open(image, false).unwrap();
+    assert!(store.geometry().is_read_only);
+    assert!(walk(&store).errors.is_empty());
+    let notes = store.notes().join("\n");
+    assert!(
+        notes.contains("mounted read-only") && notes.contains("run e2fsck"),
+        "{notes}"
+    );
+    notes
+}
+
+#[test]
+fn without_its_journals_inode_an_image_is_mounted_read_only() {
+    let directory = tempfile::tempdir().unwrap();
+    for (change, says) in [
+        (
+            "ssv journal_inum 99999",
+            "journal inode 99999: there is no such inode",
+        ),
+        ("clri <8>", "journal inode 8: not in use"),
+        ("sif <8> links_count 0", "journal inode 8: not in use"),
+        ("sif <8> mode 040755", "journal inode 8: not a file"),
+    ] {
+        let options = ["-t", "ext3", "-b", "1024", "-J", "size=1"];
+        let image = make(directory.path(), "16M", &options);
+        debugfs(&image, &format!("{change}\n"));
+        let notes = notes_of_read_only(&image);
+        assert!(notes.contains(says) && !notes.contains("stale"), "{notes}");
+    }
+}
+
+#[test]
+fn groups_whose_metadata_overlap_allow_reading_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "32M", &["-t", "ext2", "-b", "1024"]);
+    let text = run(Command::new("dumpe2fs").arg(&image));
+    let table = text.split("Inode table at ").nth(1).unwrap();
+    let table: u64 = table.split('-').next().unwrap().parse().unwrap();
+    debugfs(&image, &format!("set_bg 1 block_bitmap {}\n", table + 40));
+    let notes = notes_of_read_only(&image);
+    let says = format!("overlap at block {}", table + 40);
+    assert!(notes.contains(&says), "{notes}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn list(dir: &Dir, path: &Path) -> finefs::Result<()> {
             metadata.len(),
             entry.path().display()
         );
-        if entry.file_type() == FileKind::Directory {
+        if metadata.file_type() == FileKind::Directory {
             list(dir, &entry.path())?;
         }
     }

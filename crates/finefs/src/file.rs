@@ -112,11 +112,9 @@ impl File {
         if caller.is_checked || caller.uid == 0 {
             return Ok(());
         }
-        const SET_ID: u32 = 0o6000;
-        if self.namespace().attributes(self.ino)?.permissions & SET_ID != 0 {
-            self.namespace().clear_privileges(self.ino)?;
-        }
-        Ok(())
+        let is_in_group = |gid| caller.is_in_group(gid);
+        let cleared = self.namespace().clear_privileges(self.ino, is_in_group);
+        cleared.map(drop)
     }
 
     fn read_from(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<usize, Cause> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs_block::{Access, BlockDevice, FileDevice, OpenError, PartitionDevice};
+use finefs_block::{Access, BlockDevice, Claim, FileDevice, OpenError, PartitionDevice, Patience};
 use finefs_ext::{ExtOptions, ExtStore, MountError, OnError};
 use finefs_namespace::{AtimePolicy, Error, LockingScheme, MemoryStore, Namespace, Options};
 
@@ -27,8 +27,15 @@ pub struct ImageOptions {
     lacks_barriers: bool,
     mount_point: Option<PathBuf>,
     on_error: Option<OnError>,
+    patience: Option<Patience>,
     namespace: Options,
 }
+
+/// A server that is about to end is waited for so long, without a word.
+const PATIENCE: Patience = Patience {
+    limit: Duration::from_secs(60),
+    tell: |_| {},
+};
 
 impl ImageOptions {
     /// To read and write, the whole file, a commit every 5 s, relatime.
@@ -102,6 +109,13 @@ impl ImageOptions {
         self
     }
 
+    /// How long to wait where `finefs mount` had the image and still writes it out after its unmount, and what to call
+    /// with the image's path when that takes longer than a second. At first a minute, and nothing.
+    pub fn wait_for_server(mut self, limit: Duration, tell: fn(&Path)) -> ImageOptions {
+        self.patience = Some(Patience { limit, tell });
+        self
+    }
+
     /// Where it will be mounted, which is noted in the image.
     pub fn mount_point(mut self, path: impl Into<PathBuf>) -> ImageOptions {
         self.mount_point = Some(path.into());
@@ -127,6 +141,8 @@ pub struct Image {
     /// What its owner wants to be done about damage: a program to which [`Namespace::on_stop`] tells of it is
     /// asked to end at once by [`OnError::Panic`]. The rest the namespace does by itself.
     pub on_error: OnError,
+    /// What keeps others from it.
+    pub claim: Option<Claim>,
 }
 
 /// Why an image cannot be opened: one line that says what, where, and what to do.
@@ -185,7 +201,11 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
     } else {
         Access::ReadWrite
     };
-    let device = device(path, access, options.offset_bytes, options.lacks_barriers)?;
+    let patience = options.patience.unwrap_or(PATIENCE);
+    let device = patience.open(path, access);
+    let device = device.map_err(OpenImageError::Device)?;
+    let claim = device.claim();
+    let device = part_of(device, options.offset_bytes, options.lacks_barriers)?;
     let image = device.describe();
     let store = ExtStore::open(
         device,
@@ -208,6 +228,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
         namespace,
         notes,
         on_error,
+        claim,
     })
 }
 
@@ -217,16 +238,15 @@ pub fn open_device(
     access: Access,
     offset_bytes: u64,
 ) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
-    device(path, access, offset_bytes, false)
+    let device = FileDevice::open(path, access).map_err(OpenImageError::Device)?;
+    part_of(device, offset_bytes, false)
 }
 
-fn device(
-    path: &Path,
-    access: Access,
+fn part_of(
+    device: FileDevice,
     offset_bytes: u64,
     lacks_barriers: bool,
 ) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
-    let device = FileDevice::open(path, access).map_err(OpenImageError::Device)?;
     let device: Arc<dyn BlockDevice> = Arc::new(if lacks_barriers {
         device.without_barriers()
     } else {
@@ -254,9 +274,5 @@ pub fn open_memory(
     gid: u32,
     options: Options,
 ) -> Result<Arc<Namespace>, Error> {
-    let mut store = MemoryStore::new(size_bytes, root_permissions, uid, gid)?;
-    if options.locking == LockingScheme::UnlockedData {
-        store = store.tolerating_races();
-    }
-    Namespace::new(Arc::new(store), options)
+    MemoryStore::new(size_bytes, root_permissions, uid, gid)?.into_namespace(options)
 }

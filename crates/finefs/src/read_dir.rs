@@ -43,7 +43,7 @@ struct Chunk {
 struct Fetched {
     /// Where in `names` its name ends.
     name_end: usize,
-    kind: FileKind,
+    kind: Option<FileKind>,
     ino: u64,
     cookie: u64,
 }
@@ -177,9 +177,13 @@ impl DirEntry {
         self.chunk.source.path.join(self.file_name())
     }
 
-    /// What it is. Costs nothing.
-    pub fn file_type(&self) -> FileKind {
-        self.fetched().kind
+    /// What it is. Costs nothing; an error only in images whose directories do not note kinds, where the inode cannot be
+    /// read.
+    pub fn file_type(&self) -> Result<FileKind> {
+        match self.fetched().kind {
+            Some(kind) => Ok(kind),
+            None => self.metadata().map(|metadata| metadata.file_type()),
+        }
     }
 
     /// Inode number.

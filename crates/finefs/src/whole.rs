@@ -142,7 +142,7 @@ impl Dir {
             for entry in dir.read_dir(".")? {
                 let entry = entry?;
                 let child = PathBuf::from(entry.file_name());
-                if entry.file_type() == FileKind::Directory {
+                if matches!(entry.file_type(), Ok(FileKind::Directory)) {
                     directories.push(child);
                 } else {
                     unless_missing(dir.remove_file(&child))?;

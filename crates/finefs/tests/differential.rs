@@ -471,7 +471,7 @@ impl Ours {
                 let mut names = Vec::new();
                 for entry in entries {
                     let entry = entry?;
-                    let kind = kind_of_ours(entry.file_type());
+                    let kind = kind_of_ours(entry.file_type()?);
                     names.push((entry.file_name().to_owned(), kind));
                 }
                 names.sort();

@@ -238,3 +238,110 @@ fn it_is_told_that_an_image_is_quiet() {
     }
     fs.close().unwrap();
 }
+
+/// df(1) counts what was removed at once, whether or not a commit has given it back; and not twice after that.
+#[test]
+fn removed_space_is_free_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(directory.path(), "ext4");
+    let options = ImageOptions::new().commit_interval(Duration::from_secs(3600));
+    let fs = options.open(&image).unwrap();
+    let free = || {
+        (
+            fs.statfs().blocks_free,
+            fs.statfs().blocks_available,
+            fs.statfs().inodes_free,
+        )
+    };
+    fs.write("other", [1; 5000]).unwrap();
+    fs.sync().unwrap();
+    let empty = free();
+    let changes: [(&str, fn(&FileSystem)); 4] = [
+        ("removal", |fs| fs.remove_file("big").unwrap()),
+        ("truncation", |fs| fs.open_rw("big").set_len(0).unwrap()),
+        ("hole", |fs| {
+            fs.open_rw("big").punch_hole(0, 8 << 20).unwrap()
+        }),
+        ("replacement", |fs| fs.rename("other", "big").unwrap()),
+    ];
+    for (what, change) in changes {
+        for is_synced in [true, false] {
+            fs.write("big", vec![1; 8 << 20]).unwrap();
+            if is_synced {
+                fs.sync().unwrap();
+            }
+            let blocks = (8 << 20) / u64::from(fs.statfs().block_size_bytes);
+            assert!(empty.0 - free().0 >= blocks, "{what}: before");
+            change(&fs);
+            assert_eq!((free().0, free().1), (empty.0, empty.1), "{what}: at once");
+            fs.sync().unwrap();
+            assert_eq!(
+                (free().0, free().1),
+                (empty.0, empty.1),
+                "{what}: after a commit"
+            );
+            if what == "replacement" {
+                fs.rename("big", "other").unwrap();
+            } else {
+                let _ = fs.remove_file("big");
+            }
+            fs.sync().unwrap();
+            assert_eq!(free(), empty, "{what}: in the end");
+        }
+    }
+    fs.close().unwrap();
+    assert_clean(&image);
+}
+
+trait OpenForWriting {
+    fn open_rw(&self, path: &str) -> finefs::File;
+}
+
+impl OpenForWriting for FileSystem {
+    fn open_rw(&self, path: &str) -> finefs::File {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self, path)
+            .unwrap()
+    }
+}
+
+/// With dir_nlink a directory of more than 65,000 links counts none, as the kernel shows it, at once and later.
+#[test]
+fn a_directory_with_very_many_subdirectories_shows_one_link() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let made = Command::new("mke2fs")
+        .args([
+            "-q",
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-N",
+            "70000",
+            "-E",
+            "root_owner=0:0",
+        ])
+        .arg(&image)
+        .arg("160M")
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    let fs = FileSystem::open_image(&image).unwrap();
+    fs.create_dir("many").unwrap();
+    let links = |fs: &FileSystem| fs.metadata("many").unwrap().nlink();
+    for number in 0..64_998 {
+        fs.create_dir(format!("many/{number}")).unwrap();
+    }
+    assert_eq!(links(&fs), 65_000);
+    fs.create_dir("many/one more").unwrap();
+    assert_eq!(links(&fs), 1);
+    fs.sync().unwrap();
+    fs.remove_dir("many/7").unwrap();
+    assert_eq!(links(&fs), 1);
+    fs.close().unwrap();
+    assert_clean(&image);
+    assert_eq!(links(&FileSystem::open_image(&image).unwrap()), 1);
+}

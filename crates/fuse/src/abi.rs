@@ -64,7 +64,6 @@ pub(crate) mod init {
     pub const DONT_MASK: u64 = 1 << 6;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
-    pub const ASYNC_DIO: u64 = 1 << 15;
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
@@ -94,6 +93,9 @@ pub(crate) mod setattr {
 
 /// A WRITE flag: the kernel had put it off; no write(2) waits for it.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// A READ and a WRITE flag: an owner of locks is named, as is done for what does not go through the kernel's cache.
+pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
+pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// A WRITE flag: the writer lacks CAP_FSETID, set-uid and set-gid bits have to go.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// A SETXATTR flag: the caller lacks CAP_FSETID and is not in the file's group, so an access ACL takes the set-gid bit away.

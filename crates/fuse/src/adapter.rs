@@ -12,8 +12,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
     CreateIn, CreateOut, GetxattrOut, InHeader, IoctlOut, LseekOut, MknodIn, OPEN_KEEP_CACHE,
-    OPEN_NO_FLUSH, OpenOut, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
-    WriteOut, setattr,
+    OPEN_NO_FLUSH, OpenOut, READ_LOCKOWNER, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
 use crate::alertness::Alertness;
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
@@ -32,6 +32,9 @@ const LOGGED_ERRORS_PER_SECOND: u64 = 5;
 /// How long forgotten references may lie in the kernel while a ring serves everything else. Each
 /// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
 pub(crate) const FORGET_DELAY: Duration = Duration::from_millis(5);
+
+/// FORGETs of what was removed earlier than this have been served, if the server gets any time at all.
+const REMOVED_LATELY: Duration = Duration::from_millis(100);
 
 /// Why a request failed.
 pub(crate) enum Failure {
@@ -69,6 +72,14 @@ pub(crate) struct Adapter {
     kernel: Option<Arc<Device>>,
     /// Second since the epoch in the upper half, errors logged in it in the lower.
     logged: AtomicU64,
+    /// When a name was last removed or replaced, by [`coarse_ms`].
+    removed_ms: AtomicU64,
+}
+
+/// Milliseconds of the kernel's coarse monotonic clock, which ticks some 250 times a second.
+fn coarse_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 impl Adapter {
@@ -84,6 +95,8 @@ impl Adapter {
             alertness,
             kernel: None,
             logged: AtomicU64::new(0),
+            // Long ago.
+            removed_ms: AtomicU64::new(coarse_ms().wrapping_sub(1 << 32)),
         }
     }
 
@@ -142,6 +155,7 @@ impl Adapter {
         );
         let mut answer = guarded(name, || self.run(header, operation, space));
         if let Some(Err(Failure::Error(Error::NoSpace))) = answer
+            && self.has_removed_lately()
             && let Ok(operation) = parse()
         {
             // What was removed a moment ago is in use until the kernel's FORGET of it is served.
@@ -163,6 +177,20 @@ impl Adapter {
             header.pid
         );
         answer
+    }
+
+    /// Whether a name was removed or replaced so lately that the FORGET of what it named may not have been served yet.
+    fn has_removed_lately(&self) -> bool {
+        let age_ms = coarse_ms().wrapping_sub(self.removed_ms.load(Ordering::Relaxed));
+        age_ms <= REMOVED_LATELY.as_millis() as u64
+    }
+
+    /// Notes that a name is removed or replaced. Writes no line that other CPUs read but once a tick of the clock.
+    fn note_removal(&self) {
+        let now = coarse_ms();
+        if self.removed_ms.load(Ordering::Relaxed) != now {
+            self.removed_ms.store(now, Ordering::Relaxed);
+        }
     }
 
     /// Logs what points at the device or the image; gives the errno.
@@ -223,7 +251,7 @@ impl Adapter {
             Operation::Statx => put(space, &statx_out(&namespace.attributes(ino)?)),
             Operation::Setattr(fields) => put(
                 space,
-                &attr_out(&self.set_attributes(&caller, ino, &fields)?),
+                &attr_out(&self.set_attributes(header, &caller, &fields)?),
             ),
             Operation::Readlink => put_bytes(space, &namespace.read_symlink(ino)?),
             Operation::Symlink { name, target } => {
@@ -239,8 +267,14 @@ impl Adapter {
                 let made = namespace.make_directory(&caller, ino, name, fields.mode & 0o7777)?;
                 self.put_entry(space, &made)
             }
-            Operation::Unlink { name } => empty(namespace.remove_file(&caller, ino, name)),
-            Operation::Rmdir { name } => empty(namespace.remove_directory(&caller, ino, name)),
+            Operation::Unlink { name } => {
+                self.note_removal();
+                empty(namespace.remove_file(&caller, ino, name))
+            }
+            Operation::Rmdir { name } => {
+                self.note_removal();
+                empty(namespace.remove_directory(&caller, ino, name))
+            }
             Operation::Rename {
                 new_parent,
                 flags,
@@ -253,6 +287,7 @@ impl Adapter {
                     libc::RENAME_EXCHANGE => RenameMode::Exchange,
                     _ => return Err(Failure::Errno(libc::EINVAL)),
                 };
+                self.note_removal();
                 let to = (self.numbers.ino(new_parent), new_name);
                 empty(namespace.rename(&caller, (ino, name), to, mode))
             }
@@ -261,6 +296,9 @@ impl Adapter {
                 self.put_entry(space, &namespace.make_link(&caller, old, ino, name)?)
             }
             Operation::Read(fields) => {
+                if fields.read_flags & READ_LOCKOWNER != 0 {
+                    self.check_direct(fields.flags, fields.offset, fields.size)?;
+                }
                 let space = limited(space, fields.size);
                 Ok(namespace.read_noting(ino, fields.offset, space, noting(&fields))?)
             }
@@ -269,18 +307,25 @@ impl Adapter {
                     WriteIn {
                         offset,
                         write_flags,
+                        flags,
+                        size,
                         ..
                     },
                 data,
             } => {
+                if write_flags & WRITE_LOCKOWNER != 0 {
+                    self.check_direct(flags, offset, size)?;
+                }
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
-                    namespace.clear_privileges(ino)?;
+                    self.clear_privileges(header)?;
                 }
                 let size = namespace.write(ino, offset, data)? as u32;
                 put(space, &WriteOut { size, padding: 0 })
             }
             Operation::Statfs => self.put_statfs(space),
-            Operation::Release | Operation::Destroy => Ok(0),
+            Operation::Release => Ok(0),
+            // The unmount waits for the answer: everything is on the device then.
+            Operation::Destroy => empty(namespace.shut_down()),
             Operation::Fsync { is_data_only } => empty(namespace.sync_file(ino, is_data_only)),
             Operation::Syncfs => empty(namespace.sync()),
             Operation::Setxattr {
@@ -293,6 +338,9 @@ impl Adapter {
                     0 => XattrMode::Set,
                     libc::XATTR_CREATE => XattrMode::Create,
                     libc::XATTR_REPLACE => XattrMode::Replace,
+                    flags if flags == libc::XATTR_CREATE | libc::XATTR_REPLACE => {
+                        XattrMode::CreateAndReplace
+                    }
                     _ => return Err(Failure::Errno(libc::EINVAL)),
                 };
                 // A kernel that does not tell: no caller is known to be in more groups than one.
@@ -345,6 +393,10 @@ impl Adapter {
             }
             Operation::Fallocate(fields) => {
                 let mode = allocate_mode(fields.mode as i32)?;
+                // The message does not say whether its sender has CAP_FSETID.
+                if caller.uid != 0 {
+                    self.clear_privileges(header)?;
+                }
                 empty(namespace.allocate(ino, mode, fields.offset, fields.length))
             }
             Operation::Lseek(fields) => {
@@ -376,6 +428,31 @@ impl Adapter {
             },
             is_checked: true,
         }
+    }
+
+    /// EINVAL for direct I/O that is not aligned, as of the kernel's own file systems. Only what does not go through the
+    /// kernel's cache names an owner of locks.
+    fn check_direct(&self, flags: u32, offset: u64, size: u32) -> Result<()> {
+        let alignment = self.namespace.geometry().direct_alignment_bytes;
+        let is_aligned =
+            offset.is_multiple_of(u64::from(alignment)) && size.is_multiple_of(alignment);
+        match flags as i32 & libc::O_DIRECT != 0 && !is_aligned {
+            true => Err(Error::Invalid),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the set-id bits of the file that a request is about to change. The kernel keeps modes for ever, so it
+    /// is told before it gets its answer.
+    fn clear_privileges(&self, header: &InHeader) -> Result<()> {
+        let ino = self.numbers.ino(header.node);
+        let has_changed = self
+            .namespace
+            .clear_privileges(ino, |gid| is_in_group(header, gid))?;
+        if has_changed && let Some(kernel) = &self.kernel {
+            kernel.tell_attributes_changed(header.node);
+        }
+        Ok(())
     }
 
     /// An ACL may have changed the mode. A kernel that was not asked to check ACLs does not expect that.
@@ -440,11 +517,24 @@ impl Adapter {
         put(space, &out)
     }
 
-    fn set_attributes(&self, caller: &Caller, ino: Ino, fields: &SetattrIn) -> Result<Attributes> {
-        let change: SetAttributes = change(fields);
+    fn set_attributes(
+        &self,
+        header: &InHeader,
+        caller: &Caller,
+        fields: &SetattrIn,
+    ) -> Result<Attributes> {
+        let ino = self.numbers.ino(header.node);
+        let mut change: SetAttributes = change(fields);
+        if fields.valid == 0 {
+            // chown(2) that names neither user nor group: no other call asks for nothing.
+            let is_in_group = |gid| is_in_group(header, gid);
+            self.namespace.clear_privileges(ino, is_in_group)?;
+            change.changed = Some(Timestamp::now());
+        }
         let attributes = self.namespace.set_attributes(caller, ino, &change)?;
         if fields.valid & setattr::KILL_SUIDGID != 0 {
-            self.namespace.clear_privileges(ino)?;
+            let is_in_group = |gid| is_in_group(header, gid);
+            self.namespace.clear_privileges(ino, is_in_group)?;
             return self.namespace.attributes(ino);
         }
         Ok(attributes)
@@ -481,6 +571,20 @@ impl Adapter {
             _ => Err(Error::Invalid.into()),
         }
     }
+}
+
+/// Whether who sent a request is in a group. Messages name one group; the others stand in proc_pid_status(5). A
+/// process that cannot be seen there counts as in no other.
+fn is_in_group(header: &InHeader, gid: u32) -> bool {
+    let other_groups = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid)).ok()?;
+        let groups = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Groups:"))?;
+        let mut groups = groups.split_ascii_whitespace();
+        Some(groups.any(|group| group.parse() == Ok(gid)))
+    };
+    header.gid == gid || other_groups().unwrap_or(false)
 }
 
 fn allocate_mode(mode: i32) -> Result<AllocateMode> {

@@ -1,5 +1,10 @@
 //! Mounting: mount(2) for who may, the set-uid helper fusermount3 for ordinary users.
 //!
+//! # Block devices
+//! Of type `fuse` the kernel knows nothing of what is below a mount. Of type `fuseblk` it has the block device for itself
+//! (as with O_EXCL), and in return trusts its server: an unmount waits until the server has answered DESTROY, and sync(2)
+//! and syncfs(2) are passed on (SYNCFS). Only root may mount so.
+//!
 //! # References
 //! `Documentation/filesystems/fuse/fuse.rst` (mount options), fusermount3(1): the helper mounts
 //! and passes the open device over the socket whose number stands in `_FUSE_COMMFD`.
@@ -38,6 +43,8 @@ pub struct Options {
     pub allows_devices: bool,
     /// Programs may be run.
     pub allows_execution: bool,
+    /// Symbolic links in it are followed.
+    pub follows_symlinks: bool,
     /// Every write is written out at once.
     pub is_synchronous: bool,
     /// Every change of a directory is written out at once.
@@ -52,6 +59,9 @@ pub struct Options {
     pub cpu_latency_us: Option<u32>,
     /// Requests may come through io_uring, where the kernel offers it.
     pub has_ring: bool,
+    /// `source` is a block device with blocks of so many bytes, to be mounted as `fuseblk`. Nobody may have it open with
+    /// O_EXCL then, this process neither.
+    pub device_block_bytes: Option<u32>,
 }
 
 impl Default for Options {
@@ -63,6 +73,7 @@ impl Default for Options {
             allows_suid: false,
             allows_devices: false,
             allows_execution: true,
+            follows_symlinks: true,
             is_synchronous: false,
             is_directory_synchronous: false,
             has_writeback_cache: false,
@@ -70,6 +81,7 @@ impl Default for Options {
             checks_root: false,
             cpu_latency_us: None,
             has_ring: true,
+            device_block_bytes: None,
         }
     }
 }
@@ -92,6 +104,12 @@ pub enum AttachError {
     /// The kernel refused.
     #[error("{path}: cannot mount: {error}", path = .0.display(), error = .1)]
     Kernel(PathBuf, io::Error),
+    /// The kernel does not mount this block device as `fuseblk`; as `fuse` it may.
+    #[error("{path}: cannot be mounted as fuseblk: {error}", path = .0, error = .1)]
+    BlockDevice(String, io::Error),
+    /// fusermount3 has no such option.
+    #[error("option {0}: only root may give it")]
+    OnlyRoot(&'static str),
     /// The CPUs cannot be kept awake.
     #[error("{0}; leave the option out, or mount as root")]
     CpuLatency(io::Error),
@@ -139,6 +157,13 @@ pub(crate) fn attach(path: &Path, options: &Options) -> Result<Attached, AttachE
             checks_permissions: checks_permissions(options),
         });
     }
+    if options.device_block_bytes.is_some() {
+        let error = io::ErrorKind::PermissionDenied.into();
+        return Err(AttachError::BlockDevice(options.source.clone(), error));
+    }
+    if !options.follows_symlinks {
+        return Err(AttachError::OnlyRoot("nosymfollow"));
+    }
     Ok(Attached {
         device: attach_by_helper(path, options)?,
         checks_permissions: true,
@@ -170,6 +195,7 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
         (!options.allows_suid, MountFlags::NOSUID),
         (!options.allows_devices, MountFlags::NODEV),
         (!options.allows_execution, MountFlags::NOEXEC),
+        (!options.follows_symlinks, MountFlags::NOSYMFOLLOW),
         (options.is_synchronous, MountFlags::SYNCHRONOUS),
         (options.is_directory_synchronous, MountFlags::DIRSYNC),
     ] {
@@ -189,11 +215,19 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
     if checks_permissions(options) {
         data.push_str(",default_permissions");
     }
+    let mut kind = format!("fuse.{SUBTYPE}");
+    if let Some(block_bytes) = options.device_block_bytes {
+        data.push_str(&format!(",blksize={block_bytes}"));
+        kind = format!("fuseblk.{SUBTYPE}");
+    }
     let data = CString::new(data).unwrap_or_default();
-    let kind = format!("fuse.{SUBTYPE}");
     match rustix::mount::mount(&options.source, path, kind.as_str(), flags, data.as_c_str()) {
         Ok(()) => Ok(Some(device.into())),
         Err(rustix::io::Errno::PERM) => Ok(None),
+        Err(error) if options.device_block_bytes.is_some() => {
+            let source = options.source.clone();
+            Err(AttachError::BlockDevice(source, error.into()))
+        }
         Err(rustix::io::Errno::NODEV) => Err(AttachError::NoFuse),
         Err(error) => Err(AttachError::Kernel(path.to_owned(), error.into())),
     }

@@ -10,6 +10,9 @@ use crate::abi::{
 /// changes the image.
 pub(crate) const FOREVER: u64 = 10 * 365 * 86_400;
 
+/// How long it may trust attributes that a commit will change without its doing: seconds. It asks again then.
+const UNTIL_SETTLED: u64 = 1;
+
 /// What stat(2) recommends as the size of reads and writes. Programs size their buffers by it
 /// (stdio does), and each buffer that is written costs a round trip.
 const IO_SIZE_BYTES: u32 = 64 << 10;
@@ -71,9 +74,16 @@ pub(crate) fn attr(attributes: &Attributes) -> Attr {
     }
 }
 
+fn attr_valid(attributes: &Attributes) -> u64 {
+    match attributes.is_settled {
+        true => FOREVER,
+        false => UNTIL_SETTLED,
+    }
+}
+
 pub(crate) fn attr_out(attributes: &Attributes) -> AttrOut {
     AttrOut {
-        valid: FOREVER,
+        valid: attr_valid(attributes),
         attr: attr(attributes),
         ..AttrOut::default()
     }
@@ -84,7 +94,7 @@ pub(crate) fn entry_out(node: u64, attributes: &Attributes) -> EntryOut {
         node,
         generation: u64::from(attributes.generation),
         entry_valid: FOREVER,
-        attr_valid: FOREVER,
+        attr_valid: attr_valid(attributes),
         attr: attr(attributes),
         ..EntryOut::default()
     }
@@ -108,7 +118,7 @@ pub(crate) fn statx_out(attributes: &Attributes) -> StatxOut {
     // Formats that keep no time of birth have the epoch there.
     let has_birth = attributes.times.created != Timestamp::new(0, 0);
     StatxOut {
-        valid: FOREVER,
+        valid: attr_valid(attributes),
         statx: Statx {
             mask: STATX_BASIC_STATS | if has_birth { STATX_BTIME } else { 0 },
             block_size: attr.block_size,
@@ -204,6 +214,7 @@ mod tests {
                 ..Times::default()
             },
             flags: 0,
+            is_settled: true,
         };
         let out = attr(&attributes);
         assert_eq!((out.atime, out.atime_ns), (-2, 750_000_000));
@@ -222,6 +233,18 @@ mod tests {
             ..attributes
         };
         assert_eq!(statx_out(&old).statx.mask & STATX_BTIME, 0);
+
+        let lives = |attributes| {
+            let entry = entry_out(12, attributes);
+            let (attr, statx) = (attr_out(attributes).valid, statx_out(attributes).valid);
+            (attr, statx, entry.attr_valid, entry.entry_valid)
+        };
+        assert_eq!(lives(&attributes), (FOREVER, FOREVER, FOREVER, FOREVER));
+        let unsettled = Attributes {
+            is_settled: false,
+            ..attributes
+        };
+        assert_eq!(lives(&unsettled), (1, 1, 1, FOREVER));
     }
 
     #[test]

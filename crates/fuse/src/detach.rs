@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::mount::UnmountFlags;
 
 use crate::attach::HELPERS;
+use crate::mounts::mount_at;
 
 /// Why a mount could not be taken away.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,16 @@ fn detach_by_helper(path: &Path, is_lazy: bool) -> Result<(), DetachError> {
             .output();
         match output {
             Ok(output) if output.status.success() => return Ok(()),
-            Ok(output) => return Err(understand(&String::from_utf8_lossy(&output.stderr))),
+            Ok(output) => {
+                let error = understand(&String::from_utf8_lossy(&output.stderr));
+                return Err(match error {
+                    // It knows only what its user has mounted.
+                    DetachError::NotMounted if matches!(mount_at(path), Ok(Some(_))) => {
+                        DetachError::NotPermitted
+                    }
+                    error => error,
+                });
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(DetachError::Other(format!("{helper}: {error}"))),
         }

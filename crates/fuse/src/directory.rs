@@ -23,13 +23,20 @@ struct List<'a> {
 
 impl List<'_> {
     /// Adds an entry; false, and nothing added, when it does not fit.
-    fn add(&mut self, head: &[u8], ino: Ino, cookie: u64, kind: FileKind, name: &[u8]) -> bool {
+    fn add(
+        &mut self,
+        head: &[u8],
+        ino: Ino,
+        cookie: u64,
+        kind: Option<FileKind>,
+        name: &[u8],
+    ) -> bool {
         let dirent = Dirent {
             ino: ino.0,
             cookie,
             name_length: name.len() as u32,
-            // The kind of dirent.h is the upper part of stat(2)'s mode.
-            kind: kind.mode_bits() >> 12,
+            // The kind of dirent.h is the upper part of stat(2)'s mode, and DT_UNKNOWN 0.
+            kind: kind.map_or(0, |kind| kind.mode_bits() >> 12),
         };
         let length = head.len() + size_of::<Dirent>() + name.len();
         let padded = length.next_multiple_of(8);
@@ -66,7 +73,7 @@ pub(crate) fn fill(
 struct Taken {
     name: Vec<u8>,
     ino: Ino,
-    kind: FileKind,
+    kind: Option<FileKind>,
     cookie: u64,
 }
 
@@ -157,16 +164,18 @@ mod tests {
             space: &mut space,
             length: 0,
         };
-        assert!(list.add(&[], Ino(7), 3, FileKind::Directory, b"abc"));
+        assert!(list.add(&[], Ino(7), 3, Some(FileKind::Directory), b"abc"));
         assert_eq!(list.length, 32);
         // 24 + 9 bytes take 40: no longer there, and nothing is half there.
-        assert!(!list.add(&[], Ino(8), 4, FileKind::Regular, b"123456789"));
-        assert!(list.add(&[], Ino(8), 4, FileKind::Regular, b"12345678"));
+        assert!(!list.add(&[], Ino(8), 4, Some(FileKind::Regular), b"123456789"));
+        assert!(list.add(&[], Ino(8), 4, None, b"12345678"));
         assert_eq!(list.length, 64);
         assert_eq!(space[0..8], 7u64.to_ne_bytes());
         assert_eq!(space[16..20], 3u32.to_ne_bytes());
         assert_eq!(space[20..24], 4u32.to_ne_bytes());
         assert_eq!(&space[24..32], b"abc\0\0\0\0\0");
-        assert_eq!(space[52..56], 8u32.to_ne_bytes());
+        assert_eq!(space[48..52], 8u32.to_ne_bytes());
+        // Nobody knows what it is.
+        assert_eq!(space[52..56], 0u32.to_ne_bytes());
     }
 }

@@ -33,8 +33,8 @@
 //!    has one too (it takes it in the same call).
 //! 3. The kernel checks access (`default_permissions`, and ACLs by POSIX_ACL), or nobody but root can use the mount
 //!    and there is nothing to check. It must be so because cached entries are walked, and files opened,
-//!    without asking anybody; and it may be so because the kernel has the attributes (it never
-//!    caches a mode that finefs changed behind its back).
+//!    without asking anybody; and it may be so because the kernel has the attributes (where finefs
+//!    changes a mode by itself, as a write takes set-id bits away, it says so).
 //! 4. Every request but FORGET is answered, also when serving it panics (EIO).
 //!
 //! # Open files

@@ -15,18 +15,20 @@ pub struct MountPoint {
     pub device: (u32, u32),
     /// Where it is mounted.
     pub path: PathBuf,
-    /// Its type, "ext4", "fuse.finefs".
+    /// Its type, "ext4", "fuse.finefs", "fuseblk.finefs".
     pub kind: String,
     /// What is mounted: a device, an image, any name.
     pub source: OsString,
     /// The file system itself is read-only.
     pub is_read_only: bool,
+    /// Of a FUSE mount, the user who mounted it, as the kernel has it (`user_id=`).
+    pub owner: Option<u32>,
 }
 
 impl MountPoint {
     /// True for mounts of finefs.
     pub fn is_finefs(&self) -> bool {
-        self.kind == "fuse.finefs"
+        matches!(self.kind.as_str(), "fuse.finefs" | "fuseblk.finefs")
     }
 }
 
@@ -53,14 +55,19 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
-    let mut options = fields.next()?.split(|&byte| byte == b',');
-    let is_read_only = options.any(|option| option == b"ro");
+    let options = fields.next()?.split(|&byte| byte == b',');
+    let is_read_only = options.clone().any(|option| option == b"ro");
+    let mut values = options.filter_map(|option| option.strip_prefix(b"user_id="));
+    let owner = values
+        .next()
+        .and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
         path: path.into(),
         kind,
         source,
         is_read_only,
+        owner,
     })
 }
 
@@ -91,13 +98,17 @@ mod tests {
     #[test]
     fn lines_are_understood() {
         let mount = parse_line(
-            b"41 28 0:36 / /mnt/a\\040b rw,nosuid - fuse.finefs /home/x\\134y.img rw,user_id=0",
+            b"41 28 0:36 / /mnt/a\\040b rw,nosuid - fuse.finefs /home/x\\134y.img rw,user_id=7",
         )
         .unwrap();
         assert_eq!(mount.device, (0, 36));
         assert_eq!(mount.path, Path::new("/mnt/a b"));
         assert_eq!(mount.source, "/home/x\\y.img");
         assert!(mount.is_finefs() && !mount.is_read_only);
+        assert_eq!(mount.owner, Some(7));
+        let mount =
+            parse_line(b"1 1 7:0 / /m ro - fuseblk.finefs /dev/loop0 rw,blksize=4096").unwrap();
+        assert!(mount.is_finefs() && !mount.is_read_only && mount.owner.is_none());
         // Optional fields before the dash.
         let mount =
             parse_line(b"1 1 8:1 / / rw shared:1 master:2 - ext4 /dev/sda1 ro,x=rw").unwrap();

@@ -11,16 +11,17 @@ const BACKGROUND_REQUESTS: u16 = 64;
 
 /// What is asked of the kernel. What an older one does not know costs speed only.
 ///
-/// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
-/// (there is no OPEN to truncate in), HANDLE_KILLPRIV (its successor is), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the
-/// only way in, so the kernel may keep file locks: see docs/locking.md). POSIX_ACL is a wish.
+/// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC (there is no
+/// OPEN to truncate in), ASYNC_DIO (a page that a buffered read fetches while an asynchronous direct write is under
+/// way then stays in the kernel's cache, stale: `fuse_aio_complete` in Linux's `fs/fuse/file.c` drops none),
+/// HANDLE_KILLPRIV (its successor is), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the only way in, so the
+/// kernel may keep file locks: see docs/locking.md). POSIX_ACL is a wish.
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::PARALLEL_DIROPS
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
     | init::CACHE_SYMLINKS
-    | init::ASYNC_DIO
     | init::NO_OPEN_SUPPORT
     | init::NO_OPENDIR_SUPPORT
     | init::HANDLE_KILLPRIV_V2
@@ -141,6 +142,32 @@ pub(crate) fn answer_init(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::opcode;
+    use zerocopy::{FromZeros, IntoBytes};
+
+    /// With it the kernel's cache keeps what a buffered read saw before an asynchronous direct write ended.
+    #[test]
+    fn asynchronous_direct_io_is_not_agreed_on() {
+        const ASYNC_DIO: u64 = 1 << 15;
+        let mut header = InHeader::new_zeroed();
+        header.opcode = opcode::INIT;
+        let mut asked = InitIn::new_zeroed();
+        (asked.major, asked.minor, asked.flags) = (MAJOR, MINOR, u32::MAX);
+        let wishes = Wishes {
+            has_writeback_cache: true,
+            has_fine_times: true,
+            has_ring: true,
+            checks_acls: true,
+        };
+        let rest = u32::MAX.to_ne_bytes();
+        match answer_init(&header, asked.as_bytes(), &rest, wishes) {
+            InitAnswer::Agreed(out, _) => {
+                assert_eq!(u64::from(out.flags) & ASYNC_DIO, 0);
+                assert_ne!(u64::from(out.flags) & init::BIG_WRITES, 0);
+            }
+            _ => panic!("a kernel that knows everything is refused"),
+        }
+    }
 
     #[test]
     fn requests_are_as_large_on_machines_with_larger_pages() {

@@ -4,7 +4,8 @@
 //! The kernel ends a session when the file system is unmounted and its last user is gone, by
 //! whatever way that came about: every server thread then learns so and [`Mount::serve`] returns.
 //! The caller then shuts the namespace down. Nothing is lost at that point: the kernel writes back
-//! what it holds before it ends the session.
+//! what it holds before it ends the session. Of a block device's mount (`fuseblk`) the kernel sends
+//! DESTROY before, which shuts the namespace down while the unmount waits.
 //!
 //! # What a failure does
 //! - An operation that fails answers its errno; the thread goes on.

@@ -2,7 +2,7 @@
 //! anybody meanwhile.
 //!
 //! - Syncs wait for the disk. One thread serves them: all that have come while one was served are served by
-//!   the next commit together.
+//!   the next commit together. The end of a mount of a block device is one of them.
 //! - Changes wait while the file system is frozen. Another thread serves them after the thaw.
 //!
 //! Both threads end when the server threads have, which hold the senders.
@@ -85,7 +85,7 @@ impl Later {
     pub(crate) fn is_sync(header: &InHeader) -> bool {
         matches!(
             header.opcode,
-            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS
+            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS | opcode::DESTROY
         )
     }
 

@@ -7,17 +7,21 @@
 //! # Protocol
 //! A connection is one question: the client sends a [`Request`] as one line of JSON, the server answers
 //! with one line, a [`Reply`], and closes. A program that wants to be asked more than the meter's
-//! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`].
+//! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`]. What takes long to
+//! answer is answered later, by another thread, and keeps nobody waiting: [`Server::answering_later`].
 //!
 //! # What is on
 //! [`Request::SetFull`] and its like change what the program itself has set, until they are used again. A client that
 //! may be killed, or may not be alone, uses [`Request::Lease`]: what it wants is on beside what others want, and goes
 //! by itself.
 //!
+//! # Time limits
+//! The server is one thread, which answers one question after the other and never waits for one client
+//! alone: each has two seconds to ask, and two to read the answer, and is closed after that (see `connections`). A client connects ([`connect`]), asks and reads ([`ask_on`]) for no longer than it
+//! says, whatever listens there.
+//!
 //! # Locking
-//! None. The server is one thread, which answers one question after the other and never waits for one client
-//! alone: each has two seconds from when it was accepted, to ask and to read the answer, and is closed
-//! after that (see `connections`).
+//! A mutex over the answers that other threads have given and that are not sent yet, a leaf.
 //!
 //! ```
 //! use finefs_lockmeter::control::{Reply, Request, Server, ask};
@@ -31,12 +35,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod client;
 mod connections;
+mod outbox;
 
 use std::fs::Permissions;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
+use std::marker::PhantomData;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +54,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{Mode, Queue, Report, Snapshot, Thresholds, Wanted, lease};
+use outbox::{Outbox, Ticket};
+
+pub use client::{Asked, ask, ask_on, begin_asking, connect};
 
 /// How long a client may take, and a client waits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -217,7 +227,7 @@ pub fn answer(request: &Request) -> Reply {
     }
 }
 
-/// Answers on a socket until it is dropped, which removes the socket's file.
+/// Answers on a socket until it is dropped, which removes the socket's file. Who has asked by then is answered.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
@@ -231,11 +241,28 @@ pub fn answer(request: &Request) -> Reply {
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    /// Another handle of the listening socket, to end the thread with.
-    listener: UnixListener,
+    outbox: Arc<Outbox>,
     file: Option<SocketFile>,
     is_ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The answer to one question, to be given now or later, by any thread. Dropped, the client gets none: its connection
+/// is closed.
+#[derive(Debug)]
+pub struct Answerer<A> {
+    ticket: Ticket,
+    answers: PhantomData<fn(A)>,
+}
+
+impl<A: Serialize> Answerer<A> {
+    /// Gives it. Nobody is told if the client has gone.
+    pub fn give(self, answer: &A) {
+        if let Ok(mut text) = serde_json::to_vec(answer) {
+            text.push(b'\n');
+            self.ticket.hand_in(text);
+        }
+    }
 }
 
 /// A socket's file, known by device and inode so that no other's is removed.
@@ -300,24 +327,54 @@ impl Server {
         listener: UnixListener,
         answer: impl Fn(Result<Q, String>) -> A + Send + 'static,
     ) -> io::Result<Server> {
+        let at_once = move |question, answerer: Answerer<A>| answerer.give(&answer(question));
+        Server::answering_later(listener, at_once)
+    }
+
+    /// The same, with answers that may be given later. Meanwhile others are answered.
+    ///
+    /// ```
+    /// use finefs_lockmeter::control::{Answerer, Server, ask_on};
+    /// use std::os::unix::net::{UnixListener, UnixStream};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("double.sock");
+    /// let (work, works) = std::sync::mpsc::channel::<(u32, Answerer<u32>)>();
+    /// let listener = UnixListener::bind(&path)?;
+    /// let server = Server::answering_later(listener, move |question: Result<u32, _>, answerer| {
+    ///     if let Ok(number) = question {
+    ///         let _ = work.send((number, answerer));
+    ///     }
+    /// })?;
+    /// std::thread::spawn(move || {
+    ///     for (number, answerer) in works {
+    ///         answerer.give(&(2 * number));
+    ///     }
+    /// });
+    /// assert_eq!(ask_on::<u32, u32>(UnixStream::connect(&path)?, &21)?, 42);
+    /// # drop(server);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn answering_later<Q: DeserializeOwned, A: Serialize>(
+        listener: UnixListener,
+        answer: impl Fn(Result<Q, String>, Answerer<A>) + Send + 'static,
+    ) -> io::Result<Server> {
         let is_ending = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&is_ending);
+        let outbox = Arc::new(Outbox::new()?);
         listener.set_nonblocking(true)?;
-        let handle = listener.try_clone()?;
+        let (flag, for_answers) = (Arc::clone(&is_ending), Arc::clone(&outbox));
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
-                connections::serve(&listener, &flag, &|question| {
+                connections::serve(&listener, &flag, &for_answers, &|question, ticket| {
                     let question = question.and_then(|line| {
                         serde_json::from_slice(line).map_err(|error| error.to_string())
                     });
-                    let mut text = serde_json::to_vec(&answer(question)).ok()?;
-                    text.push(b'\n');
-                    Some(text)
+                    let answers = PhantomData;
+                    answer(question, Answerer { ticket, answers });
                 });
             })?;
         Ok(Server {
-            listener: handle,
+            outbox,
             file: None,
             is_ending,
             thread: Some(thread),
@@ -334,69 +391,19 @@ impl Drop for Server {
                 let _ = std::fs::remove_file(path);
             }
         }
-        // The thread wakes up, and closes on every client that it has not answered.
-        let woken = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let (Ok(()), Some(thread)) = (woken, self.thread.take()) {
+        // The thread wakes up, answers who has asked, and closes on everybody else.
+        self.outbox.wake();
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
+/// True for a socket that nobody listens on any more.
 fn is_stale(path: &Path) -> bool {
     let is_socket = path
         .symlink_metadata()
         .is_ok_and(|meta| meta.file_type().is_socket());
-    let connected = UnixStream::connect(path);
+    let connected = connect(path, Duration::ZERO);
     is_socket && connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
-/// Asks the meter of the server at `path`.
-///
-/// ```
-/// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("meter.sock");
-/// assert!(ask(&path, &Request::Snapshot).is_err(), "nobody listens there");
-/// let server = Server::start(&path)?;
-/// assert!(ask(&path, &Request::Snapshot).is_ok());
-/// # drop(server);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE * 5))?;
-    ask_on(stream, request)
-}
-
-/// Asks a [`Server`] on a connection to it. How long an answer may take is the stream's read timeout.
-///
-/// ```
-/// # use finefs_lockmeter::control::{Reply, Request, Server, ask_on};
-/// # let dir = tempfile::tempdir()?;
-/// # let path = dir.path().join("meter.sock");
-/// let server = Server::start(&path)?;
-/// let stream = std::os::unix::net::UnixStream::connect(&path)?;
-/// let reply: Reply = ask_on(stream, &Request::Waiting)?;
-/// assert!(matches!(reply, Reply::Waiting(_)));
-/// # drop(server);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn ask_on<Q: Serialize, A: DeserializeOwned>(
-    mut stream: UnixStream,
-    question: &Q,
-) -> io::Result<A> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut text = serde_json::to_string(question)?;
-    text.push('\n');
-    match stream.write_all(text.as_bytes()) {
-        // Sent away before the question was out: the reason is there to be read.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written?,
-    }
-    let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line)?;
-    if line.is_empty() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_str(&line)?)
 }

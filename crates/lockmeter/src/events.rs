@@ -96,10 +96,11 @@ pub struct Thresholds {
     pub hold: Option<Duration>,
     /// Queues of more waiters than this.
     pub waiters: Option<usize>,
-    /// Most reports in a second.
+    /// Most reports in a second, for the program itself and for each lease.
     pub per_second_max: usize,
 }
 
+#[cfg(not(feature = "off"))]
 impl Thresholds {
     /// It is to be reported.
     pub(crate) fn are_crossed_by(&self, what: &What) -> bool {

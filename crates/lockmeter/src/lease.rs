@@ -7,9 +7,9 @@
 //! them, the least of all thresholds, and the finest sampling.
 //!
 //! # Reports
-//! A client gets the reports that cross its own thresholds, so each is given to everybody who waits for it: they are
-//! taken from where they were made, and lie in the leases until their clients ask. Those that crossed what the program
-//! had set itself when they were made lie beside them, for who asks without a lease.
+//! A client gets the reports that cross its own thresholds, up to so many a second for each client: they are taken from
+//! where they were made, which says whom they are for, and lie in the leases until their clients ask. Those that are for
+//! the program itself lie beside them, for who asks without a lease.
 //!
 //! # Time
 //! A thread ends leases that have run out; it is there only while there are leases.
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::Leased;
-use crate::threshold::{drain, set_leased};
+use crate::threshold::{PROGRAM, drain, set_leased};
 use crate::{Report, Thresholds, mode};
 
 /// Longest time that may be asked for: so long may what nobody looks at any more stay on.
@@ -69,17 +69,6 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What does for both; but for the sampling, of which the program's own is part.
-    fn and(self, other: Wanted) -> Wanted {
-        Wanted {
-            is_full: self.is_full || other.is_full,
-            hold_sampling: None,
-            wait_us: least(self.wait_us, other.wait_us),
-            hold_us: least(self.hold_us, other.hold_us),
-            waiters: least(self.waiters, other.waiters),
-        }
-    }
-
     fn thresholds(self) -> Thresholds {
         Thresholds {
             wait: self.wait_us.map(Duration::from_micros),
@@ -93,29 +82,19 @@ impl Wanted {
 /// A report as it was made.
 pub(crate) struct Made {
     pub report: Report,
-    /// It crossed what the program itself had set.
-    pub crosses_base: bool,
+    /// The numbers of the leases that it is for, or [`PROGRAM`], each with the number of reports left out before it.
+    pub to: Vec<(u64, u64)>,
 }
 
 /// Keeps one more; the first goes for it if there are too many, and is counted among those left out before the next.
-pub(crate) fn push<R>(kept: &mut VecDeque<R>, one: R, left_out: impl Fn(&mut R) -> &mut u64) {
+fn push(kept: &mut VecDeque<Report>, one: Report) {
     kept.push_back(one);
     if kept.len() <= KEPT_MAX {
         return;
     }
-    let count = kept
-        .pop_front()
-        .map_or(0, |mut first| *left_out(&mut first) + 1);
+    let count = kept.pop_front().map_or(0, |first| first.left_out + 1);
     if let Some(first) = kept.front_mut() {
-        *left_out(first) += count;
-    }
-}
-
-/// The less of what there is.
-pub(crate) fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
+        first.left_out += count;
     }
 }
 
@@ -131,26 +110,17 @@ struct Leases {
     /// 0 before the first, whose number is left to chance: 48 bits, so that every reader of JSON keeps it whole.
     last_id: u64,
     /// What was made of `living` last.
-    applied: (Wanted, Leased),
+    applied: (Vec<(u64, Thresholds)>, Leased),
     /// The thread that ends leases is there.
     is_watched: bool,
     /// Reports for who asks without a lease.
     kept: VecDeque<Report>,
 }
 
-/// Nothing is wanted.
-const NOTHING: Wanted = Wanted {
-    is_full: false,
-    hold_sampling: None,
-    wait_us: None,
-    hold_us: None,
-    waiters: None,
-};
-
 static LEASES: Mutex<Leases> = Mutex::new(Leases {
     living: Vec::new(),
     last_id: 0,
-    applied: (NOTHING, Leased::NOTHING),
+    applied: (Vec::new(), Leased::NOTHING),
     is_watched: false,
     kept: VecDeque::new(),
 });
@@ -182,26 +152,29 @@ impl Leases {
             hold_sampling: full.clone().filter_map(|wanted| wanted.hold_sampling).min(),
             leaves_sampling: full.clone().any(|wanted| wanted.hold_sampling.is_none()),
         };
-        let wanted = wanted.fold(NOTHING, Wanted::and);
-        if (wanted, leased) == self.applied {
+        let thresholds = |lease: &Lease| (lease.id, lease.wanted.thresholds());
+        let wanted = self.living.iter().map(thresholds).collect();
+        let applied = (wanted, leased);
+        if applied == self.applied {
             return;
         }
         mode::set_leased(leased);
-        set_leased(wanted.thresholds());
-        self.applied = (wanted, leased);
+        set_leased(&applied.0);
+        self.applied = applied;
     }
 
-    /// Gives each report to all who asked for it.
+    /// Gives each report to all whom it is for.
     fn share_out(&mut self, reports: Vec<Made>) {
-        for made in reports {
-            let asked = |lease: &&mut Lease| {
-                let thresholds = lease.wanted.thresholds();
-                thresholds.are_crossed_by(&made.report.what)
-            };
-            let owners = self.living.iter_mut().filter(asked);
-            let owners = owners.map(|lease| &mut lease.kept);
-            for kept in owners.chain(made.crosses_base.then_some(&mut self.kept)) {
-                push(kept, made.report.clone(), |report| &mut report.left_out);
+        for Made { report, to } in reports {
+            for (id, left_out) in to {
+                let kept = match id {
+                    PROGRAM => Some(&mut self.kept),
+                    id => self.find(id).map(|lease| &mut lease.kept),
+                };
+                if let Some(kept) = kept {
+                    let report = report.clone();
+                    push(kept, Report { left_out, ..report });
+                }
             }
         }
     }
@@ -210,7 +183,7 @@ impl Leases {
 /// Grants a lease, or goes on with the one that has this number; gives its number, and whether it went on without a
 /// break. The error is the reason why there is none.
 pub(crate) fn take(id: Option<u64>, time: Duration, wanted: Wanted) -> Result<(u64, bool), String> {
-    // What was reported before belongs to the others.
+    // They lie here until they are asked for, where none takes another's place.
     let earlier = drain();
     let mut leases = leases();
     leases.expire();

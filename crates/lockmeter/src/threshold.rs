@@ -6,31 +6,31 @@
 //! in which they had queued up, when there were more than N.
 //!
 //! # Data model
-//! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the lesser of what the program has set and what
-//! leases want, which are under a mutex. Reports go to a ring of
-//! [`KEPT_MAX`](crate::lease::KEPT_MAX); [`drain`] empties it. Of one second's reports only so many are made; the next
-//! one tells how many were not. Whether a report crosses what the program has set is told by what that is when it is
-//! made: thresholds are often switched off before anybody asks.
+//! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the least of what its parties want, which are under a
+//! mutex. The program itself is one party, each lease another. A report is for those whose thresholds it crosses when it
+//! is made: they are often switched off before anybody asks. Each party is given only so many in a second; the next one
+//! tells it how many it was not given. So a party whose thresholds are crossed all the time takes nothing from one whose
+//! are crossed seldom. Reports go to a ring of [`KEPT_MAX`](crate::lease::KEPT_MAX); [`drain`] empties it.
 //!
 //! # Cost
 //! A backtrace is walked where it happens, which takes microseconds, and named only when it is taken
 //! from the ring. A waiter's is walked with the lock just granted, a holder's after its release.
 //!
 //! # Locking
-//! One mutex for reports, a leaf, taken only when a threshold was crossed; and one for the thresholds' change, under
-//! which it and that of the mode are taken.
+//! One mutex for reports, a leaf, and one for the parties, taken only when a threshold was crossed or is changed. Under
+//! the second the mode's is taken.
 
 use std::backtrace::Backtrace;
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::class::LockClass;
 use crate::clock::now_ns;
 use crate::events::{Queue, Report, Thresholds, What};
-use crate::lease::{Made, least, push};
+use crate::lease::{KEPT_MAX, Made};
 use crate::{Kind, thread_id};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -38,13 +38,20 @@ const SECOND_NS: u64 = 1_000_000_000;
 static WAIT_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 static HOLD_NS: AtomicU64 = AtomicU64::new(u64::MAX);
 static WAITERS: AtomicUsize = AtomicUsize::new(usize::MAX);
-static PER_SECOND_MAX: AtomicUsize = AtomicUsize::new(10);
 
-/// Who wants what.
-struct Wishes {
-    /// As the program has it.
-    base: Thresholds,
-    leased: Thresholds,
+/// The number of the program itself among the parties.
+pub(crate) const PROGRAM: u64 = 0;
+
+/// One that wants reports.
+struct Party {
+    /// Its lease's number, or [`PROGRAM`].
+    id: u64,
+    wants: Thresholds,
+    /// How many it was given in this second.
+    second: u64,
+    in_second: usize,
+    /// How many it was not given since the last one.
+    left_out: u64,
 }
 
 const NONE: Thresholds = Thresholds {
@@ -54,27 +61,80 @@ const NONE: Thresholds = Thresholds {
     per_second_max: 10,
 };
 
-static WISHES: Mutex<Wishes> = Mutex::new(Wishes {
-    base: NONE,
-    leased: NONE,
+impl Party {
+    fn new(id: u64, wants: Thresholds) -> Party {
+        Party {
+            id,
+            wants,
+            second: 0,
+            in_second: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Room for one more in this second, with the number of those that found none before it.
+    fn admit(&mut self, second: u64, most: usize) -> Option<u64> {
+        if self.second != second {
+            self.second = second;
+            self.in_second = 0;
+        }
+        if self.in_second >= most {
+            self.left_out += 1;
+            return None;
+        }
+        self.in_second += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// All parties, the program first once it has wanted something.
+struct Parties {
+    all: Vec<Party>,
+    per_second_max: usize,
+}
+
+static PARTIES: Mutex<Parties> = Mutex::new(Parties {
+    all: Vec::new(),
+    per_second_max: NONE.per_second_max,
 });
 
-fn change(change: impl FnOnce(&mut Wishes)) {
-    let mut wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
-    change(&mut wishes);
-    let Wishes { base, leased } = &*wishes;
+impl Parties {
+    /// For whom a report is, with the number of those that each was not given before it.
+    fn admit(&mut self, what: &What) -> Vec<(u64, u64)> {
+        let second = now_ns() / SECOND_NS;
+        let most = self.per_second_max;
+        let crossed = |party: &&mut Party| party.wants.are_crossed_by(what);
+        let admit = |party: &mut Party| Some((party.id, party.admit(second, most)?));
+        self.all
+            .iter_mut()
+            .filter(crossed)
+            .filter_map(admit)
+            .collect()
+    }
+
+    fn find(&mut self, id: u64) -> Option<&mut Party> {
+        self.all.iter_mut().find(|party| party.id == id)
+    }
+}
+
+fn parties() -> MutexGuard<'static, Parties> {
+    PARTIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks for what the parties want together.
+fn apply(parties: &Parties) {
     let ns = |duration: Option<Duration>| {
         duration.map_or(u64::MAX, |duration| {
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         })
     };
-    let hold = least(base.hold, leased.hold);
-    let waiters = least(base.waiters, leased.waiters).unwrap_or(usize::MAX);
-    WAIT_NS.store(ns(least(base.wait, leased.wait)), Ordering::Relaxed);
+    let wants = || parties.all.iter().map(|party| &party.wants);
+    let wait = wants().filter_map(|wants| wants.wait).min();
+    let hold = wants().filter_map(|wants| wants.hold).min();
+    let waiters = wants().filter_map(|wants| wants.waiters).min();
+    WAIT_NS.store(ns(wait), Ordering::Relaxed);
     HOLD_NS.store(ns(hold), Ordering::Relaxed);
-    WAITERS.store(waiters, Ordering::Relaxed);
-    PER_SECOND_MAX.store(base.per_second_max, Ordering::Relaxed);
-    LOG.lock().unwrap_or_else(PoisonError::into_inner).in_second = 0;
+    WAITERS.store(waiters.unwrap_or(usize::MAX), Ordering::Relaxed);
     crate::mode::set_hold_threshold(hold.is_some());
 }
 
@@ -87,12 +147,28 @@ fn change(change: impl FnOnce(&mut Wishes)) {
 /// set_thresholds(&Thresholds { wait: Some(Duration::from_millis(1)), ..Thresholds::default() });
 /// ```
 pub fn set_thresholds(thresholds: &Thresholds) {
-    change(|wishes| wishes.base = thresholds.clone());
+    let mut parties = parties();
+    parties.per_second_max = thresholds.per_second_max;
+    let wants = thresholds.clone();
+    match parties.find(PROGRAM) {
+        Some(program) => (program.wants, program.in_second) = (wants, 0),
+        None => parties.all.insert(0, Party::new(PROGRAM, wants)),
+    }
+    apply(&parties);
 }
 
-/// What leases want beside what the program has set.
-pub(crate) fn set_leased(thresholds: Thresholds) {
-    change(|wishes| wishes.leased = thresholds);
+/// What leases want beside what the program has set, by their numbers.
+pub(crate) fn set_leased(leased: &[(u64, Thresholds)]) {
+    let mut parties = parties();
+    let is_there = |id| id == PROGRAM || leased.iter().any(|(lease, _)| *lease == id);
+    parties.all.retain(|party| is_there(party.id));
+    for (id, wants) in leased {
+        match parties.find(*id) {
+            Some(party) => party.wants = wants.clone(),
+            None => parties.all.push(Party::new(*id, wants.clone())),
+        }
+    }
+    apply(&parties);
 }
 
 /// What is reported now.
@@ -111,7 +187,7 @@ pub fn thresholds() -> Thresholds {
         wait: duration(&WAIT_NS),
         hold: duration(&HOLD_NS),
         waiters: (waiters != usize::MAX).then_some(waiters),
-        per_second_max: PER_SECOND_MAX.load(Ordering::Relaxed),
+        per_second_max: parties().per_second_max,
     }
 }
 
@@ -124,50 +200,39 @@ struct Raw {
     thread_id: i32,
     location: &'static Location<'static>,
     backtrace: Backtrace,
-    left_out: u64,
-    crosses_base: bool,
+    /// Whom it is for, with the number of those that were left out before it.
+    to: Vec<(u64, u64)>,
 }
 
-struct Log {
-    kept: VecDeque<Raw>,
-    second: u64,
-    in_second: usize,
-    left_out: u64,
+static LOG: Mutex<VecDeque<Raw>> = Mutex::new(VecDeque::new());
+
+fn log() -> MutexGuard<'static, VecDeque<Raw>> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static LOG: Mutex<Log> = Mutex::new(Log {
-    kept: VecDeque::new(),
-    second: 0,
-    in_second: 0,
-    left_out: 0,
-});
-
-impl Log {
-    /// Room for one more in this second, with the number of those that found none before it.
-    fn admit(&mut self) -> Option<u64> {
-        let second = now_ns() / SECOND_NS;
-        if self.second != second {
-            self.second = second;
-            self.in_second = 0;
+/// Keeps one more. If there are too many the first goes, and is counted among those left out before the next.
+fn keep(raw: Raw) {
+    let mut log = log();
+    log.push_back(raw);
+    if log.len() <= KEPT_MAX {
+        return;
+    }
+    let gone = log.pop_front().map_or(Vec::new(), |first| first.to);
+    for (id, left_out) in gone {
+        let mut receivers = log.iter_mut().flat_map(|raw| raw.to.iter_mut());
+        if let Some((_, count)) = receivers.find(|(receiver, _)| *receiver == id) {
+            *count += left_out + 1;
         }
-        if self.in_second >= PER_SECOND_MAX.load(Ordering::Relaxed) {
-            self.left_out += 1;
-            return None;
-        }
-        self.in_second += 1;
-        Some(std::mem::take(&mut self.left_out))
     }
 }
 
 /// Takes the reports made since the last call, oldest first, whoever they are for. Naming their backtraces' functions
 /// takes milliseconds.
 pub(crate) fn drain() -> Vec<Made> {
-    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = std::mem::take(&mut log.kept);
-    drop(log);
+    let kept = std::mem::take(&mut *log());
     kept.into_iter()
         .map(|raw| Made {
-            crosses_base: raw.crosses_base,
+            to: raw.to,
             report: Report {
                 what: raw.what,
                 class: raw.class.name().to_owned(),
@@ -176,7 +241,7 @@ pub(crate) fn drain() -> Vec<Made> {
                 thread_id: raw.thread_id,
                 location: raw.location.to_string(),
                 backtrace: callers(&raw.backtrace.to_string()),
-                left_out: raw.left_out,
+                left_out: 0,
             },
         })
         .collect()
@@ -258,11 +323,10 @@ pub(crate) fn check_waiters(
 
 #[cold]
 fn add(what: What, class: &'static LockClass, kind: Kind, location: &'static Location<'static>) {
-    let admitted = LOG.lock().unwrap_or_else(PoisonError::into_inner).admit();
-    let Some(left_out) = admitted else { return };
-    let wishes = WISHES.lock().unwrap_or_else(PoisonError::into_inner);
-    let crosses_base = wishes.base.are_crossed_by(&what);
-    drop(wishes);
+    let to = parties().admit(&what);
+    if to.is_empty() {
+        return;
+    }
     let raw = Raw {
         what,
         class,
@@ -274,11 +338,9 @@ fn add(what: What, class: &'static LockClass, kind: Kind, location: &'static Loc
         thread_id: thread_id(),
         location,
         backtrace: Backtrace::force_capture(),
-        left_out,
-        crosses_base,
+        to,
     };
-    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
-    push(&mut log.kept, raw, |raw| &mut raw.left_out);
+    keep(raw);
 }
 
 #[cfg(test)]

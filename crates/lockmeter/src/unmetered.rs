@@ -95,4 +95,6 @@ pub(crate) fn drain() -> Vec<Made> {
 }
 
 /// Does nothing.
-pub(crate) fn set_leased(_: Thresholds) {}
+pub(crate) fn set_leased(_: &[(u64, Thresholds)]) {}
+
+pub(crate) const PROGRAM: u64 = 0;

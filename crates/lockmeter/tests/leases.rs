@@ -144,6 +144,34 @@ fn reports_that_nobody_takes_in_time_are_counted() {
     }
 }
 
+/// One whose threshold everything crosses uses up its own reports of a second, not those of the others.
+#[test]
+fn a_low_threshold_takes_no_report_from_a_high_one() {
+    let _turn = turn();
+    set_thresholds(&Thresholds {
+        per_second_max: 3,
+        ..Thresholds::default()
+    });
+    let low = Lease::take(WAITS);
+    let high = Lease::take(Wanted {
+        wait_us: Some(20_000),
+        ..WAITS
+    });
+    for _ in 0..2 {
+        (0..20).for_each(|_| wait_for_lock());
+        let waiting = Waiting::begin(&CLASS, Kind::Writer, 0x1000);
+        std::thread::sleep(Duration::from_millis(30));
+        drop(waiting.granted(&LastCpu::new()));
+    }
+    let kept = high.reports();
+    let left_out: u64 = kept.iter().map(|report| report.left_out).sum();
+    // A machine that stood still for a moment makes more.
+    assert!(kept.len() as u64 + left_out >= 2 && !kept.is_empty());
+    let left_out: Vec<u64> = kept.iter().map(|report| report.left_out).collect();
+    assert!(left_out.iter().sum::<u64>() < 20, "its own: {left_out:?}");
+    assert!(low.reports().len() < 42);
+}
+
 #[test]
 fn a_lease_makes_sampling_no_coarser_for_others() {
     let _turn = turn();

@@ -166,7 +166,11 @@ impl Namespace {
             given.as_ref().map_or(Ok(()), Acl::check)?;
             self.acl_marks(inode)?;
             let values = self.values(inode)?;
-            let reservation = self.reserve(&[Plan::Xattr])?;
+            let plan = match given {
+                Some(_) => Plan::Xattr,
+                None => Plan::XattrRemoval,
+            };
+            let reservation = self.reserve(&[plan])?;
 
             let lock = inode.lock();
             let mut values = values.write();

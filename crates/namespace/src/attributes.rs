@@ -16,7 +16,8 @@ impl Namespace {
     /// The attributes of an inode (stat). Takes no lock.
     pub fn attributes(&self, ino: Ino) -> Result<Attributes> {
         let operation = self.begin(Call::GetAttributes)?;
-        Ok(self.inode(ino, &operation.guard)?.attributes())
+        let inode = self.inode(ino, &operation.guard)?;
+        Ok(self.shown(inode, &operation.guard))
     }
 
     /// EACCES unless the caller may access the inode as `mask` (R_OK, W_OK, X_OK) says; EROFS for
@@ -123,21 +124,38 @@ impl Namespace {
         {
             inode.set_time(Time::Changed, now);
         }
-        Ok(Some(inode.attributes()))
+        Ok(Some(self.shown(inode, &operation.guard)))
     }
 
-    /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a write by
-    /// somebody without privilege does (POSIX write()).
-    pub fn clear_privileges(&self, ino: Ino) -> Result<()> {
+    /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a change of the
+    /// data by somebody without privilege does (POSIX write()); and that of any file whose group
+    /// `is_in_group` says the caller is not in (Linux `setattr_should_drop_sgid`). True if the mode
+    /// changed, which a front end has to tell those who keep modes.
+    pub fn clear_privileges(
+        &self,
+        ino: Ino,
+        is_in_group: impl FnOnce(u32) -> bool,
+    ) -> Result<bool> {
+        const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
         let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
+        let seen = inode.ownership();
+        if seen.permissions & SET_ID == 0 || inode.kind == FileKind::Directory {
+            return Ok(false);
+        }
+        let left = without_privileges(seen.permissions);
+        let keeps_setgid = left & libc::S_ISGID != 0 && is_in_group(seen.gid);
         let lock = inode.lock();
         let before = inode.ownership();
-        let after = Ownership {
+        let mut after = Ownership {
             permissions: without_privileges(before.permissions),
             ..before
         };
-        if inode.kind != FileKind::Directory && after != before {
+        if !keeps_setgid || before.gid != seen.gid {
+            after.permissions &= !libc::S_ISGID;
+        }
+        let has_changed = after != before;
+        if has_changed {
             let record = || Record::Owned {
                 ino,
                 sequence: inode.next_sequence(),
@@ -147,7 +165,7 @@ impl Namespace {
             inode.set_ownership(&lock, after);
             inode.set_time(Time::Changed, self.now());
         }
-        Ok(())
+        Ok(has_changed)
     }
 
     /// EPERM or EACCES unless the caller may make the change.

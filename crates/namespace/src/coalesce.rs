@@ -18,7 +18,7 @@ use crate::batch_size::{Sizing, Tally, table_block};
 use crate::inode::Core;
 use crate::inode_table::InodeTable;
 use crate::number_map::{NumberMap, NumberSet};
-use crate::oplog::{Generation, Record};
+use crate::oplog::{FreedSpace, Generation, Record};
 use crate::store::{Batch, BlockRun, DirectoryChange, Fate, InodeChange, MapChange};
 use crate::types::{FileKind, Ino, NameBytes};
 
@@ -43,6 +43,8 @@ pub(crate) struct Gathered {
     unused_inodes: Vec<(Ino, FileKind)>,
     unused_blocks: Vec<BlockRun>,
     reserved_blocks: u64,
+    /// What the store has to give out again after the commit.
+    pub freed_space: FreedSpace,
 }
 
 /// Changes of inodes that share a block, of which there are few.
@@ -154,6 +156,7 @@ impl Gathered {
         self.records += length;
         self.blocks_max += length as u64;
         self.reserved_blocks += generation.reserved_blocks;
+        self.freed_space.add(generation.freed);
         let records = &mut generation.parts;
         let order = self.sort(records);
         for of_inode in order.chunk_by(|one, next| one.0 == next.0) {
@@ -515,12 +518,17 @@ fn push_map(map: &mut Vec<MapChange>, next: MapChange) {
             last.length += next.length;
         }
         (
-            Some(MapChange::Convert { logical, length }),
+            Some(MapChange::Convert {
+                logical,
+                length,
+                to,
+            }),
             MapChange::Convert {
                 logical: next,
                 length: more,
+                to: next_to,
             },
-        ) if *logical + *length == next => *length += more,
+        ) if *logical + *length == next && *to == next_to => *length += more,
         _ => map.push(next),
     }
 }

@@ -23,7 +23,7 @@
 //! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage at the
 //! moment keeps what it was given, and the commit is tried again. See `health`.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use crossbeam_epoch::Guard;
@@ -40,7 +40,7 @@ use crate::namespace::Namespace;
 use crate::oplog::{OperationLog, Spares};
 use crate::retire;
 use crate::scheme::Call;
-use crate::store::Geometry;
+use crate::store::{Committed, Geometry};
 use crate::types::Ino;
 use crate::write_errors::WriteErrors;
 
@@ -65,6 +65,8 @@ pub(crate) struct Committer {
     pub gathering: Option<Gathering>,
     bell: Arc<Bell>,
     is_closed: AtomicBool,
+    /// What the end came to. Who ends it a second time waits here for the first.
+    end: OnceLock<Result<()>>,
     is_overfull: AtomicBool,
     /// The bell was rung for the length of the current generation.
     is_asked: AtomicBool,
@@ -119,6 +121,7 @@ impl Committer {
             gathering,
             bell: Arc::new(Bell::new()),
             is_closed: AtomicBool::new(false),
+            end: OnceLock::new(),
             is_overfull: AtomicBool::new(false),
             is_asked: AtomicBool::new(false),
             records_soft,
@@ -303,7 +306,7 @@ impl Namespace {
     }
 
     fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
-        let number = gathered.number;
+        let (number, freed_space) = (gathered.number, gathered.freed_space);
         let Coalesced { batch, freed } = gathered.into_batch();
         state.freed.extend(freed);
         let times = |ino: Ino| {
@@ -312,16 +315,14 @@ impl Namespace {
                 .and_then(|inode| inode.loaded())
                 .map(|core| core.times())
         };
-        let mut sectors = Vec::new();
+        let mut committed = Committed::default();
         let outcome = self.store.commit(batch, &times);
-        self.note_commit(outcome.map(|committed| sectors = committed.sectors))?;
-        for (ino, sectors) in sectors {
-            let core = self.inodes.get(ino, guard).and_then(|inode| inode.loaded());
-            // An inode that changed again since the swap gets its count by its next commit.
-            if let Some(core) = core.filter(|core| core.dirty_generation() <= number) {
-                core.set_sectors(sectors);
-            }
+        self.note_commit(outcome.map(|made| committed = made))?;
+        self.log.note_freed(freed_space);
+        if let Some(damage) = committed.damage {
+            self.note_damage(&damage);
         }
+        self.settle(&committed.settled, number, guard);
         for ino in std::mem::take(&mut state.freed) {
             // Its number is free already: another inode may have it by now, and be gone too.
             let cell = self.inodes.get(ino, guard);
@@ -455,13 +456,16 @@ impl Namespace {
     }
 
     /// Ends the namespace: what has neither name nor user is freed, everything is committed and
-    /// the store is closed. Later operations fail with EIO.
+    /// the store is closed. Later operations fail with EIO. May be called again, by any thread: each call returns when
+    /// that is done, with what it came to.
     pub fn shut_down(&self) -> Result<()> {
+        self.committer.end.get_or_init(|| self.end()).clone()
+    }
+
+    fn end(&self) -> Result<()> {
         {
             let _gate = self.gate.write();
-            if self.committer.is_closed.swap(true, Ordering::AcqRel) {
-                return self.health.failure().map_or(Ok(()), |e| Err(e.clone()));
-            }
+            self.committer.is_closed.store(true, Ordering::Release);
         }
         self.end_file_locks(&Namespace::shut_down_error());
         match self.thaw() {

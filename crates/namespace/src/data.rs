@@ -1,4 +1,4 @@
-//! File data: read, write, append, truncate, fallocate, seek.
+//! File data: read, write, append, truncate, seek. (`fallocate` is beside it.)
 //!
 //! # Protocol
 //! An operation holds the file's range lock on the bytes that it touches, rounded out to blocks
@@ -28,21 +28,6 @@ use crate::scheme::Call;
 use crate::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
 use crate::types::{BlockNo, Ino};
 
-/// What fallocate(2) shall do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AllocateMode {
-    /// Allocate, and grow the file if the range ends beyond it.
-    Extend,
-    /// Allocate, and leave the size as it is.
-    KeepSize,
-    /// Free the range; it reads as zeros.
-    PunchHole,
-    /// The range reads as zeros and stays allocated; the file may grow.
-    ZeroRange,
-    /// As `ZeroRange`, and leave the size as it is.
-    ZeroRangeKeepSize,
-}
-
 /// A regular file in an operation.
 pub(crate) struct File<'g> {
     pub inode: &'g Inode,
@@ -63,9 +48,23 @@ struct Piece {
 }
 
 /// The blocks of a write that no log names yet: given back on drop.
-struct Pending<'n> {
+pub(crate) struct Pending<'n> {
     namespace: &'n Namespace,
-    extents: Vec<Extent>,
+    pub extents: Vec<Extent>,
+}
+
+impl<'n> Pending<'n> {
+    pub fn new(namespace: &'n Namespace) -> Pending<'n> {
+        let extents = Vec::new();
+        Pending { namespace, extents }
+    }
+}
+
+/// Mapped blocks of a file that come to hold data, or to read as zeros.
+pub(crate) struct Conversion {
+    pub from: u64,
+    pub to: u64,
+    pub state: ExtentState,
 }
 
 impl Drop for Pending<'_> {
@@ -79,7 +78,8 @@ impl Drop for Pending<'_> {
     }
 }
 
-const SECTOR_BYTES: u64 = 512;
+/// The unit in which stat(2) tells used space.
+pub(crate) const SECTOR_BYTES: u64 = 512;
 
 /// A file that is written from one end to the other is written out in pieces of so many bytes: it is not one of those that are
 /// often removed at once, and what waits of it would fill the memory of many of them.
@@ -90,11 +90,11 @@ impl Namespace {
         u64::from(self.geometry.block_size_bytes)
     }
 
-    fn sectors_of(&self, blocks: u64) -> i64 {
+    pub(crate) fn sectors_of(&self, blocks: u64) -> i64 {
         (blocks * (self.block_bytes() / SECTOR_BYTES)) as i64
     }
 
-    fn file<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<File<'g>> {
+    pub(crate) fn file<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<File<'g>> {
         let inode = self.inode(ino, guard)?;
         let body = inode.file()?;
         Ok(File {
@@ -217,23 +217,23 @@ impl Namespace {
         })
     }
 
-    fn end_of(&self, inode: &Inode, offset_bytes: u64, length_bytes: u64) -> Result<u64> {
+    pub(crate) fn end_of(
+        &self,
+        inode: &Inode,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<u64> {
         offset_bytes
             .checked_add(length_bytes)
             .filter(|end| *end <= self.size_max_of(inode))
             .ok_or(Error::FileTooLarge)
     }
 
-    /// The largest size of a file. A block map reaches less far than an extent tree: three levels
-    /// of blocks of pointers, four bytes each, behind twelve direct ones.
     fn size_max_of(&self, inode: &Inode) -> u64 {
-        let most = self.geometry.file_size_max_bytes;
-        if !inode.is_block_mapped() {
-            return most;
+        match inode.is_block_mapped() {
+            true => self.geometry.block_mapped_size_max_bytes,
+            false => self.geometry.file_size_max_bytes,
         }
-        let block_bytes = self.block_bytes();
-        let pointers = block_bytes / 4;
-        most.min((12 + pointers + pointers.pow(2) + pointers.pow(3)) * block_bytes)
     }
 
     /// The range of whole blocks around a range of bytes.
@@ -246,7 +246,7 @@ impl Namespace {
     /// Clears the rest of the block in which the file ends, before the file grows to `to`. Where that
     /// block is not in the range that is held, somebody else grew the file since the range was
     /// granted, into a block of zeros.
-    fn clear_end(
+    pub(crate) fn clear_end(
         &self,
         file: &File<'_>,
         range: &DataGuard<'_>,
@@ -270,11 +270,8 @@ impl Namespace {
     ) -> Result<()> {
         let block_bytes = self.block_bytes();
         let end = offset_bytes + data.len() as u64;
-        let mut pending = Pending {
-            namespace: self,
-            extents: Vec::new(),
-        };
-        let mut converted: Vec<(u64, u64)> = Vec::new();
+        let mut pending = Pending::new(self);
+        let mut converted: Vec<Conversion> = Vec::new();
         let mut pieces: SmallVec<[Piece; 4]> = SmallVec::new();
         let mut done = 0;
         // Space first: a write that finds none has changed nothing.
@@ -297,7 +294,11 @@ impl Namespace {
             let length = space.min(left as u64) as usize;
             if extent.state == ExtentState::Unwritten {
                 let blocks = (within + length as u64).div_ceil(block_bytes);
-                converted.push((block, block + blocks));
+                converted.push(Conversion {
+                    from: block,
+                    to: block + blocks,
+                    state: ExtentState::Written,
+                });
             }
             let bytes = done..done + length;
             pieces.push(Piece {
@@ -308,7 +309,7 @@ impl Namespace {
             });
             done += length;
         }
-        let reservation = self.reserve_mapping((pending.extents.len() + converted.len()) as u64)?;
+        let reservation = self.reserve_mapping(pending.extents.len(), converted.len())?;
 
         let written = self
             .clear_end(file, range, offset_bytes, guard)
@@ -351,7 +352,7 @@ impl Namespace {
 
     /// Passes on how writing data ended. What failed is told by the next sync too: the writer may have
     /// looked away, and what was in the file before may be there only in part.
-    fn note_write(&self, file: &File<'_>, written: Result<()>) -> Result<()> {
+    pub(crate) fn note_write(&self, file: &File<'_>, written: Result<()>) -> Result<()> {
         if matches!(written, Err(Error::Io(_))) {
             file.body.write_errors.record();
             self.write_errors.record();
@@ -359,13 +360,13 @@ impl Namespace {
         written
     }
 
-    fn write_store(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn write_store(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.scheme
             .device(|| self.store.write(block, offset_bytes, data))
     }
 
     /// Takes up to `wanted` blocks for the hole at `block`.
-    fn fill_hole(
+    pub(crate) fn fill_hole(
         &self,
         file: &File<'_>,
         pending: &mut Pending<'_>,
@@ -382,7 +383,7 @@ impl Namespace {
             block: goal,
             logical: block,
         });
-        let run = self.store.allocate_blocks(file.inode.ino, goal, wanted)?;
+        let run = self.note_load(self.store.allocate_blocks(file.inode.ino, goal, wanted))?;
         let extent = Extent {
             logical: block,
             physical: run.start,
@@ -394,11 +395,11 @@ impl Namespace {
     }
 
     /// Logs and shows what a write did.
-    fn publish_write(
+    pub(crate) fn publish_write(
         &self,
         file: &File<'_>,
         mut pending: Pending<'_>,
-        converted: &[(u64, u64)],
+        converted: &[Conversion],
         end: u64,
         reservation: Reservation<'_>,
         guard: &Guard,
@@ -416,9 +417,10 @@ impl Namespace {
         let grows = end > inode.size_bytes();
         let group = || {
             let maps = pending.extents.iter().map(|extent| MapChange::Map(*extent));
-            let converts = converted.iter().map(|(from, to)| MapChange::Convert {
-                logical: *from,
-                length: to - from,
+            let converts = converted.iter().map(|range| MapChange::Convert {
+                logical: range.from,
+                length: range.to - range.from,
+                to: range.state,
             });
             let sized = grows.then(|| Record::Sized {
                 ino: inode.ino,
@@ -436,8 +438,8 @@ impl Namespace {
             debug_assert!(is_held, "end_of keeps writes below the largest file");
             blocks += extent.length;
         }
-        for (from, to) in converted {
-            file.extents.convert(*from, *to, guard);
+        for range in converted {
+            (file.extents).convert(range.from, range.to, range.state, guard);
         }
         inode.add_sectors(self.sectors_of(blocks));
         if grows {
@@ -446,17 +448,27 @@ impl Namespace {
         inode.set_modified(now);
     }
 
-    fn reserve_mapping(&self, extents: u64) -> Result<Reservation<'_>> {
-        if extents == 0 {
-            self.reserve(&[])
-        } else {
-            self.reserve(&[Plan::Mapping { extents }])
-        }
+    /// Reserves what it takes to map so many new runs, and to split extents so many times.
+    pub(crate) fn reserve_mapping(&self, runs: usize, splits: usize) -> Result<Reservation<'_>> {
+        let runs = (runs > 0).then_some(Plan::Mapping {
+            extents: runs as u64,
+        });
+        let splits = (splits > 0).then_some(Plan::Split {
+            extents: splits as u64,
+        });
+        let plans: SmallVec<[Plan; 2]> = runs.into_iter().chain(splits).collect();
+        self.reserve(&plans)
     }
 
     /// Writes zeros over `from..to` where written blocks lie there, both in the same block or `to`
     /// beyond it: only the rest of `from`'s block matters.
-    fn clear_tail(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
+    pub(crate) fn clear_tail(
+        &self,
+        file: &File<'_>,
+        from: u64,
+        to: u64,
+        guard: &Guard,
+    ) -> Result<()> {
         let block_bytes = self.block_bytes();
         let within = from % block_bytes;
         if within == 0 {
@@ -507,11 +519,8 @@ impl Namespace {
         let now = self.now();
         let frees = !freed.is_empty();
         let group = || {
-            let unmap = MapChange::Unmap {
-                logical: first_gone,
-                length: u64::MAX - first_gone,
-            };
-            let unmapped = frees.then(|| mapped(inode, unmap));
+            let to_end = u64::MAX - first_gone;
+            let unmapped = frees.then(|| unmapped(inode, first_gone, to_end, &freed));
             let sized = Record::Sized {
                 ino,
                 sequence: inode.next_sequence(),
@@ -531,145 +540,6 @@ impl Namespace {
         if size_bytes != size_before {
             inode.set_modified(now);
         }
-        Ok(())
-    }
-
-    /// Allocates, frees or zeroes a range (fallocate(2)).
-    pub fn allocate(
-        &self,
-        ino: Ino,
-        mode: AllocateMode,
-        offset_bytes: u64,
-        length_bytes: u64,
-    ) -> Result<()> {
-        if length_bytes == 0 {
-            return Err(Error::Invalid);
-        }
-        self.with_space(|| {
-            let operation = self.begin_change(Call::Data)?;
-            let guard = &operation.guard;
-            let file = self.file(ino, guard)?;
-            let end = match mode {
-                AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
-                _ => self.end_of(file.inode, offset_bytes, length_bytes)?,
-            };
-            let bounds = (offset_bytes, end);
-            let range = self.lock_write(&file, bounds, false, guard);
-            match mode {
-                AllocateMode::Extend => self.fill(&file, &range, bounds, true, guard)?,
-                AllocateMode::KeepSize => self.fill(&file, &range, bounds, false, guard)?,
-                AllocateMode::PunchHole => self.punch(&file, offset_bytes, end, guard)?,
-                AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize => {
-                    if mode == AllocateMode::ZeroRangeKeepSize {
-                        self.check_beyond(&file, end)?;
-                    }
-                    self.punch(&file, offset_bytes, end, guard)?;
-                    let grows = mode == AllocateMode::ZeroRange;
-                    self.fill(&file, &range, bounds, grows, guard)?;
-                }
-            }
-            drop(range);
-            Ok(())
-        })
-    }
-
-    fn has_unwritten(&self, file: &File<'_>) -> bool {
-        self.geometry.has_unwritten && !file.inode.is_block_mapped()
-    }
-
-    /// EOPNOTSUPP where blocks up to `to` cannot be allocated without growing the file: written
-    /// ones beyond the end of file are damage to e2fsck.
-    fn check_beyond(&self, file: &File<'_>, to: u64) -> Result<()> {
-        if to > file.inode.size_bytes() && !self.has_unwritten(file) {
-            return Err(Error::NotSupported);
-        }
-        Ok(())
-    }
-
-    /// Allocates the holes of a range.
-    fn fill(
-        &self,
-        file: &File<'_>,
-        range: &DataGuard<'_>,
-        (from, to): (u64, u64),
-        may_grow: bool,
-        guard: &Guard,
-    ) -> Result<()> {
-        let block_bytes = self.block_bytes();
-        let has_unwritten = self.has_unwritten(file);
-        let mut block = from / block_bytes;
-        let mut last = to.div_ceil(block_bytes);
-        if !may_grow {
-            self.check_beyond(file, to)?;
-        }
-        if may_grow {
-            self.clear_end(file, range, to, guard)?;
-        }
-        last = last.min(ExtentMap::blocks_max());
-        let mut pending = Pending {
-            namespace: self,
-            extents: Vec::new(),
-        };
-        while block < last {
-            match file.extents.find(block, guard) {
-                Found::Mapped(extent) => block = extent.end(),
-                Found::Hole(length) => {
-                    let wanted = length.min(last - block);
-                    let state = if has_unwritten {
-                        ExtentState::Unwritten
-                    } else {
-                        ExtentState::Written
-                    };
-                    let extent = self.fill_hole(file, &mut pending, block, wanted, state, guard)?;
-                    if !has_unwritten {
-                        let (start, length) = (extent.physical, extent.length);
-                        let run = BlockRun { start, length };
-                        self.scheme.device(|| self.store.write_zeros(run))?;
-                    }
-                    block = extent.end();
-                }
-            }
-        }
-        let reservation = self.reserve_mapping(pending.extents.len() as u64)?;
-        let end = if may_grow { to } else { 0 };
-        self.publish_write(file, pending, &[], end, reservation, guard);
-        Ok(())
-    }
-
-    /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.
-    fn punch(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
-        let block_bytes = self.block_bytes();
-        let inode = file.inode;
-        let first = from.div_ceil(block_bytes);
-        let last = (to / block_bytes).min(ExtentMap::blocks_max());
-        self.clear_tail(file, from, to, guard)?;
-        if !to.is_multiple_of(block_bytes) && to / block_bytes >= first {
-            let start = to / block_bytes * block_bytes;
-            if let Found::Mapped(extent) = file.extents.find(start / block_bytes, guard)
-                && extent.state == ExtentState::Written
-            {
-                self.write_store(extent.physical, 0, &vec![0; (to - start) as usize])?;
-            }
-        }
-        let now = self.now();
-        let freed = file.extents.runs(first, last, guard);
-        if freed.is_empty() {
-            inode.set_modified(now);
-            self.log_touch(inode);
-            return Ok(());
-        }
-        // A hole in the middle of an extent makes two of one.
-        let reservation = self.reserve_mapping(1)?;
-        let _lock = inode.lock();
-        let unmap = MapChange::Unmap {
-            logical: first,
-            length: last - first,
-        };
-        self.log_group(|| [mapped(inode, unmap)], reservation.take(), &[inode]);
-        let blocks = file.extents.remove(first, last, guard);
-        inode.add_sectors(-self.sectors_of(blocks));
-        self.reclaim_blocks(&freed);
-        inode.set_modified(now);
         Ok(())
     }
 
@@ -727,10 +597,21 @@ impl Namespace {
     }
 }
 
-fn mapped(inode: &Inode, change: MapChange) -> Record {
+pub(crate) fn mapped(inode: &Inode, change: MapChange) -> Record {
     Record::Mapped {
         ino: inode.ino,
         sequence: inode.next_sequence(),
         change,
+        freed_blocks: 0,
+    }
+}
+
+/// A range leaves the mapping, where these blocks are.
+pub(crate) fn unmapped(inode: &Inode, logical: u64, length: u64, blocks: &[BlockRun]) -> Record {
+    Record::Mapped {
+        ino: inode.ino,
+        sequence: inode.next_sequence(),
+        change: MapChange::Unmap { logical, length },
+        freed_blocks: blocks.iter().map(|run| run.length).sum(),
     }
 }

@@ -190,6 +190,7 @@ impl Namespace {
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);
         self.check_access(caller, dir, WRITE)?;
+        dir.check_names()?;
         if is_directory {
             self.check_directory_links(dir)?;
         }
@@ -243,7 +244,7 @@ impl Namespace {
                 };
                 let group = || [created(), entry(), parent, linked];
                 self.log_new(group, inherited, blocks, touched);
-                dir.add_directory_links(1);
+                dir.add_directory_links(1, self.geometry.directory_links_counted_max);
             } else {
                 self.log_new(|| [created(), entry()], inherited, blocks, touched);
             }
@@ -357,7 +358,7 @@ impl Namespace {
     }
 
     fn allot(&self, parent: Ino, kind: FileKind) -> Result<Allotted<'_>> {
-        let (ino, generation) = self.store.allocate_inode(parent, kind)?;
+        let (ino, generation) = self.note_load(self.store.allocate_inode(parent, kind))?;
         let allotted = Allotted {
             store: &*self.store,
             ino,
@@ -422,7 +423,7 @@ impl Namespace {
             gid,
             device: new.device,
             size_bytes,
-            sectors: 0,
+            sectors: self.sectors_of_new(new.kind, new.target),
             times: Times {
                 accessed: now,
                 modified: now,
@@ -430,6 +431,7 @@ impl Namespace {
                 created: now,
             },
             flags: 0,
+            is_settled: inherited.is_none_or(|inherited| !inherited.has_xattrs()),
         }
     }
 
@@ -460,6 +462,7 @@ impl Namespace {
             let (dir, table, name) = (located.dir, located.table, located.name());
             check_new_name(self, &located, false, guard)?;
             self.check_access(caller, dir, WRITE)?;
+            dir.check_names()?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
             }
@@ -508,7 +511,7 @@ impl Namespace {
             if wants_room {
                 table.grow(dir.ino, guard);
             }
-            Ok(inode.attributes())
+            Ok(self.shown(inode, guard))
         })
     }
 
@@ -612,6 +615,7 @@ impl Namespace {
                 return Err(Error::Busy);
             }
             let names = self.table(child)?;
+            child.check_names()?;
             if !names.seems_empty(guard) {
                 return Err(Error::NotEmpty);
             }
@@ -658,7 +662,7 @@ impl Namespace {
             self.log_group(|| [entry(), linked(), unlinked], 0, &[dir, child]);
             child.set_link_count(&lock, 0);
             child.set_time(Time::Changed, now);
-            dir.add_directory_links(-1);
+            dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
             dir.set_modified(now);
             held.kill(names, guard);
             let losing = self.inodes.begin_loss(child);

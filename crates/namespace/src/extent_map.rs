@@ -166,19 +166,13 @@ impl ExtentMap {
         })
     }
 
-    /// Makes the unwritten blocks of a range written.
-    pub fn convert(&self, from: u64, to: u64, guard: &Guard) {
+    /// Gives the mapped blocks of a range this state.
+    pub fn convert(&self, from: u64, to: u64, state: ExtentState, guard: &Guard) {
         self.for_segments(from, to, false, |segment, from, to| {
             segment.change(guard, |extents| {
                 for piece in cut(extents, from, to) {
                     let at = extents.partition_point(|other| other.logical < piece.logical);
-                    extents.insert(
-                        at,
-                        Extent {
-                            state: ExtentState::Written,
-                            ..piece
-                        },
-                    );
+                    extents.insert(at, Extent { state, ..piece });
                     merge_around(extents, at);
                 }
             });
@@ -455,7 +449,7 @@ mod tests {
                         }
                     }
                     Step::Convert(at, length) => {
-                        map.convert(at, at + length, guard);
+                        map.convert(at, at + length, ExtentState::Written, guard);
                         model.range_mut(at..at + length).for_each(|(_, value)| value.1 = true);
                     }
                     Step::Clear => {

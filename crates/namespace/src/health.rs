@@ -88,9 +88,17 @@ impl Namespace {
         outcome
     }
 
-    /// Passes on what a load gave; takes note of damage.
+    /// Passes on what a load or an allocation gave; takes note of damage.
     pub(crate) fn note_load<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(error @ Error::Corrupt(_)) = &result
+        if let Err(error) = &result {
+            self.note_damage(error);
+        }
+        result
+    }
+
+    /// Takes note of damage; other errors are none.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if matches!(error, Error::Corrupt(_))
             && self.geometry.stops_on_damage
             && !self.options.is_read_only
             && self.health.damage.set(error.clone()).is_ok()
@@ -98,6 +106,5 @@ impl Namespace {
             let consequence = "nothing can be changed any more (errors=)";
             self.health.tell(self.store.describe(), consequence, error);
         }
-        result
     }
 }

@@ -147,6 +147,8 @@ struct Rare {
     xattrs: OnceLatch<RwLock<Xattrs>>,
     /// By [`AclKind`].
     acls: [AclCell; 2],
+    /// Why the names of a directory must not be changed, once they are loaded and if they must not.
+    names_damage: OnceBox<Error>,
 }
 
 /// How the inodes of a namespace are kept.
@@ -424,6 +426,13 @@ impl Core {
         self.is_new && self.rare.get().is_none()
     }
 
+    /// True when its extended attributes may have been changed: they are in memory.
+    pub fn has_loaded_xattrs(&self) -> bool {
+        self.rare
+            .get()
+            .is_some_and(|rare| rare.xattrs.get().is_some())
+    }
+
     /// Gives a new object its access and default ACL, which are also among its attributes, before anybody can find it.
     pub fn give_acls(&self, acls: [Option<Acl>; 2], xattrs: Xattrs) {
         let marks = AclMarks::of(&acls);
@@ -434,6 +443,7 @@ impl Core {
             file_locks: Mutex::new(&classes::FILE_LOCKS, None),
             xattrs: OnceLatch::ready(&classes::LOAD, RwLock::new(&classes::XATTR, xattrs)),
             acls: acls.map(AclCell::new),
+            names_damage: OnceBox::new(),
         });
     }
 
@@ -449,6 +459,7 @@ impl Core {
                 file_locks: Mutex::new(&classes::FILE_LOCKS, None),
                 xattrs,
                 acls: [None, None].map(AclCell::new),
+                names_damage: OnceBox::new(),
             }
         })
     }
@@ -556,8 +567,8 @@ impl Core {
     }
 
     /// Changes the link count of a directory whose subdirectories come and go in parallel. A
-    /// count of 1 means "not counted" (dir_nlink) and stays.
-    pub fn add_directory_links(&self, delta: i32) {
+    /// count of 1 means "not counted" (dir_nlink) and stays; more than `counted_max` become that.
+    pub fn add_directory_links(&self, delta: i32, counted_max: u32) {
         if delta == 0 {
             // Most renames: they leave the line of the directory's attributes to its readers.
             return;
@@ -566,7 +577,8 @@ impl Core {
             .words
             .links
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |links| {
-                (links != 1).then(|| links.saturating_add_signed(delta))
+                let next = links.saturating_add_signed(delta);
+                (links != 1).then_some(if next > counted_max { 1 } else { next })
             });
     }
 
@@ -601,6 +613,11 @@ impl Core {
         self.sectors.fetch_add(delta, Ordering::Relaxed);
     }
 
+    /// The space that it takes, in units of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.sectors.load(Ordering::Relaxed).max(0) as u64
+    }
+
     pub fn set_sectors(&self, sectors: u64) {
         self.sectors.store(sectors as i64, Ordering::Relaxed);
     }
@@ -628,9 +645,10 @@ impl Core {
                 0
             },
             size_bytes,
-            sectors: self.sectors.load(Ordering::Relaxed).max(0) as u64,
+            sectors: self.sectors(),
             times: self.times(),
             flags: ownership.flags,
+            is_settled: true,
         }
     }
 
@@ -640,6 +658,20 @@ impl Core {
             Body::Directory(_) => Err(Error::IsADirectory),
             _ => Err(Error::Invalid),
         }
+    }
+
+    /// The reason if the names of a directory, which are loaded, must not be changed because they are damaged.
+    #[inline]
+    pub fn check_names(&self) -> Result<()> {
+        match self.rare.get().and_then(|rare| rare.names_damage.get()) {
+            None => Ok(()),
+            Some(damage) => Err(damage.clone()),
+        }
+    }
+
+    /// Says why the names of a directory must not be changed.
+    pub fn note_names_damage(&self, damage: Error) {
+        self.rare().names_damage.get_or_make(|| damage);
     }
 
     pub fn directory(&self) -> Result<&DirectoryBody> {

@@ -10,7 +10,7 @@
 //! | `lookup` | what a name names |
 //! | `entries`, `rename` | operations on names |
 //! | `walk`, `path_cache`, `paths` | path walks; where they have led; operations on paths |
-//! | `attributes`, `xattrs`, `data`, `read_directory`, `open_file` | operations on inodes |
+//! | `attributes`, `xattrs`, `data`, `fallocate`, `read_directory`, `open_file` | operations on inodes |
 //! | `permission`, `acls` | who may do what; ACLs beside modes: set, changed by chmod, inherited |
 //! | `acl`, `acl_cell` | what an ACL says; where permission checks find it |
 //! | `file_lock` | locks on byte ranges and whole files: POSIX, OFD, flock |
@@ -46,6 +46,7 @@ mod data_lock;
 mod entries;
 pub mod error;
 mod extent_map;
+mod fallocate;
 mod file_lock;
 mod freeze;
 mod gather;
@@ -71,6 +72,7 @@ mod references;
 mod rename;
 mod retire;
 mod scheme;
+mod settled;
 pub mod store;
 pub mod types;
 mod walk;
@@ -78,8 +80,8 @@ mod write_errors;
 mod xattrs;
 
 pub use access_time::Noting;
-pub use data::AllocateMode;
 pub use error::{Error, Result};
+pub use fallocate::AllocateMode;
 pub use file_lock::{BlockingLock, FileLocker, Interrupt, LockKind, LockWait, RangeOwner};
 pub use finefs_locks::Removals;
 pub use memory_store::MemoryStore;

@@ -69,7 +69,7 @@ impl Namespace {
         loop {
             let found = self.found(dir, table, name, guard)?;
             if self.refer_found(found, guard) {
-                return Ok(found.inode.attributes());
+                return Ok(self.shown(found.inode, guard));
             }
             // It was freed or evicted in between: its name goes, or it comes back, at once.
             thread::yield_now();

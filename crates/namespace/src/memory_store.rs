@@ -11,15 +11,20 @@
 //! paths lead through, and they must not lie in a line with those of files that come and go.
 //!
 //! # Invariants
-//! A block is on at most one free list, or beyond `fresh`, or belongs to one file. Whoever reads or
-//! writes a block owns it through the range lock of its file, which is what [`Pages`] asks for.
+//! A block is on at most one free list, or beyond `fresh`, or belongs to one file. In a [namespace of its
+//! own](MemoryStore::into_namespace) whoever reads or writes a block owns it through the range lock of its file, which
+//! is what [exclusive pages](Pages::exclusive) ask for. Any other caller may be anywhere at any time.
+
+use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::{LimitedCounter, LocalGlobal};
 
 use crate::classes;
 use crate::error::{Error, Result};
+use crate::namespace::{Namespace, Options};
 use crate::pages::Pages;
+use crate::scheme::LockingScheme;
 use crate::store::{
     Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, Goal, InodeImage, Plan, Store,
 };
@@ -34,7 +39,11 @@ const BLOCKS_AT_ONCE: u64 = 64;
 const RETURN_BLOCKS: u64 = 256;
 const ROOT: Ino = Ino(1);
 
-/// A store in memory. See the module's head.
+/// A store in memory, for one namespace and its [own](MemoryStore::into_namespace), or for any [`Store`] that is
+/// made of others.
+///
+/// Its reads and writes of the same bytes may run at the same time: what is read, or stays, is then a mix of what was
+/// written.
 pub struct MemoryStore {
     geometry: Geometry,
     root: Attributes,
@@ -76,8 +85,11 @@ impl MemoryStore {
                 root: ROOT,
                 block_size_bytes: BLOCK_BYTES as u32,
                 file_size_max_bytes: BLOCK_BYTES << 31,
+                block_mapped_size_max_bytes: BLOCK_BYTES << 31,
+                direct_alignment_bytes: 1,
                 link_max: u32::MAX - 1,
                 directory_link_max: None,
+                directory_links_counted_max: u32::MAX,
                 name_max: 255,
                 symlink_max: 4095,
                 symlink_inline_max: 4095,
@@ -106,6 +118,7 @@ impl MemoryStore {
                     created: now,
                 },
                 flags: 0,
+                is_settled: true,
             },
             pages: Pages::new(blocks * BLOCK_BYTES)?,
             blocks,
@@ -118,13 +131,17 @@ impl MemoryStore {
         })
     }
 
-    /// The same, for [`LockingScheme::UnlockedData`](crate::LockingScheme::UnlockedData): copies may race,
-    /// and take longer.
-    pub fn tolerating_races(self) -> MemoryStore {
-        MemoryStore {
-            pages: self.pages.tolerating_races(),
-            ..self
-        }
+    /// A namespace over this store alone. Its range locks keep reads and writes of the same bytes apart, so it copies
+    /// several times as fast as one that shares the store ([`Namespace::new`]).
+    pub fn into_namespace(self, options: Options) -> Result<Arc<Namespace>> {
+        let store = match options.locking {
+            LockingScheme::UnlockedData => self,
+            _ => MemoryStore {
+                pages: self.pages.exclusive(),
+                ..self
+            },
+        };
+        Namespace::new(Arc::new(store), options)
     }
 
     /// Takes up to `count` blocks off a free list: in ascending order, so that a file that grows by one
@@ -220,10 +237,6 @@ impl Store for MemoryStore {
         false
     }
 
-    fn tolerates_races(&self) -> bool {
-        self.pages.tolerates_races()
-    }
-
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
         if ino != ROOT {
             return Err(Error::Stale);
@@ -240,6 +253,7 @@ impl Store for MemoryStore {
         Ok(DirectoryImage {
             parent: ROOT,
             entries: Vec::new(),
+            damage: None,
         })
     }
 
@@ -365,6 +379,7 @@ impl Store for MemoryStore {
             block_size_bytes: BLOCK_BYTES as u32,
             blocks: self.blocks,
             blocks_free: free,
+            blocks_reserved: 0,
             blocks_available: free,
             inodes: self.inodes,
             inodes_free: self.free_inodes.available(),

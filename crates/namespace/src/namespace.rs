@@ -9,6 +9,7 @@ use finefs_locks::{BigReadGuard, BigReader, LimitedCounter, Mutex, ShardedList, 
 
 use crate::classes;
 use crate::commit::Committer;
+use crate::data::SECTOR_BYTES;
 use crate::error::{Error, Result};
 use crate::extent_map::ExtentMap;
 use crate::file_lock::WaitsFor;
@@ -126,13 +127,10 @@ impl Namespace {
     }
 
     /// A namespace that commits only when asked to (`sync`, fsync, lack of space): for tests and
-    /// tools that run to an end. ENOTSUP for a locking scheme that the store cannot bear.
+    /// tools that run to an end.
     pub fn without_thread(store: Arc<dyn Store>, mut options: Options) -> Result<Namespace> {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
-        if options.locking == LockingScheme::UnlockedData && !store.tolerates_races() {
-            return Err(Error::NotSupported);
-        }
         let namespace = Namespace {
             waits_for: WaitsFor::new(),
             file_lock_credit: LimitedCounter::new(options.file_locks_max),
@@ -179,10 +177,21 @@ impl Namespace {
         self.geometry.root
     }
 
-    /// Free and used space.
+    /// Free and used space. What was removed counts as free at once, though the store gives it out again only after the
+    /// next commit: who finds no space meanwhile waits for that.
     pub fn statfs(&self) -> StatFs {
         let _outer = self.scheme.enter(Call::StatFs);
-        self.store.statfs()
+        let stored = self.store.statfs();
+        let freeing = self.log.freeing();
+        let block_sectors = u64::from(stored.block_size_bytes) / SECTOR_BYTES;
+        let more = freeing.blocks + freeing.sectors / block_sectors.max(1);
+        let blocks_free = (stored.blocks_free + more).min(stored.blocks);
+        StatFs {
+            blocks_free,
+            blocks_available: blocks_free.saturating_sub(stored.blocks_reserved),
+            inodes_free: (stored.inodes_free + freeing.inodes).min(stored.inodes),
+            ..stored
+        }
     }
 
     /// The time, as the store can hold it.
@@ -193,7 +202,7 @@ impl Namespace {
     /// A time cut to what the store can hold: inodes of 128 bytes have whole seconds up to 2038.
     pub(crate) fn as_stored(&self, time: Timestamp) -> Timestamp {
         if self.geometry.has_fine_times {
-            time
+            time.without_nanoseconds_at_the_ends()
         } else {
             Timestamp::new(time.seconds().min(i64::from(i32::MAX)), 0)
         }
@@ -246,6 +255,7 @@ impl Namespace {
             match operation() {
                 Err(Error::NoSpace) if self.log.has_uncommitted() => self.commit()?,
                 Err(Error::NoSpace) if self.log.committed() != before => {}
+                Err(Error::NoSpace) => return self.note_load(Err(self.store.why_no_space())),
                 result => return result,
             }
         }
@@ -314,6 +324,10 @@ impl Namespace {
             }
             let image = self.note_load(self.store.load_directory(inode.ino))?;
             directory.parent.store(image.parent.0, Ordering::Release);
+            if let Some(damage) = image.damage {
+                self.note_damage(&damage);
+                inode.note_names_damage(damage);
+            }
             Ok(NameTable::load(
                 image
                     .entries
@@ -350,7 +364,7 @@ impl Namespace {
         loop {
             let inode = self.inode(ino, &operation.guard)?;
             if self.refer(inode, &operation.guard) {
-                return Ok(inode.attributes());
+                return Ok(self.shown(inode, &operation.guard));
             }
         }
     }
@@ -425,7 +439,7 @@ impl Namespace {
     pub(crate) fn reserve(&self, plans: &[Plan]) -> Result<Reservation<'_>> {
         Ok(Reservation {
             store: &*self.store,
-            blocks: self.store.reserve(plans)?,
+            blocks: self.note_load(self.store.reserve(plans))?,
         })
     }
 }

@@ -13,8 +13,9 @@
 //! 3. Every inode that a group names is marked dirty with the group's generation before the append
 //!    ends; an inode whose mark is at most the newest committed generation is clean.
 
-use finefs_locks::LocalGlobal;
+use crossbeam_utils::CachePadded;
 use finefs_locks::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
+use finefs_locks::{LocalGlobal, PerCpuCounter};
 use smallvec::SmallVec;
 
 use crate::classes;
@@ -56,6 +57,8 @@ pub(crate) enum Record {
         ino: Ino,
         sequence: u64,
         change: MapChange,
+        /// How many blocks leave the mapping.
+        freed_blocks: u64,
     },
     /// An extended attribute was set or removed.
     Xattr {
@@ -96,6 +99,77 @@ impl Record {
     }
 }
 
+/// Space that records free. The store gives it out again when their commit is durable.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct FreedSpace {
+    /// Blocks of data that left the mapping of a file.
+    pub blocks: u64,
+    /// Space used by inodes that are gone, in units of 512 bytes.
+    pub sectors: u64,
+    pub inodes: u64,
+}
+
+impl FreedSpace {
+    pub fn add(&mut self, more: FreedSpace) {
+        self.blocks += more.blocks;
+        self.sectors += more.sectors;
+        self.inodes += more.inodes;
+    }
+
+    /// What a record of an operation that touches these inodes frees.
+    fn of(record: &Record, touched: &[&Core]) -> FreedSpace {
+        match record {
+            Record::Linked {
+                ino,
+                fate: Fate::Freed,
+                ..
+            } => {
+                let gone = touched.iter().find(|core| core.ino == *ino);
+                FreedSpace {
+                    sectors: gone.map_or(0, |core| core.sectors()),
+                    inodes: 1,
+                    ..FreedSpace::default()
+                }
+            }
+            Record::Mapped { freed_blocks, .. } => FreedSpace {
+                blocks: *freed_blocks,
+                ..FreedSpace::default()
+            },
+            _ => FreedSpace::default(),
+        }
+    }
+}
+
+/// Space that is free to who looks, and not yet to the store.
+struct FreeingSpace {
+    blocks: PerCpuCounter,
+    sectors: PerCpuCounter,
+    inodes: PerCpuCounter,
+}
+
+impl FreeingSpace {
+    fn new() -> FreeingSpace {
+        FreeingSpace {
+            blocks: PerCpuCounter::new(0),
+            sectors: PerCpuCounter::new(0),
+            inodes: PerCpuCounter::new(0),
+        }
+    }
+
+    /// Adds or takes away, by the sign.
+    fn change(&self, by: FreedSpace, sign: i64) {
+        for (counter, by) in [
+            (&self.blocks, by.blocks),
+            (&self.sectors, by.sectors),
+            (&self.inodes, by.inodes),
+        ] {
+            if by != 0 {
+                counter.add(sign * by as i64);
+            }
+        }
+    }
+}
+
 /// The records of an operation that makes a number of them that is not known beforehand; others
 /// append an array.
 pub(crate) type Group = SmallVec<[Record; 4]>;
@@ -107,6 +181,7 @@ pub(crate) struct Generation {
     /// Of each shard, in the order of its appends.
     pub parts: Vec<Vec<Record>>,
     pub reserved_blocks: u64,
+    pub freed: FreedSpace,
     heap_bytes: usize,
 }
 
@@ -152,14 +227,16 @@ struct Shard {
     generation: u64,
     records: Vec<Record>,
     reserved_blocks: u64,
+    freed: FreedSpace,
     heap_bytes: usize,
 }
 
 /// The log. See the module's head.
 pub(crate) struct OperationLog {
     shards: LocalGlobal<Shard>,
-    /// The newest generation whose commit is durable.
-    committed: AtomicU64,
+    freeing: FreeingSpace,
+    /// The newest generation whose commit is durable. In a cache line of its own: `stat` reads it.
+    committed: CachePadded<AtomicU64>,
     /// Records of the current generation, about: each shard adds [`COUNTED`] at a time.
     pending: AtomicUsize,
 }
@@ -174,9 +251,11 @@ impl OperationLog {
                 generation: 1,
                 records: Vec::new(),
                 reserved_blocks: 0,
+                freed: FreedSpace::default(),
                 heap_bytes: 0,
             }),
-            committed: AtomicU64::new(0),
+            freeing: FreeingSpace::new(),
+            committed: CachePadded::new(AtomicU64::new(0)),
             pending: AtomicUsize::new(0),
         }
     }
@@ -192,9 +271,15 @@ impl OperationLog {
         let mut shard = self.shards.local();
         let before = shard.records.len();
         let mut heap_bytes = 0;
+        let mut freed = FreedSpace::default();
         let group = group.into_iter();
-        let group = group.inspect(|record| heap_bytes += record.heap_bytes());
+        let group = group.inspect(|record| {
+            heap_bytes += record.heap_bytes();
+            freed.add(FreedSpace::of(record, touched));
+        });
         shard.records.extend(group);
+        shard.freed.add(freed);
+        self.freeing.change(freed, 1);
         shard.heap_bytes += heap_bytes;
         shard.reserved_blocks += reserved_blocks;
         for core in touched {
@@ -239,6 +324,7 @@ impl OperationLog {
         for (shard, part) in global.iter_mut().zip(&mut ended.parts) {
             ended.number = shard.generation;
             ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
+            ended.freed.add(std::mem::take(&mut shard.freed));
             ended.heap_bytes += std::mem::take(&mut shard.heap_bytes);
             std::mem::swap(&mut shard.records, part);
             shard.generation += 1;
@@ -259,6 +345,21 @@ impl OperationLog {
             .iter()
             .any(|shard| shard.generation > self.committed() + 1);
         is_under_way || global.iter().any(|shard| !shard.records.is_empty())
+    }
+
+    /// What is free once all that was logged is durable, beside what the store counts as free.
+    pub fn freeing(&self) -> FreedSpace {
+        let count = |counter: &PerCpuCounter| counter.exact().max(0) as u64;
+        FreedSpace {
+            blocks: count(&self.freeing.blocks),
+            sectors: count(&self.freeing.sectors),
+            inodes: count(&self.freeing.inodes),
+        }
+    }
+
+    /// Notes that the store counts this as free now.
+    pub fn note_freed(&self, freed: FreedSpace) {
+        self.freeing.change(freed, -1);
     }
 
     /// The newest durable generation.

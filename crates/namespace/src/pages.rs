@@ -1,12 +1,12 @@
 //! The pages of the memory store: one private anonymous mapping, copied into and out of.
 //!
 //! # Invariant
-//! Two calls that overlap in bytes, one of them writing, do not run at the same time. The namespace
-//! sees to it: bytes belong to a block, a block to one file, and the file's range lock is held over
-//! every call. So the copies race with nothing.
+//! Pages may be read and written by anybody at any time: every access is then an atomic one of an aligned word, parts of
+//! a word by compare-and-swap, so what is read is a mix of what was written and nothing worse.
 //!
-//! Pages that tolerate races may be read and written at the same time. They are copied by aligned
-//! atomic words, all of one size, parts of a word by compare-and-swap.
+//! That costs a multiple of a plain copy. [Exclusive](Pages::exclusive) pages are copied plainly. They belong to one
+//! namespace, which sees to it that two calls which overlap in bytes, one of them writing, do not run at the same
+//! time: bytes belong to a block, a block to one file, and the file's range lock is held over every call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,15 +18,18 @@ use crate::error::{Error, Result};
 pub(crate) struct Pages {
     base: *mut u8,
     length_bytes: usize,
-    tolerates_races: bool,
+    is_exclusive: bool,
 }
 
 /// Bytes in a word of those copies that may race.
 const WORD: usize = size_of::<u64>();
 
+/// What words are cleared with.
+static ZEROS: [u8; 4096] = [0; 4096];
+
 // SAFETY: the mapping is owned by this value alone and freed only by its drop.
 unsafe impl Send for Pages {}
-// SAFETY: shared access only copies bytes, and by the module's invariant no two plain copies race.
+// SAFETY: shared access only copies bytes, atomically or, by the module's invariant, with nobody else at them.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -46,62 +49,74 @@ impl Pages {
         Ok(Pages {
             base: base.cast(),
             length_bytes,
-            tolerates_races: false,
+            is_exclusive: false,
         })
     }
 
-    /// The same, tolerating races.
-    pub fn tolerating_races(mut self) -> Pages {
-        self.tolerates_races = true;
+    /// The same, whose callers keep out of each other's way as the module's head says.
+    pub fn exclusive(mut self) -> Pages {
+        self.is_exclusive = true;
         self
     }
 
-    /// True when reads and writes of the same bytes may run at the same time.
-    pub fn tolerates_races(&self) -> bool {
-        self.tolerates_races
+    /// The words of the mapping, of pages that are not exclusive.
+    fn words(&self) -> &[AtomicU64] {
+        debug_assert!(!self.is_exclusive);
+        // SAFETY: the mapping begins and ends at a page, so it has all of its last word, and lives as long as `self`.
+        // No access to it but by these words takes place.
+        unsafe { std::slice::from_raw_parts(self.base.cast(), self.length_bytes.div_ceil(WORD)) }
     }
 
-    /// The word that byte `at` of the mapping lies in, and which byte of it that is. `at` must be within
-    /// the mapping.
-    fn word(&self, at: usize) -> (&AtomicU64, usize) {
-        let first = at / WORD * WORD;
-        assert!(first < self.length_bytes);
-        // SAFETY: the mapping begins and ends at a page, so an aligned word with one byte in it lies in it
-        // whole. In pages that tolerate races every access is atomic and of this size, but for those of
-        // blocks that belong to nobody.
-        let word = unsafe { AtomicU64::from_ptr(self.base.add(first).cast()) };
-        (word, at - first)
+    /// Where a range of bytes begins within its first word, how many of its bytes are in that, if it is not a whole one,
+    /// and the index of that word.
+    fn first_word(at: usize, length: usize) -> (usize, usize, usize) {
+        let (first, within) = (at / WORD, at % WORD);
+        let head = match within {
+            0 => 0,
+            within => (WORD - within).min(length),
+        };
+        (within, head, first)
     }
 
-    fn read_racing(&self, offset_bytes: usize, buffer: &mut [u8]) {
-        let mut done = 0;
-        while done < buffer.len() {
-            let (word, within) = self.word(offset_bytes + done);
-            let bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-            let length = (WORD - within).min(buffer.len() - done);
-            buffer[done..done + length].copy_from_slice(&bytes[within..within + length]);
-            done += length;
+    fn read_words(&self, at: usize, buffer: &mut [u8]) {
+        let (within, head, first) = Pages::first_word(at, buffer.len());
+        let (start, rest) = buffer.split_at_mut(head);
+        let mut words = self.words()[first..]
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        if head > 0
+            && let Some(word) = words.next()
+        {
+            start.copy_from_slice(&word[within..within + head]);
+        }
+        let (whole, end) = rest.as_chunks_mut::<WORD>();
+        for (bytes, word) in whole.iter_mut().zip(&mut words) {
+            *bytes = word;
+        }
+        if !end.is_empty()
+            && let Some(word) = words.next()
+        {
+            end.copy_from_slice(&word[..end.len()]);
         }
     }
 
-    fn write_racing(&self, offset_bytes: usize, data: &[u8]) {
-        let mut done = 0;
-        while done < data.len() {
-            let (word, within) = self.word(offset_bytes + done);
-            let length = (WORD - within).min(data.len() - done);
-            let part = &data[done..done + length];
-            match part.try_into() {
-                Ok(whole) => word.store(u64::from_ne_bytes(whole), Ordering::Relaxed),
-                Err(_) => {
-                    let changed = |before: u64| {
-                        let mut bytes = before.to_ne_bytes();
-                        bytes[within..within + length].copy_from_slice(part);
-                        Some(u64::from_ne_bytes(bytes))
-                    };
-                    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
-                }
-            }
-            done += length;
+    fn write_words(&self, at: usize, data: &[u8]) {
+        let (within, head, first) = Pages::first_word(at, data.len());
+        let (start, rest) = data.split_at(head);
+        let mut words = self.words()[first..].iter();
+        if head > 0
+            && let Some(word) = words.next()
+        {
+            write_part(word, within, start);
+        }
+        let (whole, end) = rest.as_chunks::<WORD>();
+        for (bytes, word) in whole.iter().zip(&mut words) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !end.is_empty()
+            && let Some(word) = words.next()
+        {
+            write_part(word, 0, end);
         }
     }
 
@@ -118,8 +133,8 @@ impl Pages {
     /// Copies out.
     pub fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         let from = self.at(offset_bytes, buffer.len() as u64)?;
-        if self.tolerates_races {
-            self.read_racing(offset_bytes as usize, buffer);
+        if !self.is_exclusive {
+            self.read_words(offset_bytes as usize, buffer);
             return Ok(());
         }
         // SAFETY: `from` is valid for the length; nobody writes there meanwhile (invariant); the
@@ -131,8 +146,8 @@ impl Pages {
     /// Copies in.
     pub fn write(&self, offset_bytes: u64, data: &[u8]) -> Result<()> {
         let to = self.at(offset_bytes, data.len() as u64)?;
-        if self.tolerates_races {
-            self.write_racing(offset_bytes as usize, data);
+        if !self.is_exclusive {
+            self.write_words(offset_bytes as usize, data);
             return Ok(());
         }
         // SAFETY: as in `read`, and nobody reads there meanwhile.
@@ -143,8 +158,17 @@ impl Pages {
     /// Fills with zeros.
     pub fn clear(&self, offset_bytes: u64, length_bytes: u64) -> Result<()> {
         let to = self.at(offset_bytes, length_bytes)?;
-        // SAFETY: as in `write`; of pages that tolerate races only blocks that are not mapped yet are
-        // cleared.
+        if !self.is_exclusive {
+            let (start, end) = (
+                offset_bytes as usize,
+                (offset_bytes + length_bytes) as usize,
+            );
+            for at in (start..end).step_by(ZEROS.len()) {
+                self.write_words(at, &ZEROS[..ZEROS.len().min(end - at)]);
+            }
+            return Ok(());
+        }
+        // SAFETY: as in `write`.
         unsafe { std::ptr::write_bytes(to, 0, length_bytes as usize) };
         Ok(())
     }
@@ -180,19 +204,30 @@ impl Drop for Pages {
     }
 }
 
+/// Writes bytes of a word from its byte `within` on.
+fn write_part(word: &AtomicU64, within: usize, data: &[u8]) {
+    let changed = |before: u64| {
+        let mut bytes = before.to_ne_bytes();
+        bytes[within..within + data.len()].copy_from_slice(data);
+        Some(u64::from_ne_bytes(bytes))
+    };
+    let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn racing_copies_hit_the_bytes_asked_for() {
-        let plain = Pages::new(4096).unwrap();
-        let racing = Pages::new(4096).unwrap().tolerating_races();
+    fn words_and_plain_copies_hit_the_bytes_asked_for() {
+        let plain = Pages::new(8192).unwrap().exclusive();
+        let racing = Pages::new(8192).unwrap();
         let data: Vec<u8> = (1..=64).collect();
         for start in 0..20_usize {
             for length in 0..20_usize {
                 for pages in [&plain, &racing] {
-                    pages.clear(0, 64).unwrap();
+                    pages.write(0, &[77; 64]).unwrap();
+                    pages.clear(start as u64 / 3, 40).unwrap();
                     pages.write(start as u64, &data[..length]).unwrap();
                 }
                 let (mut wanted, mut found) = ([0; 48], [0; 48]);
@@ -201,7 +236,16 @@ mod tests {
                 assert_eq!(found, wanted, "{length} bytes at {start}");
             }
         }
-        assert!(racing.write(4090, &data).is_err());
-        assert!(racing.read(4096, &mut [0]).is_err());
+        for pages in [&plain, &racing] {
+            pages.write(0, &[77; 8192]).unwrap();
+            pages.clear(3, 8180).unwrap();
+            let mut all = [0; 8192];
+            pages.read(0, &mut all).unwrap();
+            let left = (0..8192).filter(|at| all[*at] == 77);
+            assert!(left.eq((0..3).chain(8183..8192)));
+            assert!(pages.write(8186, &data).is_err());
+            assert!(pages.clear(8186, 64).is_err());
+            assert!(pages.read(8192, &mut [0]).is_err());
+        }
     }
 }

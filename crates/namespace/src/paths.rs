@@ -52,14 +52,14 @@ impl Namespace {
     pub fn walk(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
         let operation = self.begin(Call::Lookup)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
-        Ok(walk.resolve(link, true)?.attributes())
+        Ok(self.shown(walk.resolve(link, true)?, &operation.guard))
     }
 
     /// The attributes of what a path leads to (stat, lstat). Writes nothing.
     pub fn attributes_at(&self, caller: &Caller, at: At<'_>, link: LastLink) -> Result<Attributes> {
         let operation = self.begin(Call::GetAttributes)?;
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
-        Ok(walk.resolve(link, false)?.attributes())
+        Ok(self.shown(walk.resolve(link, false)?, &operation.guard))
     }
 
     /// The target of the symbolic link at the end of a path (readlink).

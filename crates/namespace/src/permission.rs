@@ -66,7 +66,7 @@ impl Namespace {
         if is_sticky && !is_owner(caller, dir) && !is_owner(caller, child) {
             return Err(Error::NotPermitted);
         }
-        Ok(())
+        dir.check_names()
     }
 }
 

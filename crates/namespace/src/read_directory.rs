@@ -3,7 +3,7 @@
 use crossbeam_epoch::Guard;
 
 use crate::access_time::Noting;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::name_table::{COOKIE_FIRST, NameTable, Node};
 use crate::namespace::Namespace;
@@ -17,8 +17,9 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
     /// The inode that it names.
     pub ino: Ino,
-    /// Its kind.
-    pub kind: FileKind,
+    /// Its kind. `None` where the format does not note kinds in entries and the inode cannot be loaded: to use it gives the
+    /// error.
+    pub kind: Option<FileKind>,
     /// Where to go on after this entry.
     pub cookie: u64,
 }
@@ -51,7 +52,7 @@ impl Namespace {
         self.note_access(dir, noting);
         let dots: [(&[u8], Ino); 2] = [(b".", ino), (b"..", self.parent_of(dir)?)];
         for (index, (name, ino)) in dots.into_iter().enumerate() {
-            let kind = FileKind::Directory;
+            let kind = Some(FileKind::Directory);
             let own = index as u64 + 1;
             if cookie < own
                 && !sink(DirectoryEntry {
@@ -67,11 +68,12 @@ impl Namespace {
         table.for_each_after(cookie.max(COOKIE_FIRST - 1), guard, |node| {
             let (ino, kind) = match node.kind {
                 // What the name was found to name: it may have been removed or replaced since.
-                Some(kind) => (node.ino, kind),
+                Some(kind) => (node.ino, Some(kind)),
                 // Formats without kinds in their entries: the inode tells.
                 None => match self.listed(dir, table, node, guard) {
-                    Some(inode) => (inode.ino, inode.kind),
-                    None => return true,
+                    Ok(inode) => (inode.ino, Some(inode.kind)),
+                    Err(Error::NotFound) => return true,
+                    Err(_) => (node.ino, None),
                 },
             };
             sink(DirectoryEntry {
@@ -84,23 +86,23 @@ impl Namespace {
         Ok(())
     }
 
-    /// The inode that a name names, which was found a moment ago. `None` where it was removed since, or where the
-    /// inode cannot be loaded.
+    /// The inode that a name names, which was found a moment ago. `Error::NotFound` where it was removed since; other
+    /// errors where the inode cannot be loaded.
     fn listed<'g>(
         &'g self,
         dir: &'g Inode,
         table: &NameTable,
         node: &Node,
         guard: &'g Guard,
-    ) -> Option<&'g Inode> {
+    ) -> Result<&'g Inode> {
         match self.inode(node.ino, guard) {
-            Ok(inode) if !node.is_out(guard) => Some(inode),
+            Ok(inode) if !node.is_out(guard) => Ok(inode),
             // A name that was replaced is there all the time, and where it was. (What it named is gone before that
             // is seen.)
             _ => {
                 let name = table.hashed(&node.name);
-                let named = self.named(dir, table, name, guard).ok()?;
-                Some(named.inode)
+                let named = self.named(dir, table, name, guard)?;
+                Ok(named.inode)
             }
         }
     }

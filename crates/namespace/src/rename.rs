@@ -125,6 +125,7 @@ impl Namespace {
             for inode in [Some(moved), victim].into_iter().flatten() {
                 if inode.kind == FileKind::Directory {
                     self.table(inode)?;
+                    inode.check_names()?;
                 }
             }
         }
@@ -145,7 +146,9 @@ impl Namespace {
         let reservation = self.reserve(&[add])?;
         let dying = match (mode, victim) {
             (RenameMode::Replace, Some(victim)) if victim.kind == FileKind::Directory => {
-                Some((victim, self.table(victim)?))
+                let names = self.table(victim)?;
+                victim.check_names()?;
+                Some((victim, names))
             }
             _ => None,
         };
@@ -296,8 +299,9 @@ impl Namespace {
         if let Some((victim, links, _)) = victim_links {
             victim.set_link_count(locks.of(victim), links);
         }
-        from.dir.add_directory_links(from_links);
-        to.dir.add_directory_links(to_links);
+        let counted_max = self.geometry.directory_links_counted_max;
+        from.dir.add_directory_links(from_links, counted_max);
+        to.dir.add_directory_links(to_links, counted_max);
         moved.set_time(Time::Changed, now);
         if let Some(victim) = victim {
             victim.set_time(Time::Changed, now);
@@ -365,6 +369,7 @@ impl Namespace {
             Some(victim) => self.check_remove(caller, to.dir, victim)?,
             None => self.check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
+        to.dir.check_names()?;
         let moved_is_directory = moved.kind == FileKind::Directory;
         let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
         for inode in [Some(moved), exchanged].into_iter().flatten() {

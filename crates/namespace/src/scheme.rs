@@ -61,8 +61,8 @@ pub enum LockingScheme {
     /// All reads and writes of a file's data exclude each other.
     WholeFileMutex,
     /// Reads and overwrites exclude nothing: concurrent ones of the same bytes may mix. What
-    /// allocates, frees or resizes excludes all of them in the file system. Needs a store
-    /// that [tolerates races](crate::Store::tolerates_races). Only for benchmarks: it breaks POSIX.
+    /// allocates, frees or resizes excludes all of them in the file system. Only for
+    /// benchmarks: it breaks POSIX.
     UnlockedData,
 }
 

@@ -21,8 +21,15 @@
 //! the commit of that batch is durable. Because nothing may fail after a log record is appended,
 //! every operation first reserves, by [`Store::reserve`], the metadata blocks that applying its
 //! records can need at most; a batch carries the sum of its reservations back.
+//!
+//! # Damage
+//!
+//! What applying a record will need is looked at before its operation succeeds: by the load of the part that it
+//! changes, by the allocation, or by the reservation. So a store does not find only at the commit that it
+//! cannot keep what was promised. Where something that a batch frees turns out to be damaged, it stays
+//! allocated: [`Committed::damage`].
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
 
 /// Facts about a store that do not change while it is mounted.
@@ -34,11 +41,16 @@ pub struct Geometry {
     pub block_size_bytes: u32,
     /// Largest file in bytes.
     pub file_size_max_bytes: u64,
+    /// Largest file in bytes whose blocks are mapped one by one, not by extents.
+    pub block_mapped_size_max_bytes: u64,
+    /// Offsets and lengths of direct I/O are multiples of this many bytes.
+    pub direct_alignment_bytes: u32,
     /// Most links of a file that is not a directory.
     pub link_max: u32,
-    /// Most links of a directory, `None` where directories may have any number (dir_nlink: the
-    /// count is then shown as 1).
+    /// Most links of a directory, `None` where directories may have any number.
     pub directory_link_max: Option<u32>,
+    /// A directory with more links shows 1, from then on (dir_nlink).
+    pub directory_links_counted_max: u32,
     /// Longest name in bytes.
     pub name_max: u32,
     /// Longest symbolic link target in bytes.
@@ -81,7 +93,7 @@ pub struct InodeImage {
     pub inline: Option<Vec<u8>>,
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
-    pub unreadable: Option<crate::error::Error>,
+    pub unreadable: Option<Error>,
     /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a permission.
     pub may_have_acls: bool,
 }
@@ -104,6 +116,9 @@ pub struct DirectoryImage {
     pub parent: Ino,
     /// The entries, in any order. Names are distinct.
     pub entries: Vec<EntryImage>,
+    /// Names why the entries must not be changed: damage that leaves them readable, but that a change would meet when it
+    /// is applied, or that hides other entries. `None` for all sound directories.
+    pub damage: Option<Error>,
 }
 
 /// Whether an extent's blocks hold data or read as zeros.
@@ -158,12 +173,15 @@ pub struct BlockRun {
 pub enum MapChange {
     /// A hole gets newly allocated blocks.
     Map(Extent),
-    /// Unwritten blocks now hold data; the mapping stays.
+    /// Unwritten blocks now hold data, or blocks that hold data now read as zeros; where they lie stays. None
+    /// of the range is a hole.
     Convert {
         /// First block within the file.
         logical: u64,
         /// Number of blocks.
         length: u64,
+        /// What they become.
+        to: ExtentState,
     },
     /// Blocks of the range, where any are mapped, are freed. `length` may be "to the end"
     /// (`u64::MAX - logical`).
@@ -280,14 +298,21 @@ pub enum Plan {
         /// In bytes.
         length_bytes: u32,
     },
-    /// `extents` new runs of blocks are mapped into a file (or that many are split by a
-    /// conversion or an unmapping).
+    /// `extents` new runs of blocks are mapped into a file.
     Mapping {
         /// Number of runs.
         extents: u64,
     },
-    /// An extended attribute is set or removed.
+    /// Up to `extents` extents are split, as a part of them is freed or converted. That frees space, or uses
+    /// what was allocated before, so it must work where no other plan finds space.
+    Split {
+        /// Number of extents.
+        extents: u64,
+    },
+    /// An extended attribute is set.
     Xattr,
+    /// An extended attribute is removed; as with `Split`, that works where no space is left.
+    XattrRemoval,
 }
 
 /// See the module's head for the contract.
@@ -355,6 +380,12 @@ pub trait Store: Send + Sync + 'static {
     /// Reserves what applying the plans can need; gives the number of blocks reserved.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;
 
+    /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or the damage because of
+    /// which space that there may be is not used.
+    fn why_no_space(&self) -> Error {
+        Error::NoSpace
+    }
+
     /// Gives back a reservation that was never logged.
     fn unreserve(&self, blocks: u64);
 
@@ -402,12 +433,6 @@ pub trait Store: Send + Sync + 'static {
         true
     }
 
-    /// True when `read` and `write` of the same bytes may run at the same time: what is read, or stays, is
-    /// then a mix of what was written, and nothing worse happens.
-    fn tolerates_races(&self) -> bool {
-        true
-    }
-
     /// Marks the store cleanly closed. After the last commit; nothing is called after it.
     fn close(&self) -> Result<()>;
 }
@@ -446,6 +471,19 @@ pub fn write_padded<S: Store + ?Sized>(
 /// What a commit tells back.
 #[derive(Clone, Debug, Default)]
 pub struct Committed {
-    /// The space, in units of 512 bytes, that each inode of the batch now uses in all.
-    pub sectors: Vec<(Ino, u64)>,
+    /// What the inodes of the batch take of the store now.
+    pub settled: Vec<Settled>,
+    /// Damage that was met, and because of which something could not be freed. All of the batch is durable.
+    pub damage: Option<Error>,
+}
+
+/// What an inode takes of the store after a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// Which.
+    pub ino: Ino,
+    /// Space in all, in units of 512 bytes.
+    pub sectors: u64,
+    /// The size in bytes of a directory, of which the store keeps count.
+    pub directory_bytes: Option<u64>,
 }

@@ -108,6 +108,15 @@ impl Timestamp {
         (self.0 & ((1 << Self::NANO_BITS) - 1)) as u32
     }
 
+    /// The same, without nanoseconds in the first and last second that there are, as `timestamp_truncate`
+    /// of the kernel has it.
+    pub(crate) fn without_nanoseconds_at_the_ends(self) -> Timestamp {
+        match self.seconds() {
+            seconds @ (Self::SECONDS_MIN | Self::SECONDS_MAX) => Timestamp::new(seconds, 0),
+            _ => self,
+        }
+    }
+
     /// The packed word.
     pub fn to_bits(self) -> u64 {
         self.0
@@ -206,6 +215,9 @@ pub struct Attributes {
     pub times: Times,
     /// Inode flags (FS_*_FL of `linux/fs.h`; ext4's i_flags).
     pub flags: u32,
+    /// False when the commit of what has happened already may change `sectors`, or the size of a directory: whoever
+    /// keeps the attributes must ask again.
+    pub is_settled: bool,
 }
 
 /// A change of attributes; `None` leaves the attribute as it is.
@@ -245,7 +257,9 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub blocks_free: u64,
-    /// Free blocks for ordinary users.
+    /// Blocks that are kept for the superuser and for metadata when they are free.
+    pub blocks_reserved: u64,
+    /// Free blocks for ordinary users: all that are free, without those that are reserved.
     pub blocks_available: u64,
     /// All inodes.
     pub inodes: u64,

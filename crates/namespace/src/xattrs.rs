@@ -23,6 +23,8 @@ pub enum XattrMode {
     /// Either.
     #[default]
     Set,
+    /// Neither: EEXIST when it is there, ENODATA when it is not. So Linux takes `XATTR_CREATE | XATTR_REPLACE`.
+    CreateAndReplace,
     /// EEXIST when it is there.
     Create,
     /// ENODATA when it is not.
@@ -138,16 +140,21 @@ impl Namespace {
             let operation = self.begin_change(Call::Xattr)?;
             let inode = self.inode(ino, &operation.guard)?;
             self.check_name(caller, inode, name, WRITE)?;
-            if name.starts_with(b"system.") {
-                return Err(Error::NotSupported);
-            }
             let values = self.values(inode)?;
-            let reservation = self.reserve(&[Plan::Xattr])?;
+            let plan = match value {
+                Some(_) => Plan::Xattr,
+                None => Plan::XattrRemoval,
+            };
+            let reservation = self.reserve(&[plan])?;
             let lock = inode.lock();
             let mut values = values.write();
             match (mode, values.contains_key(name)) {
-                (XattrMode::Create, true) => return Err(Error::Exists),
-                (XattrMode::Replace, false) => return Err(Error::NoAttribute),
+                (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
+                    return Err(Error::Exists);
+                }
+                (XattrMode::Replace | XattrMode::CreateAndReplace, false) => {
+                    return Err(Error::NoAttribute);
+                }
                 _ => {}
             }
             if let Some(value) = value {
@@ -194,7 +201,8 @@ impl Namespace {
             if mask == WRITE && inode.kind == FileKind::Directory && is_sticky {
                 check_owner(caller, inode)?;
             }
-            return self.check_access(caller, inode, mask);
+            self.check_access(caller, inode, mask)?;
+            return has_suffix(name, b"user.");
         }
         if name.starts_with(b"trusted.") {
             let denied = if mask == WRITE {
@@ -202,19 +210,30 @@ impl Namespace {
             } else {
                 Error::NoAttribute
             };
-            return if caller.uid == 0 { Ok(()) } else { Err(denied) };
+            return if caller.uid == 0 {
+                has_suffix(name, b"trusted.")
+            } else {
+                Err(denied)
+            };
         }
         if name.starts_with(b"security.") {
             return if mask == READ || caller.is_checked || caller.uid == 0 {
-                Ok(())
+                has_suffix(name, b"security.")
             } else {
                 Err(Error::NotPermitted)
             };
         }
         match AclKind::of_name(name) {
             Some(_) => self.check_has_acls(inode),
-            None if name.starts_with(b"system.") => Ok(()),
             None => Err(Error::NotSupported),
         }
+    }
+}
+
+/// EINVAL for a name that is a prefix and nothing else (Linux `xattr_resolve_name`).
+fn has_suffix(name: &[u8], prefix: &[u8]) -> Result<()> {
+    match name.len() > prefix.len() {
+        true => Ok(()),
+        false => Err(Error::Invalid),
     }
 }

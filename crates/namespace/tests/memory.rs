@@ -9,7 +9,7 @@ use finefs_namespace::{
 
 fn memory() -> Arc<Namespace> {
     let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
-    Namespace::new(Arc::new(store), Options::default()).unwrap()
+    store.into_namespace(Options::default()).unwrap()
 }
 
 fn names(namespace: &Namespace, dir: Ino) -> Vec<String> {
@@ -270,7 +270,7 @@ fn permissions_are_checked_for_others() {
 #[test]
 fn a_full_store_says_so_and_recovers() {
     let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
-    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let ns = store.into_namespace(Options::default()).unwrap();
     let root = Caller::root();
     let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
     assert_eq!(ns.write(ino, 0, &vec![1; 2 << 20]), Err(Error::NoSpace));
@@ -286,7 +286,7 @@ fn a_full_store_says_so_and_recovers() {
 #[test]
 fn a_write_that_finds_no_space_changes_nothing() {
     let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
-    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let ns = store.into_namespace(Options::default()).unwrap();
     let root = Caller::root();
     let ino = ns.create_file(&root, ns.root(), b"a", 0o644).unwrap().ino;
     ns.write(ino, 0, &[1; 8192]).unwrap();
@@ -316,7 +316,7 @@ fn what_is_removed_from_memory_is_free_at_once() {
         commit_interval: std::time::Duration::from_secs(1 << 20),
         ..Options::default()
     };
-    let ns = Namespace::new(std::sync::Arc::new(store), options).unwrap();
+    let ns = store.into_namespace(options).unwrap();
     let root = Caller::root();
     let before = ns.statfs().blocks_free;
     let file = ns.create_file(&root, ns.root(), b"gone", 0o644).unwrap();

@@ -8,14 +8,12 @@ use finefs_namespace::{MemoryStore, Namespace, Options, Store};
 use finefs_testkit::{CheckedStore, Subject, check_seed};
 
 /// A namespace over a memory store, which is gone when it is shut down.
-struct Memory(Namespace);
+struct Memory(Arc<Namespace>);
 
 impl Memory {
     fn boxed() -> Box<dyn Subject> {
         let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
-        Box::new(Memory(
-            Namespace::without_thread(Arc::new(store), Options::default()).unwrap(),
-        ))
+        Box::new(Memory(store.into_namespace(Options::default()).unwrap()))
     }
 }
 

@@ -213,7 +213,7 @@ fn compare(namespace: &Namespace, store: &CheckedStore) {
         namespace
             .read_directory(dir, 2, &mut |entry| {
                 shown.push((entry.name.to_vec(), entry.ino));
-                if entry.kind == FileKind::Directory {
+                if entry.kind == Some(FileKind::Directory) {
                     dirs.push(entry.ino);
                     subdirectories += 1;
                 } else {

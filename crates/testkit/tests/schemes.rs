@@ -9,7 +9,7 @@ use std::thread;
 
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
-use finefs_namespace::{Caller, Error, Ino, LockingScheme, MemoryStore, Namespace, Options, Store};
+use finefs_namespace::{Caller, Error, Ino, LockingScheme, MemoryStore, Namespace, Options};
 use finefs_testkit::{CheckedStore, Subject, check_seed};
 
 /// Those that put a lock around operations, with the name of its class.
@@ -36,14 +36,12 @@ fn options(locking: LockingScheme) -> Options {
     }
 }
 
-fn memory(locking: LockingScheme) -> Namespace {
-    let store = MemoryStore::new(64 << 20, 0o755, 0, 0)
-        .unwrap()
-        .tolerating_races();
-    Namespace::without_thread(Arc::new(store), options(locking)).unwrap()
+fn memory(locking: LockingScheme) -> Arc<Namespace> {
+    let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
+    store.into_namespace(options(locking)).unwrap()
 }
 
-struct Memory(Namespace);
+struct Memory(Arc<Namespace>);
 
 impl Subject for Memory {
     fn namespace(&self) -> &Namespace {
@@ -373,17 +371,6 @@ fn errors_and_panics_leave_no_lock_held() {
             });
         });
     }
-}
-
-#[test]
-fn unlocked_data_needs_a_store_that_bears_it() {
-    let store = || MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
-    let open = |store| {
-        Namespace::without_thread(Arc::new(store), options(LockingScheme::UnlockedData)).err()
-    };
-    assert_eq!(open(store()), Some(Error::NotSupported));
-    assert_eq!(open(store().tolerating_races()), None);
-    assert!(!store().tolerates_races());
 }
 
 /// Which operations on one file's data run beside each other.

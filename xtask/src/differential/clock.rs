@@ -42,7 +42,12 @@ impl Clock {
     /// A clock of a run that began at `since`, on inodes whose times have this unit.
     pub fn new(since: Nanoseconds, unit_ns: Nanoseconds) -> Self {
         let (kernel, finefs) = (Vec::new(), Vec::new());
-        Self { since, unit_ns, kernel, finefs }
+        Self {
+            since,
+            unit_ns,
+            kernel,
+            finefs,
+        }
     }
 
     /// Notes when a step ran.
@@ -73,7 +78,9 @@ impl Clock {
         let slack = TICK_NS + self.unit_ns;
         // The first that ends after the time, and the last that begins before it, generously.
         let first = windows.partition_point(|(_, end)| *end < time);
-        let last = windows.partition_point(|(begin, _)| begin - slack <= time).checked_sub(1)?;
+        let last = windows
+            .partition_point(|(begin, _)| begin - slack <= time)
+            .checked_sub(1)?;
         (first < windows.len()).then_some((first.min(last), last.max(first)))
     }
 

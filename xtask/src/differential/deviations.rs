@@ -36,15 +36,21 @@ const fn differs(
     reason: &'static str,
     allows: fn(&Seen<'_>) -> bool,
 ) -> Deviation {
-    Deviation { name, reason, allows, avoids: |_| false }
+    Deviation {
+        name,
+        reason,
+        allows,
+        avoids: |_| false,
+    }
 }
 
-const fn avoided(
-    name: &'static str,
-    reason: &'static str,
-    avoids: fn(&Step) -> bool,
-) -> Deviation {
-    Deviation { name, reason, allows: |_| false, avoids }
+const fn avoided(name: &'static str, reason: &'static str, avoids: fn(&Step) -> bool) -> Deviation {
+    Deviation {
+        name,
+        reason,
+        allows: |_| false,
+        avoids,
+    }
 }
 
 /// What may differ.
@@ -83,19 +89,29 @@ pub const TABLE: &[Deviation] = &[
                 }
                 _ => false,
             },
-            Seen::Outcome(step, Ok(kernel), Ok(finefs)) => match (&step.operation, kernel, finefs) {
-                (Operation::Holes { .. }, Value::Ranges(more), Value::Ranges(less)) => {
-                    are_within(less, more)
-                }
-                (Operation::Seek { whence, .. }, Value::Number(a), Value::Number(b)) => match whence {
-                    Whence::Data => a <= b,
-                    Whence::Hole => a >= b,
+            Seen::Outcome(step, Ok(kernel), Ok(finefs)) => {
+                match (&step.operation, kernel, finefs) {
+                    (Operation::Holes { .. }, Value::Ranges(more), Value::Ranges(less)) => {
+                        are_within(less, more)
+                    }
+                    (Operation::Seek { whence, .. }, Value::Number(a), Value::Number(b)) => {
+                        match whence {
+                            Whence::Data => a <= b,
+                            Whence::Hole => a >= b,
+                            _ => false,
+                        }
+                    }
                     _ => false,
-                },
-                _ => false,
-            },
+                }
+            }
             Seen::Outcome(step, Ok(_), Err(Errno::NXIO)) => {
-                matches!(step.operation, Operation::Seek { whence: Whence::Data, .. })
+                matches!(
+                    step.operation,
+                    Operation::Seek {
+                        whence: Whence::Data,
+                        ..
+                    }
+                )
             }
             _ => false,
         },
@@ -105,8 +121,13 @@ pub const TABLE: &[Deviation] = &[
         "the kernel answers for FUSE from the directory's size, for ext4 from its hashes",
         |seen| match seen {
             Seen::Outcome(step, Ok(Value::Number(end)), Err(Errno::NXIO)) => {
-                matches!(step.operation, Operation::Seek { whence: Whence::Hole, .. })
-                    && *end >= 0x7fff_ffff
+                matches!(
+                    step.operation,
+                    Operation::Seek {
+                        whence: Whence::Hole,
+                        ..
+                    }
+                ) && *end >= 0x7fff_ffff
             }
             _ => false,
         },
@@ -144,12 +165,14 @@ pub const TABLE: &[Deviation] = &[
 
 /// Faults that are known and to be mended.
 pub const FAULTS: &[Deviation] = &[
-    differs("blocks before the commit", "blocks of metadata are counted later", |seen| match seen {
-        Seen::Field("blocks", kernel, finefs, _) => {
-            kernel.blocks.abs_diff(finefs.blocks) <= 32
-        }
-        _ => false,
-    }),
+    differs(
+        "blocks before the commit",
+        "blocks of metadata are counted later",
+        |seen| match seen {
+            Seen::Field("blocks", kernel, finefs, _) => kernel.blocks.abs_diff(finefs.blocks) <= 32,
+            _ => false,
+        },
+    ),
     differs("least and last time", "nanoseconds are kept", |seen| {
         let ends = [-2_147_483_648_000_000_000, 15_032_385_535_000_000_000];
         match seen {
@@ -158,57 +181,97 @@ pub const FAULTS: &[Deviation] = &[
             _ => false,
         }
     }),
-    differs("blksize", "64 KiB, not 4 KiB", |seen| matches!(seen, Seen::Field("blksize", ..))),
-    differs("attributes of no handler", "ENODATA for EOPNOTSUPP", |seen| {
-        matches!(seen, Seen::Outcome(_, Err(Errno::OPNOTSUPP), Err(Errno::NODATA)))
+    differs("blksize", "64 KiB, not 4 KiB", |seen| {
+        matches!(seen, Seen::Field("blksize", ..))
     }),
+    differs(
+        "attributes of no handler",
+        "ENODATA for EOPNOTSUPP",
+        |seen| {
+            matches!(
+                seen,
+                Seen::Outcome(_, Err(Errno::OPNOTSUPP), Err(Errno::NODATA))
+            )
+        },
+    ),
     differs("XATTR_CREATE|XATTR_REPLACE", "EINVAL", |seen| match seen {
         Seen::Outcome(step, Err(_), Err(Errno::INVAL)) => {
             matches!(step.operation, Operation::SetXattr { flags: 3, .. })
         }
         _ => false,
     }),
-    differs("set-id bits", "the kernel's cache keeps those that a write took", |seen| match seen {
-        Seen::Field("mode", kernel, finefs, _) => kernel.mode & !0o6000 == finefs.mode & !0o6000,
-        _ => false,
-    }),
-    differs("times at truncate to the same size", "stay", |seen| match seen {
-        Seen::Field("mtime", kernel, finefs, Relation::Beside(clock)) => {
-            kernel.kind == FileType::RegularFile
-                && kernel.mtime > finefs.mtime
-                && clock.is_recent(kernel.mtime)
-        }
-        Seen::Field("ctime", kernel, finefs, Relation::Beside(clock)) => {
-            kernel.kind == FileType::RegularFile
-                && kernel.ctime > finefs.ctime
-                && clock.is_recent(kernel.mtime)
-        }
-        _ => false,
-    }),
-    differs("ctime at setxattr of the same value", "changes", |seen| match seen {
-        Seen::Field("ctime", kernel, finefs, Relation::Beside(_)) => kernel.ctime <= finefs.ctime,
-        _ => false,
-    }),
-    differs("last block at a punched hole", "is kept, with zeros", |seen| match seen {
-        Seen::Holes(kernel, finefs) => match (&kernel.holes, &finefs.holes) {
-            (Ok(Value::Ranges(kernel)), Ok(Value::Ranges(ranges))) => {
-                is_zero_outside(&finefs.contents, ranges)
-                    && is_zero_outside(&finefs.contents, kernel)
+    differs(
+        "set-id bits",
+        "the kernel's cache keeps those that a write took",
+        |seen| match seen {
+            Seen::Field("mode", kernel, finefs, _) => {
+                kernel.mode & !0o6000 == finefs.mode & !0o6000
             }
             _ => false,
         },
-        Seen::Outcome(step, Ok(_), Ok(_)) => matches!(
-            step.operation,
-            Operation::Holes { .. } | Operation::Seek { whence: Whence::Data | Whence::Hole, .. }
-        ),
-        _ => false,
-    }),
-    avoided("fallocate beyond the largest file", "is done where it takes no room", |step| {
-        let Operation::Fallocate { mode, offset, len, .. } = step.operation else {
-            return false;
-        };
-        mode >= 2 && offset.saturating_add(len) > 1 << 42
-    }),
+    ),
+    differs(
+        "times at truncate to the same size",
+        "stay",
+        |seen| match seen {
+            Seen::Field("mtime", kernel, finefs, Relation::Beside(clock)) => {
+                kernel.kind == FileType::RegularFile
+                    && kernel.mtime > finefs.mtime
+                    && clock.is_recent(kernel.mtime)
+            }
+            Seen::Field("ctime", kernel, finefs, Relation::Beside(clock)) => {
+                kernel.kind == FileType::RegularFile
+                    && kernel.ctime > finefs.ctime
+                    && clock.is_recent(kernel.mtime)
+            }
+            _ => false,
+        },
+    ),
+    differs(
+        "ctime at setxattr of the same value",
+        "changes",
+        |seen| match seen {
+            Seen::Field("ctime", kernel, finefs, Relation::Beside(_)) => {
+                kernel.ctime <= finefs.ctime
+            }
+            _ => false,
+        },
+    ),
+    differs(
+        "last block at a punched hole",
+        "is kept, with zeros",
+        |seen| match seen {
+            Seen::Holes(kernel, finefs) => match (&kernel.holes, &finefs.holes) {
+                (Ok(Value::Ranges(kernel)), Ok(Value::Ranges(ranges))) => {
+                    is_zero_outside(&finefs.contents, ranges)
+                        && is_zero_outside(&finefs.contents, kernel)
+                }
+                _ => false,
+            },
+            Seen::Outcome(step, Ok(_), Ok(_)) => matches!(
+                step.operation,
+                Operation::Holes { .. }
+                    | Operation::Seek {
+                        whence: Whence::Data | Whence::Hole,
+                        ..
+                    }
+            ),
+            _ => false,
+        },
+    ),
+    avoided(
+        "fallocate beyond the largest file",
+        "is done where it takes no room",
+        |step| {
+            let Operation::Fallocate {
+                mode, offset, len, ..
+            } = step.operation
+            else {
+                return false;
+            };
+            mode >= 2 && offset.saturating_add(len) > 1 << 42
+        },
+    ),
     avoided("largest file without extents", "is 2 GiB larger", |step| {
         use Operation::{CopyRange, Fallocate, Ftruncate, Pwrite, Seek, Truncate};
         let is_near = |end: u64| (2_190_000_000_000..1 << 42).contains(&end);
@@ -222,11 +285,20 @@ pub const FAULTS: &[Deviation] = &[
             }
     }),
     avoided("chown of nobody", "changes nothing", |step| {
-        matches!(step.operation, Operation::Chown { uid: None, gid: None, .. })
+        matches!(
+            step.operation,
+            Operation::Chown {
+                uid: None,
+                gid: None,
+                ..
+            }
+        )
     }),
-    avoided("fallocate by others", "does not clear set-id bits", |step| {
-        matches!(step.operation, Operation::Fallocate { .. }) && step.who != Who::Root
-    }),
+    avoided(
+        "fallocate by others",
+        "does not clear set-id bits",
+        |step| matches!(step.operation, Operation::Fallocate { .. }) && step.who != Who::Root,
+    ),
 ];
 
 type Ranges = [(u64, u64)];
@@ -276,7 +348,11 @@ pub fn be_strict() {
 }
 
 fn rows() -> impl Iterator<Item = &'static Deviation> {
-    let faults = if STRICT.load(Ordering::Relaxed) { &[] } else { FAULTS };
+    let faults = if STRICT.load(Ordering::Relaxed) {
+        &[]
+    } else {
+        FAULTS
+    };
     TABLE.iter().chain(faults)
 }
 
@@ -315,6 +391,8 @@ pub fn allows_outcome(step: &Step, kernel: &Outcome, finefs: &Outcome) -> bool {
 
 /// The rows that were met, and how often.
 pub fn met() -> Vec<(&'static str, u64)> {
-    let each = rows().zip(&MET).map(|(row, met)| (row.name, met.load(Ordering::Relaxed)));
+    let each = rows()
+        .zip(&MET)
+        .map(|(row, met)| (row.name, met.load(Ordering::Relaxed)));
     each.filter(|(_, count)| *count > 0).collect()
 }

@@ -61,13 +61,18 @@ pub fn list(root: &OwnedFd, path: &[u8]) -> Outcome {
     let mut entries = read(&fd, FEW)?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        return Ok(Value::Text(format!("{:?} twice", Bytes(pair[0].name.clone()))));
+        return Ok(Value::Text(format!(
+            "{:?} twice",
+            Bytes(pair[0].name.clone())
+        )));
     }
     for entry in &entries {
         let stat = rustix::fs::statat(&fd, entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
         if stat.st_ino != entry.number {
             let name = Bytes(entry.name.clone());
-            return Ok(Value::Text(format!("{name:?} has another number in the listing")));
+            return Ok(Value::Text(format!(
+                "{name:?} has another number in the listing"
+            )));
         }
     }
     let typed = entries.into_iter();
@@ -132,12 +137,24 @@ pub fn list_while_changing(root: &OwnedFd, path: &[u8], names: &[Bytes]) -> Outc
     late.iter().try_for_each(remove)?;
     seen.sort();
     if let Some(pair) = seen.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Ok(Value::Text(format!("{:?} came twice", Bytes(pair[0].clone()))));
+        return Ok(Value::Text(format!(
+            "{:?} came twice",
+            Bytes(pair[0].clone())
+        )));
     }
-    if let Some(missed) = before.intersection(&after).find(|name| !seen.contains(name)) {
-        return Ok(Value::Text(format!("{:?} did not come", Bytes(missed.clone()))));
+    if let Some(missed) = before
+        .intersection(&after)
+        .find(|name| !seen.contains(name))
+    {
+        return Ok(Value::Text(format!(
+            "{:?} did not come",
+            Bytes(missed.clone())
+        )));
     }
-    Ok(Value::Text(format!("{} names that stay", before.intersection(&after).count())))
+    Ok(Value::Text(format!(
+        "{} names that stay",
+        before.intersection(&after).count()
+    )))
 }
 
 /// Makes or removes so many files; their names are long enough that the directory grows.

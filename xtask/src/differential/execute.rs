@@ -7,8 +7,8 @@ use crate::rng::Rng;
 use anyhow::Result;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    Access as Rights, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags,
-    SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
+    Access as Rights, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags,
+    RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fmt;
@@ -165,12 +165,17 @@ impl Side {
 
     /// An open file.
     pub fn slot(&self, slot: Slot) -> Result<BorrowedFd<'_>, Errno> {
-        self.slots[slot].as_ref().map(AsFd::as_fd).ok_or(Errno::BADF)
+        self.slots[slot]
+            .as_ref()
+            .map(AsFd::as_fd)
+            .ok_or(Errno::BADF)
     }
 
     /// `path` for a system call that takes no directory.
     fn absolute(&self, path: &Bytes) -> Vec<u8> {
-        Bytes(self.path.as_os_str().as_encoded_bytes().to_vec()).join(&path.0).0
+        Bytes(self.path.as_os_str().as_encoded_bytes().to_vec())
+            .join(&path.0)
+            .0
     }
 
     /// Does `operation` as whoever this thread acts as.
@@ -178,7 +183,12 @@ impl Side {
         use Operation::*;
         let done = |()| Value::Done;
         match operation {
-            Open { slot, path, flags, mode } => {
+            Open {
+                slot,
+                path,
+                flags,
+                mode,
+            } => {
                 self.slots[*slot] = None;
                 let flags = OFlags::from_bits_retain(*flags) | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(*mode);
@@ -186,12 +196,20 @@ impl Side {
                 self.slots[*slot] = Some(fd);
                 Ok(Value::Done)
             }
-            Close { slot } => self.slots[*slot].take().map(|_| Value::Done).ok_or(Errno::BADF),
+            Close { slot } => self.slots[*slot]
+                .take()
+                .map(|_| Value::Done)
+                .ok_or(Errno::BADF),
             Mkdir { path, mode } => {
                 let mode = Mode::from_raw_mode(*mode);
                 rustix::fs::mkdirat(&self.root, named(path), mode).map(done)
             }
-            Mknod { path, mode, major, minor } => {
+            Mknod {
+                path,
+                mode,
+                major,
+                minor,
+            } => {
                 let device = rustix::fs::makedev(*major, *minor);
                 let kind = FileType::from_raw_mode(*mode);
                 let mode = Mode::from_raw_mode(mode & 0o7777);
@@ -237,8 +255,10 @@ impl Side {
                 Ok(Value::Bytes(bytes))
             }
             Access { path, mode, flags } => {
-                let (mode, flags) =
-                    (Rights::from_bits_retain(*mode), AtFlags::from_bits_retain(*flags));
+                let (mode, flags) = (
+                    Rights::from_bits_retain(*mode),
+                    AtFlags::from_bits_retain(*flags),
+                );
                 rustix::fs::accessat(&self.root, named(path), mode, flags).map(done)
             }
             Statfs { path } => self.statfs(path),
@@ -251,9 +271,11 @@ impl Side {
             ListWhileChanging { path, names } => {
                 directories::list_while_changing(&self.root, named(path), names)
             }
-            Many { path, count, removes } => {
-                directories::many(&self.root, named(path), *count, *removes)
-            }
+            Many {
+                path,
+                count,
+                removes,
+            } => directories::many(&self.root, named(path), *count, *removes),
             RemoveTree { path } => directories::remove_tree(&self.root, named(path)),
             Contents { path } => contents(self.open_plainly(path)?.as_fd()),
             Holes { path } => holes(self.open_plainly(path)?.as_fd()),
@@ -326,7 +348,11 @@ impl Side {
                 }
                 .map(done)
             }
-            Utimens { target, atime, mtime } => {
+            Utimens {
+                target,
+                atime,
+                mtime,
+            } => {
                 let times = Timestamps {
                     last_access: timespec(*atime),
                     last_modification: timespec(*mtime),
@@ -339,15 +365,13 @@ impl Side {
                 }
                 .map(done)
             }
-            Stat { target } => {
-                match target {
-                    Target::Open(slot) => rustix::fs::fstat(self.slot(*slot)?),
-                    Target::Path(path) | Target::Link(path) => {
-                        rustix::fs::statat(&self.root, named(path), at(target))
-                    }
+            Stat { target } => match target {
+                Target::Open(slot) => rustix::fs::fstat(self.slot(*slot)?),
+                Target::Path(path) | Target::Link(path) => {
+                    rustix::fs::statat(&self.root, named(path), at(target))
                 }
-                .map(|_| Value::Done)
             }
+            .map(|_| Value::Done),
             _ => unreachable!("only what concerns attributes comes here"),
         }
     }
@@ -356,7 +380,12 @@ impl Side {
         use Operation::*;
         use Target::{Link, Open, Path};
         match operation {
-            SetXattr { target, name, value, flags } => {
+            SetXattr {
+                target,
+                name,
+                value,
+                flags,
+            } => {
                 let (name, value) = (name.0.as_slice(), value.0.as_slice());
                 let flags = XattrFlags::from_bits_retain(*flags);
                 match target {
@@ -428,7 +457,12 @@ impl Side {
                 let position = rustix::fs::tell(fd).unwrap_or(0);
                 Ok(Value::Moved(count as u64, position))
             }
-            Pwrite { slot, offset, fill, flags } => {
+            Pwrite {
+                slot,
+                offset,
+                fill,
+                flags,
+            } => {
                 let mut bytes = Aligned::of(*fill);
                 let half = (fill.len / 2).next_multiple_of(PAGE).min(fill.len);
                 let (first, second) = bytes.get().split_at(half);
@@ -443,7 +477,11 @@ impl Side {
                 flags.set(OFlags::DIRECT, *is_direct);
                 rustix::fs::fcntl_setfl(fd, flags).map(done)
             }
-            Seek { slot, whence, offset } => {
+            Seek {
+                slot,
+                whence,
+                offset,
+            } => {
                 let signed = *offset as i64;
                 let from = match whence {
                     Whence::Set => SeekFrom::Start(*offset),
@@ -461,11 +499,22 @@ impl Side {
                 Ok(Value::Number(found))
             }
             Ftruncate { slot, len } => rustix::fs::ftruncate(self.slot(*slot)?, *len).map(done),
-            Fallocate { slot, mode, offset, len } => {
+            Fallocate {
+                slot,
+                mode,
+                offset,
+                len,
+            } => {
                 let mode = FallocateFlags::from_bits_retain(*mode);
                 rustix::fs::fallocate(self.slot(*slot)?, mode, *offset, *len).map(done)
             }
-            CopyRange { from, from_offset, to, to_offset, len } => {
+            CopyRange {
+                from,
+                from_offset,
+                to,
+                to_offset,
+                len,
+            } => {
                 let (from, to) = (self.slot(*from)?, self.slot(*to)?);
                 let (mut at, mut there) = (*from_offset, *to_offset);
                 let (at, there) = (Some(&mut at), Some(&mut there));

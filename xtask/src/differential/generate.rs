@@ -36,13 +36,22 @@ pub struct Shape {
 /// How often O_DIRECT is used against its rules.
 const UNALIGNED_PERCENT: u64 = 0;
 
-const SHORT: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "link", "dir", "data", "x.y"];
+const SHORT: &[&str] = &[
+    "a", "b", "c", "d", "e", "f", "g", "h", "link", "dir", "data", "x.y",
+];
 
 impl Generator {
     /// A generator that gives the same steps for the same seed and the same answers.
     pub fn new(seed: u64, shape: Shape) -> Self {
         let (known, open, not) = (BTreeMap::new(), [None; SLOTS], [false; SLOTS]);
-        Self { rng: Rng::new(seed), known, open, direct: not, appends: not, shape }
+        Self {
+            rng: Rng::new(seed),
+            known,
+            open,
+            direct: not,
+            appends: not,
+            shape,
+        }
     }
 
     /// Learns what is at `path`.
@@ -123,17 +132,34 @@ impl Generator {
             Operation::Pread { slot, offset, len } if self.direct[*slot] => {
                 (*offset, *len) = (*offset & !4095, page(*len));
             }
-            Operation::Pwrite { slot, offset, fill, flags } if self.direct[*slot] => {
+            Operation::Pwrite {
+                slot,
+                offset,
+                fill,
+                flags,
+            } if self.direct[*slot] => {
                 (*offset, fill.len) = (*offset & !4095, page(fill.len));
                 *flags &= !values::RWF_APPEND;
             }
             // The file's position may be anywhere.
             Operation::Read { slot, len } if self.direct[*slot] => {
-                *operation = Operation::Pread { slot: *slot, offset: 0, len: page(*len) };
+                *operation = Operation::Pread {
+                    slot: *slot,
+                    offset: 0,
+                    len: page(*len),
+                };
             }
             Operation::Write { slot, fill } if self.direct[*slot] => {
-                let fill = Fill { len: page(fill.len), ..*fill };
-                *operation = Operation::Pwrite { slot: *slot, offset: 0, fill, flags: 0 };
+                let fill = Fill {
+                    len: page(fill.len),
+                    ..*fill
+                };
+                *operation = Operation::Pwrite {
+                    slot: *slot,
+                    offset: 0,
+                    fill,
+                    flags: 0,
+                };
             }
             _ => {}
         }
@@ -150,7 +176,9 @@ impl Generator {
         }
         let nth = self.rng.below(count as u64) as usize;
         let mut each = self.known.iter().filter(|(_, known)| of_kind(known));
-        each.nth(nth).map(|(path, _)| path.clone()).unwrap_or_default()
+        each.nth(nth)
+            .map(|(path, _)| path.clone())
+            .unwrap_or_default()
     }
 
     fn directory(&mut self) -> Bytes {
@@ -167,7 +195,10 @@ impl Generator {
             91..93 => vec![b'n'; 256],
             93..96 => {
                 let bytes = self.rng.bytes(1 + self.rng.clone().below(8) as usize);
-                bytes.into_iter().map(|byte| if byte == 0 || byte == b'/' { 7 } else { byte }).collect()
+                bytes
+                    .into_iter()
+                    .map(|byte| if byte == 0 || byte == b'/' { 7 } else { byte })
+                    .collect()
             }
             96..98 => "ümläut €".as_bytes().to_vec(),
             _ => format!("n{}", self.rng.below(1000)).into_bytes(),
@@ -181,7 +212,11 @@ impl Generator {
     }
 
     fn path(&mut self) -> Bytes {
-        let path = if self.rng.percent(75) { self.existing(None) } else { self.fresh() };
+        let path = if self.rng.percent(75) {
+            self.existing(None)
+        } else {
+            self.fresh()
+        };
         self.dressed(path)
     }
 
@@ -242,7 +277,8 @@ impl Generator {
     fn file_slot(&mut self) -> Slot {
         let start = self.rng.below(SLOTS as u64) as usize;
         let mut each = (0..SLOTS).map(|step| (start + step) % SLOTS);
-        each.find(|slot| self.open[*slot] == Some(FileType::RegularFile)).unwrap_or(start)
+        each.find(|slot| self.open[*slot] == Some(FileType::RegularFile))
+            .unwrap_or(start)
     }
 
     fn open(&mut self) -> Operation {
@@ -279,13 +315,20 @@ impl Generator {
             flags = OFlags::RDONLY | OFlags::DIRECTORY;
             path = self.directory();
         }
-        Operation::Open { slot, path, flags: flags.bits(), mode: self.mode() }
+        Operation::Open {
+            slot,
+            path,
+            flags: flags.bits(),
+            mode: self.mode(),
+        }
     }
 
     fn mode(&mut self) -> u32 {
         match self.rng.below(10) {
             0..4 => *self.rng.pick(&[0o644, 0o666, 0o755, 0o777]),
-            4 => *self.rng.pick(&[0o4755, 0o2755, 0o6777, 0o2644, 0o1777, 0o2775]),
+            4 => *self
+                .rng
+                .pick(&[0o4755, 0o2755, 0o6777, 0o2644, 0o1777, 0o2775]),
             5..7 => 0o777,
             _ => self.rng.below(0o1_0000) as u32,
         }
@@ -319,38 +362,76 @@ impl Generator {
     }
 
     fn fill(&mut self) -> Fill {
-        Fill { len: self.len() as usize, seed: self.rng.next_u64() >> 32 }
+        Fill {
+            len: self.len() as usize,
+            seed: self.rng.next_u64() >> 32,
+        }
     }
 
     fn data(&mut self) -> Operation {
         let slot = self.file_slot();
         match self.rng.below(100) {
-            0..6 => Operation::Read { slot, len: self.len() as usize },
-            6..14 => Operation::Pread { slot, offset: self.offset(), len: self.len() as usize },
-            14..30 => Operation::Write { slot, fill: self.fill() },
+            0..6 => Operation::Read {
+                slot,
+                len: self.len() as usize,
+            },
+            6..14 => Operation::Pread {
+                slot,
+                offset: self.offset(),
+                len: self.len() as usize,
+            },
+            14..30 => Operation::Write {
+                slot,
+                fill: self.fill(),
+            },
             30..50 => {
                 let flags = match self.rng.below(20) {
                     0 => values::RWF_DSYNC,
                     1..4 => values::RWF_APPEND,
                     _ => 0,
                 };
-                Operation::Pwrite { slot, offset: self.offset(), fill: self.fill(), flags }
+                Operation::Pwrite {
+                    slot,
+                    offset: self.offset(),
+                    fill: self.fill(),
+                    flags,
+                }
             }
-            50..54 => Operation::SetDirect { slot, is_direct: self.rng.percent(50) },
+            50..54 => Operation::SetDirect {
+                slot,
+                is_direct: self.rng.percent(50),
+            },
             54..61 => {
                 use Whence::*;
-                let whence = *self.rng.pick(&[Set, Set, Current, End, Data, Data, Hole, Hole]);
+                let whence = *self
+                    .rng
+                    .pick(&[Set, Set, Current, End, Data, Data, Hole, Hole]);
                 let offset = match whence {
                     Current | End => self.rng.below(4000).wrapping_sub(2000),
                     _ => self.offset(),
                 };
-                Operation::Seek { slot, whence, offset }
+                Operation::Seek {
+                    slot,
+                    whence,
+                    offset,
+                }
             }
-            61..66 => Operation::Truncate { path: self.file(), len: self.offset() },
-            66..73 => Operation::Ftruncate { slot, len: self.offset() },
+            61..66 => Operation::Truncate {
+                path: self.file(),
+                len: self.offset(),
+            },
+            66..73 => Operation::Ftruncate {
+                slot,
+                len: self.offset(),
+            },
             73..85 => {
                 let mode = *self.rng.pick(values::FALLOCATE);
-                Operation::Fallocate { slot, mode, offset: self.offset(), len: self.len() }
+                Operation::Fallocate {
+                    slot,
+                    mode,
+                    offset: self.offset(),
+                    len: self.len(),
+                }
             }
             85..89 => {
                 let (to, len) = (self.file_slot(), self.len() as usize);
@@ -358,7 +439,13 @@ impl Generator {
                     return Operation::Close { slot };
                 }
                 let (from_offset, to_offset) = (self.offset(), self.offset());
-                Operation::CopyRange { from: slot, from_offset, to, to_offset, len }
+                Operation::CopyRange {
+                    from: slot,
+                    from_offset,
+                    to,
+                    to_offset,
+                    len,
+                }
             }
             89..94 => {
                 let (offset, mut fill) = (self.offset() % self.shape.file_bytes, self.fill());
@@ -367,10 +454,20 @@ impl Generator {
             }
             94..97 => {
                 let (offset, len) = (self.offset() % self.shape.file_bytes, self.len());
-                Operation::MapRead { slot, offset, len: len.max(1) as usize }
+                Operation::MapRead {
+                    slot,
+                    offset,
+                    len: len.max(1) as usize,
+                }
             }
-            97 => Operation::Flock { slot: self.slot(), operation: self.rng.below(3) as u32 },
-            _ => Operation::Fsync { slot, is_data_only: self.rng.percent(50) },
+            97 => Operation::Flock {
+                slot: self.slot(),
+                operation: self.rng.below(3) as u32,
+            },
+            _ => Operation::Fsync {
+                slot,
+                is_data_only: self.rng.percent(50),
+            },
         }
     }
 
@@ -380,24 +477,43 @@ impl Generator {
         match self.rng.below(100) {
             0..16 => {
                 let path = self.fresh();
-                Operation::Mkdir { path: self.dressed(path), mode: self.mode() | 0o700 }
+                Operation::Mkdir {
+                    path: self.dressed(path),
+                    mode: self.mode() | 0o700,
+                }
             }
             16..22 => {
                 let (kind, major, minor) = *self.rng.pick(values::NODES);
                 let mode = self.mode() | kind;
-                Operation::Mknod { path: self.fresh(), mode, major, minor }
+                Operation::Mknod {
+                    path: self.fresh(),
+                    mode,
+                    major,
+                    minor,
+                }
             }
             22..34 => {
                 let target = self.link_target();
-                Operation::Symlink { target, path: self.fresh() }
+                Operation::Symlink {
+                    target,
+                    path: self.fresh(),
+                }
             }
             34..46 => {
                 let (from, to) = (self.path(), self.fresh());
-                Operation::Link { from, to, follows: self.rng.percent(20) }
+                Operation::Link {
+                    from,
+                    to,
+                    follows: self.rng.percent(20),
+                }
             }
             46..50 => {
                 let by_proc = self.rng.percent(60);
-                Operation::LinkOpen { slot: self.slot(), to: self.fresh(), by_proc }
+                Operation::LinkOpen {
+                    slot: self.slot(),
+                    to: self.fresh(),
+                    by_proc,
+                }
             }
             50..64 => Operation::Unlink { path: self.path() },
             64..72 => {
@@ -447,7 +563,10 @@ impl Generator {
     fn attributes(&mut self) -> Operation {
         let target = self.target();
         match self.rng.below(100) {
-            0..35 => Operation::Chmod { target, mode: self.mode() },
+            0..35 => Operation::Chmod {
+                target,
+                mode: self.mode(),
+            },
             35..60 => {
                 let rng = &mut self.rng;
                 let mut id = || rng.percent(70).then(|| *rng.pick(values::OWNERS));
@@ -456,7 +575,11 @@ impl Generator {
             }
             60..85 => {
                 let (atime, mtime) = (self.new_time(), self.new_time());
-                Operation::Utimens { target, atime, mtime }
+                Operation::Utimens {
+                    target,
+                    atime,
+                    mtime,
+                }
             }
             _ => Operation::Stat { target },
         }
@@ -471,7 +594,10 @@ impl Generator {
                 NewTime::At(self.rng.below(1_700_000_000) as i64, nanoseconds)
             }
             8 => NewTime::At(*self.rng.pick(values::SECONDS), 999_999_999),
-            _ => NewTime::At(*self.rng.pick(values::SECONDS), *self.rng.pick(&[0, 1, 500_000_000])),
+            _ => NewTime::At(
+                *self.rng.pick(values::SECONDS),
+                *self.rng.pick(&[0, 1, 500_000_000]),
+            ),
         }
     }
 
@@ -486,7 +612,12 @@ impl Generator {
                 let flags = *self.rng.pick(&[0, 0, 0, 1, 2, 3]);
                 if self.rng.percent(30) {
                     let (name, value) = values::acl(&mut self.rng);
-                    return Operation::SetXattr { target, name, value, flags };
+                    return Operation::SetXattr {
+                        target,
+                        name,
+                        value,
+                        flags,
+                    };
                 }
                 let value = match name.0.as_slice() {
                     b"security.capability" => values::capability(&mut self.rng),
@@ -501,7 +632,12 @@ impl Generator {
                         Bytes(self.rng.bytes(len as usize))
                     }
                 };
-                Operation::SetXattr { target, name, value, flags }
+                Operation::SetXattr {
+                    target,
+                    name,
+                    value,
+                    flags,
+                }
             }
             50..65 => Operation::GetXattr { target, name, room },
             65..80 => Operation::ListXattr { target, room },
@@ -513,32 +649,61 @@ impl Generator {
 
     fn looks(&mut self) -> Operation {
         match self.rng.below(100) {
-            0..15 => Operation::Stat { target: self.target() },
+            0..15 => Operation::Stat {
+                target: self.target(),
+            },
             15..25 => {
                 let room = *self.rng.pick(&[1, 10, 60, 4096]);
-                Operation::Readlink { path: self.existing(Some(FileType::Symlink)), room }
+                Operation::Readlink {
+                    path: self.existing(Some(FileType::Symlink)),
+                    room,
+                }
             }
             25..40 => {
-                let flags = *self.rng.pick(&[0, 0, values::AT_EACCESS, values::AT_SYMLINK_NOFOLLOW]);
-                Operation::Access { path: self.path(), mode: self.rng.below(8) as u32, flags }
+                let flags =
+                    *self
+                        .rng
+                        .pick(&[0, 0, values::AT_EACCESS, values::AT_SYMLINK_NOFOLLOW]);
+                Operation::Access {
+                    path: self.path(),
+                    mode: self.rng.below(8) as u32,
+                    flags,
+                }
             }
             40..45 => Operation::Statfs { path: self.path() },
-            45..60 => Operation::List { path: self.directory() },
-            60..65 => Operation::ListFromCookies { path: self.directory() },
+            45..60 => Operation::List {
+                path: self.directory(),
+            },
+            60..65 => Operation::ListFromCookies {
+                path: self.directory(),
+            },
             65..68 => {
                 let base = self.rng.below(1000);
                 let count = 2 * self.rng.range(1, 12);
                 let name = |number| Bytes(format!("changing-{base}-{number:030}").into_bytes());
                 let names = (0..count).map(name).collect();
-                Operation::ListWhileChanging { path: self.directory(), names }
+                Operation::ListWhileChanging {
+                    path: self.directory(),
+                    names,
+                }
             }
             68..70 => {
                 let (count, removes) = (self.rng.range(1, 150) as u32, self.rng.percent(50));
-                Operation::Many { path: self.directory(), count, removes }
+                Operation::Many {
+                    path: self.directory(),
+                    count,
+                    removes,
+                }
             }
-            70..86 => Operation::Contents { path: self.existing(Some(FileType::RegularFile)) },
-            86..98 => Operation::Holes { path: self.existing(Some(FileType::RegularFile)) },
-            _ => Operation::RemoveTree { path: self.existing(Some(FileType::Directory)) },
+            70..86 => Operation::Contents {
+                path: self.existing(Some(FileType::RegularFile)),
+            },
+            86..98 => Operation::Holes {
+                path: self.existing(Some(FileType::RegularFile)),
+            },
+            _ => Operation::RemoveTree {
+                path: self.existing(Some(FileType::Directory)),
+            },
         }
     }
 }

@@ -82,14 +82,25 @@ pub fn work(task: &Task) -> Result<()> {
         clock: Clock::new(task.since, task.unit_ns),
         last: VecDeque::new(),
     };
-    let shape = Shape { file_bytes: 200_000, names: 250, block: task.block };
+    let shape = Shape {
+        file_bytes: 200_000,
+        names: 250,
+        block: task.block,
+    };
     let mut generator = Generator::new(task.seed, shape);
-    let mut log = task.log.as_ref().map(File::create).transpose()?.map(BufWriter::new);
+    let mut log = task
+        .log
+        .as_ref()
+        .map(File::create)
+        .transpose()?
+        .map(BufWriter::new);
     let mut replayed = match &task.replay {
         Some(path) => Some(BufReader::new(File::open(path)?).lines()),
         None => None,
     };
-    lockstep.whole_tree(&mut generator).context("before the first step")?;
+    lockstep
+        .whole_tree(&mut generator)
+        .context("before the first step")?;
     let mut number = 0;
     let mut succeeded = 0u64;
     while number < task.operations {
@@ -110,7 +121,9 @@ pub fn work(task: &Task) -> Result<()> {
             continue;
         }
         if number % TREE_EVERY == 0 {
-            lockstep.whole_tree(&mut generator).with_context(|| format!("after step {number}"))?;
+            lockstep
+                .whole_tree(&mut generator)
+                .with_context(|| format!("after step {number}"))?;
         }
         if number % DROP_EVERY == 0 {
             drop_caches(&lockstep.kernel, &lockstep.finefs)?;
@@ -118,10 +131,14 @@ pub fn work(task: &Task) -> Result<()> {
             lockstep.whole_tree(&mut generator).with_context(context)?;
         }
     }
-    lockstep.whole_tree(&mut generator).context("after the last step")?;
+    lockstep
+        .whole_tree(&mut generator)
+        .context("after the last step")?;
     if task.replay.is_some() {
         drop_caches(&lockstep.kernel, &lockstep.finefs)?;
-        lockstep.whole_tree(&mut generator).context("at the end, with the caches dropped")?;
+        lockstep
+            .whole_tree(&mut generator)
+            .context("at the end, with the caches dropped")?;
     }
     println!("{number} steps, {succeeded} succeeded");
     for (name, count) in deviations::met() {
@@ -144,7 +161,8 @@ impl Lockstep {
             self.last.pop_front();
         }
         let window = self.clock.windows();
-        self.last.push_back(format!("{number} (window {window}): {step}"));
+        self.last
+            .push_back(format!("{number} (window {window}): {step}"));
         let from = now();
         let kernel = act_as(step.who, || self.kernel.execute(&step.operation))?;
         self.clock.window(Which::Kernel, from);
@@ -154,9 +172,7 @@ impl Lockstep {
         if let Some(last) = self.last.back_mut() {
             let _ = write!(last, "  = {}", shown(&kernel));
         }
-        if !same(&kernel, &finefs)
-            && !deviations::allows_outcome(step, &kernel, &finefs)
-        {
+        if !same(&kernel, &finefs) && !deviations::allows_outcome(step, &kernel, &finefs) {
             let more = look::difference(&kernel, &finefs);
             self.differs(&[format!("the kernel: {}\nfinefs: {more}", shown(&kernel))])?;
         }
@@ -183,8 +199,14 @@ impl Lockstep {
             }
         }
         for slot in step.operation.slots() {
-            let kernel = self.kernel.slot(slot).and_then(|fd| Attributes::of(fd, b""));
-            let finefs = self.finefs.slot(slot).and_then(|fd| Attributes::of(fd, b""));
+            let kernel = self
+                .kernel
+                .slot(slot)
+                .and_then(|fd| Attributes::of(fd, b""));
+            let finefs = self
+                .finefs
+                .slot(slot)
+                .and_then(|fd| Attributes::of(fd, b""));
             found.extend(self.compare(&format!("open file {slot}"), &kernel, &finefs));
             generator.learn_slot(slot, kernel.ok().map(|seen| seen.kind));
         }
@@ -209,7 +231,12 @@ impl Lockstep {
                     Err(errno) => execute::name(*errno),
                 };
                 let (kernel, finefs) = (short(a), short(b));
-                vec![Difference { place: place.to_owned(), field: "stat", kernel, finefs }]
+                vec![Difference {
+                    place: place.to_owned(),
+                    field: "stat",
+                    kernel,
+                    finefs,
+                }]
             }
         }
     }
@@ -224,7 +251,11 @@ impl Lockstep {
 
     fn differs(&self, lines: &[String]) -> Result<()> {
         let last: Vec<&str> = self.last.iter().map(String::as_str).collect();
-        bail!("{}\nafter these steps:\n{}", lines.join("\n"), last.join("\n"));
+        bail!(
+            "{}\nafter these steps:\n{}",
+            lines.join("\n"),
+            last.join("\n")
+        );
     }
 
     fn whole_tree(&mut self, generator: &mut Generator) -> Result<()> {

@@ -70,8 +70,16 @@ pub struct Difference {
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { place, field, kernel, finefs } = self;
-        write!(f, "{place}: {field}: the kernel has {kernel}, finefs has {finefs}")
+        let Self {
+            place,
+            field,
+            kernel,
+            finefs,
+        } = self;
+        write!(
+            f,
+            "{place}: {field}: the kernel has {kernel}, finefs has {finefs}"
+        )
     }
 }
 
@@ -95,7 +103,12 @@ pub fn compare_attributes(
     let mut field = |name: &'static str, differs: bool, a: String, b: String| {
         if differs && !deviations::allows_field(name, kernel, finefs, relation) {
             let place = place.to_owned();
-            found.push(Difference { place, field: name, kernel: a, finefs: b });
+            found.push(Difference {
+                place,
+                field: name,
+                kernel: a,
+                finefs: b,
+            });
         }
     };
     macro_rules! fields {
@@ -106,7 +119,12 @@ pub fn compare_attributes(
     }
     fields!(kind, nlink, uid, gid, size, blocks, blksize, rdev);
     let octal = |mode: u32| format!("{mode:04o}");
-    field("mode", kernel.mode != finefs.mode, octal(kernel.mode), octal(finefs.mode));
+    field(
+        "mode",
+        kernel.mode != finefs.mode,
+        octal(kernel.mode),
+        octal(finefs.mode),
+    );
     let times = [
         ("atime", kernel.atime, finefs.atime),
         ("mtime", kernel.mtime, finefs.mtime),
@@ -117,14 +135,22 @@ pub fn compare_attributes(
             Relation::Beside(clock) => !clock.agree(a, b),
             Relation::Again => a != b,
         };
-        field(name, differs, stamp(a, Which::Kernel, relation), stamp(b, Which::Finefs, relation));
+        field(
+            name,
+            differs,
+            stamp(a, Which::Kernel, relation),
+            stamp(b, Which::Finefs, relation),
+        );
     }
     found
 }
 
 /// A time, and the steps that it may be from.
 fn stamp(time: Nanoseconds, which: Which, relation: Relation<'_>) -> String {
-    let (seconds, rest) = (time.div_euclid(1_000_000_000), time.rem_euclid(1_000_000_000));
+    let (seconds, rest) = (
+        time.div_euclid(1_000_000_000),
+        time.rem_euclid(1_000_000_000),
+    );
     let steps = match relation {
         Relation::Beside(clock) => clock.steps(which, time),
         Relation::Again => None,
@@ -166,7 +192,11 @@ pub fn tree(root: BorrowedFd<'_>) -> Result<Tree, Errno> {
 }
 
 fn open(root: BorrowedFd<'_>, path: &Bytes, more: OFlags) -> Result<OwnedFd, Errno> {
-    let path = if path.0.is_empty() { b"." } else { path.0.as_slice() };
+    let path = if path.0.is_empty() {
+        b"."
+    } else {
+        path.0.as_slice()
+    };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::openat(root, path, flags | OFlags::NOATIME | more, Mode::empty())
 }
@@ -208,7 +238,10 @@ fn xattrs(root: BorrowedFd<'_>, path: &Bytes) -> Result<BTreeMap<Bytes, Bytes>, 
         false => rustix::fs::llistxattr(full.as_slice(), room)?,
     };
     let mut found = BTreeMap::new();
-    for name in list[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in list[..len]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         let mut value = vec![0u8; 64 << 10];
         let room = value.as_mut_slice();
         let len = match is_root {
@@ -222,15 +255,16 @@ fn xattrs(root: BorrowedFd<'_>, path: &Bytes) -> Result<BTreeMap<Bytes, Bytes>, 
 }
 
 /// What differs between two trees and may not.
-pub fn compare_trees(
-    kernel: &Tree,
-    finefs: &Tree,
-    relation: Relation<'_>,
-) -> Vec<Difference> {
+pub fn compare_trees(kernel: &Tree, finefs: &Tree, relation: Relation<'_>) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut simple = |path: &Bytes, field, a: String, b: String| {
         let place = format!("{path:?}");
-        found.push(Difference { place, field, kernel: a, finefs: b });
+        found.push(Difference {
+            place,
+            field,
+            kernel: a,
+            finefs: b,
+        });
     };
     let paths: BTreeSet<&Bytes> = kernel.keys().chain(finefs.keys()).collect();
     let mut more = Vec::new();
@@ -239,27 +273,51 @@ pub fn compare_trees(
             (Some(a), Some(b)) => (a, b),
             (a, _) => {
                 let (here, there) = ("an entry".to_owned(), "none".to_owned());
-                let (a, b) = if a.is_some() { (here, there) } else { (there, here) };
+                let (a, b) = if a.is_some() {
+                    (here, there)
+                } else {
+                    (there, here)
+                };
                 simple(path, "existence", a, b);
                 continue;
             }
         };
         let place = format!("{path:?}");
-        more.extend(compare_attributes(&place, &a.attributes, &b.attributes, relation));
+        more.extend(compare_attributes(
+            &place,
+            &a.attributes,
+            &b.attributes,
+            relation,
+        ));
         if a.contents != b.contents {
-            simple(path, "contents", shown(&a.contents), difference(&a.contents, &b.contents));
+            simple(
+                path,
+                "contents",
+                shown(&a.contents),
+                difference(&a.contents, &b.contents),
+            );
         }
         if a.holes != b.holes && !deviations::allows_holes(a, b) {
             simple(path, "holes", shown(&a.holes), shown(&b.holes));
         }
         if a.xattrs != b.xattrs {
-            simple(path, "xattrs", format!("{:?}", a.xattrs), format!("{:?}", b.xattrs));
+            simple(
+                path,
+                "xattrs",
+                format!("{:?}", a.xattrs),
+                format!("{:?}", b.xattrs),
+            );
         }
     }
     let (a, b) = (hard_links(kernel), hard_links(finefs));
     for (path, first) in &a {
         if let Some(other) = b.get(path).filter(|other| *other != first) {
-            simple(path, "hard link of", format!("{first:?}"), format!("{other:?}"));
+            simple(
+                path,
+                "hard link of",
+                format!("{first:?}"),
+                format!("{other:?}"),
+            );
         }
     }
     found.extend(more);
@@ -270,7 +328,8 @@ pub fn compare_trees(
 fn hard_links(tree: &Tree) -> BTreeMap<&Bytes, &Bytes> {
     let mut firsts = BTreeMap::new();
     let each = tree.iter();
-    each.map(|(path, entry)| (path, *firsts.entry(entry.attributes.ino).or_insert(path))).collect()
+    each.map(|(path, entry)| (path, *firsts.entry(entry.attributes.ino).or_insert(path)))
+        .collect()
 }
 
 /// How contents differ, in words.
@@ -285,5 +344,8 @@ pub fn difference(kernel: &Outcome, finefs: &Outcome) -> String {
     };
     let end = a.iter().zip(b).rposition(|(a, b)| a != b).unwrap_or(at);
     let (x, y) = (&a[at..a.len().min(at + 8)], &b[at..b.len().min(at + 8)]);
-    format!("{}, other bytes from {at} to {end}, first {y:02x?} and not {x:02x?}", shown(finefs))
+    format!(
+        "{}, other bytes from {at} to {end}, first {y:02x?} and not {x:02x?}",
+        shown(finefs)
+    )
 }

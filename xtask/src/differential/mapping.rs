@@ -17,7 +17,10 @@ pub struct Memory(File);
 impl Memory {
     /// Opens it.
     pub fn open() -> Result<Self> {
-        let options = File::options().read(true).write(true).open("/proc/self/mem");
+        let options = File::options()
+            .read(true)
+            .write(true)
+            .open("/proc/self/mem");
         Ok(Self(options?))
     }
 }

@@ -32,13 +32,21 @@ pub(super) fn run(pair: &Pair<'_>, log: &Path) -> Result<String> {
                 _ => at += chunk,
             }
         }
-        chunk = if chunk == 1 { 0 } else { chunk.div_ceil(2).min(chunk - 1) };
+        chunk = if chunk == 1 {
+            0
+        } else {
+            chunk.div_ceil(2).min(chunk - 1)
+        };
     }
     let said = differs(&steps)?.context("the difference comes not always")?;
     mounted.unmount()?;
     let to = log.with_extension("min");
     std::fs::write(&to, steps.join("\n"))?;
-    Ok(format!("{} steps after {tries} tries, in {}:\n{said}", steps.len(), to.display()))
+    Ok(format!(
+        "{} steps after {tries} tries, in {}:\n{said}",
+        steps.len(),
+        to.display()
+    ))
 }
 
 /// Runs the steps; gives what the worker says when something differs.
@@ -61,5 +69,8 @@ fn one_try(pair: &Pair<'_>, number: u64, steps: &[&str]) -> Result<Option<String
 fn kind(said: &str) -> String {
     let first = said.lines().next().unwrap_or_default();
     let line = first.split("\": ").last().unwrap_or(first);
-    line.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()
+    line.chars()
+        .filter(|letter| !letter.is_ascii_digit())
+        .take(60)
+        .collect()
 }

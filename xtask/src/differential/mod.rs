@@ -93,7 +93,11 @@ pub fn run(
         deviations::be_strict();
     }
     for set in &options.image {
-        ensure!(SETS.contains(&set.as_str()), "no image {set:?}; there are {}", SETS.join(", "));
+        ensure!(
+            SETS.contains(&set.as_str()),
+            "no image {set:?}; there are {}",
+            SETS.join(", ")
+        );
     }
     let chosen = SETS
         .iter()
@@ -152,14 +156,30 @@ impl<'a> Pair<'a> {
         let since = clock::now();
         let found = sets::find(set)?;
         found.make_image(&scratch.path().join("kernel.img"), IMAGE_MIB)?;
-        std::fs::copy(scratch.path().join("kernel.img"), scratch.path().join("finefs.img"))?;
+        std::fs::copy(
+            scratch.path().join("kernel.img"),
+            scratch.path().join("finefs.img"),
+        )?;
         let unit_ns = match found.times {
             TimeRange::Nanoseconds34Bit => 0,
             TimeRange::Seconds32Bit => 1_000_000_000,
         };
-        let block = if found.mke2fs.contains(&"1024") { 1024 } else { 4096 };
+        let block = if found.mke2fs.contains(&"1024") {
+            1024
+        } else {
+            4096
+        };
         let has_extents = found.mke2fs.contains(&"ext4");
-        Ok(Self { server, options, scratch, seed, since, unit_ns, block, has_extents })
+        Ok(Self {
+            server,
+            options,
+            scratch,
+            seed,
+            since,
+            unit_ns,
+            block,
+            has_extents,
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -172,7 +192,11 @@ impl<'a> Pair<'a> {
         options.extend(self.options.option.iter().map(String::as_str));
         let (by_kernel, by_finefs) = (self.path("kernel.img"), self.path("finefs.img"));
         Ok(Mounted {
-            kernel: kernel.mount(What::Image(&by_kernel), &self.scratch.subdir("kernel")?, &[])?,
+            kernel: kernel.mount(
+                What::Image(&by_kernel),
+                &self.scratch.subdir("kernel")?,
+                &[],
+            )?,
             finefs: self.server.mount(
                 What::Image(&by_finefs),
                 &self.scratch.subdir("finefs")?,
@@ -203,9 +227,14 @@ impl<'a> Pair<'a> {
         for round in 0..rounds {
             let now = left.min(self.options.round);
             left -= now;
-            said = self.round(round, now).with_context(|| format!("in round {round}"))?;
+            said = self
+                .round(round, now)
+                .with_context(|| format!("in round {round}"))?;
         }
-        Ok(format!("{} operations in {rounds} rounds {said}", each * self.options.processes))
+        Ok(format!(
+            "{} operations in {rounds} rounds {said}",
+            each * self.options.processes
+        ))
     }
 
     fn round(&self, round: u64, operations: u64) -> Result<String> {
@@ -228,14 +257,24 @@ impl<'a> Pair<'a> {
         }
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
         let uncached = see(&mounted.finefs)?;
-        self.expect("finefs with and without caches", &finefs, &uncached, Relation::Again)?;
+        self.expect(
+            "finefs with and without caches",
+            &finefs,
+            &uncached,
+            Relation::Again,
+        )?;
         mounted.unmount()?;
         sets::fsck(&self.path("finefs.img"))?;
         sets::fsck(&self.path("kernel.img"))?;
         let judge = server::judge(&self.path("finefs.img"), &self.scratch.subdir("judge")?)?;
         let judged = see(&judge)?;
         judge.unmount()?;
-        self.expect("the kernel's mount of finefs's image, and finefs", &judged, &uncached, Relation::Again)?;
+        self.expect(
+            "the kernel's mount of finefs's image, and finefs",
+            &judged,
+            &uncached,
+            Relation::Again,
+        )?;
         Ok(said)
     }
 
@@ -281,19 +320,30 @@ impl<'a> Pair<'a> {
             let one = |worker: u64| {
                 let seed = self.seed ^ (worker << 32) ^ (round << 40);
                 let mut command = self.worker(&format!("worker{worker}"), seed, operations)?;
-                command.arg("--log").arg(self.path(&format!("round{round}-worker{worker}.log")));
+                command
+                    .arg("--log")
+                    .arg(self.path(&format!("round{round}-worker{worker}.log")));
                 run::capture_with(&mut command, b"", WORKER_LIMIT)
             };
             let each: Vec<_> = (0..self.options.processes)
                 .map(|worker| scope.spawn(move || one(worker)))
                 .collect();
-            each.into_iter().map(|one| one.join().expect("a worker's thread ends")).collect()
+            each.into_iter()
+                .map(|one| one.join().expect("a worker's thread ends"))
+                .collect()
         });
         let mut said = String::new();
         for (worker, output) in outputs.into_iter().enumerate() {
             let output = output?;
-            ensure!(!output.timed_out, "worker {worker} did not end within {WORKER_LIMIT:?}");
-            ensure!(output.status.success(), "worker {worker}: {}", output.both());
+            ensure!(
+                !output.timed_out,
+                "worker {worker} did not end within {WORKER_LIMIT:?}"
+            );
+            ensure!(
+                output.status.success(),
+                "worker {worker}: {}",
+                output.both()
+            );
             said = output.stdout.replace('\n', "; ");
         }
         Ok(said)

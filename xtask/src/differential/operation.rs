@@ -104,61 +104,207 @@ pub enum NewTime {
 
 /// What happens. Flags are the numbers of the system calls.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the fields are the arguments of the system calls")]
+#[allow(
+    missing_docs,
+    reason = "the fields are the arguments of the system calls"
+)]
 pub enum Operation {
-    Open { slot: Slot, path: Bytes, flags: u32, mode: u32 },
-    Close { slot: Slot },
-    Read { slot: Slot, len: usize },
-    Pread { slot: Slot, offset: u64, len: usize },
-    Write { slot: Slot, fill: Fill },
+    Open {
+        slot: Slot,
+        path: Bytes,
+        flags: u32,
+        mode: u32,
+    },
+    Close {
+        slot: Slot,
+    },
+    Read {
+        slot: Slot,
+        len: usize,
+    },
+    Pread {
+        slot: Slot,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        slot: Slot,
+        fill: Fill,
+    },
     /// pwritev2, of two vectors.
-    Pwrite { slot: Slot, offset: u64, fill: Fill, flags: u32 },
+    Pwrite {
+        slot: Slot,
+        offset: u64,
+        fill: Fill,
+        flags: u32,
+    },
     /// From memory of one page's alignment, at the file's position, with O_DIRECT or without.
-    SetDirect { slot: Slot, is_direct: bool },
-    Seek { slot: Slot, whence: Whence, offset: u64 },
-    Truncate { path: Bytes, len: u64 },
-    Ftruncate { slot: Slot, len: u64 },
-    Fallocate { slot: Slot, mode: u32, offset: u64, len: u64 },
-    CopyRange { from: Slot, from_offset: u64, to: Slot, to_offset: u64, len: usize },
+    SetDirect {
+        slot: Slot,
+        is_direct: bool,
+    },
+    Seek {
+        slot: Slot,
+        whence: Whence,
+        offset: u64,
+    },
+    Truncate {
+        path: Bytes,
+        len: u64,
+    },
+    Ftruncate {
+        slot: Slot,
+        len: u64,
+    },
+    Fallocate {
+        slot: Slot,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    },
+    CopyRange {
+        from: Slot,
+        from_offset: u64,
+        to: Slot,
+        to_offset: u64,
+        len: usize,
+    },
     /// Stores in a shared mapping, and msync.
-    MapWrite { slot: Slot, offset: u64, fill: Fill },
-    MapRead { slot: Slot, offset: u64, len: usize },
-    Fsync { slot: Slot, is_data_only: bool },
-    Mkdir { path: Bytes, mode: u32 },
-    Mknod { path: Bytes, mode: u32, major: u32, minor: u32 },
-    Symlink { target: Bytes, path: Bytes },
-    Link { from: Bytes, to: Bytes, follows: bool },
+    MapWrite {
+        slot: Slot,
+        offset: u64,
+        fill: Fill,
+    },
+    MapRead {
+        slot: Slot,
+        offset: u64,
+        len: usize,
+    },
+    Fsync {
+        slot: Slot,
+        is_data_only: bool,
+    },
+    Mkdir {
+        path: Bytes,
+        mode: u32,
+    },
+    Mknod {
+        path: Bytes,
+        mode: u32,
+        major: u32,
+        minor: u32,
+    },
+    Symlink {
+        target: Bytes,
+        path: Bytes,
+    },
+    Link {
+        from: Bytes,
+        to: Bytes,
+        follows: bool,
+    },
     /// linkat of an open file, also one without a name.
-    LinkOpen { slot: Slot, to: Bytes, by_proc: bool },
-    Unlink { path: Bytes },
-    Rmdir { path: Bytes },
-    Rename { from: Bytes, to: Bytes, flags: u32 },
-    Chmod { target: Target, mode: u32 },
-    Chown { target: Target, uid: Option<u32>, gid: Option<u32> },
-    Utimens { target: Target, atime: NewTime, mtime: NewTime },
-    SetXattr { target: Target, name: Bytes, value: Bytes, flags: u32 },
-    GetXattr { target: Target, name: Bytes, room: usize },
-    ListXattr { target: Target, room: usize },
-    RemoveXattr { target: Target, name: Bytes },
-    Stat { target: Target },
-    Readlink { path: Bytes, room: usize },
-    Access { path: Bytes, mode: u32, flags: u32 },
-    Statfs { path: Bytes },
+    LinkOpen {
+        slot: Slot,
+        to: Bytes,
+        by_proc: bool,
+    },
+    Unlink {
+        path: Bytes,
+    },
+    Rmdir {
+        path: Bytes,
+    },
+    Rename {
+        from: Bytes,
+        to: Bytes,
+        flags: u32,
+    },
+    Chmod {
+        target: Target,
+        mode: u32,
+    },
+    Chown {
+        target: Target,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    },
+    Utimens {
+        target: Target,
+        atime: NewTime,
+        mtime: NewTime,
+    },
+    SetXattr {
+        target: Target,
+        name: Bytes,
+        value: Bytes,
+        flags: u32,
+    },
+    GetXattr {
+        target: Target,
+        name: Bytes,
+        room: usize,
+    },
+    ListXattr {
+        target: Target,
+        room: usize,
+    },
+    RemoveXattr {
+        target: Target,
+        name: Bytes,
+    },
+    Stat {
+        target: Target,
+    },
+    Readlink {
+        path: Bytes,
+        room: usize,
+    },
+    Access {
+        path: Bytes,
+        mode: u32,
+        flags: u32,
+    },
+    Statfs {
+        path: Bytes,
+    },
     /// All names of a directory.
-    List { path: Bytes },
+    List {
+        path: Bytes,
+    },
     /// The names again from each of the places that telldir gave.
-    ListFromCookies { path: Bytes },
+    ListFromCookies {
+        path: Bytes,
+    },
     /// Names are made and removed while a directory is read.
-    ListWhileChanging { path: Bytes, names: Vec<Bytes> },
+    ListWhileChanging {
+        path: Bytes,
+        names: Vec<Bytes>,
+    },
     /// The whole contents.
-    Contents { path: Bytes },
+    Contents {
+        path: Bytes,
+    },
     /// SEEK_DATA and SEEK_HOLE over the whole file.
-    Holes { path: Bytes },
-    Flock { slot: Slot, operation: u32 },
-    Umask { mask: u32 },
+    Holes {
+        path: Bytes,
+    },
+    Flock {
+        slot: Slot,
+        operation: u32,
+    },
+    Umask {
+        mask: u32,
+    },
     /// Files or directories, many, so that directories become large.
-    Many { path: Bytes, count: u32, removes: bool },
-    RemoveTree { path: Bytes },
+    Many {
+        path: Bytes,
+        count: u32,
+        removes: bool,
+    },
+    RemoveTree {
+        path: Bytes,
+    },
     /// So long that the clock moves on.
     Pause,
 }
@@ -189,7 +335,12 @@ impl fmt::Display for Step {
             write!(f, "{:?}: ", self.who)?;
         }
         match &self.operation {
-            Operation::Open { slot, path, flags, mode } => {
+            Operation::Open {
+                slot,
+                path,
+                flags,
+                mode,
+            } => {
                 write!(f, "Open {{ slot: {slot}, path: {path:?}, flags: ")?;
                 write!(f, "{}, mode: {mode:#o} }}", open_flags(*flags))
             }
@@ -199,8 +350,16 @@ impl fmt::Display for Step {
             Operation::Mkdir { path, mode } => {
                 write!(f, "Mkdir {{ path: {path:?}, mode: {mode:#o} }}")
             }
-            Operation::Mknod { path, mode, major, minor } => {
-                write!(f, "Mknod {{ path: {path:?}, mode: {mode:#o}, device: {major}:{minor} }}")
+            Operation::Mknod {
+                path,
+                mode,
+                major,
+                minor,
+            } => {
+                write!(
+                    f,
+                    "Mknod {{ path: {path:?}, mode: {mode:#o}, device: {major}:{minor} }}"
+                )
             }
             Operation::Umask { mask } => write!(f, "Umask {{ mask: {mask:#o} }}"),
             other => write!(f, "{other:?}"),

@@ -68,7 +68,16 @@ pub const NODES: &[(u32, u32, u32)] = &[
 ];
 
 /// Owners and groups.
-pub const OWNERS: &[u32] = &[0, FIRST, FIRST, SECOND, SECOND, 65_535, 65_536, 4_294_967_294];
+pub const OWNERS: &[u32] = &[
+    0,
+    FIRST,
+    FIRST,
+    SECOND,
+    SECOND,
+    65_535,
+    65_536,
+    4_294_967_294,
+];
 
 /// Seconds where what an inode can hold ends.
 pub const SECONDS: &[i64] = &[

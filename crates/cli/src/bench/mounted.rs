@@ -42,7 +42,7 @@ pub(super) fn look_at(dir: &Path) -> CliResult<Mounted> {
 
 fn name(kind: &str) -> &'static str {
     match kind {
-        "fuse.finefs" => "finefs, mounted",
+        "fuse.finefs" | "fuseblk.finefs" => "finefs, mounted",
         "ext4" => "kernel's ext4",
         "ext3" => "kernel's ext3",
         "ext2" => "kernel's ext2",
@@ -56,8 +56,7 @@ fn name(kind: &str) -> &'static str {
 
 /// Says why if there is none.
 fn meter(mount: &MountPoint) -> Option<Arc<dyn ServerMeter>> {
-    let channel = Channel::of(mount).map_err(|error| error.to_string());
-    let answers = channel.and_then(|channel| {
+    let answers = Channel::of(mount).and_then(|channel| {
         let meter = OfMount(channel);
         meter.snapshot().map(|_| meter)
     });

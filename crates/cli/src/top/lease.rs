@@ -13,8 +13,7 @@ const TIME: Duration = Duration::from_secs(5);
 /// So often it is asked for again.
 const RENEWAL: Duration = Duration::from_millis(1500);
 
-/// For so long an answer is waited for, before the user may do something else: as long as it stays on. So seldom that
-/// the questions of the ten minutes that a freeze may take fit into the server's backlog.
+/// For so long an answer is waited for, before the user may do something else: as long as it stays on.
 pub(super) const PATIENCE: Duration = TIME;
 
 /// What is on in the server for this program, until dropped.

@@ -135,7 +135,7 @@ impl Top {
         let mount = find(&self.target)?;
         let place = mount.path.display().to_string();
         let fail = |reason: String| Failure::new(format!("{place}: {reason}"));
-        let channel = Channel::of(&mount).map_err(|error| fail(error.to_string()))?;
+        let channel = Channel::of(&mount).map_err(fail)?;
         // Caught before anything is switched on.
         let (sender, events) = std::sync::mpsc::channel();
         stop_signals(sender.clone()).map_err(|error| fail(error.to_string()))?;

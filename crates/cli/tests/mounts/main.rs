@@ -1,9 +1,13 @@
 //! The command `finefs` with real mounts.
 
+mod as_the_kernel;
+mod channel;
+mod ending;
 mod errors;
 mod exercise;
 mod freeze;
 mod mount;
+mod set_id;
 mod support;
 mod sync;
 mod top;

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +25,29 @@ pub fn can_mount() -> bool {
     can
 }
 
+/// A loop device over an image, detached when it is dropped.
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    pub fn attach(image: &Path) -> LoopDevice {
+        let mut losetup = Command::new("losetup");
+        let output = run(losetup.args(["--find", "--show"]).arg(image));
+        assert!(output.status.success(), "{output:?}");
+        let name = String::from_utf8(output.stdout).unwrap();
+        LoopDevice(name.trim().into())
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).output();
+    }
+}
+
 /// A directory with a mount point in it; what is mounted there goes when it is dropped.
 pub struct Place {
     directory: TempDir,
@@ -33,7 +55,15 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Place {
-        let directory = TempDir::new().unwrap();
+        Place::at(TempDir::new().unwrap())
+    }
+
+    /// Not where a test may put something else.
+    pub fn outside_of_tmp() -> Place {
+        Place::at(TempDir::new_in("/var/tmp").unwrap())
+    }
+
+    fn at(directory: TempDir) -> Place {
         fs::create_dir(directory.path().join("mnt")).unwrap();
         Place { directory }
     }
@@ -165,8 +195,7 @@ pub fn mount_memory(place: &Place, arguments: &[&str]) {
 pub fn connect(place: &Place) -> io::Result<UnixStream> {
     let device = place.mount_point().metadata()?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let name = format!("finefs/control/{major}:{minor}");
-    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+    UnixStream::connect(format!("/run/finefs/mount-{major}:{minor}"))
 }
 
 /// Starts `finefs mount -f` and waits until it is mounted and can be asked: where the kernel gave it the number of a

@@ -52,6 +52,12 @@ impl Bits {
             .is_none_or(|free| free >= start.saturating_add(count))
     }
 
+    /// True when no bit at or after `start` is in use.
+    pub(crate) fn all_free_from(&self, start: u32) -> bool {
+        let count = self.length.saturating_sub(start);
+        self.run_at(start, count) == count
+    }
+
     /// Number of free bits.
     pub(crate) fn free(&self) -> u32 {
         self.free
@@ -186,6 +192,20 @@ mod tests {
         assert_eq!(bits.free(), 192);
         assert_eq!(bits.run_at(64, 1000), 192);
         assert_eq!(bits.set_range(250, 100), 6);
+    }
+
+    #[test]
+    fn the_rest_is_free_or_not() {
+        let bits = bits(200, &[10, 128]);
+        for (start, is_free) in [
+            (0, false),
+            (128, false),
+            (129, true),
+            (200, true),
+            (300, true),
+        ] {
+            assert_eq!(bits.all_free_from(start), is_free, "from {start}");
+        }
     }
 
     #[test]

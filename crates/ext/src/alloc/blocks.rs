@@ -62,9 +62,10 @@ impl Allocator {
         goal: Option<Goal>,
         count: u64,
     ) -> Result<BlockRun, Error> {
-        let claimed = self
-            .space
-            .take_data(count.clamp(1, self.layout.run_max.min(source.run_max())));
+        let claimed = self.claim(
+            source,
+            count.clamp(1, self.layout.run_max.min(source.run_max())),
+        );
         if claimed == 0 {
             return Err(Error::NoSpace);
         }
@@ -81,8 +82,22 @@ impl Allocator {
                 run
             }
         };
-        self.space.give(claimed - run.map_or(0, |run| run.length));
+        match run {
+            Some(run) => self.space.give(claimed - run.length),
+            // They were in a group that was taken out of use meanwhile, and are nowhere else.
+            None if self.damage().is_some() => {}
+            None => self.space.give(claimed),
+        }
         run.ok_or(Error::NoSpace)
+    }
+
+    /// Takes up to `wanted` blocks from the counter; 0 when there are none.
+    fn claim(&self, source: &dyn BitmapSource, wanted: u64) -> u64 {
+        let mut claimed = self.space.take_data(wanted);
+        while claimed < wanted && self.admit_more(source) {
+            claimed += self.space.take_data(wanted - claimed);
+        }
+        claimed
     }
 
     /// Takes one block for metadata, near `goal`. The caller has it from a reservation.
@@ -93,8 +108,15 @@ impl Allocator {
     }
 
     /// Adds one block to a reservation that was too small; false when there is none.
-    pub(crate) fn extend_reservation(&self) -> bool {
-        self.space.take_for_commit()
+    pub(crate) fn extend_reservation(&self, source: &dyn BitmapSource) -> bool {
+        loop {
+            if self.space.take_for_commit() {
+                return true;
+            }
+            if !self.admit_more(source) {
+                return false;
+            }
+        }
     }
 
     /// Where a new file's blocks go: on with this CPU's last file, or into this CPU's part of the

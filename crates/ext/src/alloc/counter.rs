@@ -1,13 +1,15 @@
 //! How many free blocks may still be promised.
 //!
 //! # Data model
-//! The free blocks of the live allocator that nobody was promised are split in two:
+//! Only blocks of groups whose bitmap was found sound are promised ([`SpaceCounter::admit`]): a promise is kept when
+//! a batch is applied, and then it would be too late to find a bitmap damaged. What the descriptors of the other groups
+//! call free is `unverified`. The blocks that nobody was promised are split in two:
 //! - `open`: for whoever asks, spread over the CPUs so that allocations share no cache line;
-//! - `backing`: kept back for metadata. It holds up to `backing_target` blocks: those reserved for
-//!   the superuser (`s_r_blocks_count`) and the `pool`, which is kept for commits alone.
+//! - `backing`: kept back for metadata. It holds up to [`SpaceCounter::backing_wanted`] blocks: the `pool`, which is
+//!   kept for commits alone, and of those reserved for the superuser (`s_r_blocks_count`) what is not unverified.
 //!
 //! Data takes from `open` only. A reservation for metadata takes from `open`, then from `backing`
-//! down to the pool. Applying a batch lives on the batch's reservation and, where that was too
+//! down to the pool; one that must not fail where space has run out, down to half of it. Applying a batch lives on the batch's reservation and, where that was too
 //! small, on the pool. Blocks that come back fill `backing` first.
 //!
 //! # Why there is a pool
@@ -25,7 +27,8 @@ use finefs_locks::LimitedCounter;
 pub(crate) struct SpaceCounter {
     open: LimitedCounter,
     backing: AtomicU64,
-    backing_target: u64,
+    unverified: AtomicU64,
+    reserved_for_root: u64,
     pool: u64,
 }
 
@@ -35,16 +38,42 @@ pub(crate) fn pool_blocks(blocks: u64) -> u64 {
 }
 
 impl SpaceCounter {
-    /// For `free` free blocks, of which the superuser's share is `reserved_for_root`.
+    /// For groups whose descriptors call `free` blocks free, of which the superuser's share is `reserved_for_root`. None
+    /// of the groups is known to be sound yet.
     pub(crate) fn new(free: u64, reserved_for_root: u64, pool: u64) -> SpaceCounter {
-        let backing_target = reserved_for_root.saturating_add(pool);
-        let backing = free.min(backing_target);
         SpaceCounter {
-            open: LimitedCounter::new(free - backing),
-            backing: AtomicU64::new(backing),
-            backing_target,
+            open: LimitedCounter::new(0),
+            backing: AtomicU64::new(0),
+            unverified: AtomicU64::new(free),
+            reserved_for_root,
             pool,
         }
+    }
+
+    /// Blocks that groups may have whose bitmap nobody looked at.
+    pub(crate) fn unverified(&self) -> u64 {
+        self.unverified.load(Ordering::Acquire)
+    }
+
+    /// A group was looked at: its descriptor calls `expected` blocks free, and `found` are. (They differ where it is
+    /// damaged.)
+    pub(crate) fn admit(&self, expected: u64, found: u64) {
+        self.unverified.fetch_sub(expected, Ordering::AcqRel);
+        self.give(found);
+        // The superuser's share may have been among what was unverified.
+        let missing = self
+            .backing_wanted()
+            .saturating_sub(self.backing.load(Ordering::Acquire));
+        let moved = self.open.take_up_to(missing);
+        self.backing.fetch_add(moved, Ordering::AcqRel);
+    }
+
+    /// What `backing` should hold.
+    fn backing_wanted(&self) -> u64 {
+        let unverified = self.unverified.load(Ordering::Relaxed);
+        self.reserved_for_root
+            .saturating_sub(unverified)
+            .saturating_add(self.pool)
     }
 
     /// Takes up to `wanted` blocks for data; 0 when there are none.
@@ -55,6 +84,11 @@ impl SpaceCounter {
     /// Takes exactly `blocks` for metadata to come; false when there are not as many.
     pub(crate) fn reserve(&self, blocks: u64) -> bool {
         self.take_exactly(blocks, self.pool)
+    }
+
+    /// The same for what must go on when others find no space: takes from the pool too, and leaves half of it.
+    pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
+        self.take_exactly(blocks, self.pool / 2)
     }
 
     /// Takes one block while a batch is applied whose reservation is used up.
@@ -76,12 +110,13 @@ impl SpaceCounter {
     /// Gives blocks back.
     pub(crate) fn give(&self, blocks: u64) {
         let mut left = blocks;
-        // The common case reads a line that hardly ever changes.
-        if self.backing.load(Ordering::Relaxed) < self.backing_target {
+        let wanted = self.backing_wanted();
+        // The common case reads lines that hardly ever change.
+        if self.backing.load(Ordering::Relaxed) < wanted {
             let _ = self
                 .backing
                 .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| {
-                    let fill = blocks.min(self.backing_target.saturating_sub(now));
+                    let fill = blocks.min(wanted.saturating_sub(now));
                     left = blocks - fill;
                     Some(now + fill)
                 });
@@ -91,7 +126,7 @@ impl SpaceCounter {
         }
     }
 
-    /// Strikes blocks that turned out not to be there (a damaged group).
+    /// Strikes blocks of a group that turned out to be damaged.
     pub(crate) fn strike(&self, blocks: u64) {
         let from_open = self.open.take_up_to(blocks);
         take_up_to(&self.backing, blocks - from_open, 0);
@@ -99,7 +134,7 @@ impl SpaceCounter {
 
     /// What is kept back for metadata when there is enough of it.
     pub(crate) fn backing_target(&self) -> u64 {
-        self.backing_target
+        self.reserved_for_root.saturating_add(self.pool)
     }
 
     /// All that is not promised to anybody, and the part of it that data may use.
@@ -127,9 +162,16 @@ fn take_up_to(counter: &AtomicU64, wanted: u64, keep: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// All groups are known to be sound.
+    fn counter(free: u64, reserved_for_root: u64, pool: u64) -> SpaceCounter {
+        let counter = SpaceCounter::new(free, reserved_for_root, pool);
+        counter.admit(free, free);
+        counter
+    }
+
     #[test]
     fn data_leaves_the_backing_alone() {
-        let counter = SpaceCounter::new(100, 20, 10);
+        let counter = counter(100, 20, 10);
         assert_eq!(counter.free_and_available(), (100, 70));
         assert_eq!(counter.take_data(60), 60);
         assert_eq!(counter.take_data(60), 10);
@@ -146,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_failed_reservation_takes_nothing() {
-        let counter = SpaceCounter::new(50, 20, 10);
+        let counter = counter(50, 20, 10);
         assert!(!counter.reserve(41));
         assert_eq!(counter.free_and_available(), (50, 20));
         assert!(counter.reserve(40));
@@ -154,9 +196,26 @@ mod tests {
 
     #[test]
     fn fewer_blocks_than_the_backing_wants() {
-        let counter = SpaceCounter::new(5, 20, 10);
+        let counter = counter(5, 20, 10);
         assert_eq!(counter.take_data(1), 0);
         assert!(!counter.reserve(1));
         assert!(counter.take_for_commit());
+    }
+
+    /// The superuser's share lies in what is unverified as long as there is enough of that.
+    #[test]
+    fn only_what_was_looked_at_is_promised() {
+        let counter = SpaceCounter::new(100, 20, 10);
+        assert_eq!(counter.take_data(1), 0);
+        assert!(!counter.reserve(1));
+        counter.admit(50, 50);
+        assert_eq!(counter.free_and_available(), (50, 40));
+        assert_eq!(counter.take_data(25), 25);
+        // The other half is damaged.
+        counter.admit(50, 0);
+        assert_eq!(counter.unverified(), 0);
+        assert_eq!(counter.free_and_available(), (25, 0));
+        assert!(counter.reserve(15));
+        assert!(!counter.reserve(1));
     }
 }

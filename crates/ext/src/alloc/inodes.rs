@@ -7,9 +7,11 @@
 
 use std::sync::atomic::Ordering;
 
+use finefs_locks::MutexGuard;
 use finefs_namespace::Error;
 
-use super::{Allocator, BitmapSource};
+use super::bits::Bits;
+use super::{Allocator, BitmapSource, Bitmaps};
 
 /// Free space of one flex group, or of all.
 #[derive(Clone, Copy, Default)]
@@ -68,9 +70,15 @@ impl Allocator {
         if group.free_inodes.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut bitmaps = self.lock_inodes(source, number, can_wait)?;
+        let (mut bitmaps, index) = loop {
+            let bitmaps = self.lock_inodes(source, number, can_wait)?;
+            let index = bitmaps.inodes.as_ref()?.next_free(0)?;
+            match self.unchecked_block(&bitmaps, index) {
+                None => break (bitmaps, index),
+                Some(block) => self.check_block(source, number, bitmaps, block),
+            }
+        };
         let bits = bitmaps.inodes.as_mut()?;
-        let index = bits.next_free(0)?;
         bits.set_range(index, 1);
         group.free_inodes.store(bits.free(), Ordering::Relaxed);
         drop(bitmaps);
@@ -81,6 +89,46 @@ impl Allocator {
             number * self.layout.inodes_per_group + index + 1,
             self.random() as u32,
         ))
+    }
+
+    /// The block of the inode table that an index lies in, if nobody has looked at it yet.
+    fn unchecked_block(&self, bitmaps: &Bitmaps, index: u32) -> Option<u32> {
+        let block = index / self.layout.inodes_per_block;
+        let is_checked =
+            (bitmaps.checked_blocks.as_ref()).is_some_and(|seen| seen.all_used(block, 1));
+        (!is_checked).then_some(block)
+    }
+
+    /// Looks at a block of a group's inode table: the inodes that the bitmap calls free must not be in use. Until then
+    /// none of them is given out, so what is seen is not of their next use.
+    fn check_block(
+        &self,
+        source: &dyn BitmapSource,
+        number: u32,
+        bitmaps: MutexGuard<'_, Bitmaps>,
+        block: u32,
+    ) {
+        let (Some(group), Some(bits)) = (self.group(number), bitmaps.inodes.clone()) else {
+            return;
+        };
+        drop(bitmaps);
+        let per_block = self.layout.inodes_per_block;
+        let first = block * per_block;
+        let end = self.layout.inodes_per_group.min(first + per_block);
+        let is_free = |index| !bits.all_used(index, 1);
+        let outcome = source.check_inodes(number, first..end, &is_free);
+        let mut bitmaps = group.bitmaps.lock();
+        let blocks = self.layout.inodes_per_group.div_ceil(per_block);
+        let checked = bitmaps
+            .checked_blocks
+            .get_or_insert_with(|| Bits::all_free(blocks));
+        // Where somebody else has looked meanwhile, numbers may have been given out since.
+        if checked.set_range(block, 1) == 0 {
+            return;
+        }
+        if let Err(problem) = outcome {
+            self.condemn_held_inodes(source, number, bitmaps, problem);
+        }
     }
 
     /// Makes an inode number free at once.

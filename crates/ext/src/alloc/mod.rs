@@ -11,22 +11,26 @@
 //! | [`counter`] | how many blocks may still be promised, to data and to metadata |
 //! | [`blocks`] | where blocks are taken |
 //! | [`inodes`] | where inode numbers are taken (Orlov) |
+//! | [`damage`] | what is done about damaged groups |
 //!
 //! # Data model
 //! One [`Group`] per block group: its lock guards the two bitmaps, which are loaded at first use. Beside
 //! the lock lie approximate counts that choosers read without it.
 //!
 //! # Invariants
-//! 1. The free bits of all groups together are at least the blocks that the counter gives out: who
-//!    took `n` from the counter finds `n` free bits, maybe only after looking twice. (Groups whose
-//!    bitmap is not loaded count by their descriptor; if the bitmap then turns out to be damaged,
-//!    the group counts as full and its blocks are struck from the counter.)
-//! 2. A bitmap is loaded once, before the first commit changes the group's bitmap on the device (the
+//! 1. The counter gives out blocks of groups whose bitmap is loaded and sound, and of no others; when it runs short
+//!    further groups are loaded. The free bits of these groups together are at least the blocks that the counter
+//!    gives out: who took `n` from the counter finds `n` free bits, maybe only after looking twice.
+//! 2. A group whose bitmap is damaged gives nothing and takes nothing back, like the groups that the kernel marks
+//!    EXT4_GROUP_INFO_BBITMAP_CORRUPT and EXT4_GROUP_INFO_IBITMAP_CORRUPT; the others go on.
+//! 3. A bitmap is loaded once, before the first commit changes the group's bitmap on the device (the
 //!    commit calls [`Allocator::load_group`] first), and never dropped.
+//! 4. An inode number is given out only after the block of the inode table that holds it was read, and if no
+//!    inode in it that the bitmap calls free is in use.
 //!
 //! # Locking
 //! ```text
-//! ext.group      one at a time; nothing is called under it
+//! ext.group      one at a time; nothing that waits is called under it
 //! ```
 //! Bitmaps are read from the device before the lock is taken. A busy group is passed over where
 //! another will do.
@@ -37,30 +41,43 @@
 pub(crate) mod bits;
 mod blocks;
 pub(crate) mod counter;
+mod damage;
 mod inodes;
 #[cfg(test)]
 mod tests;
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use finefs_locks::{LockClass, Mutex, MutexGuard, cpu};
 use finefs_namespace::Error;
 
 use bits::Bits;
 use counter::SpaceCounter;
+use damage::{Damage, Kind};
 
 /// The two bitmaps of a block group.
 pub static GROUP: LockClass = LockClass::new("ext.group", 60);
 
 /// Where bitmaps come from: the device, or what a descriptor says of a group never used.
 pub(crate) trait BitmapSource: Sync {
+    /// Names it for messages.
+    fn describe(&self) -> String;
     /// The most blocks that one allocation may give.
     fn run_max(&self) -> u64;
     /// The block bitmap of a group, with all metadata blocks set.
     fn block_bits(&self, group: u32) -> Result<Bits, Error>;
     /// The inode bitmap of a group, with reserved inodes set.
     fn inode_bits(&self, group: u32) -> Result<Bits, Error>;
+    /// Reads the block of a group's inode table that holds the inodes `indices`, and checks that none of those that
+    /// `is_free` calls free is in use.
+    fn check_inodes(
+        &self,
+        group: u32,
+        indices: Range<u32>,
+        is_free: &dyn Fn(u32) -> bool,
+    ) -> Result<(), Error>;
 }
 
 /// The numbers that the allocator needs to know of the file system.
@@ -74,6 +91,8 @@ pub(crate) struct Layout {
     pub(crate) blocks_per_group: u32,
     /// Inodes of a group.
     pub(crate) inodes_per_group: u32,
+    /// Inodes of a block of the inode table.
+    pub(crate) inodes_per_block: u32,
     /// Groups whose metadata lies together (flex_bg), at least 1.
     pub(crate) groups_per_flex: u32,
     /// Blocks kept for the superuser.
@@ -100,6 +119,8 @@ struct Bitmaps {
     /// The bitmap on the device is damaged: nothing is taken, nothing given back.
     has_damaged_blocks: bool,
     has_damaged_inodes: bool,
+    /// Blocks of the inode table that were looked at: see invariant 4.
+    checked_blocks: Option<Bits>,
 }
 
 /// One block group. A line pair of its own, so that groups do not share cache lines.
@@ -131,8 +152,9 @@ pub struct Allocator {
     space: SpaceCounter,
     per_cpu: Box<[PerCpu]>,
     seed: u64,
-    /// A bitmap was found damaged since this was last asked.
-    found_damage: AtomicBool,
+    /// No group before this one has a bitmap that nobody looked at and that may have free blocks.
+    first_unverified: AtomicU32,
+    damage: Damage,
 }
 
 impl Allocator {
@@ -164,7 +186,8 @@ impl Allocator {
             seed: std::collections::hash_map::RandomState::new()
                 .build_hasher()
                 .finish(),
-            found_damage: AtomicBool::new(false),
+            first_unverified: AtomicU32::new(0),
+            damage: Damage::default(),
         }
     }
 
@@ -262,13 +285,34 @@ impl Allocator {
         let (bits, problem) = examine(loaded, expected, self.layout.blocks_per_group);
         bitmaps.has_damaged_blocks = problem.is_some();
         group.free_blocks.store(bits.free(), Ordering::Relaxed);
-        let missing = expected - bits.free();
+        // Under the lock, so that who finds the bitmap loaded finds its blocks counted.
+        self.space
+            .admit(u64::from(expected), u64::from(bits.free()));
         bitmaps.blocks = Some(bits);
         drop(bitmaps);
-        self.space.strike(u64::from(missing));
         if let Some(problem) = problem {
-            self.note_damage(number, "block", &problem);
+            self.note_damage(source, Kind::Blocks, number, &problem);
         }
+    }
+
+    /// Loads another bitmap, so that there is perhaps more to promise; false when there are none with free blocks.
+    fn admit_more(&self, source: &dyn BitmapSource) -> bool {
+        if self.space.unverified() == 0 {
+            return false;
+        }
+        let first = self.first_unverified.load(Ordering::Relaxed);
+        for (number, group) in (0..).zip(&self.groups).skip(first as usize) {
+            if group.free_blocks.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let is_loaded = group.bitmaps.lock().blocks.is_some();
+            if !is_loaded {
+                self.load_blocks(source, number);
+                self.first_unverified.fetch_max(number, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
     }
 
     fn load_inodes(&self, source: &dyn BitmapSource, number: u32) {
@@ -287,13 +331,8 @@ impl Allocator {
         bitmaps.inodes = Some(bits);
         drop(bitmaps);
         if let Some(problem) = problem {
-            self.note_damage(number, "inode", &problem);
+            self.note_damage(source, Kind::Inodes, number, &problem);
         }
-    }
-
-    fn note_damage(&self, group: u32, which: &str, problem: &Error) {
-        log::error!("group {group}: {which} bitmap: {problem}; nothing is allocated there");
-        self.found_damage.store(true, Ordering::Release);
     }
 
     /// Loads both bitmaps of a group. A commit calls it before it changes them on the device, so
@@ -303,14 +342,19 @@ impl Allocator {
         drop(self.lock_inodes(source, group, true));
     }
 
-    /// True once after a bitmap was found damaged.
-    pub(crate) fn take_damage(&self) -> bool {
-        self.found_damage.swap(false, Ordering::AcqRel)
+    /// Reserves blocks for metadata to come; false when there are not as many.
+    pub(crate) fn reserve(&self, source: &dyn BitmapSource, blocks: u64) -> bool {
+        while blocks > 0 && !self.space.reserve(blocks) {
+            if !self.admit_more(source) {
+                return false;
+            }
+        }
+        true
     }
 
-    /// Reserves blocks for metadata to come; false when there are not as many.
-    pub(crate) fn reserve(&self, blocks: u64) -> bool {
-        blocks == 0 || self.space.reserve(blocks)
+    /// The same for what frees space, or uses what was allocated before: it finds blocks where others find none.
+    pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
+        blocks == 0 || self.space.reserve_from_pool(blocks)
     }
 
     /// Gives back what [`Allocator::reserve`] took.
@@ -320,19 +364,19 @@ impl Allocator {
         }
     }
 
-    /// Free blocks, the part of them that data may use, and free inodes. What is only reserved counts
-    /// as free: most of it comes back.
-    pub(crate) fn free_counts(&self) -> (u64, u64, u64) {
+    /// Free blocks, and free inodes. What is only reserved for operations counts as free: most of it comes back.
+    pub(crate) fn free_counts(&self) -> (u64, u64) {
         let (mut blocks, mut inodes) = (0, 0);
         for group in &self.groups {
             blocks += u64::from(group.free_blocks.load(Ordering::Relaxed));
             inodes += u64::from(group.free_inodes.load(Ordering::Relaxed));
         }
-        (
-            blocks,
-            blocks.saturating_sub(self.space.backing_target()),
-            inodes,
-        )
+        (blocks, inodes)
+    }
+
+    /// Free blocks that data may not use.
+    pub(crate) fn kept_back(&self) -> u64 {
+        self.space.backing_target()
     }
 
     /// A number that is hard to guess and hardly repeats.

@@ -18,7 +18,9 @@
 //! # Invariants
 //! 1. What is read is checked; damage is reported and does not spread: the object at hand is left, the
 //!    others of the batch are applied, the superblock notes that there were errors, and the commit
-//!    fails. Where the device fails nothing of the batch is written. Where it has no storage for what is
+//!    fails. It should not come to that: what a change will need is looked at before the operation succeeds (a
+//!    directory when it is loaded, bitmaps and inode table blocks when something is allocated or promised, the orphan
+//!    file and the journal at mount). What cannot be freed is only noted: see [`space`]. Where the device fails nothing of the batch is written. Where it has no storage for what is
 //!    to be written (a sparse image on a full disk) nothing is written either, but the commit is only
 //!    postponed: the batch stays in the buffers, and the next commit takes it over.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
@@ -47,7 +49,7 @@ use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use finefs_namespace::{
     Batch, Committed, DirectoryChange, Error, Fate, FileKind, Ino, InodeChange, NumberMap,
-    NumberSet, Result, Times,
+    NumberSet, Result, Settled, Times,
 };
 
 use crate::damage;
@@ -93,19 +95,20 @@ pub(crate) fn commit(
         .collect();
     for change in batch.inodes {
         let entries = directories.remove(&change.ino);
-        let ino = change.ino;
         let is_known_empty =
             change.fate == Fate::Freed || change.is_created && change.map.is_empty();
         match commit.inode(&change, entries) {
             // Nobody asks for the space of what is gone, and a new file begins with none.
-            Ok(0) if is_known_empty => {}
-            Ok(sectors) => commit.committed.sectors.push((ino, sectors)),
+            Ok(settled) if is_known_empty && settled.sectors == 0 => {}
+            Ok(settled) => commit.committed.settled.push(settled),
             Err(error) => commit.space.note(Err(error)),
         }
     }
     for (ino, change) in directories {
-        let outcome = commit.entries_alone(ino, change);
-        commit.space.note(outcome);
+        match commit.entries_alone(ino, change) {
+            Ok(settled) => commit.committed.settled.push(settled),
+            Err(error) => commit.space.note(Err(error)),
+        }
     }
     let outcome = orphans_before.and_then(|list| {
         let Commit {
@@ -119,6 +122,11 @@ pub(crate) fn commit(
     });
     commit.space.note(outcome);
     commit.finish()
+}
+
+/// The list of orphans must be sound: each commit reads it.
+pub(crate) fn check_orphan_list(state: &ExtState) -> Result<()> {
+    orphans::list(&InodeTable::new(state), state).map(|_| ())
 }
 
 /// Makes a number free that was never logged.
@@ -162,7 +170,8 @@ impl<'a> Commit<'a> {
     ) -> Commit<'a> {
         let superblock = state.superblock.lock().clone();
         let committed = Committed {
-            sectors: std::mem::take(&mut postponed.sectors),
+            settled: std::mem::take(&mut postponed.settled),
+            damage: None,
         };
         Commit {
             state,
@@ -184,7 +193,7 @@ impl<'a> Commit<'a> {
     }
 
     /// Applies all that a batch changes of one inode; gives the space that it uses then.
-    fn inode(&mut self, change: &InodeChange, entries: Option<DirectoryChange>) -> Result<u64> {
+    fn inode(&mut self, change: &InodeChange, entries: Option<DirectoryChange>) -> Result<Settled> {
         let number = u32::try_from(change.ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {}: out of range", change.ino)))?;
         let mut inode = if change.is_created {
@@ -203,7 +212,17 @@ impl<'a> Commit<'a> {
         let settled = inode.settle_blocks(&self.table.rules);
         let stored = self.table.store(&mut inode);
         outcome.and(settled).and(stored)?;
-        Ok(inode.disk.blocks_512(&self.table.rules))
+        Ok(self.settled(&inode))
+    }
+
+    /// What an inode takes.
+    fn settled(&self, inode: &InodeEdit) -> Settled {
+        let rules = &self.table.rules;
+        Settled {
+            ino: Ino(u64::from(inode.ino)),
+            sectors: inode.disk.blocks_512(rules),
+            directory_bytes: inode.is_directory().then(|| inode.disk.size(rules)),
+        }
     }
 
     fn create(&mut self, number: u32, change: &InodeChange) -> Result<InodeEdit> {
@@ -317,14 +336,17 @@ impl<'a> Commit<'a> {
             Some(finefs_ext_disk::inode::FileKind::Regular) => true,
             _ => is_directory,
         };
-        let mut outcome = Ok(());
-        if is_mapped && !inode.disk.flags().contains(InodeFlags::INLINE_DATA) {
-            outcome = map::unmap(&mut self.space, inode, 0..LOGICAL_END);
-        }
-        outcome = outcome.and(xattrs::release(&mut self.space, &self.table, inode));
-        let rules = self.table.rules;
-        outcome = outcome.and(inode.settle_blocks(&rules));
         // What could not be freed leaks; the inode goes all the same.
+        if is_mapped && !inode.disk.flags().contains(InodeFlags::INLINE_DATA) {
+            let unmapped = map::check(self.state, inode)
+                .and_then(|()| map::unmap(&mut self.space, inode, 0..LOGICAL_END));
+            self.space.note_leak(unmapped);
+        }
+        let released = xattrs::release(&mut self.space, &self.table, inode);
+        self.space.note_leak(released);
+        let rules = self.table.rules;
+        inode.blocks_delta = 0;
+        let mut outcome = Ok(());
         inode.disk.block_area_mut().fill(0);
         if inode.disk.flags().contains(InodeFlags::EXTENTS) {
             outcome = outcome.and(map::extents::init_root(inode.disk.block_area_mut()));
@@ -336,17 +358,19 @@ impl<'a> Commit<'a> {
         outcome = outcome.and(emptied.map_err(|error| inode.damaged(error)));
         inode.disk.set_links_count(0);
         inode.disk.set_dtime((self.now as u32).max(1));
-        outcome.and(self.space.free_inode(inode.ino, is_directory))
+        self.space.free_inode(inode.ino, is_directory);
+        outcome
     }
 
     /// Applies changes of a directory whose inode is not in the batch.
-    fn entries_alone(&mut self, ino: Ino, change: DirectoryChange) -> Result<()> {
+    fn entries_alone(&mut self, ino: Ino, change: DirectoryChange) -> Result<Settled> {
         let number = u32::try_from(ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         let mut inode = self.table.load(number)?;
         let outcome = directory::change(&mut self.space, &mut inode, &self.format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);
-        outcome.and(settled).and(self.table.store(&mut inode))
+        outcome.and(settled).and(self.table.store(&mut inode))?;
+        Ok(self.settled(&inode))
     }
 
     /// Writes everything out and makes it durable.
@@ -361,11 +385,10 @@ impl<'a> Commit<'a> {
             self.space.abandon();
             return Err(error);
         }
-        if let Some(error) = &error {
-            damage::put(&mut self.state.superblock.lock(), error);
-        } else if self.state.allocator.take_damage() {
-            let error = Error::corrupt("a bitmap");
-            damage::put(&mut self.state.superblock.lock(), &error);
+        let leak = self.space.take_leak();
+        let found = self.state.allocator.take_damage();
+        if let Some(damage) = error.as_ref().or(leak.as_ref()).or(found) {
+            damage::put(&mut self.state.superblock.lock(), damage);
         }
         let written = self
             .store_superblock()
@@ -374,7 +397,7 @@ impl<'a> Commit<'a> {
             Ok(()) => {}
             // Where something else is wrong too, that is what counts.
             Err(Error::NoSpace) if error.is_none() => {
-                self.space.postpone(self.committed.sectors);
+                self.space.postpone(self.committed.settled);
                 return Err(Error::NoSpace);
             }
             Err(failure) => {
@@ -385,7 +408,10 @@ impl<'a> Commit<'a> {
         self.space.release();
         match error {
             Some(error) => Err(error),
-            None => Ok(self.committed),
+            None => Ok(Committed {
+                damage: leak,
+                ..self.committed
+            }),
         }
     }
 

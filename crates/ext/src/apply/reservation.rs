@@ -19,7 +19,10 @@ pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
         .iter()
         .map(|plan| blocks_for(*plan, has_extents))
         .sum();
-    if state.allocator.reserve(blocks) {
+    let may_use_pool = |plan: &Plan| matches!(plan, Plan::Split { .. } | Plan::XattrRemoval);
+    let is_reserved = state.allocator.reserve(state, blocks)
+        || plans.iter().all(may_use_pool) && state.allocator.reserve_from_pool(blocks);
+    if is_reserved {
         Ok(blocks)
     } else {
         Err(Error::NoSpace)
@@ -40,6 +43,11 @@ fn blocks_for(plan: Plan, has_extents: bool) -> u64 {
         // of them, two double ones, and the triple one. A file may have holes anywhere, so that the
         // upper ones are no rarer than the lower.
         Plan::Mapping { extents } => extents.saturating_mul(if has_extents { 1 } else { 5 }),
-        Plan::Xattr => 1,
+        Plan::Split { extents } => match has_extents {
+            true => extents,
+            // A block map has a pointer for each block, and nothing to split.
+            false => 0,
+        },
+        Plan::Xattr | Plan::XattrRemoval => 1,
     }
 }

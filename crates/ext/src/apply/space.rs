@@ -10,18 +10,20 @@
 //! 1. A group's live bitmaps are loaded before its first edit (see `alloc`).
 //! 2. A block is marked used exactly once and freed exactly once: a bit that already is what it
 //!    shall become means damage, is reported, and is not counted.
+//! 3. What cannot be freed (its group's bitmap is damaged, or calls it free already) leaks, as in the kernel: that is
+//!    damage to be noted, but no change of the batch is lost by it ([`Space::note_leak`]).
 
 use std::collections::{BTreeMap, HashSet};
 
 use finefs_ext_disk::group::{GroupDesc, GroupFlags};
 use finefs_ext_disk::{GroupNo, Ino, PhysBlock};
-use finefs_namespace::{BlockNo, BlockRun, Error, Result};
+use finefs_namespace::{BlockNo, BlockRun, Error, Result, Settled};
 
 use smallvec::SmallVec;
 
 use crate::alloc::BitmapSource;
 use crate::alloc::bits::Bits;
-use crate::error::at;
+use crate::error::{at, detail};
 use crate::state::{ExtState, Postponed};
 
 /// See the module's head.
@@ -37,7 +39,13 @@ pub(crate) struct Space<'a> {
     freed_inodes: Vec<(u32, bool)>,
     /// The first error that did not stop what was going on.
     error: Option<Error>,
+    /// The first damage that lost nothing but space, and how often there was some.
+    leak: Option<Error>,
+    leaks: usize,
 }
+
+/// So many are told one by one.
+const LEAKS_TOLD: usize = 5;
 
 /// One group as it will be.
 struct GroupEdit {
@@ -64,20 +72,55 @@ impl<'a> Space<'a> {
             fresh: postponed.fresh,
             freed_inodes: postponed.freed_inodes,
             error: None,
+            leak: None,
+            leaks: 0,
         }
     }
 
     /// Remembers the first error and goes on.
     pub(crate) fn note(&mut self, outcome: Result<()>) {
         if let Err(error) = outcome {
+            // There was to be room for all that an operation was promised: this is not about the device's storage.
+            let error = match error {
+                Error::NoSpace => Error::corrupt("there is no room for what was promised"),
+                error => error,
+            };
             log::error!("{}: {error}", self.state.device.describe());
             self.error.get_or_insert(error);
         }
     }
 
+    /// Remembers the first damage because of which something could not be freed, and goes on.
+    pub(crate) fn note_leak(&mut self, outcome: Result<()>) {
+        let Err(error) = outcome else { return };
+        let device = self.state.device.describe();
+        match self.leaks {
+            ..LEAKS_TOLD => log::error!(
+                "{device}: {}; what it held stays allocated until e2fsck -f has repaired that",
+                detail(&error)
+            ),
+            LEAKS_TOLD => log::error!("{device}: more of the kind"),
+            _ => {}
+        }
+        self.leaks += 1;
+        self.leak.get_or_insert(error);
+    }
+
+    /// The same where it is because of a group whose bitmap is damaged, which was told when that was found.
+    fn note_damaged_group(&mut self, group: u32) {
+        self.leak.get_or_insert_with(|| {
+            Error::corrupt(format_args!("group {group}: a bitmap is damaged"))
+        });
+    }
+
     /// The first error that was noted.
     pub(crate) fn take_error(&mut self) -> Option<Error> {
         self.error.take()
+    }
+
+    /// The first damage that lost nothing but space.
+    pub(crate) fn take_leak(&mut self) -> Option<Error> {
+        self.leak.take()
     }
 
     fn group(&mut self, number: u32) -> Result<&mut GroupEdit> {
@@ -184,50 +227,76 @@ impl<'a> Space<'a> {
         outcome
     }
 
-    /// Frees blocks.
-    pub(crate) fn free(&mut self, start: u64, count: u64) -> Result<()> {
-        let mut outcome = Ok(());
-        for (group, index, length) in self.parts(start, count)? {
-            let is_freed = self.edit_blocks(group, |bits| {
-                // Where some are free already something is freed twice; to free none of them is the
-                // safe side.
-                if !bits.all_used(index, length) {
-                    return (0, false);
-                }
-                bits.clear_range(index, length);
-                (i64::from(length), true)
-            })?;
-            if !is_freed {
-                outcome = Err(Error::corrupt(format_args!(
-                    "blocks {start}+{count}: some of them are free already"
-                )));
-                continue;
+    /// Frees blocks, as far as they can be freed: see invariant 3. True when all of them were.
+    pub(crate) fn free(&mut self, start: u64, count: u64) -> bool {
+        let parts = match self.parts(start, count) {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.note_leak(Err(error));
+                return false;
             }
-            let start = self.state.geometry.group_first_block(GroupNo(group)).0 + u64::from(index);
-            let length = u64::from(length);
-            match self.freed.last_mut() {
-                Some(last) if last.start.0 + last.length == start => last.length += length,
-                _ => self.freed.push(BlockRun {
-                    start: BlockNo(start),
-                    length,
-                }),
+        };
+        let mut is_freed = true;
+        for (group, index, length) in parts {
+            match self.free_part(group, index, length) {
+                Ok(is_part_freed) => is_freed &= is_part_freed,
+                Err(error) => {
+                    is_freed = false;
+                    self.note_leak(Err(error));
+                }
             }
         }
-        outcome
+        is_freed
+    }
+
+    fn free_part(&mut self, group: u32, index: u32, length: u32) -> Result<bool> {
+        let first = self.state.geometry.group_first_block(GroupNo(group)).0;
+        let start = first + u64::from(index);
+        self.group(group)?;
+        if self.state.allocator.has_damaged_blocks(group) {
+            self.note_damaged_group(group);
+            return Ok(false);
+        }
+        let is_freed = self.edit_blocks(group, |bits| {
+            // Where some are free already something is freed twice; to free none of them is the
+            // safe side.
+            if !bits.all_used(index, length) {
+                return (0, false);
+            }
+            bits.clear_range(index, length);
+            (i64::from(length), true)
+        })?;
+        if !is_freed {
+            let damage = Error::corrupt(format_args!(
+                "blocks {start}+{length}: some of them are free already"
+            ));
+            let state = self.state;
+            state.allocator.condemn_blocks(state, group, damage.clone());
+            return Err(damage);
+        }
+        let length = u64::from(length);
+        match self.freed.last_mut() {
+            Some(last) if last.start.0 + last.length == start => last.length += length,
+            _ => self.freed.push(BlockRun {
+                start: BlockNo(start),
+                length,
+            }),
+        }
+        Ok(true)
     }
 
     /// Frees a block that the buffer cache may hold.
-    pub(crate) fn free_metadata(&mut self, block: u64) -> Result<()> {
-        self.free(block, 1)?;
-        self.state.buffers.forget(block);
-        Ok(())
+    pub(crate) fn free_metadata(&mut self, block: u64) {
+        if self.free(block, 1) {
+            self.state.buffers.forget(block);
+        }
     }
 
     /// Takes a block for metadata near `goal` and marks it used.
     pub(crate) fn allocate(&mut self, goal: u64) -> Result<u64> {
         let allocator = &self.state.allocator;
         if self.reserved == 0 {
-            if !allocator.extend_reservation() {
+            if !allocator.extend_reservation(self.state) {
                 log::error!("a commit needs more blocks than were reserved, and none is free");
                 return Err(Error::NoSpace);
             }
@@ -265,12 +334,25 @@ impl<'a> Space<'a> {
         Ok(first_unused..index.max(first_unused))
     }
 
-    /// Frees an inode.
-    pub(crate) fn free_inode(&mut self, ino: u32, is_directory: bool) -> Result<()> {
+    /// Frees an inode, if that can be: see invariant 3.
+    pub(crate) fn free_inode(&mut self, ino: u32, is_directory: bool) {
+        let outcome = self.try_free_inode(ino, is_directory);
+        self.note_leak(outcome);
+    }
+
+    fn try_free_inode(&mut self, ino: u32, is_directory: bool) -> Result<()> {
         let (group, index) = self.locate(ino)?;
+        self.group(group)?;
+        if self.state.allocator.has_damaged_inodes(group) {
+            self.note_damaged_group(group);
+            return Ok(());
+        }
         let (edit, is_freed) = self.edit_inodes(group, |bits| bits.clear_range(index, 1))?;
         if !is_freed {
-            return Err(Error::corrupt(format_args!("inode {ino}: is free already")));
+            let damage = Error::corrupt(format_args!("inode {ino}: is free already"));
+            let state = self.state;
+            state.allocator.condemn_inodes(state, group, damage.clone());
+            return Err(damage);
         }
         edit.free_inodes += 1;
         edit.inodes_delta += 1;
@@ -318,15 +400,15 @@ impl<'a> Space<'a> {
         self.state.allocator.unreserve(self.reserved);
     }
 
-    /// Leaves what the batch freed, which used `sectors`, to the next commit: nothing was written.
-    pub(crate) fn postpone(self, sectors: Vec<(finefs_namespace::Ino, u64)>) {
+    /// Leaves what the batch freed, and what its inodes take now, to the next commit: nothing was written.
+    pub(crate) fn postpone(self, settled: Vec<Settled>) {
         self.state.allocator.unreserve(self.reserved);
         *self.state.postponed.lock() = Postponed {
             is_there: true,
             freed: self.freed,
             freed_inodes: self.freed_inodes,
             fresh: self.fresh,
-            sectors,
+            settled,
         };
     }
 

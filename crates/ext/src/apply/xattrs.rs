@@ -335,7 +335,7 @@ pub(crate) fn release(
             xattr::update_block_checksum(seed, PhysBlock(block), &mut buffer);
         }
     } else {
-        space.free_metadata(block)?;
+        space.free_metadata(block);
     }
     inode.blocks_delta -= 1;
     inode

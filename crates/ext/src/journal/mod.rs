@@ -34,10 +34,11 @@ use finefs_ext_disk::jbd2::revoke::RevokeBlock;
 use finefs_ext_disk::jbd2::{BlockHeader, BlockType, Format, JournalSuperblock};
 use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::{self as disk, PhysBlock};
-use finefs_namespace::{Error, Extent, ExtentState, Ino, Result};
+use finefs_namespace::{BlockRun, Error, Extent, ExtentState, Ino, Result};
 
 use crate::buffer::BufferCache;
 use crate::error::at;
+use crate::group::GroupTable;
 use crate::load::{content, map};
 use crate::overlay::Source;
 use crate::state::{disk_ino, read_inode};
@@ -79,6 +80,38 @@ impl Journal {
             format,
             extents,
             fs_blocks: geometry.blocks_count,
+        })
+    }
+
+    /// What keeps the journal from being written: all of its blocks must be there, and be its own.
+    pub fn check_writable(&self, groups: &GroupTable, geometry: &Geometry) -> Result<()> {
+        let mut next = 0;
+        for extent in &self.extents {
+            if extent.logical != next {
+                break;
+            }
+            next = extent.end();
+            let (start, length) = (extent.physical.0, extent.length);
+            if !groups.can_own(geometry, start, length) {
+                return Err(Error::corrupt(format_args!(
+                    "journal: blocks {start} to {} belong to the file system itself",
+                    start + length - 1
+                )));
+            }
+        }
+        match next < u64::from(self.superblock.max_len()) {
+            true => Err(Error::corrupt(format_args!(
+                "journal: block {next} is missing"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// The blocks that it has.
+    pub fn runs(&self) -> impl Iterator<Item = BlockRun> {
+        self.extents.iter().map(|extent| BlockRun {
+            start: extent.physical,
+            length: extent.length,
         })
     }
 
@@ -126,14 +159,26 @@ fn extents(
 ) -> Result<Vec<Extent>> {
     let rules = InodeRules::of(superblock);
     let ino = Ino(u64::from(superblock.journal_inum()));
-    let inode = read_inode(buffers, geometry, ino)?;
     let place = || format!("journal inode {ino}");
+    let inode = match read_inode(buffers, geometry, ino) {
+        Err(Error::Stale) => {
+            return Err(Error::corrupt(format_args!(
+                "{}: there is no such inode",
+                place()
+            )));
+        }
+        outcome => outcome?,
+    };
     inode
         .verify_checksum(&rules, disk_ino(ino)?)
         .map_err(|error| at(place(), error))?;
     let is_file = inode.kind() == Some(disk::inode::FileKind::Regular);
-    if !is_file || inode.links_count() == 0 {
-        return Err(Error::corrupt(format_args!("{}: not a file", place())));
+    if inode.links_count() == 0 || !is_file {
+        let what = match inode.links_count() {
+            0 => "not in use",
+            _ => "not a file",
+        };
+        return Err(Error::corrupt(format_args!("{}: {what}", place())));
     }
     let mapping = map::load_with(buffers, geometry, None, &rules, ino, &inode)?;
     let size_blocks = inode.size(&rules) / u64::from(geometry.block_size);

@@ -6,8 +6,9 @@
 //! nonsense (an illegal name, an inode number out of range, a name that was there before) is left out
 //! with a warning, as its neighbours are not in doubt.
 //!
-//! An index must be sound where the image may be written, because writing goes through it. Where
-//! it is only read, the leaves alone count.
+//! Where something was left out, or where a change would meet damage when it is applied (an index that is not
+//! sound, a name that its index does not lead to, blocks behind the end), the directory can be read and not changed
+//! ([`DirectoryImage::damage`]). The index is not looked at where the image is only read.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/directory.rst`, `inlinedata.rst`.
@@ -23,9 +24,10 @@ use finefs_namespace::{
     DirectoryImage, EntryImage, Error, Extent, ExtentState, FileKind, Ino, Result,
 };
 
-use super::inode::{checked, convert_kind};
+use super::index::Leaves;
+use super::inode::{checked, convert_kind, misplaced_inline_data};
 use super::{content, map};
-use crate::error::at;
+use crate::error::{at, detail};
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
 /// Loads all entries of a directory.
@@ -43,7 +45,13 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         is_encrypted: flags.contains(InodeFlags::ENCRYPT),
         parent: None,
         entries: Vec::new(),
+        leaves: None,
+        checked: 0,
+        damage: None,
     };
+    if flags.contains(InodeFlags::INLINE_DATA) && !state.is_read_only {
+        return Err(misplaced_inline_data(ino));
+    }
     if flags.contains(InodeFlags::INLINE_DATA) {
         reader.inline(&inode)?;
     } else {
@@ -60,11 +68,43 @@ struct Reader<'a> {
     is_encrypted: bool,
     parent: Option<disk::Ino>,
     entries: Vec<EntryImage>,
+    /// Of an indexed directory that may be changed.
+    leaves: Option<Leaves>,
+    /// Entries up to this one are where the index leads to.
+    checked: usize,
+    /// Why it must not be changed.
+    damage: Option<Error>,
 }
 
 impl Reader<'_> {
     fn corrupt(&self, what: impl std::fmt::Display) -> Error {
         Error::corrupt(format_args!("inode {}: directory: {what}", self.ino))
+    }
+
+    /// Notes why it must not be changed.
+    fn note(&mut self, damage: Error) {
+        self.damage.get_or_insert(damage);
+    }
+
+    /// Looks at what a change will need, beside the entries.
+    fn check_changeable(&mut self, size_bytes: u64, blocks: u64, extents: &[Extent]) -> Result<()> {
+        if !size_bytes.is_multiple_of(u64::from(self.state.geometry.block_size)) {
+            let damage = self.corrupt(format_args!("size {size_bytes}"));
+            self.note(damage);
+        }
+        if extents.last().is_some_and(|last| last.end() > blocks) {
+            let damage = self.corrupt("blocks behind its end");
+            self.note(damage);
+        }
+        if !self.is_indexed {
+            return Ok(());
+        }
+        match super::index::check(self.state, self.ino, self.seed, extents, blocks) {
+            Ok(leaves) => self.leaves = Some(leaves),
+            Err(error @ Error::Io(_)) => return Err(error),
+            Err(error) => self.note(error),
+        }
+        Ok(())
     }
 
     /// Reads all blocks of the directory's size; all must be there.
@@ -76,8 +116,8 @@ impl Reader<'_> {
         if blocks == 0 {
             return Err(self.corrupt("no blocks"));
         }
-        if self.is_indexed && !state.is_read_only {
-            super::index::check(state, self.ino, self.seed, &mapping.extents, blocks)?;
+        if !state.is_read_only {
+            self.check_changeable(size_bytes, blocks, &mapping.extents)?;
         }
         let mut next = 0;
         for extent in &mapping.extents {
@@ -132,7 +172,28 @@ impl Reader<'_> {
                 Err(error) => log::warn!("{}", at(place(), error)),
             }
         }
-        self.entries_of(bytes, rules, &place())
+        self.entries_of(bytes, rules, &place())?;
+        self.check_places(logical, is_index_node);
+        Ok(())
+    }
+
+    /// Notes a name of the block that the index does not lead to. They are the last ones that were taken in.
+    fn check_places(&mut self, logical: u64, is_index_node: bool) {
+        let Some(leaves) = self.leaves.as_ref().filter(|_| !is_index_node) else {
+            return;
+        };
+        let entries = &self.entries[self.checked..];
+        let lost = entries
+            .iter()
+            .find(|entry| !leaves.may_hold(logical, &entry.name));
+        if let Some(lost) = lost {
+            let name = String::from_utf8_lossy(&lost.name);
+            let damage = self.corrupt(format_args!(
+                "the index does not lead to {name:?} in block {logical}"
+            ));
+            self.note(damage);
+        }
+        self.checked = self.entries.len();
     }
 
     /// Takes in the entries of a chain. An illegal name is blanked out in a copy, and reading goes
@@ -149,6 +210,9 @@ impl Reader<'_> {
             let Some(bad) = self.chain(bytes_now, rules, place)? else {
                 return Ok(());
             };
+            self.note(Error::corrupt(format_args!(
+                "{place}: entry at {bad}: illegal name"
+            )));
             log::warn!("{place}: entry at {bad}: illegal name, left out");
             self.entries.truncate(start);
             let copy = patched.get_or_insert_with(|| bytes.to_vec());
@@ -178,10 +242,11 @@ impl Reader<'_> {
 
     fn take(&mut self, ino: disk::Ino, name: Vec<u8>, kind: Option<FileKind>, place: &str) {
         if ino.0 > self.state.geometry.inodes_count {
-            log::warn!(
-                "{place}: entry {:?} names inode {ino}, which cannot be; left out",
-                String::from_utf8_lossy(&name)
-            );
+            let name = String::from_utf8_lossy(&name);
+            log::warn!("{place}: entry {name:?} names inode {ino}, which cannot be; left out");
+            self.note(Error::corrupt(format_args!(
+                "{place}: entry {name:?} names inode {ino}"
+            )));
             return;
         }
         self.entries.push(EntryImage {
@@ -277,6 +342,16 @@ impl Reader<'_> {
             let mut is_first = is_first.iter();
             self.entries
                 .retain(|_| is_first.next().copied().unwrap_or(true));
+            let damage = self.corrupt(format_args!("{duplicates} duplicate names"));
+            self.note(damage);
+        }
+        if let Some(damage) = &self.damage
+            && !self.state.is_read_only
+        {
+            log::warn!(
+                "{}: the directory cannot be changed; run e2fsck -f",
+                detail(damage)
+            );
         }
         let is_possible =
             |parent: &disk::Ino| parent.0 > 0 && parent.0 <= self.state.geometry.inodes_count;
@@ -288,6 +363,7 @@ impl Reader<'_> {
         Ok(DirectoryImage {
             parent: Ino(u64::from(parent.0)),
             entries: self.entries,
+            damage: self.damage,
         })
     }
 }

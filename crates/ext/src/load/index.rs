@@ -1,4 +1,4 @@
-//! Checks the index of a directory that may be written: writing finds its leaf through it.
+//! Checks the index of a directory that may be written: writing finds its leaf through it, and so does the kernel.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/directory.rst`, "Hash Tree Directories".
@@ -6,24 +6,43 @@
 use std::collections::HashSet;
 
 use finefs_ext_disk::checksum::InodeSeed;
+use finefs_ext_disk::dirhash::DirHasher;
 use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::htree::{DxBlock, DxPlace, LEVELS_MAX, LEVELS_MAX_LARGE};
-use finefs_namespace::{Error, Extent, Ino, Result};
+use finefs_namespace::{Error, Extent, Ino, NumberMap, Result};
 
 use super::content;
 use crate::error::at;
 use crate::state::ExtState;
 
+/// The hashes that lead to each leaf: a name anywhere else cannot be found by way of the index.
+pub(crate) struct Leaves {
+    hasher: DirHasher,
+    /// By the leaf's block: the first and the last hash.
+    ranges: NumberMap<u64, (u32, u32)>,
+}
+
+impl Leaves {
+    /// True when the index leads to this block for this name.
+    pub(crate) fn may_hold(&self, logical: u64, name: &[u8]) -> bool {
+        let hash = self.hasher.hash(name).major;
+        self.ranges
+            .get(&logical)
+            .is_some_and(|(first, last)| (*first..=*last).contains(&hash))
+    }
+}
+
 /// Checks that every block of the directory but the index's own is a leaf of the index exactly once,
-/// and that hashes ascend over the whole tree.
+/// and that hashes ascend over the whole tree. Gives the leaves.
 pub(crate) fn check(
     state: &ExtState,
     ino: Ino,
     seed: Option<InodeSeed>,
     extents: &[Extent],
     blocks: u64,
-) -> Result<()> {
+) -> Result<Leaves> {
+    let superblock = state.superblock.lock().clone();
     let mut check = Check {
         state,
         ino,
@@ -32,17 +51,15 @@ pub(crate) fn check(
         blocks,
         seen: HashSet::from([0]),
         last_hash: 0,
+        leaves: Vec::new(),
     };
     let root_bytes = check.bytes(0)?;
     let has_tail = state.dir_rules.has_tail;
     let root = DxBlock::new(&root_bytes[..], DxPlace::Root, has_tail)
         .map_err(|error| check.at(0, error))?;
-    let has_large_dir = state
-        .superblock
-        .lock()
-        .incompat()
-        .contains(Incompat::LARGEDIR);
-    let levels_max = if has_large_dir {
+    let hasher =
+        DirHasher::new(root.hash_version(), &superblock).map_err(|error| check.at(0, error))?;
+    let levels_max = if superblock.incompat().contains(Incompat::LARGEDIR) {
         LEVELS_MAX_LARGE
     } else {
         LEVELS_MAX
@@ -50,14 +67,22 @@ pub(crate) fn check(
     if root.levels() > levels_max {
         return Err(check.corrupt(format_args!("{} levels", root.levels())));
     }
-    check.node(0, &root, root.levels())?;
+    check.node(0, &root, root.levels(), 0)?;
     if check.seen.len() as u64 != blocks {
         return Err(check.corrupt(format_args!(
             "{} of {blocks} blocks are not reached",
             blocks.saturating_sub(check.seen.len() as u64)
         )));
     }
-    Ok(())
+    // Names of a hash whose lowest bit is set run on from the leaf before.
+    let nexts = check.leaves.iter().skip(1).map(|(hash, _)| *hash);
+    let lasts = nexts.map(|next| next.saturating_sub(1)).chain([u32::MAX]);
+    let ranges = check.leaves.iter().zip(lasts);
+    let ranges = ranges.map(|((hash, leaf), last)| (*leaf, (hash & !1, last)));
+    Ok(Leaves {
+        hasher,
+        ranges: ranges.collect(),
+    })
 }
 
 struct Check<'a> {
@@ -68,6 +93,8 @@ struct Check<'a> {
     blocks: u64,
     seen: HashSet<u64>,
     last_hash: u32,
+    /// The hash of the way to each leaf, and the leaf.
+    leaves: Vec<(u32, u64)>,
 }
 
 impl Check<'_> {
@@ -89,8 +116,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks an index block that has `levels` levels of index blocks below it.
-    fn node(&mut self, logical: u64, node: &DxBlock<&[u8]>, levels: u8) -> Result<()> {
+    /// Checks an index block that has `levels` levels of index blocks below it, and to which hashes from `hash` on lead.
+    fn node(&mut self, logical: u64, node: &DxBlock<&[u8]>, levels: u8, hash: u32) -> Result<()> {
         if let Some(seed) = self.seed {
             node.verify_checksum(seed)
                 .map_err(|error| self.at(logical, error))?;
@@ -101,19 +128,20 @@ impl Check<'_> {
                 return Err(self.corrupt(format_args!("block {logical} points at block {below}")));
             }
             // The first entry's hash is that of the entry above.
-            if position > 0 {
-                if entry.hash < self.last_hash {
-                    return Err(self.corrupt(format_args!("block {logical}: hashes descend")));
-                }
-                self.last_hash = entry.hash;
+            let hash = if position == 0 { hash } else { entry.hash };
+            if hash < self.last_hash {
+                return Err(self.corrupt(format_args!("block {logical}: hashes descend")));
             }
-            if levels > 0 {
-                let bytes = self.bytes(below)?;
-                let has_tail = self.state.dir_rules.has_tail;
-                let child = DxBlock::new(&bytes[..], DxPlace::Node, has_tail)
-                    .map_err(|error| self.at(below, error))?;
-                self.node(below, &child, levels - 1)?;
+            self.last_hash = hash;
+            if levels == 0 {
+                self.leaves.push((hash, below));
+                continue;
             }
+            let bytes = self.bytes(below)?;
+            let has_tail = self.state.dir_rules.has_tail;
+            let child = DxBlock::new(&bytes[..], DxPlace::Node, has_tail)
+                .map_err(|error| self.at(below, error))?;
+            self.node(below, &child, levels - 1, hash)?;
         }
         Ok(())
     }

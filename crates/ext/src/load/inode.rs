@@ -58,6 +58,8 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
     let flags = inode.flags();
     if flags.contains(InodeFlags::ENCRYPT) || flags.contains(InodeFlags::COMPRBLK) {
         image.unreadable = Some(Error::NotSupported);
+    } else if flags.contains(InodeFlags::INLINE_DATA) && !state.is_read_only {
+        image.unreadable = Some(misplaced_inline_data(ino));
     } else if flags.contains(InodeFlags::INLINE_DATA) {
         match content::inline(state, ino, &inode, attributes.size_bytes) {
             Ok(bytes) => image.inline = Some(bytes),
@@ -65,6 +67,13 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         }
     }
     Ok(image)
+}
+
+/// What is wrong with inline data of an image that may be written: one with that feature may not.
+pub(crate) fn misplaced_inline_data(ino: Ino) -> Error {
+    Error::corrupt(format_args!(
+        "inode {ino}: inline data, which the file system does not have"
+    ))
 }
 
 /// False when it surely has no ACLs, as far as the inode itself tells.
@@ -125,6 +134,7 @@ pub(crate) fn attributes(
             created,
         },
         flags: inode.flags().bits(),
+        is_settled: true,
     })
 }
 

@@ -15,7 +15,7 @@ use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
     Attributes, Batch, BlockNo, BlockRun, DirectoryChange, Error, Extent, ExtentState, Fate,
-    FileKind, Goal, Ino, InodeChange, MapChange, Plan, Result, Store, Times, Timestamp,
+    FileKind, Goal, Ino, InodeChange, MapChange, Plan, Result, Settled, Store, Times, Timestamp,
 };
 
 /// Makes an image; `arguments` go to mke2fs.
@@ -250,6 +250,7 @@ impl World {
             sectors: 0,
             times,
             flags: 0,
+            is_settled: true,
         };
         let node = Node {
             attributes,
@@ -450,9 +451,11 @@ impl World {
             let node = self.node(ino);
             node.attributes.size_bytes = node.attributes.size_bytes.max(size);
         }
-        self.touch(ino)
-            .map
-            .push(MapChange::Convert { logical, length });
+        self.touch(ino).map.push(MapChange::Convert {
+            logical,
+            length,
+            to: ExtentState::Written,
+        });
         Ok(())
     }
 
@@ -510,7 +513,7 @@ impl World {
     /// Hands over what [`World::batch`] gave.
     pub fn commit_batch(&mut self, batch: Batch) -> Result<()> {
         let committed = self.store.commit(batch, &|_| None)?;
-        for (ino, sectors) in committed.sectors {
+        for Settled { ino, sectors, .. } in committed.settled {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.attributes.sectors = sectors;
             }

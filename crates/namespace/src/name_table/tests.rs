@@ -259,6 +259,36 @@ fn a_dead_table_takes_no_names() {
     table.grow(Ino(9), guard);
 }
 
+/// What takes seconds here took hours while the order checker looked through all that is held for each lock.
+#[cfg(not(feature = "shuttle"))]
+#[test]
+fn a_table_of_a_million_names_is_locked_whole() {
+    let table = NameTable::with_capacity(1_000_000);
+    let guard = &pin();
+    let resize = table.lock_resize();
+    let whole = Request::Whole {
+        dir: Ino(9),
+        table: &table,
+        resize: &resize,
+    };
+    let held = lock_all(&[whole], guard).unwrap();
+    assert!(
+        table
+            .current(guard)
+            .buckets()
+            .all(|bucket| bucket.lock.is_locked())
+    );
+    assert!(held.is_empty(&table, guard));
+    held.kill(&table, guard);
+    drop(held);
+    assert!(
+        !table
+            .current(guard)
+            .buckets()
+            .any(|bucket| bucket.lock.is_locked())
+    );
+}
+
 #[test]
 fn a_table_grows_where_writers_meet() {
     let table = NameTable::new();

@@ -3,10 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use finefs_namespace::{
-    Attributes, Batch, ExtentState, Fate, FileKind, Ino, InodeChange, MapChange, Times,
+    Attributes, Batch, Error, ExtentState, Fate, FileKind, Ino, InodeChange, MapChange, Times,
 };
 
-use super::{INODES_PER_BLOCK, blocks_of};
+use super::{INODES_PER_BLOCK, SYMLINK_INLINE_MAX, blocks_of};
+
+/// A directory grows by a block for so many names.
+const NAMES_PER_BLOCK: u64 = 256;
+
+/// A mapping of more pieces has a block of its own.
+const PIECES_IN_INODE: usize = 4;
 
 /// A committed inode.
 #[derive(Clone, Debug)]
@@ -24,6 +30,10 @@ pub(super) struct Inode {
 pub(super) struct State {
     pub(super) root: Ino,
     pub(super) block_bytes: u64,
+    /// Inodes that cannot be loaded.
+    pub(super) unreadable: BTreeMap<Ino, Error>,
+    /// Directories that must not be changed.
+    pub(super) unchangeable: BTreeMap<Ino, Error>,
     pub(super) inodes: BTreeMap<Ino, Inode>,
     /// Numbers that the allocator gave out and that are not free again.
     pub(super) allocated_inodes: BTreeSet<Ino>,
@@ -93,6 +103,7 @@ impl State {
             }
         }
         for change in &batch.inodes {
+            self.settle(change.ino);
             if change.fate == Fate::Freed {
                 self.inodes.remove(&change.ino);
                 self.allocated_inodes.remove(&change.ino);
@@ -160,7 +171,6 @@ impl State {
         };
         inode.attributes = change.attributes;
         inode.attributes.times = times.unwrap_or(change.attributes.times);
-        inode.attributes.sectors = inode.blocks.len() as u64 * self.block_bytes / 512;
         inode.fate = change.fate;
         if change.attributes.kind == FileKind::Directory {
             assert!(change.map.is_empty(), "directory {ino} has a mapping");
@@ -176,6 +186,36 @@ impl State {
             inode.blocks.clear();
         }
         self.inodes.insert(ino, inode);
+    }
+
+    /// Counts what an inode takes: a directory grows by a block for every few names, a mapping of many pieces has a block
+    /// of its own, and so have a long symbolic link and extended attributes.
+    fn settle(&mut self, ino: Ino) {
+        let block_bytes = self.block_bytes;
+        let Some(inode) = self.inodes.get_mut(&ino) else {
+            return;
+        };
+        let mut blocks = inode.blocks.len() as u64;
+        match inode.attributes.kind {
+            FileKind::Directory => {
+                blocks = 1 + inode.entries.len() as u64 / NAMES_PER_BLOCK;
+                inode.attributes.size_bytes = blocks * block_bytes;
+            }
+            FileKind::Symlink => {
+                blocks = u64::from(inode.target.len() > SYMLINK_INLINE_MAX as usize);
+            }
+            _ => {}
+        }
+        let goes_on = |(at, (block, _)): (&u64, &(u64, ExtentState))| {
+            let before = at
+                .checked_sub(1)
+                .and_then(|before| inode.blocks.get(&before));
+            before.is_some_and(|(before, _)| before + 1 == *block)
+        };
+        let pieces = inode.blocks.iter().filter(|place| !goes_on(*place)).count();
+        blocks += u64::from(pieces > PIECES_IN_INODE);
+        blocks += u64::from(!inode.xattrs.is_empty());
+        inode.attributes.sectors = blocks * block_bytes / 512;
     }
 
     fn apply_map(
@@ -199,11 +239,15 @@ impl State {
                     assert_eq!(before, None, "inode {ino} maps over a mapping");
                 }
             }
-            MapChange::Convert { logical, length } => {
+            MapChange::Convert {
+                logical,
+                length,
+                to,
+            } => {
                 for at in logical..logical + length {
                     let place = inode.blocks.get_mut(&at);
                     let place = place.unwrap_or_else(|| panic!("inode {ino} converts a hole"));
-                    place.1 = ExtentState::Written;
+                    place.1 = to;
                 }
             }
             MapChange::Unmap { logical, length } => {

@@ -37,8 +37,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
-    Fate, FileKind, Geometry, Goal, Ino, InodeImage, MemoryStore, Plan, Result, StatFs, Store,
-    Times,
+    Fate, FileKind, Geometry, Goal, Ino, InodeImage, MemoryStore, Plan, Result, Settled, StatFs,
+    Store, Times,
 };
 
 use self::committed::{Inode, State};
@@ -48,6 +48,9 @@ const EXTENTS_FLAG: u32 = 0x80000;
 
 /// Where batches are limited in blocks.
 const INODES_PER_BLOCK: u64 = 4;
+
+/// Longer symbolic links take a block, as in ext4.
+const SYMLINK_INLINE_MAX: u32 = 59;
 
 /// See the module's head.
 pub struct CheckedStore {
@@ -114,6 +117,16 @@ impl CheckedStore {
         assert!(is_first, "something is called before that already");
     }
 
+    /// From now on loading this inode fails.
+    pub fn make_unreadable(&self, ino: Ino, error: Error) {
+        self.state().unreadable.insert(ino, error);
+    }
+
+    /// From now on this directory is loaded as one that must not be changed.
+    pub fn make_unchangeable(&self, ino: Ino, error: Error) {
+        self.state().unchangeable.insert(ino, error);
+    }
+
     /// The same, which wants batches as a small journal does: the log is taken in every few records, and
     /// committed when that comes to so many blocks.
     pub fn with_batches_of(mut self, blocks: u64) -> CheckedStore {
@@ -161,6 +174,8 @@ impl CheckedStore {
         let state = State {
             root,
             block_bytes: u64::from(inner.geometry().block_size_bytes),
+            unreadable: BTreeMap::new(),
+            unchangeable: BTreeMap::new(),
             inodes: BTreeMap::from([(root, inode)]),
             allocated_inodes: BTreeSet::from([root]),
             allocated_blocks: BTreeSet::new(),
@@ -170,7 +185,10 @@ impl CheckedStore {
             inode_blocks_max: 0,
         };
         CheckedStore {
-            geometry: inner.geometry().clone(),
+            geometry: Geometry {
+                symlink_inline_max: SYMLINK_INLINE_MAX,
+                ..inner.geometry().clone()
+            },
             inner,
             reloads,
             takes_batches: true,
@@ -263,6 +281,9 @@ impl Store for CheckedStore {
             call(ino);
         }
         let state = self.state();
+        if let Some(error) = state.unreadable.get(&ino) {
+            return Err(error.clone());
+        }
         let inode = state.inodes.get(&ino).ok_or(Error::Stale)?;
         let mut attributes = inode.attributes;
         if attributes.kind == FileKind::Regular {
@@ -288,6 +309,7 @@ impl Store for CheckedStore {
         Ok(DirectoryImage {
             parent: inode.parent,
             entries: entries.collect(),
+            damage: state.unchangeable.get(&ino).cloned(),
         })
     }
 
@@ -451,9 +473,13 @@ impl Store for CheckedStore {
             state.check();
             for change in &batch.inodes {
                 if let Some(inode) = state.inodes.get(&change.ino) {
-                    committed
-                        .sectors
-                        .push((change.ino, inode.attributes.sectors));
+                    let attributes = &inode.attributes;
+                    let is_directory = attributes.kind == FileKind::Directory;
+                    committed.settled.push(Settled {
+                        ino: change.ino,
+                        sectors: attributes.sectors,
+                        directory_bytes: is_directory.then_some(attributes.size_bytes),
+                    });
                 }
             }
             unmapped

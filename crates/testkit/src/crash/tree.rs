@@ -87,7 +87,7 @@ impl Tree {
             };
             self.walk(ns, below.clone(), child)?;
             let is = self.inodes[&child].attributes.kind;
-            if is != kind {
+            if Some(is) != kind {
                 return Err(format!(
                     "{below:?}: the entry says {kind:?}, the inode {is:?}"
                 ));

@@ -99,7 +99,7 @@ pub(super) fn list(namespace: &Namespace, dir: Ino, at_a_time: usize) -> Outcome
     let mut cookie = 0;
     loop {
         let mut taken = 0;
-        let mut twice = None;
+        let (mut twice, mut unknown) = (None, None);
         let mut is_full = false;
         namespace
             .read_directory(dir, cookie, &mut |entry| {
@@ -109,13 +109,21 @@ pub(super) fn list(namespace: &Namespace, dir: Ino, at_a_time: usize) -> Outcome
                 }
                 taken += 1;
                 cookie = entry.cookie;
-                let known = listing.insert(entry.name.to_vec(), (entry.ino, entry.kind));
+                let Some(kind) = entry.kind else {
+                    unknown = Some(entry.name.to_vec());
+                    return true;
+                };
+                let known = listing.insert(entry.name.to_vec(), (entry.ino, kind));
                 if known.is_some() {
                     twice = Some(entry.name.to_vec());
                 }
                 true
             })
             .map_err(|error| error.to_string())?;
+        if let Some(name) = unknown {
+            let name = String::from_utf8_lossy(&name);
+            return Err(format!("{name:?} is listed without a kind"));
+        }
         if let Some(name) = twice {
             return Err(format!(
                 "{:?} is listed twice",

@@ -190,10 +190,6 @@ impl<S: Store> Store for OnDevice<S> {
         self.store.can_reload()
     }
 
-    fn tolerates_races(&self) -> bool {
-        self.store.tolerates_races()
-    }
-
     fn close(&self) -> Result<()> {
         self.store.close()
     }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs::namespace::{Error, MemoryStore, Namespace, Store};
+use finefs::namespace::{Error, MemoryStore, Namespace};
 use finefs::{FileSystem, ImageOptions, LockingScheme, Options};
 use finefs_lockmeter::Snapshot;
 
@@ -180,16 +180,17 @@ impl std::fmt::Display for Place {
 fn in_memory(size_bytes: u64, storage: Storage, scheme: LockingScheme) -> Result<Opened> {
     let open = || {
         let store = MemoryStore::new(size_bytes, 0o755, 0, 0)?;
-        let store: Arc<dyn Store> = match storage {
-            Storage::Usual => Arc::new(store),
-            Storage::WithRaces => Arc::new(store.tolerating_races()),
-            Storage::Behind(device) => Arc::new(OnDevice::new(store.tolerating_races(), device)),
-        };
         let options = Options {
             locking: scheme,
             ..Options::default()
         };
-        Namespace::new(store, options)
+        match storage {
+            Storage::Usual => store.into_namespace(options),
+            Storage::WithRaces => Namespace::new(Arc::new(store), options),
+            Storage::Behind(device) => {
+                Namespace::new(Arc::new(OnDevice::new(store, device)), options)
+            }
+        }
     };
     let namespace = open()
         .map_err(|error: Error| Errno::from_raw_os_error(error.errno()))

@@ -134,7 +134,7 @@ impl Target for InProcess {
             let given = Entry {
                 name: entry.file_name().as_encoded_bytes(),
                 ino: entry.ino(),
-                kind: file_type(entry.file_type()),
+                kind: file_type(entry.file_type().map_err(errno)?),
             };
             if sink(given).is_break() {
                 break;

@@ -230,8 +230,7 @@ impl<'a> Directory<'_, 'a> {
             is_unwritten: false,
         };
         if let Err(error) = map::map(self.space, self.inode, run) {
-            let freed = self.space.free(physical, 1);
-            self.space.note(freed);
+            self.space.free(physical, 1);
             return Err(error);
         }
         match self.runs.last_mut() {

@@ -14,7 +14,7 @@ use finefs_ext_disk::extent::{
     self, DEPTH_MAX, Extent, ExtentNode, Index, LEN_MAX, LEN_MAX_UNWRITTEN,
 };
 use finefs_ext_disk::{LogicalBlock, PhysBlock};
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{Error, ExtentState, Result};
 
 use super::{LOGICAL_END, Run, free_data};
 use crate::apply::inode::InodeEdit;
@@ -70,7 +70,7 @@ impl Entries {
 /// What is done to the leaves.
 enum Op {
     Map(Extent),
-    Convert(Range<u64>),
+    Convert(Range<u64>, ExtentState),
     Unmap(Range<u64>),
 }
 
@@ -78,7 +78,7 @@ impl Op {
     fn range(&self) -> Range<u64> {
         match self {
             Op::Map(extent) => u64::from(extent.logical.0)..extent.logical_end(),
-            Op::Convert(range) | Op::Unmap(range) => range.clone(),
+            Op::Convert(range, _) | Op::Unmap(range) => range.clone(),
         }
     }
 }
@@ -113,13 +113,14 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
     Ok(())
 }
 
-/// Makes unwritten blocks of a range written.
+/// Gives the blocks of a range this state.
 pub(crate) fn convert(
     space: &mut Space<'_>,
     inode: &mut InodeEdit,
     range: Range<u64>,
+    to: ExtentState,
 ) -> Result<()> {
-    Tree { space, inode }.edit(&Op::Convert(range))
+    Tree { space, inode }.edit(&Op::Convert(range, to))
 }
 
 /// Frees the blocks of a range.
@@ -295,8 +296,8 @@ impl Tree<'_, '_> {
             return (None, outcome);
         }
         if entries.len() == 0 {
-            let freed = self.free_node(block);
-            return (Some((Vec::new(), false)), outcome.and(freed));
+            self.free_node(block);
+            return (Some((Vec::new(), false)), outcome);
         }
         match self.store(entries, depth, Some(block), edited.grew_at_end) {
             Ok(indexes) => {
@@ -385,15 +386,13 @@ impl Tree<'_, '_> {
         let area = self.inode.disk.block_area_mut();
         let filled = fill(area, depth, &entries);
         filled.map_err(|error| self.inode.damaged(error))?;
-        emptied
-            .into_iter()
-            .try_for_each(|block| self.free_node(block))
+        emptied.into_iter().for_each(|block| self.free_node(block));
+        Ok(())
     }
 
-    fn free_node(&mut self, block: u64) -> Result<()> {
-        self.space.free_metadata(block)?;
+    fn free_node(&mut self, block: u64) {
+        self.space.free_metadata(block);
         self.inode.blocks_delta -= 1;
-        Ok(())
     }
 
     /// Applies an operation to the extents of a leaf.
@@ -419,11 +418,16 @@ impl Tree<'_, '_> {
                     grew_at_end,
                 })
             }
-            Op::Convert(range) => {
-                let (touched, first) = cut(extents, range);
+            Op::Convert(range, to) => {
+                let is_unwritten = *to == ExtentState::Unwritten;
+                let (mut touched, first) = cut(extents, range);
+                if is_unwritten {
+                    touched += cut_to_length(extents, first..first + touched);
+                }
                 let mut has_changed = false;
                 for extent in &mut extents[first..first + touched] {
-                    has_changed |= std::mem::replace(&mut extent.is_unwritten, false);
+                    let before = std::mem::replace(&mut extent.is_unwritten, is_unwritten);
+                    has_changed |= before != is_unwritten;
                 }
                 merge_around(extents, first..first + touched);
                 Ok(Edited {
@@ -435,9 +439,7 @@ impl Tree<'_, '_> {
                 let (touched, first) = cut(extents, range);
                 for extent in extents.drain(first..first + touched) {
                     let (start, count) = (extent.physical.0, u64::from(extent.len));
-                    let freed = free_data(self.space, self.inode, start, count);
-                    // Blocks that cannot be freed leak; the mapping goes all the same.
-                    self.space.note(freed);
+                    free_data(self.space, self.inode, start, count);
                 }
                 Ok(Edited {
                     has_changed: touched > 0,
@@ -489,6 +491,20 @@ fn cut(extents: &mut Vec<Extent>, range: &Range<u64>) -> (usize, usize) {
     let first = extents.partition_point(|extent| extent.logical_end() <= range.start);
     let end = extents.partition_point(|extent| u64::from(extent.logical.0) < range.end);
     (end - first.min(end), first)
+}
+
+/// Cuts those of these extents that are longer than an unwritten one can be. Gives how many more there are then.
+fn cut_to_length(extents: &mut Vec<Extent>, indices: Range<usize>) -> usize {
+    let mut more = 0;
+    for at in indices.rev() {
+        let extent = extents[at];
+        if extent.len > LEN_MAX_UNWRITTEN {
+            let place = u64::from(extent.logical.0 + LEN_MAX_UNWRITTEN);
+            cut(extents, &(place..place));
+            more += 1;
+        }
+    }
+    more
 }
 
 /// Merges the extents of a range of indices with each other and with their neighbours.
@@ -555,6 +571,23 @@ mod tests {
         let mut extents = vec![extent(0, 10, 100, false)];
         assert_eq!(cut(&mut extents, &(10..20)).0, 0);
         assert_eq!(extents.len(), 1);
+    }
+
+    #[test]
+    fn a_written_extent_may_be_longer_than_an_unwritten_one() {
+        let mut extents = vec![
+            extent(0, LEN_MAX, 100, false),
+            extent(LEN_MAX, LEN_MAX_UNWRITTEN, 40_000, false),
+        ];
+        assert_eq!(cut_to_length(&mut extents, 0..2), 1);
+        assert_eq!(
+            extents,
+            [
+                extent(0, LEN_MAX_UNWRITTEN, 100, false),
+                extent(LEN_MAX_UNWRITTEN, 1, 32_867, false),
+                extent(LEN_MAX, LEN_MAX_UNWRITTEN, 40_000, false),
+            ]
+        );
     }
 
     #[test]

@@ -76,8 +76,8 @@ pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u
         }
         outcome = outcome.and(done);
     }
-    let flushed = freed.flush(map.space, map.inode);
-    outcome.and(flushed)
+    freed.flush(map.space, map.inode);
+    outcome
 }
 
 /// All runs.
@@ -231,7 +231,8 @@ impl Map<'_, '_> {
         freed: &mut Collector,
     ) -> (bool, Result<()>) {
         if depth == 0 {
-            return (true, freed.add(self.space, self.inode, pointer));
+            freed.add(self.space, self.inode, pointer);
+            return (true, Ok(()));
         }
         if let Err(error) = check(self.space, self.inode, pointer) {
             return (false, Err(error));
@@ -256,9 +257,9 @@ impl Map<'_, '_> {
             outcome = outcome.and(done);
         }
         if new.iter().all(|byte| *byte == 0) {
-            let done = self.space.free_metadata(pointer);
+            self.space.free_metadata(pointer);
             self.inode.blocks_delta -= 1;
-            return (true, outcome.and(done));
+            return (true, outcome);
         }
         if has_changed {
             match self.space.state.buffers.modify(pointer) {
@@ -278,19 +279,18 @@ struct Collector {
 }
 
 impl Collector {
-    fn add(&mut self, space: &mut Space<'_>, inode: &mut InodeEdit, block: u64) -> Result<()> {
+    fn add(&mut self, space: &mut Space<'_>, inode: &mut InodeEdit, block: u64) {
         if self.count > 0 && self.start + self.count == block {
             self.count += 1;
-            return Ok(());
+            return;
         }
-        let flushed = self.flush(space, inode);
+        self.flush(space, inode);
         (self.start, self.count) = (block, 1);
-        flushed
     }
 
-    fn flush(&mut self, space: &mut Space<'_>, inode: &mut InodeEdit) -> Result<()> {
+    fn flush(&mut self, space: &mut Space<'_>, inode: &mut InodeEdit) {
         match std::mem::take(&mut self.count) {
-            0 => Ok(()),
+            0 => {}
             count => free_data(space, inode, self.start, count),
         }
     }

@@ -1,6 +1,6 @@
 //! Which blocks a file has: changes of the mapping, in extent trees and in block maps.
 //!
-//! Both kinds do the same four things: map a run, unmap a range, convert a range from unwritten to
+//! Both kinds do the same four things: map a run, unmap a range, convert a range between unwritten and
 //! written, list all runs. The root lies in the inode at hand ([`InodeEdit`]); other nodes are
 //! edited in the buffer cache. Blocks of the map itself come from and go back to [`Space`].
 //!
@@ -20,6 +20,8 @@ use finefs_namespace::{Error, ExtentState, MapChange, Result};
 
 use super::inode::InodeEdit;
 use super::space::Space;
+use crate::load;
+use crate::state::ExtState;
 
 /// Adjacent blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +84,14 @@ fn change(space: &mut Space<'_>, inode: &mut InodeEdit, change: &MapChange) -> R
             space.mark_used(run.physical, run.length)?;
             map(space, inode, run)
         }
-        MapChange::Convert { logical, length } => {
+        MapChange::Convert {
+            logical,
+            length,
+            to,
+        } => {
             let range = range(logical, length);
             if has_extents(inode) {
-                extents::convert(space, inode, range)
+                extents::convert(space, inode, range, to)
             } else {
                 Ok(())
             }
@@ -134,6 +140,17 @@ pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u
     }
 }
 
+/// Checks the map of an inode that goes without ever having been loaded: a damaged block map may lead in circles. (An
+/// extent tree is checked node by node while it is freed.)
+pub(crate) fn check(state: &ExtState, inode: &InodeEdit) -> Result<()> {
+    let has_indirect_blocks = inode.disk.block_words()[12..].iter().any(|word| *word != 0);
+    if has_extents(inode) || !has_indirect_blocks {
+        return Ok(());
+    }
+    let ino = finefs_namespace::Ino(u64::from(inode.ino));
+    load::map::load(state, ino, &inode.disk).map(|_| ())
+}
+
 /// All runs, in ascending order.
 pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
     if has_extents(inode) {
@@ -144,12 +161,10 @@ pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
 }
 
 /// Frees data blocks of an inode.
-fn free_data(space: &mut Space<'_>, inode: &mut InodeEdit, start: u64, count: u64) -> Result<()> {
+fn free_data(space: &mut Space<'_>, inode: &mut InodeEdit, start: u64, count: u64) {
     // The inode does not count them any more even if the bitmap does.
     inode.blocks_delta -= count as i64;
-    space.free(start, count)?;
-    if inode.holds_metadata() {
+    if space.free(start, count) && inode.holds_metadata() {
         (start..start + count).for_each(|block| space.state.buffers.forget(block));
     }
-    Ok(())
 }

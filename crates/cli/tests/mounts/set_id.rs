@@ -1,0 +1,83 @@
+//! Who changes a file without privilege takes its set-user-ID and set-group-ID bits away, where it counts: in what
+//! the kernel shows and goes by.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+use crate::support::*;
+
+/// Some user who is not root.
+const SOMEBODY: u32 = 1234;
+
+/// Each changes the file `f` of the working directory in its own way.
+const CHANGES: &[&str] = &[
+    "printf x 1<>f",
+    "printf x >>f",
+    "printf x >f",
+    "truncate -s 100 f",
+    "fallocate -o 0 -l 100000 f",
+    "fallocate -n -o 0 -l 200000 f",
+    "fallocate -p -o 0 -l 4096 f",
+    "fallocate -z -o 0 -l 4096 f",
+    "dd if=/dev/zero of=f bs=4096 count=1 conv=notrunc oflag=direct status=none",
+];
+
+/// Runs a script as a user with one group and another.
+fn run_as(uid: u32, other_group: u32, script: &str, directory: &Path) {
+    let mut command = Command::new("setpriv");
+    let id = uid.to_string();
+    command.args(["--reuid", &id, "--regid", &id]);
+    command.args(["--groups", &other_group.to_string(), "sh", "-c", script]);
+    let output = run(command.current_dir(directory));
+    assert!(output.status.success(), "{script}: {output:?}");
+}
+
+/// The permission bits that the kernel goes by: with other attributes it would ask for what it no longer knows.
+fn mode_of(file: &Path) -> u32 {
+    let known = rustix::fs::statx(CWD, file, AtFlags::empty(), StatxFlags::MODE);
+    u32::from(known.unwrap().stx_mode) & 0o7777
+}
+
+#[test]
+fn a_change_by_another_user_takes_the_set_id_bits() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["allow_other,suid,dev", "allow_other,suid,writeback_cache"] {
+        let place = Place::new();
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (image, mount_point) = (place.image("ext4"), place.mount_point());
+        mount(&image, &mount_point, &["-o", options]);
+        let file = mount_point.join("f");
+        let mode = || mode_of(&file);
+        for change in CHANGES {
+            // A file that its group may not execute keeps the bit where the writer is in the group.
+            let cases = [(0, 0o6777, 0o777), (0, 0o6767, 0o2767), (1, 0o6767, 0o767)];
+            for (group, given, left) in cases {
+                fs::write(&file, vec![1; 10_000]).unwrap();
+                fs::set_permissions(&file, fs::Permissions::from_mode(given)).unwrap();
+                // The kernel has seen the mode, and may believe it for ever.
+                assert_eq!(mode(), given);
+                run_as(0, group, change, &mount_point);
+                assert_eq!(mode(), given, "{change} by root");
+                run_as(SOMEBODY, group, change, &mount_point);
+                assert_eq!(mode(), left, "{change} by one in group {group}, {options}");
+            }
+        }
+        // What runs a program goes by the same mode.
+        fs::copy("/usr/bin/id", &file).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+        run_as(SOMEBODY, 0, "test \"$(./f -u)\" = 0", &mount_point);
+        run_as(SOMEBODY, 0, "printf x >>f", &mount_point);
+        run_as(SOMEBODY, 0, "test \"$(./f -u)\" != 0", &mount_point);
+        unmount(&place);
+        // It is so on the image, too.
+        mount(&image, &mount_point, &["-o", "ro"]);
+        assert_eq!(mode(), 0o777);
+        unmount(&place);
+    }
+}
