@@ -166,51 +166,6 @@ pub const TABLE: &[Deviation] = &[
 /// Faults that are known and to be mended.
 pub const FAULTS: &[Deviation] = &[
     differs(
-        "blocks before the commit",
-        "blocks of metadata are counted later",
-        |seen| match seen {
-            Seen::Field("blocks", kernel, finefs, _) => kernel.blocks.abs_diff(finefs.blocks) <= 32,
-            _ => false,
-        },
-    ),
-    differs("least and last time", "nanoseconds are kept", |seen| {
-        let ends = [-2_147_483_648_000_000_000, 15_032_385_535_000_000_000];
-        match seen {
-            Seen::Field("atime", kernel, ..) => ends.contains(&kernel.atime),
-            Seen::Field("mtime", kernel, ..) => ends.contains(&kernel.mtime),
-            _ => false,
-        }
-    }),
-    differs("blksize", "64 KiB, not 4 KiB", |seen| {
-        matches!(seen, Seen::Field("blksize", ..))
-    }),
-    differs(
-        "attributes of no handler",
-        "ENODATA for EOPNOTSUPP",
-        |seen| {
-            matches!(
-                seen,
-                Seen::Outcome(_, Err(Errno::OPNOTSUPP), Err(Errno::NODATA))
-            )
-        },
-    ),
-    differs("XATTR_CREATE|XATTR_REPLACE", "EINVAL", |seen| match seen {
-        Seen::Outcome(step, Err(_), Err(Errno::INVAL)) => {
-            matches!(step.operation, Operation::SetXattr { flags: 3, .. })
-        }
-        _ => false,
-    }),
-    differs(
-        "set-id bits",
-        "the kernel's cache keeps those that a write took",
-        |seen| match seen {
-            Seen::Field("mode", kernel, finefs, _) => {
-                kernel.mode & !0o6000 == finefs.mode & !0o6000
-            }
-            _ => false,
-        },
-    ),
-    differs(
         "times at truncate to the same size",
         "stay",
         |seen| match seen {
@@ -271,33 +226,6 @@ pub const FAULTS: &[Deviation] = &[
             };
             mode >= 2 && offset.saturating_add(len) > 1 << 42
         },
-    ),
-    avoided("largest file without extents", "is 2 GiB larger", |step| {
-        use Operation::{CopyRange, Fallocate, Ftruncate, Pwrite, Seek, Truncate};
-        let is_near = |end: u64| (2_190_000_000_000..1 << 42).contains(&end);
-        !HAS_EXTENTS.load(Ordering::Relaxed)
-            && match &step.operation {
-                Truncate { len, .. } | Ftruncate { len, .. } => is_near(*len),
-                Pwrite { offset, .. } | Fallocate { offset, .. } => is_near(*offset),
-                CopyRange { to_offset, .. } => is_near(*to_offset),
-                Seek { offset, .. } => is_near(*offset),
-                _ => false,
-            }
-    }),
-    avoided("chown of nobody", "changes nothing", |step| {
-        matches!(
-            step.operation,
-            Operation::Chown {
-                uid: None,
-                gid: None,
-                ..
-            }
-        )
-    }),
-    avoided(
-        "fallocate by others",
-        "does not clear set-id bits",
-        |step| matches!(step.operation, Operation::Fallocate { .. }) && step.who != Who::Root,
     ),
 ];
 

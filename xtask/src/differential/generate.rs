@@ -34,7 +34,7 @@ pub struct Shape {
 }
 
 /// How often O_DIRECT is used against its rules.
-const UNALIGNED_PERCENT: u64 = 0;
+const UNALIGNED_PERCENT: u64 = 15;
 
 const SHORT: &[&str] = &[
     "a", "b", "c", "d", "e", "f", "g", "h", "link", "dir", "data", "x.y",
