@@ -4,7 +4,7 @@
 
 use super::execute::{Outcome, Value};
 use super::look::{Attributes, Entry, Relation};
-use super::operation::{Operation, Step, Whence, Who};
+use super::operation::{Operation, Step, Whence};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,6 +115,11 @@ pub const TABLE: &[Deviation] = &[
             }
             _ => false,
         },
+    ),
+    differs(
+        "st_blksize",
+        "64 KiB: with it programs that copy ask for as much at once as a request is worth",
+        |seen| matches!(seen, Seen::Field("blksize", ..)),
     ),
     differs(
         "SEEK_HOLE in a directory",
