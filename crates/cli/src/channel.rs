@@ -381,6 +381,7 @@ mod tests {
             kind: "fuse.finefs".into(),
             source: "x".into(),
             is_read_only: false,
+            options: Vec::new(),
             owner: Some(owner),
         }
     }

@@ -1,12 +1,17 @@
-//! Being called by mount(8) and mount.fuse3.
+//! Being called by mount(8), umount(8) and mount.fuse3.
 //!
 //! mount(8) runs `/sbin/mount.TYPE SOURCE DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE.SUBTYPE]`, so
 //! a link `/sbin/mount.fuse.finefs` to this program makes `mount -t fuse.finefs IMAGE DIR` work.
 //! Without it mount.fuse3 is run, which runs `finefs SOURCE DIR [-o OPTIONS]`. Both become
-//! `finefs mount [-o OPTIONS] SOURCE DIR`.
+//! `finefs mount [-o OPTIONS] SOURCE DIR`. A difference is what mount(8) leaves out of its options because it is its
+//! default: suid and dev (`--by-mount`).
+//!
+//! umount(8) runs `/sbin/umount.TYPE DIR [-flnrv] [-N NS] [-t TYPE.SUBTYPE]` for mounts of that type: with a link
+//! `/sbin/umount.fuse.finefs` it becomes `finefs umount DIR`, which waits for the server. That ends a busy mount neither by
+//! force (`-f`) nor by making it read-only (`-r`); umount -i goes without the link.
 //!
 //! # References
-//! mount(8), "External helpers"; mount.fuse3(8).
+//! mount(8) and umount(8), "External helpers"; mount.fuse3(8).
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -33,30 +38,69 @@ fn is_plain_word(word: &OsStr) -> bool {
     word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !Path::new(&*word).exists()
 }
 
+/// Who calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Mount,
+    Umount,
+    /// mount.fuse3, or a user who left the subcommand out.
+    Bare,
+}
+
+fn caller(arguments: &[OsString]) -> Option<Caller> {
+    let name = arguments
+        .first()
+        .and_then(|name| Path::new(name).file_name())?;
+    let name = name.to_string_lossy();
+    if name.starts_with("mount.") {
+        return Some(Caller::Mount);
+    }
+    if name.starts_with("umount.") {
+        return Some(Caller::Umount);
+    }
+    let first = arguments.get(1).filter(|_| arguments.len() >= 3)?;
+    let is_bare =
+        !first.to_string_lossy().starts_with('-') && !is_subcommand(first) && !is_plain_word(first);
+    is_bare.then_some(Caller::Bare)
+}
+
+/// A flag as it would have been given by hand; none where there is nothing to do for it.
+fn flag(caller: Caller, letter: char) -> Option<&'static str> {
+    match (caller, letter) {
+        (Caller::Mount, 'f') => Some("--fake"),
+        (Caller::Mount, 's') => Some("--sloppy"),
+        (Caller::Mount, 'v') => Some("--verbose"),
+        (Caller::Umount, 'l') => Some("--lazy"),
+        // No mtab; and see the module's head.
+        _ => None,
+    }
+}
+
 /// The arguments as they would have been given by hand.
 pub(crate) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_helper = arguments
-        .first()
-        .and_then(|name| Path::new(name).file_name())
-        .is_some_and(|name| name.to_string_lossy().starts_with("mount."));
-    let is_bare = arguments.len() >= 3
-        && arguments.get(1).is_some_and(|first| {
-            !first.to_string_lossy().starts_with('-')
-                && !is_subcommand(first)
-                && !is_plain_word(first)
-        });
-    if !is_helper && !is_bare {
+    let Some(caller) = caller(&arguments) else {
         return arguments;
+    };
+    let mut out: Vec<OsString> = vec!["finefs".into()];
+    match caller {
+        Caller::Mount => out.extend(["mount".into(), "--by-mount".into()]),
+        Caller::Umount => out.push("umount".into()),
+        Caller::Bare => out.push("mount".into()),
     }
-    let mut out: Vec<OsString> = vec!["finefs".into(), "mount".into()];
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
-        match argument.to_str() {
-            // Sloppy, verbose, no mtab: nothing to do for us.
-            Some("-s" | "-v" | "-n") => {}
+        let flags = argument.to_str().and_then(|word| word.strip_prefix('-'));
+        match (caller, flags) {
             // The type and the mount namespace (which mount(8) has entered already).
-            Some("-t" | "-N") => {
+            (_, Some("t" | "N")) => {
                 rest.next();
+            }
+            (Caller::Bare, Some("s" | "v" | "n")) => {}
+            (Caller::Mount | Caller::Umount, Some(letters))
+                if !letters.is_empty() && letters.chars().all(|c| "flnrsv".contains(c)) =>
+            {
+                let flags = letters.chars().filter_map(|letter| flag(caller, letter));
+                out.extend(flags.map(OsString::from));
             }
             _ => out.push(argument),
         }
@@ -78,7 +122,19 @@ mod tests {
     fn helper_calls_become_mounts() {
         assert_eq!(
             translated("/sbin/mount.fuse.finefs a.img /mnt -n -o rw,dev -t fuse.finefs"),
-            "finefs mount a.img /mnt -o rw,dev"
+            "finefs mount --by-mount a.img /mnt -o rw,dev"
+        );
+        assert_eq!(
+            translated("/sbin/mount.finefs a.img /mnt -s -f -n -v -o ro,remount"),
+            "finefs mount --by-mount a.img /mnt --sloppy --fake --verbose -o ro,remount"
+        );
+        assert_eq!(
+            translated("mount.fuse.finefs a.img /mnt -sfv"),
+            "finefs mount --by-mount a.img /mnt --sloppy --fake --verbose"
+        );
+        assert_eq!(
+            translated("/sbin/umount.fuse.finefs /mnt -n -l -f -v -r -N 5"),
+            "finefs umount /mnt --lazy"
         );
         assert_eq!(
             translated("finefs a.img /mnt -o rw"),

@@ -7,13 +7,14 @@
 //! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
 //! | `runtime_dir` | where its socket is |
 //! | `options` | `-o` of mount |
+//! | `remount` | `-o remount` |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
 //! | `progress` | a sign of life during long work |
-//! | `helper_call` | being called by mount(8) and mount.fuse3 |
+//! | `helper_call` | being called by mount(8), umount(8) and mount.fuse3 |
 
 mod background;
 mod bench;
@@ -26,6 +27,7 @@ mod mount;
 mod options;
 mod output;
 mod progress;
+mod remount;
 mod runtime_dir;
 mod serve;
 mod size;

@@ -15,66 +15,26 @@ use finefs_fuse::AttachError;
 
 use crate::background::{self, Readiness, Role};
 use crate::channel::Answering;
-use crate::options::MountOptions;
+use crate::options::{self, MountOptions};
+use crate::output::print;
 use crate::serve::{self, EndSignals};
 use crate::size::Size;
-use crate::{CliResult, Failure, logger, progress, say, spare_memory, usage};
+use crate::umount::find_at;
+use crate::{CliResult, Failure, logger, progress, remount, say, spare_memory, usage};
 
 /// How long the server of the last mount of an image is waited for while it writes out what is left.
 const SERVER_PATIENCE: Duration = Duration::from_secs(600);
-
-const OPTIONS_HELP: &str = "\
-Mount options (-o, comma separated, may be repeated; the last of two that conflict counts):
-  ro, rw                 read-only (the image is never written, a dirty journal is replayed in
-                         memory), read-write (default)
-  offset=SIZE            the file system starts there in the image
-  commit=SECONDS         write changes out at least that often (default 5)
-  barrier=0, nobarrier   do not wait for the disk at commits: faster, and a power loss may damage
-                         the image
-  errors=continue, errors=remount-ro, errors=panic
-                         when the image turns out to be damaged: only what is damaged fails; nothing
-                         can be changed any more; the server ends at once (default: as the image
-                         says, see tune2fs -e). When changes cannot be written, nothing can be
-                         changed any more in any case
-  relatime, noatime, strictatime
-                         when to note the time of reading (default relatime)
-  acl, noacl             honour POSIX ACLs, and let them be set (default), or know none
-  allow_other            other users may use the mount too (ordinary users need
-                         user_allow_other in /etc/fuse.conf)
-  suid, dev              honour set-uid bits and device nodes (root only; default nosuid,nodev)
-  noexec                 programs cannot be run
-  sync, dirsync          every write, every change of a directory is on the image at once
-  writeback_cache        collect small writes in the kernel until close or fsync; faster for
-                         programs that write in small pieces, but a full image is reported late
-                         and SEEK_HOLE finds no holes
-  threads=N              number of server threads
-  io_uring, noio_uring   take requests through io_uring where the kernel offers it (default; root
-                         switches it on in /sys/module/fuse/parameters/enable_uring), or never
-  cpu_latency=MICROSECONDS
-                         while requests come, keep CPUs from sleep that takes longer to leave; 0
-                         gives the fastest round trips and costs power (root only)
-  default_permissions    check permissions for root too where only root can use the mount (without
-                         allow_other); for everybody else they are always checked
-  size=SIZE              of a memory file system (default 50%)
-  mode=, uid=, gid=      permissions and owner of its root
-  fsname=NAME            what is shown as mounted, for a memory file system
-  locking=NAME           to compare with: locks of other times around the same operations; fine
-                         (default), big-spin, big-sleep, big-optional, per-superblock, whole-file,
-                         whole-file-mutex
-  debug                  log every request
-Accepted without effect: data=ordered (what happens), data=writeback, defaults, nofail, user, _netdev, x-*.
-SIZE is in bytes, or with k, m, g, t, or % of memory.";
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory
 #[derive(Args)]
 #[command(
     override_usage = "finefs mount [OPTIONS] IMAGE DIR\n       finefs mount [OPTIONS] --memory DIR",
-    after_help = OPTIONS_HELP
+    after_help = options::help()
 )]
 pub(crate) struct Mount {
     /// The image, a file or block device; left out with --memory
-    #[arg(value_name = "IMAGE")]
-    first: PathBuf,
+    #[arg(value_name = "IMAGE", required = true)]
+    first: Option<PathBuf>,
     /// The directory to mount it at
     #[arg(value_name = "DIR")]
     second: Option<PathBuf>,
@@ -93,6 +53,21 @@ pub(crate) struct Mount {
     /// Append messages to this file (default: the system log)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Say which options have no effect, and why
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show all mount options, also those without effect, and end
+    #[arg(long, exclusive = true)]
+    help_options: bool,
+    /// Called by mount(8): its defaults hold.
+    #[arg(long, hide = true)]
+    by_mount: bool,
+    /// mount -f: looks at the options only.
+    #[arg(long, hide = true)]
+    fake: bool,
+    /// mount -s: options that are unknown have no effect.
+    #[arg(long, hide = true)]
+    sloppy: bool,
 }
 
 /// What is to be mounted, and where.
@@ -107,9 +82,20 @@ struct Plan {
 
 impl Mount {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
+        if self.help_options {
+            print(&options::page())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = self.parse(self.defaults())?;
+        if options.is_remount {
+            return self.remount();
+        }
+        if self.fake {
+            return Ok(ExitCode::SUCCESS);
+        }
         let log = self.log.as_deref().map(open_log).transpose()?;
         let is_foreground = self.foreground;
-        let plan = self.plan()?;
+        let plan = self.plan(options)?;
         logger::start(plan.options.is_debug);
         if is_foreground {
             if log.is_some() {
@@ -124,24 +110,64 @@ impl Mount {
         }
     }
 
-    fn plan(self) -> CliResult<Plan> {
-        let mut lists = self.options;
+    /// What holds where no option says otherwise.
+    fn defaults(&self) -> MountOptions {
+        let mut options = MountOptions::default();
+        // mount(8) hands over nosuid and nodev, and leaves suid and dev out, which are what it does by default.
+        let is_by_mount = self.by_mount && rustix::process::geteuid().is_root();
+        options.kernel.allows_suid = is_by_mount;
+        options.kernel.allows_devices = is_by_mount;
+        options
+    }
+
+    fn parse(&self, defaults: MountOptions) -> CliResult<MountOptions> {
+        let mut lists = self.options.clone();
         if self.read_only {
             lists.push("ro".into());
         }
-        let options = MountOptions::parse(&lists)?;
+        let (options, remarks) = defaults.changed_by(&lists, self.sloppy)?;
+        if self.verbose {
+            remarks.iter().for_each(say);
+        }
+        Ok(options)
+    }
+
+    /// The image, if there is one, and the directory.
+    fn places(&self) -> (Option<PathBuf>, PathBuf) {
+        let first = self.first.clone().unwrap_or_default();
+        match (self.memory, self.second.clone()) {
+            (true, None) => (None, first),
+            (false, Some(directory)) => (Some(first), directory),
+            (true, Some(_)) => misused("--memory takes only the directory"),
+            (false, None) => misused("give the image and the directory"),
+        }
+    }
+
+    /// Changes the flags of what is mounted there.
+    fn remount(self) -> CliResult<ExitCode> {
+        let first = self.first.clone().unwrap_or_default();
+        let directory = self.second.clone().unwrap_or(first);
+        let mount = find_at(&directory)?;
+        let options = self.parse(match self.by_mount {
+            // It hands over all flags that shall hold, old and new.
+            true => self.defaults(),
+            false => remount::as_it_is(&mount),
+        })?;
+        if !self.fake {
+            remount::remount(&mount, &options)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn plan(self, options: MountOptions) -> CliResult<Plan> {
+        options.check_for(self.memory)?;
         let is_root = rustix::process::geteuid().is_root();
         if (options.kernel.allows_suid || options.kernel.allows_devices) && !is_root {
             return Err(Failure::new(
                 "options suid and dev: only root may give them",
             ));
         }
-        let (image, directory) = match (self.memory, self.first, self.second) {
-            (true, directory, None) => (None, directory),
-            (false, image, Some(directory)) => (Some(image), directory),
-            (true, ..) => misused("--memory takes only the directory"),
-            (false, ..) => misused("give the image and the directory"),
-        };
+        let (image, directory) = self.places();
         // An image that is missing is reported by who opens it.
         let image = image.map(|path| path.canonicalize().unwrap_or(path));
         let source = match (&image, &options.source) {
@@ -254,6 +280,8 @@ impl Plan {
                 finefs::Options {
                     commit_interval: options.commit_interval,
                     atime: options.atime,
+                    notes_directories: options.notes_directories,
+                    has_bsd_groups: options.has_bsd_groups,
                     is_read_only: options.kernel.is_read_only,
                     waits_for_thaw: false,
                     has_acls: options.has_acls,
@@ -272,6 +300,8 @@ impl Plan {
             .commit_interval(options.commit_interval)
             .when_quiet(spare_memory::give_back)
             .atime(options.atime)
+            .directory_atime(options.notes_directories)
+            .bsd_groups(options.has_bsd_groups)
             .on_error(options.on_error)
             .acls(options.has_acls)
             .locking(options.locking)

@@ -72,6 +72,18 @@ pub(crate) fn find(target: &Path) -> CliResult<MountPoint> {
     select(&mounts, &path).map_err(fail)
 }
 
+/// The mount at this directory.
+pub(crate) fn find_at(directory: &Path) -> CliResult<MountPoint> {
+    let mount = find(directory)?;
+    match resolve(directory) {
+        Ok(path) if path == mount.path => Ok(mount),
+        _ => Err(Failure::new(format!(
+            "{}: is not where it is mounted; name the directory",
+            directory.display()
+        ))),
+    }
+}
+
 /// The topmost mount at `path`, else the last one of the image `path`.
 fn select(mounts: &[MountPoint], path: &Path) -> Result<MountPoint, String> {
     if let Some(mount) = mounts.iter().rev().find(|mount| mount.path == path) {
@@ -163,6 +175,7 @@ mod tests {
             kind: kind.into(),
             source: source.into(),
             is_read_only: false,
+            options: Vec::new(),
             owner: Some(0),
         }
     }

@@ -79,6 +79,18 @@ impl ImageOptions {
         self
     }
 
+    /// Whether reads of directories update theirs too; they do at first.
+    pub fn directory_atime(mut self, notes_directories: bool) -> ImageOptions {
+        self.namespace.notes_directories = notes_directories;
+        self
+    }
+
+    /// What is made gets its directory's group, as with `grpid` of ext4's mounts.
+    pub fn bsd_groups(mut self, has_bsd_groups: bool) -> ImageOptions {
+        self.namespace.has_bsd_groups = has_bsd_groups;
+        self
+    }
+
     /// Without ACLs the ones that there are neither count nor are they shown, and none can be set.
     pub fn acls(mut self, has_acls: bool) -> ImageOptions {
         self.namespace.has_acls = has_acls;

@@ -256,7 +256,8 @@ fn removed_space_is_free_at_once() {
     fs.write("other", [1; 5000]).unwrap();
     fs.sync().unwrap();
     let empty = free();
-    let changes: [(&str, fn(&FileSystem)); 4] = [
+    type Change = fn(&FileSystem);
+    let changes: [(&str, Change); 4] = [
         ("removal", |fs| fs.remove_file("big").unwrap()),
         ("truncation", |fs| fs.open_rw("big").set_len(0).unwrap()),
         ("hole", |fs| {

@@ -29,7 +29,7 @@ const DEVICE: &str = "/dev/fuse";
 const SUBTYPE: &str = "finefs";
 
 /// How to mount.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// What is shown as mounted: the absolute path of the image.
     pub source: String,
@@ -104,6 +104,9 @@ pub enum AttachError {
     /// The kernel refused.
     #[error("{path}: cannot mount: {error}", path = .0.display(), error = .1)]
     Kernel(PathBuf, io::Error),
+    /// The kernel refused to change it.
+    #[error("{path}: cannot be remounted: {error}", path = .0.display(), error = .1)]
+    Remount(PathBuf, io::Error),
     /// The kernel does not mount this block device as `fuseblk`; as `fuse` it may.
     #[error("{path}: cannot be mounted as fuseblk: {error}", path = .0, error = .1)]
     BlockDevice(String, io::Error),
@@ -189,20 +192,6 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(AttachError::Kernel(DEVICE.into(), error)),
     };
-    let mut flags = MountFlags::empty();
-    for (is_set, flag) in [
-        (options.is_read_only, MountFlags::RDONLY),
-        (!options.allows_suid, MountFlags::NOSUID),
-        (!options.allows_devices, MountFlags::NODEV),
-        (!options.allows_execution, MountFlags::NOEXEC),
-        (!options.follows_symlinks, MountFlags::NOSYMFOLLOW),
-        (options.is_synchronous, MountFlags::SYNCHRONOUS),
-        (options.is_directory_synchronous, MountFlags::DIRSYNC),
-    ] {
-        if is_set {
-            flags |= flag;
-        }
-    }
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
@@ -221,6 +210,7 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
         kind = format!("fuseblk.{SUBTYPE}");
     }
     let data = CString::new(data).unwrap_or_default();
+    let flags = flags(options);
     match rustix::mount::mount(&options.source, path, kind.as_str(), flags, data.as_c_str()) {
         Ok(()) => Ok(Some(device.into())),
         Err(rustix::io::Errno::PERM) => Ok(None),
@@ -231,6 +221,31 @@ fn attach_by_kernel(path: &Path, options: &Options) -> Result<Option<OwnedFd>, A
         Err(rustix::io::Errno::NODEV) => Err(AttachError::NoFuse),
         Err(error) => Err(AttachError::Kernel(path.to_owned(), error.into())),
     }
+}
+
+/// The flags of mount(2).
+fn flags(options: &Options) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    for (is_set, flag) in [
+        (options.is_read_only, MountFlags::RDONLY),
+        (!options.allows_suid, MountFlags::NOSUID),
+        (!options.allows_devices, MountFlags::NODEV),
+        (!options.allows_execution, MountFlags::NOEXEC),
+        (!options.follows_symlinks, MountFlags::NOSYMFOLLOW),
+        (options.is_synchronous, MountFlags::SYNCHRONOUS),
+        (options.is_directory_synchronous, MountFlags::DIRSYNC),
+    ] {
+        flags.set(flag, is_set);
+    }
+    flags
+}
+
+/// Gives what is mounted at `path` these flags; of `options` nothing else counts. Only root may. The server is not told:
+/// the kernel alone refuses changes where it becomes read-only, after it has written out what it holds.
+pub fn remount(path: &Path, options: &Options) -> Result<(), AttachError> {
+    // Without flags about access times the kernel leaves them as they are.
+    rustix::mount::mount_remount(path, flags(options), c"")
+        .map_err(|error| AttachError::Remount(path.to_owned(), error.into()))
 }
 
 fn attach_by_helper(path: &Path, options: &Options) -> Result<OwnedFd, AttachError> {

@@ -68,7 +68,7 @@ mod ring;
 mod session;
 mod waiting;
 
-pub use attach::{AttachError, Options, check_mount_point};
+pub use attach::{AttachError, Options, check_mount_point, remount};
 pub use detach::{DetachError, detach};
 pub use guard::{failed_operations, is_in_operation, lost_writes};
 pub use mounts::{MountPoint, mount_at, mounts};

@@ -21,6 +21,8 @@ pub struct MountPoint {
     pub source: OsString,
     /// The file system itself is read-only.
     pub is_read_only: bool,
+    /// Options of the mount and of the file system, as the kernel tells them: "nosuid", "relatime", "user_id=0".
+    pub options: Vec<String>,
     /// Of a FUSE mount, the user who mounted it, as the kernel has it (`user_id=`).
     pub owner: Option<u32>,
 }
@@ -29,6 +31,11 @@ impl MountPoint {
     /// True for mounts of finefs.
     pub fn is_finefs(&self) -> bool {
         matches!(self.kind.as_str(), "fuse.finefs" | "fuseblk.finefs")
+    }
+
+    /// The kernel tells this option.
+    pub fn has_option(&self, option: &str) -> bool {
+        self.options.iter().any(|known| known == option)
     }
 }
 
@@ -52,21 +59,26 @@ fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let path = unescape(fields.nth(1)?);
+    let of_mount = fields.next()?;
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
     let options = fields.next()?.split(|&byte| byte == b',');
     let is_read_only = options.clone().any(|option| option == b"ro");
-    let mut values = options.filter_map(|option| option.strip_prefix(b"user_id="));
-    let owner = values
-        .next()
-        .and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+    let of_mount = of_mount.split(|&byte| byte == b',');
+    let text = |option: &[u8]| String::from_utf8_lossy(option).into_owned();
+    let options: Vec<String> = of_mount.chain(options).map(text).collect();
+    let mut values = options
+        .iter()
+        .filter_map(|option| option.strip_prefix("user_id="));
+    let owner = values.next().and_then(|value| value.parse().ok());
     Some(MountPoint {
         device: (major.parse().ok()?, minor.parse().ok()?),
         path: path.into(),
         kind,
         source,
         is_read_only,
+        options,
         owner,
     })
 }
@@ -106,6 +118,8 @@ mod tests {
         assert_eq!(mount.source, "/home/x\\y.img");
         assert!(mount.is_finefs() && !mount.is_read_only);
         assert_eq!(mount.owner, Some(7));
+        assert!(mount.has_option("nosuid") && mount.has_option("user_id=7"));
+        assert!(!mount.has_option("nodev"));
         let mount =
             parse_line(b"1 1 7:0 / /m ro - fuseblk.finefs /dev/loop0 rw,blksize=4096").unwrap();
         assert!(mount.is_finefs() && !mount.is_read_only && mount.owner.is_none());

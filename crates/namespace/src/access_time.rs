@@ -6,7 +6,7 @@
 
 use crate::inode::{Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace};
-use crate::types::Timestamp;
+use crate::types::{FileKind, Timestamp};
 
 /// Whether a read is noted in the access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,9 @@ impl Namespace {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
         let policy = self.options.atime;
         if noting == Noting::Never || self.options.is_read_only || policy == AtimePolicy::Noatime {
+            return None;
+        }
+        if !self.options.notes_directories && inode.kind == FileKind::Directory {
             return None;
         }
         let now = self.now();

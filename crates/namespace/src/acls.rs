@@ -69,12 +69,22 @@ pub(crate) fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
 
 /// True when something that is no directory and is made with these permission bits, before umask and default ACL, in a
 /// directory with these attributes must not get the set-group-ID bit: whoever is not in the directory's group would get a
-/// program that runs with it (Linux 6.0, `mode_strip_sgid`).
-pub(crate) fn loses_setgid(caller: &Caller, permissions: u32, dir: Ownership) -> bool {
+/// program that runs with it (Linux 6.0, `mode_strip_sgid`). Where everything gets its directory's group (`is_bsd`) nobody
+/// has looked at the caller's groups before, and Linux leaves the bit; here it goes.
+pub(crate) fn loses_setgid(
+    caller: &Caller,
+    permissions: u32,
+    dir: Ownership,
+    is_bsd: bool,
+) -> bool {
     const RUNS_AS_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
-    permissions & RUNS_AS_GROUP == RUNS_AS_GROUP
-        && dir.permissions & libc::S_ISGID != 0
-        && !may_keep_setgid(caller, dir.gid)
+    if permissions & RUNS_AS_GROUP != RUNS_AS_GROUP {
+        return false;
+    }
+    match dir.permissions & libc::S_ISGID {
+        0 => is_bsd && caller.uid != 0 && !caller.is_in_group(dir.gid),
+        _ => !may_keep_setgid(caller, dir.gid),
+    }
 }
 
 impl Namespace {

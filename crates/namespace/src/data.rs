@@ -537,9 +537,8 @@ impl Namespace {
             self.reclaim_blocks(&freed);
         }
         inode.set_size(&lock, size_bytes);
-        if size_bytes != size_before {
-            inode.set_modified(now);
-        }
+        // Also where the size is what it was (POSIX ftruncate()).
+        inode.set_modified(now);
         Ok(())
     }
 

@@ -387,7 +387,8 @@ impl Namespace {
         inherited: Option<&Inherited>,
     ) -> Attributes {
         let parent = dir.ownership();
-        let inherits_group = parent.permissions & libc::S_ISGID != 0;
+        let is_bsd = self.options.has_bsd_groups;
+        let inherits_group = is_bsd || parent.permissions & libc::S_ISGID != 0;
         let mut permissions = match inherited {
             Some(inherited) => inherited.permissions,
             None if new.kind == FileKind::Symlink => new.permissions,
@@ -399,8 +400,13 @@ impl Namespace {
             caller.gid
         };
         if new.kind == FileKind::Directory {
-            permissions |= parent.permissions & libc::S_ISGID;
-        } else if loses_setgid(caller, new.permissions, parent) {
+            // That bit is how else a directory would get its parent's group.
+            permissions |= if is_bsd {
+                0
+            } else {
+                parent.permissions & libc::S_ISGID
+            };
+        } else if loses_setgid(caller, new.permissions, parent, is_bsd) {
             permissions &= !libc::S_ISGID;
         }
         let now = self.now();

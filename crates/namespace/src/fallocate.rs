@@ -59,10 +59,7 @@ impl Namespace {
             let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
-            let end = match mode {
-                AllocateMode::PunchHole => offset_bytes.saturating_add(length_bytes),
-                _ => self.end_of(file.inode, offset_bytes, length_bytes)?,
-            };
+            let end = self.end_of(file.inode, offset_bytes, length_bytes)?;
             let bounds = (offset_bytes, end);
             let range = self.lock_write(&file, bounds, false, guard);
             match mode {
@@ -217,6 +214,12 @@ impl Namespace {
     /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.
     fn punch(&self, file: &File<'_>, (from, to): (u64, u64), guard: &Guard) -> Result<()> {
         let inode = file.inode;
+        // A hole that reaches the end of file takes the file's last block whole: nothing is left in it.
+        let size = inode.size_bytes();
+        let to = match from < size && size <= to {
+            true => to.max(size.next_multiple_of(self.block_bytes())),
+            false => to,
+        };
         let whole = self.whole_blocks(from, to);
         let freed = file.extents.runs(whole.start, whole.end, guard);
         let splits = if freed.is_empty() { 0 } else { PUNCH_SPLITS };

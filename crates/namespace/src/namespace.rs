@@ -44,6 +44,10 @@ pub struct Options {
     pub commit_interval: Duration,
     /// When reads update the access time.
     pub atime: AtimePolicy,
+    /// Reads of directories update it too (else `nodiratime` of mount(8)).
+    pub notes_directories: bool,
+    /// What is made gets its directory's group (`grpid` of ext4's mounts); else as the directory's set-group-ID bit says.
+    pub has_bsd_groups: bool,
     /// Refuse all changes.
     pub is_read_only: bool,
     /// Inodes in memory above which clean ones that nobody refers to are evicted.
@@ -67,6 +71,8 @@ impl Default for Options {
         Options {
             commit_interval: Duration::from_secs(5),
             atime: AtimePolicy::Relatime,
+            notes_directories: true,
+            has_bsd_groups: false,
             is_read_only: false,
             inode_cache_max: 200_000,
             waits_for_thaw: true,

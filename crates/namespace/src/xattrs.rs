@@ -157,6 +157,10 @@ impl Namespace {
                 }
                 _ => {}
             }
+            if value.is_some() && values.get(name).map(|value| &**value) == value {
+                // As in Linux, not even the time of change tells of it.
+                return Ok(());
+            }
             if let Some(value) = value {
                 let mut after: Vec<(&[u8], &[u8])> = values
                     .iter()

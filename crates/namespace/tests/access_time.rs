@@ -16,7 +16,11 @@ const NAMES: [&[u8]; 4] = [b"file", b"empty", b"dir", b"link"];
 
 impl World {
     fn make(store: Arc<dyn Store>, atime: AtimePolicy) -> World {
-        let (ns, root) = (open(store, atime), Caller::root());
+        World::of(open(store, atime))
+    }
+
+    fn of(ns: Namespace) -> World {
+        let root = Caller::root();
         let at = ns.root();
         let [file, empty] = ["file", "empty"].map(|name| {
             ns.create_file(&root, at, name.as_bytes(), 0o644)
@@ -139,6 +143,21 @@ fn the_policy_counts() {
         world.read_all(Noting::ByPolicy);
         let noted = world.accessed().map(|time| time != later);
         assert_eq!(noted, [is_noted; 4], "{policy:?}");
+    }
+}
+
+#[test]
+fn directories_are_noted_only_where_they_shall_be() {
+    for policy in [AtimePolicy::Relatime, AtimePolicy::Strict] {
+        let options = Options {
+            atime: policy,
+            notes_directories: false,
+            ..Options::default()
+        };
+        let world = World::of(Namespace::without_thread(memory(), options).unwrap());
+        world.read_all(Noting::ByPolicy);
+        let noted = world.accessed().map(|time| time != past());
+        assert_eq!(noted, [true, true, false, true], "{policy:?}");
     }
 }
 

@@ -145,3 +145,46 @@ fn the_largest_file_is_that_of_the_kernel() {
         });
     }
 }
+
+#[test]
+fn times_change_with_a_truncate_to_the_same_size_and_not_with_an_attribute_of_the_same_value() {
+    in_mount("ext4", |mount_point| {
+        let file = mount_point.join("f");
+        fs::write(&file, b"abc").unwrap();
+        rustix::fs::setxattr(&file, "user.a", b"x", XattrFlags::empty()).unwrap();
+        let times = || {
+            let metadata = fs::metadata(&file).unwrap();
+            (metadata.mtime_nsec(), metadata.ctime_nsec())
+        };
+        let later = || std::thread::sleep(std::time::Duration::from_millis(20));
+        let before = times();
+        later();
+        rustix::fs::setxattr(&file, "user.a", b"x", XattrFlags::empty()).unwrap();
+        assert_eq!(times(), before);
+        OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(3)
+            .unwrap();
+        let after = times();
+        assert!(after.0 != before.0 && after.1 != before.1);
+    });
+}
+
+#[test]
+fn holes_end_where_the_kernel_ends_them() {
+    in_mount("ext4", |mount_point| {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let file = File::create(mount_point.join("f")).unwrap();
+        file.write_all_at(&[7; 73_764], 0).unwrap();
+        file.sync_all().unwrap();
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // The last block goes, too, as nothing is left in it.
+        fallocate(&file, punch, 56_320, 20_480).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!((metadata.len(), metadata.blocks()), (73_764, 110));
+        // Beyond the largest file.
+        assert_eq!(fallocate(&file, punch, 1 << 44, 4104), Err(Errno::FBIG));
+    });
+}

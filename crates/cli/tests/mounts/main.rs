@@ -6,6 +6,7 @@ mod ending;
 mod errors;
 mod exercise;
 mod freeze;
+mod helper;
 mod mount;
 mod set_id;
 mod support;

@@ -1,0 +1,419 @@
+//! The options of `-o`: those of mount(8), the kernel's ext4, fuse2fs and mount.fuse3.
+//!
+//! One table has them all (`table`): what is done, what is ignored and why that does no harm, what is refused and why.
+//! What is not in it is an error that names the option: a typing error must not silently mount something different.
+//! Of options that contradict each other the last one counts, as with mount(8).
+
+mod table;
+
+use std::fmt;
+use std::time::Duration;
+
+use finefs::{AtimePolicy, LockingScheme, OnError};
+
+use crate::size::Size;
+use crate::{CliResult, Failure};
+use table::{Of, What};
+
+pub(crate) use table::{help, page};
+
+/// What the options say.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct MountOptions {
+    /// What the kernel is told, but for what is shown as mounted.
+    pub kernel: finefs_fuse::Options,
+    pub offset_bytes: u64,
+    pub atime: AtimePolicy,
+    /// Reads of directories are noted too.
+    pub notes_directories: bool,
+    /// New files have their directory's group.
+    pub has_bsd_groups: bool,
+    pub commit_interval: Duration,
+    pub lacks_barriers: bool,
+    pub on_error: Option<OnError>,
+    pub has_acls: bool,
+    pub locking: LockingScheme,
+    pub is_debug: bool,
+    /// What shall be shown as mounted; only for memory.
+    pub source: Option<String>,
+    /// Of a memory file system: its size and its root.
+    pub size: Option<Size>,
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// The mount that is there gets other flags.
+    pub is_remount: bool,
+    /// Those that the server heeds, which a remount does not reach.
+    pub of_server: Vec<String>,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        let namespace = finefs::Options::default();
+        MountOptions {
+            kernel: finefs_fuse::Options::default(),
+            offset_bytes: 0,
+            atime: namespace.atime,
+            notes_directories: namespace.notes_directories,
+            has_bsd_groups: namespace.has_bsd_groups,
+            commit_interval: namespace.commit_interval,
+            lacks_barriers: false,
+            on_error: None,
+            has_acls: namespace.has_acls,
+            locking: namespace.locking,
+            is_debug: false,
+            source: None,
+            size: None,
+            mode: None,
+            uid: None,
+            gid: None,
+            is_remount: false,
+            of_server: Vec::new(),
+        }
+    }
+}
+
+/// An option that has no effect, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Remark {
+    word: String,
+    reason: &'static str,
+}
+
+impl Remark {
+    fn new(word: &str, reason: &'static str) -> Remark {
+        Remark {
+            word: word.to_owned(),
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "option {} has no effect: {}", self.word, self.reason)
+    }
+}
+
+impl MountOptions {
+    /// These, changed as the values of all `-o` say; and what has no effect. Sloppily, what is unknown has none either.
+    pub(crate) fn changed_by<S: AsRef<str>>(
+        mut self,
+        lists: &[S],
+        is_sloppy: bool,
+    ) -> CliResult<(MountOptions, Vec<Remark>)> {
+        let mut remarks = Vec::new();
+        for list in lists {
+            for word in split(list.as_ref()) {
+                self.take(&word, &mut remarks, is_sloppy)?;
+            }
+        }
+        Ok((self, remarks))
+    }
+
+    fn take(&mut self, word: &str, remarks: &mut Vec<Remark>, is_sloppy: bool) -> CliResult<()> {
+        if word.is_empty() {
+            return Ok(());
+        }
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let Some(row) = table::find(word) else {
+            if is_sloppy {
+                remarks.push(Remark::new(word, "unknown, and ignored"));
+                return Ok(());
+            }
+            return Err(unknown(word));
+        };
+        match &row.what {
+            What::Flag(set, _) => set(self, name, value.unwrap_or_default()),
+            What::Done(set, _) => {
+                set(self, name, value.unwrap_or_default())?;
+                self.of_server.push(word.to_owned());
+                Ok(())
+            }
+            What::Ignored(reason) => {
+                remarks.push(Remark::new(word, reason));
+                Ok(())
+            }
+            What::Refused(reason) => Err(Failure::new(format!("option {word}: {reason}"))),
+        }
+    }
+
+    /// Fails where an option speaks of something else than what is to be mounted.
+    pub(crate) fn check_for(&self, is_memory: bool) -> CliResult<()> {
+        for word in &self.of_server {
+            let reason = match table::find(word).map(|row| row.of) {
+                Some(Of::Memory) if !is_memory => "only for a memory file system (--memory)",
+                Some(Of::Image) if is_memory => "only for an image",
+                _ => continue,
+            };
+            return Err(Failure::new(format!("option {word}: {reason}")));
+        }
+        Ok(())
+    }
+}
+
+/// At commas; `\,` is a comma and `\\` a backslash inside a value.
+fn split(list: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut characters = list.chars();
+    while let Some(character) = characters.next() {
+        let escaped = if character == '\\' {
+            characters.next()
+        } else {
+            None
+        };
+        let Some(word) = words.last_mut() else { break };
+        match (character, escaped) {
+            (',', _) => words.push(String::new()),
+            (_, Some(escaped)) => word.push(escaped),
+            (character, None) => word.push(character),
+        }
+    }
+    words
+}
+
+fn unknown(word: &str) -> Failure {
+    Failure::new(format!(
+        "unknown mount option {word}; see finefs mount --help-options"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> CliResult<MountOptions> {
+        let (options, _) = MountOptions::default().changed_by(&[list], false)?;
+        Ok(options)
+    }
+
+    /// As unlike the default as it can be.
+    fn unlike() -> MountOptions {
+        let list = "ro,suid,dev,noexec,nosymfollow,sync,dirsync,noatime,nodiratime,grpid,noacl,nobarrier,\
+                    writeback_cache,noio_uring,allow_other,default_permissions,debug,errors=panic,\
+                    commit=77,threads=9,locking=big-spin,offset=7k,cpu_latency=7,remount";
+        parse(list).unwrap()
+    }
+
+    /// With a value if it takes one.
+    fn words(row: &table::Row) -> Vec<String> {
+        let mut words = Vec::new();
+        for name in row.names {
+            let name = name.replace('*', "something");
+            if row.value.is_none_or(|value| value.is_optional) {
+                words.push(name.clone());
+            }
+            if let Some(value) = row.value {
+                words.push(format!("{name}={}", value.example));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_row_does_what_it_says() {
+        for row in table::rows() {
+            for word in words(row) {
+                let (before, other) = (MountOptions::default(), unlike());
+                let change = |options: &MountOptions| options.clone().changed_by(&[&word], false);
+                match &row.what {
+                    What::Flag(..) | What::Done(..) => {
+                        let after = |options: &MountOptions| {
+                            let (mut after, remarks) = change(options).unwrap();
+                            assert_eq!(remarks, [], "{word}");
+                            after.of_server.clone_from(&options.of_server);
+                            after
+                        };
+                        let has_effect = after(&before) != before || after(&other) != other;
+                        assert!(has_effect, "{word} changes nothing");
+                    }
+                    What::Ignored(reason) => {
+                        let (after, remarks) = change(&before).unwrap();
+                        assert_eq!(after, before, "{word}");
+                        let line = remarks[0].to_string();
+                        assert!(line.contains(&word) && line.contains(reason), "{line}");
+                    }
+                    What::Refused(reason) => {
+                        let Failure(line) = change(&before).unwrap_err();
+                        assert!(line.contains(&word) && line.contains(reason), "{line}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_name_is_in_two_rows() {
+        let mut seen = std::collections::HashSet::new();
+        for row in table::rows() {
+            for word in words(row) {
+                assert!(std::ptr::eq(table::find(&word).unwrap(), row), "{word}");
+                assert!(seen.insert(word.clone()), "{word}");
+            }
+        }
+        assert!(seen.len() > 150);
+    }
+
+    #[test]
+    fn the_pages_have_every_option() {
+        let (page, help) = (page(), help());
+        for row in table::rows() {
+            for name in row.names {
+                assert!(page.contains(name), "{name}");
+                let is_done = matches!(row.what, What::Flag(..) | What::Done(..));
+                assert!(!is_done || help.contains(name), "{name}");
+            }
+        }
+        for line in page.lines().chain(help.lines()) {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
+
+    /// What mount(8) hands over of an fstab line that ext4 has had.
+    #[test]
+    fn lines_of_ext4_are_understood() {
+        for list in [
+            "rw,errors=remount-ro,data=ordered,commit=5,nofail,x-systemd.automount,_netdev",
+            "defaults,noatime,nodiratime,discard,barrier=1,user_xattr,acl,stripe=128,lazytime",
+            "rw,nosuid,nodev,noexec,user=joe,strictatime,iversion,silent,journal_checksum,delalloc",
+            "ro,noatime,nobarrier,init_itable=10,auto_da_alloc,inode_readahead_blks=64,resuid=0",
+        ] {
+            parse(list).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_for_something_else_is_told() {
+        let told = |list: &str, is_memory| parse(list).unwrap().check_for(is_memory);
+        for list in ["uid=5", "gid=5", "mode=700", "size=1m"] {
+            assert!(told(list, false).is_err(), "{list}");
+            told(list, true).unwrap();
+        }
+        for list in ["offset=1m", "errors=panic", "barrier=0", "commit=9"] {
+            assert!(told(list, true).is_err(), "{list}");
+            told(list, false).unwrap();
+        }
+        told("noatime,allow_other,threads=2", true).unwrap();
+    }
+
+    #[test]
+    fn sloppily_the_unknown_is_ignored() {
+        let (_, remarks) = MountOptions::default()
+            .changed_by(&["ro,what=7"], true)
+            .unwrap();
+        assert_eq!(remarks.len(), 1);
+        assert!(remarks[0].to_string().contains("what=7"));
+    }
+
+    #[test]
+    fn options_are_understood() {
+        let options = parse(
+            "ro,offset=1m,allow_other,noatime,nosuid,nodev,noexec,commit=30,size=50%,mode=1777,\
+             uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,debug",
+        )
+        .unwrap();
+        assert!(options.kernel.is_read_only && options.kernel.allow_other && options.is_debug);
+        assert!(
+            !options.kernel.allows_suid
+                && !options.kernel.allows_devices
+                && !options.kernel.allows_execution
+        );
+        assert_eq!(options.offset_bytes, 1 << 20);
+        assert_eq!(options.atime, AtimePolicy::Noatime);
+        assert_eq!(options.commit_interval, Duration::from_secs(30));
+        assert_eq!(options.size, Some(Size::PercentOfMemory(50)));
+        assert_eq!(
+            (
+                options.mode,
+                options.uid,
+                options.gid,
+                options.kernel.threads
+            ),
+            (Some(0o1777), Some(7), Some(8), Some(3))
+        );
+        assert!(options.kernel.has_writeback_cache);
+        assert_eq!(options.on_error, Some(OnError::ReadOnly));
+    }
+
+    #[test]
+    fn acls_count_unless_told_otherwise() {
+        assert!(parse("").unwrap().has_acls);
+        assert!(!parse("noacl").unwrap().has_acls);
+        assert!(parse("noacl,acl").unwrap().has_acls);
+    }
+
+    #[test]
+    fn locking_schemes_have_names() {
+        assert_eq!(parse("").unwrap().locking, LockingScheme::Fine);
+        let options = parse("locking=fine,locking=per-superblock").unwrap();
+        assert_eq!(options.locking, LockingScheme::PerSuperblock);
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_fuse_mount() {
+        let options = parse("defaults").unwrap();
+        assert!(!options.kernel.is_read_only && !options.kernel.allow_other);
+        assert!(
+            !options.kernel.allows_suid
+                && !options.kernel.allows_devices
+                && options.kernel.allows_execution
+        );
+        assert_eq!(options.atime, AtimePolicy::Relatime);
+        assert_eq!(options.commit_interval, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_last_one_counts_also_over_several_lists() {
+        assert!(!parse("ro,rw").unwrap().kernel.is_read_only);
+        let lists = ["rw", "suid,ro"];
+        let (options, _) = MountOptions::default().changed_by(&lists, false).unwrap();
+        assert!(options.kernel.is_read_only);
+        assert!(parse("nosuid,suid").unwrap().kernel.allows_suid);
+    }
+
+    #[test]
+    fn what_speaks_to_mount_is_accepted() {
+        parse("defaults,nofail,user,_netdev,x-systemd.automount,comment=a,default_permissions,,")
+            .unwrap();
+    }
+
+    #[test]
+    fn unknown_and_wrong_options_are_named() {
+        for (list, word) in [
+            ("ro,rwx", "rwx"),
+            ("ro=1", "ro=1"),
+            ("commit", "commit"),
+            ("foo=1", "foo"),
+            ("offset=abc", "offset=abc"),
+            ("offset=5%", "offset=5%"),
+            ("mode=999", "mode=999"),
+            ("mode=77777", "mode=77777"),
+            ("uid=-1", "uid=-1"),
+            ("commit=9999999", "commit=9999999"),
+            ("threads=0", "threads=0"),
+            ("size=", "size="),
+            ("allow_root", "allow_root"),
+            ("noload", "noload"),
+            ("data=journal", "data=journal"),
+            ("resuid=5", "resuid=5"),
+            ("errors=ignore", "errors=ignore"),
+            ("subtype=ext4", "subtype=ext4"),
+            ("locking=big", "big-spin"),
+            ("locking=unlocked-data", "one of fine"),
+        ] {
+            let Failure(line) = parse(list).unwrap_err();
+            assert!(line.contains(word), "{list}: {line}");
+        }
+    }
+
+    #[test]
+    fn commas_can_be_escaped() {
+        assert_eq!(
+            parse("fsname=a\\,b\\\\c,ro").unwrap().source.as_deref(),
+            Some("a,b\\c")
+        );
+    }
+}
