@@ -3,9 +3,11 @@
 //! # References
 //! mount(8), ext4(5), `Documentation/admin-guide/ext4.rst`, fuse2fs(1), mount.fuse3(8).
 
-mod rows;
-
+pub(crate) use rows::find;
+#[cfg(test)]
+pub(crate) use rows::rows;
 use rows::*;
+pub(crate) use rows::{help, page};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -168,3 +170,6 @@ macro_rules! set {
         }
     };
 }
+
+// After the macro that its rows use.
+mod rows;

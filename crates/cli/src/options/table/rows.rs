@@ -656,12 +656,12 @@ fn fsname(options: &mut MountOptions, _: &str, value: &str) -> CliResult<()> {
 }
 
 /// All rows.
-pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     GROUPS.iter().flat_map(|group| group.rows)
 }
 
 /// The row of an option, with its value if it has one.
-pub(super) fn find(word: &str) -> Option<&'static Row> {
+pub(crate) fn find(word: &str) -> Option<&'static Row> {
     let (name, has_value) = match word.split_once('=') {
         Some((name, _)) => (name, true),
         None => (word, false),
