@@ -141,6 +141,17 @@ pub const TABLE: &[Deviation] = &[
         },
     ),
     differs(
+        "O_DIRECT that is not aligned, where there is no data",
+        "the kernel's ext4 looks at the alignment where it comes to a block; finefs before all",
+        |seen| match seen {
+            Seen::Outcome(step, Ok(_), Err(Errno::INVAL)) => match step.operation {
+                Operation::Pread { offset, len, .. } => (offset | len as u64) % 512 != 0,
+                _ => false,
+            },
+            _ => false,
+        },
+    ),
+    differs(
         "more extended attributes",
         "the kernel leaves each attribute in the inode or in the block, where it first came; finefs \
          writes all anew, so that some fit that the kernel refuses",
@@ -204,7 +215,28 @@ pub const TABLE: &[Deviation] = &[
 ];
 
 /// Faults that are known and to be mended.
-pub const FAULTS: &[Deviation] = &[];
+pub const FAULTS: &[Deviation] = &[
+    differs(
+        "set-gid without group execution",
+        "chown by root takes it",
+        |seen| match seen {
+            Seen::Field("mode", kernel, finefs, _) => kernel.mode & !0o2000 == finefs.mode,
+            _ => false,
+        },
+    ),
+    differs(
+        "empty blocks of block maps",
+        "stay allocated after truncation",
+        |seen| match seen {
+            Seen::Field("blocks", kernel, finefs, Relation::Beside(_)) => {
+                !HAS_EXTENTS.load(Ordering::Relaxed)
+                    && kernel.kind == FileType::RegularFile
+                    && (kernel.blocks..kernel.blocks + 64).contains(&finefs.blocks)
+            }
+            _ => false,
+        },
+    ),
+];
 
 type Ranges = [(u64, u64)];
 

@@ -419,11 +419,6 @@ impl Operation {
         }
     }
 
-    /// True for writes through an open file.
-    pub fn writes(&self) -> bool {
-        matches!(self, Operation::Write { .. } | Operation::Pwrite { .. })
-    }
-
     /// The open files that it uses.
     pub fn slots(&self) -> Vec<Slot> {
         use Operation::*;
