@@ -40,6 +40,8 @@ use crate::sets::{self, TimeRange};
 use anyhow::{Context, Result, bail, ensure};
 use clock::{Clock, Nanoseconds};
 use look::{Relation, Tree};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -117,6 +119,16 @@ pub fn run(
     Ok(())
 }
 
+/// Everything is written to the images, and read from them next. The kernel does not pass syncfs(2)
+/// on to FUSE servers, which write all when a directory is synced.
+fn write_out(roots: [BorrowedFd<'_>; 2]) -> Result<()> {
+    for root in roots {
+        rustix::fs::syncfs(root)?;
+        rustix::fs::fsync(root)?;
+    }
+    Ok(std::fs::write("/proc/sys/vm/drop_caches", "3")?)
+}
+
 /// Two images that were the same at first.
 struct Pair<'a> {
     server: &'a Server,
@@ -129,7 +141,7 @@ struct Pair<'a> {
     has_extents: bool,
 }
 
-/// What a mounted pair shows.
+/// A pair in its mounts.
 struct Mounted {
     kernel: Mount,
     finefs: Mount,
@@ -244,25 +256,25 @@ impl<'a> Pair<'a> {
         }
         let said = self.work(round, operations)?;
         // Both sides before and after the caches are dropped, and after the unmount.
-        let see = |mount: &Mount| -> Result<Tree> {
-            let directory = std::fs::File::open(mount.dir())?;
-            Ok(look::tree(std::os::fd::AsFd::as_fd(&directory))?)
-        };
+        let see =
+            |mount: &Mount| -> Result<Tree> { Ok(look::tree(File::open(mount.dir())?.as_fd())?) };
         let clock = Clock::new(self.since, self.unit_ns);
         let beside = Relation::Beside(&clock);
         let (kernel, finefs) = (see(&mounted.kernel)?, see(&mounted.finefs)?);
         self.expect("at the end", &kernel, &finefs, beside)?;
-        for mount in [&mounted.kernel, &mounted.finefs] {
-            rustix::fs::syncfs(std::fs::File::open(mount.dir())?)?;
-        }
-        std::fs::write("/proc/sys/vm/drop_caches", "3")?;
-        let uncached = see(&mounted.finefs)?;
-        self.expect(
-            "finefs with and without caches",
-            &finefs,
-            &uncached,
-            Relation::Again,
-        )?;
+        let roots = [
+            File::open(mounted.kernel.dir())?,
+            File::open(mounted.finefs.dir())?,
+        ];
+        write_out([roots[0].as_fd(), roots[1].as_fd()])?;
+        drop(roots);
+        let (written, uncached) = (see(&mounted.kernel)?, see(&mounted.finefs)?);
+        deviations::settle(true);
+        let settled = self.expect("with the caches dropped", &written, &uncached, beside);
+        deviations::settle(false);
+        settled?;
+        let again = Relation::Again;
+        self.expect("finefs with caches and without", &finefs, &uncached, again)?;
         mounted.unmount()?;
         sets::fsck(&self.path("finefs.img"))?;
         sets::fsck(&self.path("kernel.img"))?;
