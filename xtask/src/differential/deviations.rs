@@ -145,7 +145,7 @@ pub const TABLE: &[Deviation] = &[
         "the kernel's ext4 looks at the alignment where it comes to a block; finefs before all",
         |seen| match seen {
             Seen::Outcome(step, Ok(_), Err(Errno::INVAL)) => match step.operation {
-                Operation::Pread { offset, len, .. } => (offset | len as u64) % 512 != 0,
+                Operation::Pread { offset, len, .. } => !(offset | len as u64).is_multiple_of(512),
                 _ => false,
             },
             _ => false,
