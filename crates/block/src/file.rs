@@ -16,6 +16,7 @@ use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
 
@@ -283,9 +284,28 @@ fn refused_by_kernel(error: io::Error, path: &Path) -> OpenErrorKind {
         && let Ok(file) = File::open(path)
         && let Ok(metadata) = file.metadata()
     {
-        return server_of(&file, &metadata).unwrap_or(kind);
+        return server_of(&file, &metadata).unwrap_or_else(|| match is_given_back(path) {
+            true => OpenErrorKind::InUse {
+                by: "a finefs that has just ended".into(),
+                may_read: false,
+                outlook: Outlook::Looking,
+            },
+            false => kind,
+        });
     }
     kind
+}
+
+/// True when a block device that was refused can be claimed after all. A server that ends drops its marks and the
+/// device one after the other, and may have done so since the refusal.
+fn is_given_back(path: &Path) -> bool {
+    const TRIES: u32 = 5;
+    (0..TRIES).any(|tried| {
+        if tried > 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        open_exclusively(path).is_ok()
+    })
 }
 
 /// Who has what is open as `file`, if it is a server of finefs.
