@@ -64,9 +64,7 @@ impl Model {
         let mut checks = Checks::default();
         checks.refuse_if(length_bytes == 0, Error::Invalid);
         let end = offset_bytes.saturating_add(length_bytes);
-        if mode != AllocateMode::PunchHole
-            && let Err(mut errors) = self.check_end(offset_bytes, length_bytes)
-        {
+        if let Err(mut errors) = self.check_end(offset_bytes, length_bytes) {
             checks.0.append(&mut errors);
         }
         match self.file(id) {
