@@ -68,6 +68,11 @@ fn a_change_by_another_user_takes_the_set_id_bits() {
                 assert_eq!(mode(), left, "{change} by one in group {group}, {options}");
             }
         }
+        // A chown that names nobody is nothing that others can take the bits with.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+        let chown = "python3 -c 'import os; os.chown(\"f\", -1, -1)' || true";
+        run_as(SOMEBODY, 1, chown, &mount_point);
+        assert_eq!(mode(), 0o6777);
         // What runs a program goes by the same mode.
         fs::copy("/usr/bin/id", &file).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
