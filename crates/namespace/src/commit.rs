@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::gather::Gathering;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::oplog::{OperationLog, Spares};
+use crate::oplog::{FreedSpace, OperationLog, Spares};
 use crate::retire;
 use crate::scheme::Call;
 use crate::store::{Committed, Geometry};
@@ -91,6 +91,8 @@ struct State {
     evict_from: Ino,
     /// Inodes that a postponed commit frees.
     freed: Vec<Ino>,
+    /// Space that it frees.
+    freed_space: FreedSpace,
     /// The store is as after a clean end, and stays so.
     is_frozen: bool,
     /// Where nothing is gathered.
@@ -313,7 +315,8 @@ impl Namespace {
     }
 
     fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
-        let (number, freed_space) = (gathered.number, gathered.freed_space);
+        let number = gathered.number;
+        state.freed_space.add(gathered.freed_space);
         let Coalesced { batch, freed } = gathered.into_batch();
         state.freed.extend(freed);
         let times = |ino: Ino| {
@@ -325,7 +328,7 @@ impl Namespace {
         let mut committed = Committed::default();
         let outcome = self.store.commit(batch, &times);
         self.note_commit(outcome.map(|made| committed = made))?;
-        self.log.note_freed(freed_space);
+        self.log.note_freed(std::mem::take(&mut state.freed_space));
         if let Some(damage) = committed.damage {
             self.note_damage(&damage);
         }

@@ -111,6 +111,35 @@ fn data_waits_in_memory_for_storage_that_comes() {
     ns.shut_down().unwrap();
 }
 
+/// What a postponed commit frees counts as free meanwhile, and not twice when a later one has made it durable.
+#[test]
+fn space_that_a_postponed_commit_frees_is_counted_once() {
+    let (device, ns) = opened(FaultOn::Write, Fault::Full);
+    let caller = Caller::root();
+    let free = || (ns.statfs().blocks_free, ns.statfs().inodes_free);
+    ns.sync().unwrap();
+    let before = free();
+    let file = ns.create_file(&caller, ns.root(), b"file", 0o644).unwrap();
+    ns.write(file.ino, 0, &[1; 30_000]).unwrap();
+    ns.sync().unwrap();
+    ns.remove_file(&caller, ns.root(), b"file").unwrap();
+    ns.forget(file.ino, 1);
+    assert_eq!(free(), before);
+    // Data of another file, for which there is no storage at first.
+    let other = ns.create_file(&caller, ns.root(), b"other", 0o644).unwrap();
+    ns.write(other.ino, 0, &[2; 1000]).unwrap();
+    device.arm(0);
+    assert_eq!(ns.sync(), Err(Error::NoSpace));
+    assert_eq!(free(), (before.0 - 1, before.1 - 1));
+    ns.sync().unwrap();
+    assert_eq!(free(), (before.0 - 1, before.1 - 1));
+    ns.remove_file(&caller, ns.root(), b"other").unwrap();
+    ns.forget(other.ino, 1);
+    ns.sync().unwrap();
+    assert_eq!(free(), before);
+    ns.shut_down().unwrap();
+}
+
 /// Whether anything that was written to the device has this byte again and again.
 fn has_run_of(recorded: &Recorded, byte: u8) -> bool {
     let has_run = |data: &[u8]| data.windows(100).any(|part| part == [byte; 100]);
