@@ -1,5 +1,6 @@
 //! The stress test of the locks under the thread sanitizer, and a lock left out to see that the
-//! sanitizer is at work; and the memory store used by itself, which says that its calls may run at any time.
+//! sanitizer is at work; and the memory store used by itself, which says that its calls may run at
+//! any time.
 //!
 //! A stable compiler has the sanitizer behind `RUSTC_BOOTSTRAP`. The standard library is not built with
 //! it: what only the library orders looks like a race. So the tests order their threads by joins,

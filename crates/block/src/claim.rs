@@ -2,15 +2,17 @@
 //!
 //! # Data model
 //! - The flock(2) of an image file or block device is taken by whoever opens it ([`crate::file`]).
-//! - Of a block device there is besides a handle that was opened with O_EXCL: while it is open, the kernel gives the
-//!   device to nobody else, also not to itself. A front end hands the device over to the kernel (`fuseblk`), which then
-//!   keeps others away: [`Claim::hand_over`].
-//! - A *server* of finefs sets two marks, shared locks on two bytes far behind any image's end: that it has the image
-//!   ([`Claim::mark_served`]), and later that it only writes out what is left ([`Claim::mark_ending`]). Whoever finds
-//!   the image in use looks for them, so that it can wait for one that is about to end.
+//! - Of a block device there is besides a handle that was opened with O_EXCL: while it is open, the
+//!   kernel gives the device to nobody else, also not to itself. A front end hands the device over
+//!   to the kernel (`fuseblk`), which then keeps others away: [`Claim::hand_over`].
+//! - A *server* of finefs sets two marks, shared locks on two bytes far behind any image's end:
+//!   that it has the image ([`Claim::mark_served`]), and later that it only writes out what is left
+//!   ([`Claim::mark_ending`]). Whoever finds the image in use looks for them, so that it can wait
+//!   for one that is about to end.
 //!
-//! The marks are locks of an open file description, so they go with the server whatever way it ends, and anybody
-//! who may open the image can see them. Where the storage has no such locks there are no marks: then nobody waits.
+//! The marks are locks of an open file description, so they go with the server whatever way it
+//! ends, and anybody who may open the image can see them. Where the storage has no such locks there
+//! are no marks: then nobody waits.
 //!
 //! # Locking
 //! `block.claim`, held while the device is opened again or closed.
@@ -110,7 +112,8 @@ impl Claim {
         self.0.is_block_device
     }
 
-    /// Says that a server of finefs has it, until the process ends. Nothing hangs on whether that works.
+    /// Says that a server of finefs has it, until the process ends. Nothing hangs on whether that
+    /// works.
     pub fn mark_served(&self) {
         let _ = Mark::Served.set(&self.0.file);
     }
@@ -125,7 +128,8 @@ impl Claim {
         *self.0.exclusive.lock() = None;
     }
 
-    /// Keeps a block device again that the kernel has not taken. EBUSY when somebody else has, meanwhile.
+    /// Keeps a block device again that the kernel has not taken. EBUSY when somebody else has,
+    /// meanwhile.
     pub fn take_back(&self) -> io::Result<()> {
         let mut exclusive = self.0.exclusive.lock();
         if exclusive.is_none() {

@@ -2,8 +2,8 @@
 //!
 //! # Who may open what
 //! - [`Access::ReadWrite`]: nobody else may use the image: an exclusive flock on the file, no loop
-//!   device attached to it; a block device is claimed with O_EXCL, which the kernel refuses while it
-//!   is mounted.
+//!   device attached to it; a block device is claimed with O_EXCL, which the kernel refuses while
+//!   it is mounted.
 //! - [`Access::ReadOnly`]: other readers are welcome: a shared flock, no loop device that may write.
 //! - [`Access::Inspect`]: takes no lock and checks nothing; what is read may be in motion.
 //!
@@ -78,8 +78,8 @@ pub enum OpenErrorKind {
 pub enum Outlook {
     /// Nothing is known of its end.
     Lasting,
-    /// Somebody has a lock on a block device that the kernel would give away: udev looks at a device for a moment
-    /// whenever somebody has written to it.
+    /// Somebody has a lock on a block device that the kernel would give away: udev looks at a
+    /// device for a moment whenever somebody has written to it.
     Looking,
     /// A server of finefs that has no mount (any more, or yet), as far as this process sees.
     Unmounted,
@@ -296,8 +296,8 @@ fn refused_by_kernel(error: io::Error, path: &Path) -> OpenErrorKind {
     kind
 }
 
-/// True when a block device that was refused can be claimed after all. A server that ends drops its marks and the
-/// device one after the other, and may have done so since the refusal.
+/// True when a block device that was refused can be claimed after all. A server that ends drops its
+/// marks and the device one after the other, and may have done so since the refusal.
 fn is_given_back(path: &Path) -> bool {
     const TRIES: u32 = 5;
     (0..TRIES).any(|tried| {

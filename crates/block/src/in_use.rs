@@ -1,5 +1,5 @@
-//! Finds out whether the kernel works on an image file behind our back: through a loop device; and where a server of
-//! finefs has an image mounted.
+//! Finds out whether the kernel works on an image file behind our back: through a loop device; and
+//! where a server of finefs has an image mounted.
 //!
 //! The kernel does not take a flock on a loop device's backing file, so this looks into sysfs. A
 //! file that is attached by a path of another mount namespace is not seen; that is the limit of
@@ -60,7 +60,8 @@ fn mount_point_of(device: &str) -> Option<String> {
     })
 }
 
-/// Where a server of finefs has the image with this metadata mounted, if this process sees the mount.
+/// Where a server of finefs has the image with this metadata mounted, if this process sees the
+/// mount.
 pub(crate) fn served_at(image: &Metadata) -> Option<String> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
     let mut lines = table.split(|&byte| byte == b'\n');

@@ -1,9 +1,10 @@
-//! Waiting for a server of finefs that is about to end: umount(8) returns when the kernel has ended a mount, and the
-//! server then still has to write out what is left.
+//! Waiting for a server of finefs that is about to end: umount(8) returns when the kernel has ended
+//! a mount, and the server then still has to write out what is left.
 //!
-//! Only such a server is waited for, which has said so ([`crate::Claim`]). Between the end of a mount and what the
-//! server says about it a moment passes; so one that has said that it has the image, and whose mount is not there,
-//! is waited for too, a few seconds. Any other use is an error at once.
+//! Only such a server is waited for, which has said so ([`crate::Claim`]). Between the end of a
+//! mount and what the server says about it a moment passes; so one that has said that it has the
+//! image, and whose mount is not there, is waited for too, a few seconds. Any other use is an error
+//! at once.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! The channel on which a mounted file system's server is asked and told things.
 //!
-//! A socket in the server's runtime directory (`runtime_dir`), named after the file system's device number, which
-//! anybody reads in mountinfo, as whose server it is: finding it does not touch the mount. Each end asks the kernel who
-//! is at the other: the server answers its own user and root, and a client believes only the user who has mounted the
-//! file system, as the kernel has it.
+//! A socket in the server's runtime directory (`runtime_dir`), named after the file system's device
+//! number, which anybody reads in mountinfo, as whose server it is: finding it does not touch the
+//! mount. Each end asks the kernel who is at the other: the server answers its own user and root,
+//! and a client believes only the user who has mounted the file system, as the kernel has it.
 //!
-//! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way. What takes long is answered later, so
-//! nobody waits for another's freeze.
+//! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way. What takes long
+//! is answered later, so nobody waits for another's freeze.
 //!
 //! | thread | answers |
 //! |---|---|

@@ -3,12 +3,14 @@
 //! mount(8) runs `/sbin/mount.TYPE SOURCE DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE.SUBTYPE]`, so
 //! a link `/sbin/mount.fuse.finefs` to this program makes `mount -t fuse.finefs IMAGE DIR` work.
 //! Without it mount.fuse3 is run, which runs `finefs SOURCE DIR [-o OPTIONS]`. Both become
-//! `finefs mount [-o OPTIONS] SOURCE DIR`. A difference is what mount(8) leaves out of its options because it is its
-//! default: suid and dev (`--by-mount`).
+//! `finefs mount [-o OPTIONS] SOURCE DIR`. A difference is what mount(8) leaves out of its options
+//! because it is its default: suid and dev (`--by-mount`).
 //!
-//! umount(8) runs `/sbin/umount.TYPE DIR [-flnrv] [-N NS] [-t TYPE.SUBTYPE]` for mounts of that type: with a link
-//! `/sbin/umount.fuse.finefs` it becomes `finefs umount DIR`, which waits for the server. That ends a busy mount neither by
-//! force (`-f`) nor by making it read-only (`-r`); umount -i goes without the link.
+//! umount(8) runs `/sbin/umount.TYPE DIR [-flnrv] [-N NS] [-t TYPE.SUBTYPE]` for mounts of that
+//! type: with a link
+//! `/sbin/umount.fuse.finefs` it becomes `finefs umount DIR`, which waits for the server. That ends
+//! a busy mount neither by force (`-f`) nor by making it read-only (`-r`); umount -i goes without
+//! the link.
 //!
 //! # References
 //! mount(8) and umount(8), "External helpers"; mount.fuse3(8).

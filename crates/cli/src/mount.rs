@@ -22,7 +22,8 @@ use crate::size::Size;
 use crate::umount::find_at;
 use crate::{CliResult, Failure, logger, progress, remount, say, spare_memory, usage};
 
-/// How long the server of the last mount of an image is waited for while it writes out what is left.
+/// How long the server of the last mount of an image is waited for while it writes out what is
+/// left.
 const SERVER_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory
@@ -113,7 +114,8 @@ impl Mount {
     /// What holds where no option says otherwise.
     fn defaults(&self) -> MountOptions {
         let mut options = MountOptions::default();
-        // mount(8) hands over nosuid and nodev, and leaves suid and dev out, which are what it does by default.
+        // mount(8) hands over nosuid and nodev, and leaves suid and dev out, which are what it does
+        // by default.
         let is_by_mount = self.by_mount && rustix::process::geteuid().is_root();
         options.kernel.allows_suid = is_by_mount;
         options.kernel.allows_devices = is_by_mount;
@@ -234,7 +236,8 @@ impl Plan {
         }
     }
 
-    /// Mounts it: a block device so that the kernel waits for the server at the unmount, where it does that.
+    /// Mounts it: a block device so that the kernel waits for the server at the unmount, where it
+    /// does that.
     fn mount(
         &self,
         namespace: &Arc<Namespace>,

@@ -1,11 +1,11 @@
 //! `finefs mount -o remount`: other flags for what is mounted.
 //!
-//! The kernel keeps them (ro, nosuid and the like), and only those are changed: the server goes on as it was mounted. A
-//! mount that becomes read-only is so for its users; its server has the image open for writing all the same, and puts
-//! everything on it once.
+//! The kernel keeps them (ro, nosuid and the like), and only those are changed: the server goes on
+//! as it was mounted. A mount that becomes read-only is so for its users; its server has the image
+//! open for writing all the same, and puts everything on it once.
 //!
-//! mount(8) hands over all options of the mount that it knows, from fstab or mountinfo: those of the server have no
-//! effect, which is told but for those that hold in any case.
+//! mount(8) hands over all options of the mount that it knows, from fstab or mountinfo: those of
+//! the server have no effect, which is told but for those that hold in any case.
 
 use std::fs::File;
 

@@ -1,17 +1,20 @@
-//! Where servers put their sockets: a directory that only its owner can write, so that nobody else can be there first.
+//! Where servers put their sockets: a directory that only its owner can write, so that nobody else
+//! can be there first.
 //!
 //! | whose server | tried in this order |
 //! |---|---|
 //! | root's | `/run/finefs`, `/tmp/finefs-0` |
 //! | another user's | `$XDG_RUNTIME_DIR/finefs`, `/run/user/UID/finefs`, `/tmp/finefs-UID` |
 //!
-//! A directory counts if it is no symbolic link, belongs to that user, and nobody else may write it. It is made with
-//! mode 0700. A client of another user (root) cannot know that user's environment, and leaves out the first.
+//! A directory counts if it is no symbolic link, belongs to that user, and nobody else may write
+//! it. It is made with mode 0700. A client of another user (root) cannot know that user's
+//! environment, and leaves out the first.
 //!
 //! # Who replaces what
-//! A socket has the name of a mount, whose number the kernel gives again as soon as the mount is gone. So a new server
-//! takes the name, whoever has it, and one that ends removes it only if it is still its own. Both happen under a flock
-//! of the directory; one that somebody keeps is given up after a second.
+//! A socket has the name of a mount, whose number the kernel gives again as soon as the mount is
+//! gone. So a new server takes the name, whoever has it, and one that ends removes it only if it is
+//! still its own. Both happen under a flock of the directory; one that somebody keeps is given up
+//! after a second.
 //!
 //! # References
 //! XDG Base Directory Specification, `$XDG_RUNTIME_DIR`; unix(7); open(2) on O_NOFOLLOW.
@@ -138,7 +141,8 @@ impl Drop for Socket {
 
 fn bind(directory: &Path, name: &str) -> io::Result<(Socket, UnixListener)> {
     let _lock = lock(directory);
-    // Nobody else has this name: what is there is left from a process of this number that was killed.
+    // Nobody else has this name: what is there is left from a process of this number that was
+    // killed.
     let new = directory.join(format!(".{name}.{}", std::process::id()));
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -3,10 +3,12 @@
 //! # The end
 //! Whatever ends a mount, the last step is the same: the namespace is shut down, which writes
 //! everything out, and the image's lock goes with the process, which is what `finefs umount`
-//! waits for. The exit status tells whether all of it is on the image, and so does the channel to those who ask there.
-//! Meanwhile a mark on the image tells the next `finefs mount` that it is worth waiting.
+//! waits for. The exit status tells whether all of it is on the image, and so does the channel to
+//! those who ask there. Meanwhile a mark on the image tells the next `finefs mount` that it is
+//! worth waiting.
 //!
-//! Of a block device that the kernel mounted as `fuseblk` the kernel asks for the shut-down, and the unmount waits for it.
+//! Of a block device that the kernel mounted as `fuseblk` the kernel asks for the shut-down, and
+//! the unmount waits for it.
 //!
 //! A frozen mount thaws first, so that the unmount does not wait for who waits for it.
 //!

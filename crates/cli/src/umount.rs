@@ -2,9 +2,9 @@
 //!
 //! Returns when the image is complete. The server holds a lock (flock(2)) on the image it may
 //! write from before the mount until after the final write-out, so waiting for that lock is
-//! waiting for the image. Whether the write-out succeeded the server tells (`channel`), which is asked for that before the
-//! unmount. A server that died has nothing to tell: the image, which is marked in use while mounted, then still
-//! bears the mark.
+//! waiting for the image. Whether the write-out succeeded the server tells (`channel`), which is
+//! asked for that before the unmount. A server that died has nothing to tell: the image, which is
+//! marked in use while mounted, then still bears the mark.
 //!
 //! A memory file system leaves nothing to wait for.
 
@@ -57,7 +57,8 @@ impl Umount {
         let report = report
             .map_err(|error| Failure::new(format!("{source}: cannot wait for it: {error}")))?;
         match report {
-            // Its server has not written it, and nobody is to be blamed for what it was like before.
+            // Its server has not written it, and nobody is to be blamed for what it was like
+            // before.
             None if mount.is_read_only => Ok(()),
             report => check_completeness(Path::new(&mount.source), report),
         }

@@ -46,8 +46,8 @@ pub fn blocks_max(block_size: u32) -> u64 {
     (u64::from(DIRECT) + p + p * p + p * p * p).min(1 << 32)
 }
 
-/// The largest file without holes, in blocks: what `i_block` can map, and no more than `used_max` blocks, the
-/// indirect ones counted (Linux `ext4_max_bitmap_size`).
+/// The largest file without holes, in blocks: what `i_block` can map, and no more than `used_max`
+/// blocks, the indirect ones counted (Linux `ext4_max_bitmap_size`).
 pub fn dense_blocks_max(block_size: u32, used_max: u64) -> u64 {
     let p = u64::from(pointers_per_block(block_size));
     let indirect_of_all = 1 + (1 + p) + (1 + p + p * p);

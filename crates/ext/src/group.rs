@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! 1. `zones` holds every block that a file can never own: superblocks, descriptors, bitmaps and inode
-//!    tables, and the journal where that is written; in ascending order, not overlapping, not adjacent. A file that
-//!    claims one of them is damaged.
+//!    tables, and the journal where that is written; in ascending order, not overlapping, not
+//!    adjacent. A file that claims one of them is damaged.
 //! 2. A damaged descriptor's group is used for nothing but reading.
 
 use std::collections::BTreeSet;
@@ -109,7 +109,8 @@ impl GroupTable {
         })
     }
 
-    /// Takes blocks in that no file can own beside those of the groups (the kernel's ext4_protect_reserved_inode).
+    /// Takes blocks in that no file can own beside those of the groups (the kernel's
+    /// ext4_protect_reserved_inode).
     pub(crate) fn protect(&mut self, runs: impl Iterator<Item = BlockRun>) {
         let mut all = self.zones.to_vec();
         all.extend(runs.map(|run| run.start.0..run.start.0.saturating_add(run.length)));
@@ -231,7 +232,8 @@ fn view<'b>(geometry: &Geometry, group: GroupNo, block: &'b [u8]) -> Result<Grou
     GroupDesc::new(bytes).map_err(|error| at(format_args!("group {group}"), error))
 }
 
-/// All blocks that belong to the file system itself, and the first of them that two structures claim.
+/// All blocks that belong to the file system itself, and the first of them that two structures
+/// claim.
 fn zones(geometry: &Geometry, places: &[GroupPlace]) -> (Box<[Range<u64>]>, Option<u64>) {
     let mut all = Vec::new();
     let mut add = |start: u64, count: u64| all.push(start..start.saturating_add(count));

@@ -27,8 +27,8 @@ use crate::state::{ExtState, InodeBytes, disk_ino};
 pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if state.superblock.lock().state().contains(State::ERROR) {
-        // As in the kernel: on a damaged image this may do more harm than good. The list is forgotten, since new
-        // orphans would hang on to it.
+        // As in the kernel: on a damaged image this may do more harm than good. The list is
+        // forgotten, since new orphans would hang on to it.
         let mut superblock = state.superblock.lock();
         if superblock.last_orphan() != 0 {
             superblock.set_last_orphan(0);
@@ -71,7 +71,8 @@ pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
     Ok(notes)
 }
 
-/// What keeps new orphans from being noted in the orphan file, if there is to be one: it is damaged.
+/// What keeps new orphans from being noted in the orphan file, if there is to be one: it is
+/// damaged.
 pub(crate) fn check_file(state: &ExtState) -> Result<()> {
     let (has_file, number) = {
         let superblock = state.superblock.lock();

@@ -136,8 +136,8 @@ impl ExtStore {
         }
     }
 
-    /// Refuses an allocation once a bitmap was found damaged, where the file system is to stop then. (Where it is to go
-    /// on, it goes on without that group.)
+    /// Refuses an allocation once a bitmap was found damaged, where the file system is to stop
+    /// then. (Where it is to go on, it goes on without that group.)
     fn stop_on_damage(&self) -> Result<()> {
         match self.state.allocator.damage() {
             Some(damage) if self.state.on_error != OnError::Continue => Err(damage.clone()),

@@ -1,5 +1,6 @@
-//! Changes of damaged images that can be mounted for writing: what was answered with success is on the image
-//! afterwards, and what is not possible is refused when it is asked for, with the true cause.
+//! Changes of damaged images that can be mounted for writing: what was answered with success is on
+//! the image afterwards, and what is not possible is refused when it is asked for, with the true
+//! cause.
 
 mod image;
 mod trial;
@@ -295,7 +296,8 @@ fn assert_unchangeable(image: &Path, directory: &[u8], names: usize, reason: &st
     );
 }
 
-/// Makes another name of a file in a directory of one block, and then another one of it, which debugfs would not make.
+/// Makes another name of a file in a directory of one block, and then another one of it, which
+/// debugfs would not make.
 fn make_name(image: &Path, directory: &str, name: &str, then: &str) {
     debugfs(image, &format!("ln first/file3 /{directory}/{name}\n"));
     let text = debugfs(image, &format!("blocks /{directory}\n"));

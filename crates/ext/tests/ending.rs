@@ -1,4 +1,5 @@
-//! The end of a file system, asked for by several: a front end that ends may not go before everything is written out.
+//! The end of a file system, asked for by several: a front end that ends may not go before
+//! everything is written out.
 
 use std::io;
 use std::process::Command;

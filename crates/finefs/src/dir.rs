@@ -167,8 +167,8 @@ impl Dir {
         self.create_dir_with_mode(path, 0o777)
     }
 
-    /// Creates a directory with these permission bits less the caller's umask. Set-id bits do not count, as with
-    /// mkdir(2): a directory in one that has the set-group-ID bit has it too.
+    /// Creates a directory with these permission bits less the caller's umask. Set-id bits do not
+    /// count, as with mkdir(2): a directory in one that has the set-group-ID bit has it too.
     pub fn create_dir_with_mode(&self, path: impl AsRef<Path>, permissions: u32) -> Result<()> {
         let path = path.as_ref();
         self.namespace()

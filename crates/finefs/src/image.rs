@@ -121,8 +121,9 @@ impl ImageOptions {
         self
     }
 
-    /// How long to wait where `finefs mount` had the image and still writes it out after its unmount, and what to call
-    /// with the image's path when that takes longer than a second. At first a minute, and nothing.
+    /// How long to wait where `finefs mount` had the image and still writes it out after its
+    /// unmount, and what to call with the image's path when that takes longer than a second. At
+    /// first a minute, and nothing.
     pub fn wait_for_server(mut self, limit: Duration, tell: fn(&Path)) -> ImageOptions {
         self.patience = Some(Patience { limit, tell });
         self

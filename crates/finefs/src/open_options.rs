@@ -100,8 +100,9 @@ impl OpenOptions {
         /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.
         directory(bool) => is_directory_wanted;
 
-        /// Whether reads are noted in the access time as the file system's policy says, as they are if nothing is
-        /// said. Not to (O_NOATIME) is for the file's owner and for root, EPERM for others.
+        /// Whether reads are noted in the access time as the file system's policy says, as they are
+        /// if nothing is said. Not to (O_NOATIME) is for the file's owner and for root, EPERM for
+        /// others.
         note_access(bool) => notes_access;
     }
 

@@ -177,8 +177,8 @@ impl DirEntry {
         self.chunk.source.path.join(self.file_name())
     }
 
-    /// What it is. Costs nothing; an error only in images whose directories do not note kinds, where the inode cannot be
-    /// read.
+    /// What it is. Costs nothing; an error only in images whose directories do not note kinds,
+    /// where the inode cannot be read.
     pub fn file_type(&self) -> Result<FileKind> {
         match self.fetched().kind {
             Some(kind) => Ok(kind),

@@ -239,7 +239,8 @@ fn it_is_told_that_an_image_is_quiet() {
     fs.close().unwrap();
 }
 
-/// df(1) counts what was removed at once, whether or not a commit has given it back; and not twice after that.
+/// df(1) counts what was removed at once, whether or not a commit has given it back; and not twice
+/// after that.
 #[test]
 fn removed_space_is_free_at_once() {
     let directory = tempfile::tempdir().unwrap();
@@ -308,7 +309,8 @@ impl OpenForWriting for FileSystem {
     }
 }
 
-/// With dir_nlink a directory of more than 65,000 links counts none, as the kernel shows it, at once and later.
+/// With dir_nlink a directory of more than 65,000 links counts none, as the kernel shows it, at
+/// once and later.
 #[test]
 fn a_directory_with_very_many_subdirectories_shows_one_link() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! A file system with 64 to 0 free blocks: what fails for want of space has changed nothing, what succeeds is kept.
+//! A file system with 64 to 0 free blocks: what fails for want of space has changed nothing, what
+//! succeeds is kept.
 //!
-//! Each operation on data runs on a file of its own with written blocks, a hole, and allocated blocks that were not
-//! written. The file is compared with an array of bytes at once, and again after the image was closed and opened.
+//! Each operation on data runs on a file of its own with written blocks, a hole, and allocated
+//! blocks that were not written. The file is compared with an array of bytes at once, and again
+//! after the image was closed and opened.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,8 +22,8 @@ enum Change {
     Allocate(AllocateMode, u64, u64),
 }
 
-/// The operations on files whose blocks have `block` bytes: over each kind of content, aligned and not, within the
-/// file and across its end.
+/// The operations on files whose blocks have `block` bytes: over each kind of content, aligned and
+/// not, within the file and across its end.
 fn changes(block: u64) -> Vec<Change> {
     use AllocateMode::{Extend, KeepSize, PunchHole, ZeroRange, ZeroRangeKeepSize};
     use Change::{Allocate, Append, Truncate, Write};
@@ -118,7 +120,8 @@ fn pattern(seed: u64, length: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The file before its change: 20 blocks and a bit, blocks 7 to 9 a hole, and 12 to 15 allocated only.
+/// The file before its change: 20 blocks and a bit, blocks 7 to 9 a hole, and 12 to 15 allocated
+/// only.
 fn prepare(fs: &FileSystem, name: &str, seed: u64, block: u64) -> (File, Vec<u8>) {
     let file = OpenOptions::new()
         .read(true)

@@ -93,7 +93,8 @@ pub(crate) mod setattr {
 
 /// A WRITE flag: the kernel had put it off; no write(2) waits for it.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// A READ and a WRITE flag: an owner of locks is named, as is done for what does not go through the kernel's cache.
+/// A READ and a WRITE flag: an owner of locks is named, as is done for what does not go through the
+/// kernel's cache.
 pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
 pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// A WRITE flag: the writer lacks CAP_FSETID, set-uid and set-gid bits have to go.

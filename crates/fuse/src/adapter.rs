@@ -33,7 +33,8 @@ const LOGGED_ERRORS_PER_SECOND: u64 = 5;
 /// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
 pub(crate) const FORGET_DELAY: Duration = Duration::from_millis(5);
 
-/// FORGETs of what was removed earlier than this have been served, if the server gets any time at all.
+/// FORGETs of what was removed earlier than this have been served, if the server gets any time at
+/// all.
 const REMOVED_LATELY: Duration = Duration::from_millis(100);
 
 /// Why a request failed.
@@ -179,13 +180,15 @@ impl Adapter {
         answer
     }
 
-    /// Whether a name was removed or replaced so lately that the FORGET of what it named may not have been served yet.
+    /// Whether a name was removed or replaced so lately that the FORGET of what it named may not
+    /// have been served yet.
     fn has_removed_lately(&self) -> bool {
         let age_ms = coarse_ms().wrapping_sub(self.removed_ms.load(Ordering::Relaxed));
         age_ms <= REMOVED_LATELY.as_millis() as u64
     }
 
-    /// Notes that a name is removed or replaced. Writes no line that other CPUs read but once a tick of the clock.
+    /// Notes that a name is removed or replaced. Writes no line that other CPUs read but once a
+    /// tick of the clock.
     fn note_removal(&self) {
         let now = coarse_ms();
         if self.removed_ms.load(Ordering::Relaxed) != now {
@@ -430,8 +433,8 @@ impl Adapter {
         }
     }
 
-    /// EINVAL for direct I/O that is not aligned, as of the kernel's own file systems. Only what does not go through the
-    /// kernel's cache names an owner of locks.
+    /// EINVAL for direct I/O that is not aligned, as of the kernel's own file systems. Only what
+    /// does not go through the kernel's cache names an owner of locks.
     fn check_direct(&self, flags: u32, offset: u64, size: u32) -> Result<()> {
         let alignment = self.namespace.geometry().direct_alignment_bytes;
         let is_aligned =
@@ -442,8 +445,8 @@ impl Adapter {
         }
     }
 
-    /// Takes the set-id bits of the file that a request is about to change. The kernel keeps modes for ever, so it
-    /// is told before it gets its answer.
+    /// Takes the set-id bits of the file that a request is about to change. The kernel keeps modes
+    /// for ever, so it is told before it gets its answer.
     fn clear_privileges(&self, header: &InHeader) -> Result<()> {
         let ino = self.numbers.ino(header.node);
         let has_changed = self
@@ -525,8 +528,9 @@ impl Adapter {
     ) -> Result<Attributes> {
         let ino = self.numbers.ino(header.node);
         let mut change: SetAttributes = change(fields);
-        // chown(2) that names neither user nor group asks for nothing. So does a write by anybody that takes file
-        // capabilities away, so who does not own the file is not refused, and changes nothing.
+        // chown(2) that names neither user nor group asks for nothing. So does a write by anybody
+        // that takes file capabilities away, so who does not own the file is not refused, and
+        // changes nothing.
         let owns = || Ok::<_, Error>(self.namespace.attributes(ino)?.uid == caller.uid);
         if fields.valid == 0 && (caller.uid == 0 || owns()?) {
             let is_in_group = |gid| is_in_group(header, gid);
@@ -575,8 +579,8 @@ impl Adapter {
     }
 }
 
-/// Whether who sent a request is in a group. Messages name one group; the others stand in proc_pid_status(5). A
-/// process that cannot be seen there counts as in no other.
+/// Whether who sent a request is in a group. Messages name one group; the others stand in
+/// proc_pid_status(5). A process that cannot be seen there counts as in no other.
 fn is_in_group(header: &InHeader, gid: u32) -> bool {
     let other_groups = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid)).ok()?;

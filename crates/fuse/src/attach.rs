@@ -1,9 +1,10 @@
 //! Mounting: mount(2) for who may, the set-uid helper fusermount3 for ordinary users.
 //!
 //! # Block devices
-//! Of type `fuse` the kernel knows nothing of what is below a mount. Of type `fuseblk` it has the block device for itself
-//! (as with O_EXCL), and in return trusts its server: an unmount waits until the server has answered DESTROY, and sync(2)
-//! and syncfs(2) are passed on (SYNCFS). Only root may mount so.
+//! Of type `fuse` the kernel knows nothing of what is below a mount. Of type `fuseblk` it has the
+//! block device for itself (as with O_EXCL), and in return trusts its server: an unmount waits
+//! until the server has answered DESTROY, and sync(2) and syncfs(2) are passed on (SYNCFS). Only
+//! root may mount so.
 //!
 //! # References
 //! `Documentation/filesystems/fuse/fuse.rst` (mount options), fusermount3(1): the helper mounts
@@ -59,8 +60,8 @@ pub struct Options {
     pub cpu_latency_us: Option<u32>,
     /// Requests may come through io_uring, where the kernel offers it.
     pub has_ring: bool,
-    /// `source` is a block device with blocks of so many bytes, to be mounted as `fuseblk`. Nobody may have it open with
-    /// O_EXCL then, this process neither.
+    /// `source` is a block device with blocks of so many bytes, to be mounted as `fuseblk`. Nobody
+    /// may have it open with O_EXCL then, this process neither.
     pub device_block_bytes: Option<u32>,
 }
 
@@ -240,8 +241,9 @@ fn flags(options: &Options) -> MountFlags {
     flags
 }
 
-/// Gives what is mounted at `path` these flags; of `options` nothing else counts. Only root may. The server is not told:
-/// the kernel alone refuses changes where it becomes read-only, after it has written out what it holds.
+/// Gives what is mounted at `path` these flags; of `options` nothing else counts. Only root may.
+/// The server is not told: the kernel alone refuses changes where it becomes read-only, after it
+/// has written out what it holds.
 pub fn remount(path: &Path, options: &Options) -> Result<(), AttachError> {
     // Without flags about access times the kernel leaves them as they are.
     rustix::mount::mount_remount(path, flags(options), c"")

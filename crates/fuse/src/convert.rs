@@ -10,7 +10,8 @@ use crate::abi::{
 /// changes the image.
 pub(crate) const FOREVER: u64 = 10 * 365 * 86_400;
 
-/// How long it may trust attributes that a commit will change without its doing: seconds. It asks again then.
+/// How long it may trust attributes that a commit will change without its doing: seconds. It asks
+/// again then.
 const UNTIL_SETTLED: u64 = 1;
 
 /// What stat(2) recommends as the size of reads and writes. Programs size their buffers by it

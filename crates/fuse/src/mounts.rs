@@ -21,7 +21,8 @@ pub struct MountPoint {
     pub source: OsString,
     /// The file system itself is read-only.
     pub is_read_only: bool,
-    /// Options of the mount and of the file system, as the kernel tells them: "nosuid", "relatime", "user_id=0".
+    /// Options of the mount and of the file system, as the kernel tells them: "nosuid", "relatime",
+    /// "user_id=0".
     pub options: Vec<String>,
     /// Of a FUSE mount, the user who mounted it, as the kernel has it (`user_id=`).
     pub owner: Option<u32>,

@@ -11,11 +11,12 @@ const BACKGROUND_REQUESTS: u16 = 64;
 
 /// What is asked of the kernel. What an older one does not know costs speed only.
 ///
-/// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC (there is no
-/// OPEN to truncate in), ASYNC_DIO (a page that a buffered read fetches while an asynchronous direct write is under
-/// way then stays in the kernel's cache, stale: `fuse_aio_complete` in Linux's `fs/fuse/file.c` drops none),
-/// HANDLE_KILLPRIV (its successor is), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the only way in, so the
-/// kernel may keep file locks: see docs/locking.md). POSIX_ACL is a wish.
+/// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
+/// (there is no OPEN to truncate in), ASYNC_DIO (a page that a buffered read fetches while an
+/// asynchronous direct write is under way then stays in the kernel's cache, stale:
+/// `fuse_aio_complete` in Linux's `fs/fuse/file.c` drops none), HANDLE_KILLPRIV (its successor is),
+/// ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the only way in, so the kernel may keep
+/// file locks: see docs/locking.md). POSIX_ACL is a wish.
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::PARALLEL_DIROPS
@@ -145,7 +146,8 @@ mod tests {
     use crate::abi::opcode;
     use zerocopy::{FromZeros, IntoBytes};
 
-    /// With it the kernel's cache keeps what a buffered read saw before an asynchronous direct write ended.
+    /// With it the kernel's cache keeps what a buffered read saw before an asynchronous direct
+    /// write ended.
     #[test]
     fn asynchronous_direct_io_is_not_agreed_on() {
         const ASYNC_DIO: u64 = 1 << 15;

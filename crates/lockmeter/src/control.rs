@@ -7,8 +7,9 @@
 //! # Protocol
 //! A connection is one question: the client sends a [`Request`] as one line of JSON, the server answers
 //! with one line, a [`Reply`], and closes. A program that wants to be asked more than the meter's
-//! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`]. What takes long to
-//! answer is answered later, by another thread, and keeps nobody waiting: [`Server::answering_later`].
+//! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`].
+//! What takes long to answer is answered later, by another thread, and keeps nobody waiting:
+//! [`Server::answering_later`].
 //!
 //! # What is on
 //! [`Request::SetFull`] and its like change what the program itself has set, until they are used again. A client that
@@ -16,9 +17,10 @@
 //! by itself.
 //!
 //! # Time limits
-//! The server is one thread, which answers one question after the other and never waits for one client
-//! alone: each has two seconds to ask, and two to read the answer, and is closed after that (see `connections`). A client connects ([`connect`]), asks and reads ([`ask_on`]) for no longer than it
-//! says, whatever listens there.
+//! The server is one thread, which answers one question after the other and never waits for one
+//! client alone: each has two seconds to ask, and two to read the answer, and is closed after that
+//! (see `connections`). A client connects ([`connect`]), asks and reads ([`ask_on`]) for no longer
+//! than it says, whatever listens there.
 //!
 //! # Locking
 //! A mutex over the answers that other threads have given and that are not sent yet, a leaf.
@@ -227,7 +229,8 @@ pub fn answer(request: &Request) -> Reply {
     }
 }
 
-/// Answers on a socket until it is dropped, which removes the socket's file. Who has asked by then is answered.
+/// Answers on a socket until it is dropped, which removes the socket's file. Who has asked by then
+/// is answered.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
@@ -247,8 +250,8 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The answer to one question, to be given now or later, by any thread. Dropped, the client gets none: its connection
-/// is closed.
+/// The answer to one question, to be given now or later, by any thread. Dropped, the client gets
+/// none: its connection is closed.
 #[derive(Debug)]
 pub struct Answerer<A> {
     ticket: Ticket,

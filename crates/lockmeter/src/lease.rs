@@ -7,9 +7,10 @@
 //! them, the least of all thresholds, and the finest sampling.
 //!
 //! # Reports
-//! A client gets the reports that cross its own thresholds, up to so many a second for each client: they are taken from
-//! where they were made, which says whom they are for, and lie in the leases until their clients ask. Those that are for
-//! the program itself lie beside them, for who asks without a lease.
+//! A client gets the reports that cross its own thresholds, up to so many a second for each client:
+//! they are taken from where they were made, which says whom they are for, and lie in the leases
+//! until their clients ask. Those that are for the program itself lie beside them, for who asks
+//! without a lease.
 //!
 //! # Time
 //! A thread ends leases that have run out; it is there only while there are leases.
@@ -82,7 +83,8 @@ impl Wanted {
 /// A report as it was made.
 pub(crate) struct Made {
     pub report: Report,
-    /// The numbers of the leases that it is for, or [`PROGRAM`], each with the number of reports left out before it.
+    /// The numbers of the leases that it is for, or [`PROGRAM`], each with the number of reports
+    /// left out before it.
     pub to: Vec<(u64, u64)>,
 }
 

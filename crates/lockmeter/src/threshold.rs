@@ -6,19 +6,21 @@
 //! in which they had queued up, when there were more than N.
 //!
 //! # Data model
-//! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the least of what its parties want, which are under a
-//! mutex. The program itself is one party, each lease another. A report is for those whose thresholds it crosses when it
-//! is made: they are often switched off before anybody asks. Each party is given only so many in a second; the next one
-//! tells it how many it was not given. So a party whose thresholds are crossed all the time takes nothing from one whose
-//! are crossed seldom. Reports go to a ring of [`KEPT_MAX`](crate::lease::KEPT_MAX); [`drain`] empties it.
+//! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the least of what its parties
+//! want, which are under a mutex. The program itself is one party, each lease another. A report is
+//! for those whose thresholds it crosses when it is made: they are often switched off before
+//! anybody asks. Each party is given only so many in a second; the next one tells it how many it
+//! was not given. So a party whose thresholds are crossed all the time takes nothing from one whose
+//! are crossed seldom. Reports go to a ring of [`KEPT_MAX`](crate::lease::KEPT_MAX); [`drain`]
+//! empties it.
 //!
 //! # Cost
 //! A backtrace is walked where it happens, which takes microseconds, and named only when it is taken
 //! from the ring. A waiter's is walked with the lock just granted, a holder's after its release.
 //!
 //! # Locking
-//! One mutex for reports, a leaf, and one for the parties, taken only when a threshold was crossed or is changed. Under
-//! the second the mode's is taken.
+//! One mutex for reports, a leaf, and one for the parties, taken only when a threshold was crossed
+//! or is changed. Under the second the mode's is taken.
 
 use std::backtrace::Backtrace;
 use std::collections::VecDeque;
@@ -210,7 +212,8 @@ fn log() -> MutexGuard<'static, VecDeque<Raw>> {
     LOG.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps one more. If there are too many the first goes, and is counted among those left out before the next.
+/// Keeps one more. If there are too many the first goes, and is counted among those left out before
+/// the next.
 fn keep(raw: Raw) {
     let mut log = log();
     log.push_back(raw);

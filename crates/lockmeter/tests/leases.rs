@@ -144,7 +144,8 @@ fn reports_that_nobody_takes_in_time_are_counted() {
     }
 }
 
-/// One whose threshold everything crosses uses up its own reports of a second, not those of the others.
+/// One whose threshold everything crosses uses up its own reports of a second, not those of the
+/// others.
 #[test]
 fn a_low_threshold_takes_no_report_from_a_high_one() {
     let _turn = turn();

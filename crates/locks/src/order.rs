@@ -19,13 +19,15 @@
 //! Each thread has a list of what it holds: class, key, address, and where it was taken. A `Held`
 //! in every guard removes its entry when the guard goes. Guards may go in any order.
 //!
-//! What was taken by the rules is in ascending order of level and key. So who takes a lock above the last of these is
-//! above them all. What came in another way (rule 4) is apart, and looked through; it is little.
+//! What was taken by the rules is in ascending order of level and key. So who takes a lock above
+//! the last of these is above them all. What came in another way (rule 4) is apart, and looked
+//! through; it is little.
 //!
 //! # Cost
-//! In debug builds, and with the feature `order-check`, a list operation per acquisition. It does not grow with the
-//! number of locks held: removing a directory of a million names holds some hundred thousand. Only guards that go from the
-//! middle of many move the others. Otherwise nothing: `Held` is then empty and the functions do nothing.
+//! In debug builds, and with the feature `order-check`, a list operation per acquisition. It does
+//! not grow with the number of locks held: removing a directory of a million names holds some
+//! hundred thousand. Only guards that go from the middle of many move the others. Otherwise
+//! nothing: `Held` is then empty and the functions do nothing.
 
 use std::marker::PhantomData;
 
@@ -67,10 +69,12 @@ mod checking {
 
     use super::{Held, LockClass, OrderKey, PhantomData};
 
-    /// So many entries are looked through for a lock that is taken twice; of more there is an index.
+    /// So many entries are looked through for a lock that is taken twice; of more there is an
+    /// index.
     const SEARCHED_MAX: usize = 16;
 
-    /// A class, and the address of a lock of it: a lock may lie at the address of another that contains it.
+    /// A class, and the address of a lock of it: a lock may lie at the address of another that
+    /// contains it.
     type Place = (usize, usize);
 
     #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 //!
 //! A read of a file, a directory or a symbolic link writes nothing but this one time. The usual policy notes the first
 //! read after a change and one a day, so that what is read often is hardly ever written. As in Linux, a read at the end of
-//! a file is one too, and one of no bytes is none, and a link is read by who follows it on a path in process. (In a mount the
-//! kernel keeps what links say, and asks once.)
+//! a file is one too, and one of no bytes is none, and a link is read by who follows it on a path
+//! in process. (In a mount the kernel keeps what links say, and asks once.)
 
 use crate::inode::{Inode, Time};
 use crate::namespace::{AtimePolicy, Namespace};
@@ -14,7 +14,8 @@ use crate::types::{FileKind, Timestamp};
 pub enum Noting {
     /// As the namespace's policy says.
     ByPolicy,
-    /// Not at all: the file was opened so (O_NOATIME), which its opener may ([`OpenHow::noting`](crate::OpenHow::noting)).
+    /// Not at all: the file was opened so (O_NOATIME), which its opener may
+    /// ([`OpenHow::noting`](crate::OpenHow::noting)).
     Never,
 }
 

@@ -69,8 +69,9 @@ pub(crate) fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
 
 /// True when something that is no directory and is made with these permission bits, before umask and default ACL, in a
 /// directory with these attributes must not get the set-group-ID bit: whoever is not in the directory's group would get a
-/// program that runs with it (Linux 6.0, `mode_strip_sgid`). Where everything gets its directory's group (`is_bsd`) nobody
-/// has looked at the caller's groups before, and Linux leaves the bit; here it goes.
+/// program that runs with it (Linux 6.0, `mode_strip_sgid`). Where everything gets its directory's
+/// group (`is_bsd`) nobody has looked at the caller's groups before, and Linux leaves the bit; here
+/// it goes.
 pub(crate) fn loses_setgid(
     caller: &Caller,
     permissions: u32,

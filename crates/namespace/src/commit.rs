@@ -11,16 +11,18 @@
 //! it is outrun writers do it before they go on, so that the heap does not grow without bound.
 //!
 //! # What is given back
-//! The store gives the numbers and blocks of freed inodes out again when a commit is durable. The last name of an inode is
-//! logged as gone before it goes, and a commit may come in between. The number is free only after the name is gone, all the
-//! same:
-//! 1. A name goes under the lock of its inode, which is held from the append until the name's node is marked OUT
-//!    (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees the inode, its other names are gone:
-//!    it is the record of the last name, or the last reference's, which comes after that under the same lock.
-//! 2. [`Gathered::take_in`] takes that lock for a moment when it meets the record, before the number is handed on. So the
-//!    last name is gone, too. It cannot deadlock: whoever holds the lock of an inode waits for no commit.
-//! 3. A lookup that found the name before it went, and looks the number up after it came free, meets the mark OUT
-//!    (`lookup`).
+//! The store gives the numbers and blocks of freed inodes out again when a commit is durable. The
+//! last name of an inode is logged as gone before it goes, and a commit may come in between. The
+//! number is free only after the name is gone, all the same:
+//! 1. A name goes under the lock of its inode, which is held from the append until the name's node
+//!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees
+//!    the inode, its other names are gone: it is the record of the last name, or the last
+//!    reference's, which comes after that under the same lock.
+//! 2. [`Gathered::take_in`] takes that lock for a moment when it meets the record, before the
+//!    number is handed on. So the last name is gone, too. It cannot deadlock: whoever holds the
+//!    lock of an inode waits for no commit.
+//! 3. A lookup that found the name before it went, and looks the number up after it came free,
+//!    meets the mark OUT (`lookup`).
 //!
 //! In memory freed inodes go when no operation can have found them. A commit frees many under one guard, so they can only go
 //! when that has ended. The next commit that frees others sees to it, or the commit thread when nothing has changed for a while.
@@ -466,8 +468,8 @@ impl Namespace {
     }
 
     /// Ends the namespace: what has neither name nor user is freed, everything is committed and
-    /// the store is closed. Later operations fail with EIO. May be called again, by any thread: each call returns when
-    /// that is done, with what it came to.
+    /// the store is closed. Later operations fail with EIO. May be called again, by any thread:
+    /// each call returns when that is done, with what it came to.
     pub fn shut_down(&self) -> Result<()> {
         self.committer.end.get_or_init(|| self.end()).clone()
     }

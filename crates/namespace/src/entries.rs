@@ -42,8 +42,8 @@ impl<'a> New<'a> {
         }
     }
 
-    /// A directory. Set-id bits that are asked for do not count (Linux, `vfs_mkdir`): it has the set-group-ID bit if its
-    /// parent has.
+    /// A directory. Set-id bits that are asked for do not count (Linux, `vfs_mkdir`): it has the
+    /// set-group-ID bit if its parent has.
     pub fn directory(permissions: u32, references: u64) -> New<'a> {
         New {
             kind: FileKind::Directory,
@@ -138,7 +138,8 @@ impl Namespace {
         self.make(caller, Place::Name(parent, name), &new)
     }
 
-    /// Creates a directory. Of the permissions the set-id bits do not count (mkdir(2)): it has the set-group-ID bit if
+    /// Creates a directory. Of the permissions the set-id bits do not count (mkdir(2)): it has the
+    /// set-group-ID bit if
     /// `parent` has.
     pub fn make_directory(
         &self,

@@ -1,11 +1,12 @@
 //! Allocating, freeing and zeroing ranges of a file (fallocate(2)).
 //!
 //! # Protocol
-//! As all changes of data (see `data`): the range is locked, everything that can find no space is taken first, then data
-//! is written, and one log group names what has changed. So a call that ends with ENOSPC has changed nothing. One that
-//! ends with EIO may have zeroed parts of the range.
+//! As all changes of data (see `data`): the range is locked, everything that can find no space is
+//! taken first, then data is written, and one log group names what has changed. So a call that ends
+//! with ENOSPC has changed nothing. One that ends with EIO may have zeroed parts of the range.
 //!
-//! Blocks that are zeroed stay where they are: as unwritten extents, or, in files that know none, by writing zeros.
+//! Blocks that are zeroed stay where they are: as unwritten extents, or, in files that know none,
+//! by writing zeros.
 //!
 //! # References
 //! fallocate(2); Linux `fs/ext4/extents.c`, `ext4_zero_range`, `ext4_punch_hole`.
@@ -44,7 +45,8 @@ const CONVERSION_SPLITS: usize = 2;
 const PUNCH_SPLITS: usize = 1;
 
 impl Namespace {
-    /// Allocates, frees or zeroes a range (fallocate(2)). ENOSPC when space runs out: nothing has changed then.
+    /// Allocates, frees or zeroes a range (fallocate(2)). ENOSPC when space runs out: nothing has
+    /// changed then.
     pub fn allocate(
         &self,
         ino: Ino,
@@ -214,7 +216,8 @@ impl Namespace {
     /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.
     fn punch(&self, file: &File<'_>, (from, to): (u64, u64), guard: &Guard) -> Result<()> {
         let inode = file.inode;
-        // A hole that reaches the end of file takes the file's last block whole: nothing is left in it.
+        // A hole that reaches the end of file takes the file's last block whole: nothing is left in
+        // it.
         let size = inode.size_bytes();
         let to = match from < size && size <= to {
             true => to.max(size.next_multiple_of(self.block_bytes())),

@@ -660,7 +660,8 @@ impl Core {
         }
     }
 
-    /// The reason if the names of a directory, which are loaded, must not be changed because they are damaged.
+    /// The reason if the names of a directory, which are loaded, must not be changed because they
+    /// are damaged.
     #[inline]
     pub fn check_names(&self) -> Result<()> {
         match self.rare.get().and_then(|rare| rare.names_damage.get()) {

@@ -11,9 +11,10 @@
 //! paths lead through, and they must not lie in a line with those of files that come and go.
 //!
 //! # Invariants
-//! A block is on at most one free list, or beyond `fresh`, or belongs to one file. In a [namespace of its
-//! own](MemoryStore::into_namespace) whoever reads or writes a block owns it through the range lock of its file, which
-//! is what [exclusive pages](Pages::exclusive) ask for. Any other caller may be anywhere at any time.
+//! A block is on at most one free list, or beyond `fresh`, or belongs to one file. In a [namespace
+//! of its own](MemoryStore::into_namespace) whoever reads or writes a block owns it through the
+//! range lock of its file, which is what [exclusive pages](Pages::exclusive) ask for. Any other
+//! caller may be anywhere at any time.
 
 use std::sync::Arc;
 
@@ -39,11 +40,11 @@ const BLOCKS_AT_ONCE: u64 = 64;
 const RETURN_BLOCKS: u64 = 256;
 const ROOT: Ino = Ino(1);
 
-/// A store in memory, for one namespace and its [own](MemoryStore::into_namespace), or for any [`Store`] that is
-/// made of others.
+/// A store in memory, for one namespace and its [own](MemoryStore::into_namespace), or for any
+/// [`Store`] that is made of others.
 ///
-/// Its reads and writes of the same bytes may run at the same time: what is read, or stays, is then a mix of what was
-/// written.
+/// Its reads and writes of the same bytes may run at the same time: what is read, or stays, is then
+/// a mix of what was written.
 pub struct MemoryStore {
     geometry: Geometry,
     root: Attributes,
@@ -131,8 +132,8 @@ impl MemoryStore {
         })
     }
 
-    /// A namespace over this store alone. Its range locks keep reads and writes of the same bytes apart, so it copies
-    /// several times as fast as one that shares the store ([`Namespace::new`]).
+    /// A namespace over this store alone. Its range locks keep reads and writes of the same bytes
+    /// apart, so it copies several times as fast as one that shares the store ([`Namespace::new`]).
     pub fn into_namespace(self, options: Options) -> Result<Arc<Namespace>> {
         let store = match options.locking {
             LockingScheme::UnlockedData => self,

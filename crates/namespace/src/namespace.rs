@@ -46,7 +46,8 @@ pub struct Options {
     pub atime: AtimePolicy,
     /// Reads of directories update it too (else `nodiratime` of mount(8)).
     pub notes_directories: bool,
-    /// What is made gets its directory's group (`grpid` of ext4's mounts); else as the directory's set-group-ID bit says.
+    /// What is made gets its directory's group (`grpid` of ext4's mounts); else as the directory's
+    /// set-group-ID bit says.
     pub has_bsd_groups: bool,
     /// Refuse all changes.
     pub is_read_only: bool,
@@ -183,8 +184,8 @@ impl Namespace {
         self.geometry.root
     }
 
-    /// Free and used space. What was removed counts as free at once, though the store gives it out again only after the
-    /// next commit: who finds no space meanwhile waits for that.
+    /// Free and used space. What was removed counts as free at once, though the store gives it out
+    /// again only after the next commit: who finds no space meanwhile waits for that.
     pub fn statfs(&self) -> StatFs {
         let _outer = self.scheme.enter(Call::StatFs);
         let stored = self.store.statfs();

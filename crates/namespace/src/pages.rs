@@ -1,12 +1,14 @@
 //! The pages of the memory store: one private anonymous mapping, copied into and out of.
 //!
 //! # Invariant
-//! Pages may be read and written by anybody at any time: every access is then an atomic one of an aligned word, parts of
-//! a word by compare-and-swap, so what is read is a mix of what was written and nothing worse.
+//! Pages may be read and written by anybody at any time: every access is then an atomic one of an
+//! aligned word, parts of a word by compare-and-swap, so what is read is a mix of what was written
+//! and nothing worse.
 //!
-//! That costs a multiple of a plain copy. [Exclusive](Pages::exclusive) pages are copied plainly. They belong to one
-//! namespace, which sees to it that two calls which overlap in bytes, one of them writing, do not run at the same
-//! time: bytes belong to a block, a block to one file, and the file's range lock is held over every call.
+//! That costs a multiple of a plain copy. [Exclusive](Pages::exclusive) pages are copied plainly.
+//! They belong to one namespace, which sees to it that two calls which overlap in bytes, one of
+//! them writing, do not run at the same time: bytes belong to a block, a block to one file, and the
+//! file's range lock is held over every call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +31,8 @@ static ZEROS: [u8; 4096] = [0; 4096];
 
 // SAFETY: the mapping is owned by this value alone and freed only by its drop.
 unsafe impl Send for Pages {}
-// SAFETY: shared access only copies bytes, atomically or, by the module's invariant, with nobody else at them.
+// SAFETY: shared access only copies bytes, atomically or, by the module's invariant, with nobody
+// else at them.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -62,13 +65,13 @@ impl Pages {
     /// The words of the mapping, of pages that are not exclusive.
     fn words(&self) -> &[AtomicU64] {
         debug_assert!(!self.is_exclusive);
-        // SAFETY: the mapping begins and ends at a page, so it has all of its last word, and lives as long as `self`.
-        // No access to it but by these words takes place.
+        // SAFETY: the mapping begins and ends at a page, so it has all of its last word, and lives
+        // as long as `self`. No access to it but by these words takes place.
         unsafe { std::slice::from_raw_parts(self.base.cast(), self.length_bytes.div_ceil(WORD)) }
     }
 
-    /// Where a range of bytes begins within its first word, how many of its bytes are in that, if it is not a whole one,
-    /// and the index of that word.
+    /// Where a range of bytes begins within its first word, how many of its bytes are in that, if
+    /// it is not a whole one, and the index of that word.
     fn first_word(at: usize, length: usize) -> (usize, usize, usize) {
         let (first, within) = (at / WORD, at % WORD);
         let head = match within {

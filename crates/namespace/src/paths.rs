@@ -30,8 +30,8 @@ pub struct OpenHow {
     pub last_link: LastLink,
     /// ENOTDIR for anything else (O_DIRECTORY).
     pub is_directory_wanted: bool,
-    /// What whoever opens will read with. EPERM for [`Noting::Never`] (O_NOATIME) on what the caller does not own, unless
-    /// it is opened without access.
+    /// What whoever opens will read with. EPERM for [`Noting::Never`] (O_NOATIME) on what the
+    /// caller does not own, unless it is opened without access.
     pub noting: Noting,
 }
 

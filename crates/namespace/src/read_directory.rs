@@ -17,8 +17,8 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
     /// The inode that it names.
     pub ino: Ino,
-    /// Its kind. `None` where the format does not note kinds in entries and the inode cannot be loaded: to use it gives the
-    /// error.
+    /// Its kind. `None` where the format does not note kinds in entries and the inode cannot be
+    /// loaded: to use it gives the error.
     pub kind: Option<FileKind>,
     /// Where to go on after this entry.
     pub cookie: u64,
@@ -86,8 +86,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// The inode that a name names, which was found a moment ago. `Error::NotFound` where it was removed since; other
-    /// errors where the inode cannot be loaded.
+    /// The inode that a name names, which was found a moment ago. `Error::NotFound` where it was
+    /// removed since; other errors where the inode cannot be loaded.
     fn listed<'g>(
         &'g self,
         dir: &'g Inode,

@@ -1,9 +1,11 @@
 //! Sizes and space that only a commit settles.
 //!
-//! How large a directory is, and what the tree of a file's mapping and its extended attributes take beside its data, the
-//! store decides when it applies a batch, and [`Settled`] tells. Between a change and its commit
-//! `stat` shows what the last commit left and, of a file, the data blocks that came and went since. Such attributes are
-//! marked ([`Attributes::is_settled`]), so that a front end that keeps them asks again.
+//! How large a directory is, and what the tree of a file's mapping and its extended attributes take
+//! beside its data, the store decides when it applies a batch, and [`Settled`] tells. Between a
+//! change and its commit
+//! `stat` shows what the last commit left and, of a file, the data blocks that came and went since.
+//! Such attributes are marked ([`Attributes::is_settled`]), so that a front end that keeps them
+//! asks again.
 
 use crossbeam_epoch::Guard;
 
@@ -12,7 +14,8 @@ use crate::namespace::Namespace;
 use crate::store::Settled;
 use crate::types::{Attributes, FileKind};
 
-/// A mapping of so many blocks fits the inode as extents, and of so many as numbers of blocks, in all formats.
+/// A mapping of so many blocks fits the inode as extents, and of so many as numbers of blocks, in
+/// all formats.
 const EXTENTS_IN_INODE: u64 = 4;
 const BLOCKS_IN_INODE: u64 = 12;
 
@@ -41,8 +44,9 @@ impl Namespace {
         is_known && !inode.has_loaded_xattrs() || !self.log.is_dirty(inode)
     }
 
-    /// True when a file takes space for its data alone, and will after a commit: its mapping is so small that it fits the
-    /// inode. A small mapping is looked at, as there may have been a larger one before.
+    /// True when a file takes space for its data alone, and will after a commit: its mapping is so
+    /// small that it fits the inode. A small mapping is looked at, as there may have been a larger
+    /// one before.
     fn maps_in_inode(&self, inode: &Inode, guard: &Guard) -> bool {
         let sectors = inode.sectors();
         if sectors == 0 {

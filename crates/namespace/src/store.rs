@@ -24,10 +24,10 @@
 //!
 //! # Damage
 //!
-//! What applying a record will need is looked at before its operation succeeds: by the load of the part that it
-//! changes, by the allocation, or by the reservation. So a store does not find only at the commit that it
-//! cannot keep what was promised. Where something that a batch frees turns out to be damaged, it stays
-//! allocated: [`Committed::damage`].
+//! What applying a record will need is looked at before its operation succeeds: by the load of the
+//! part that it changes, by the allocation, or by the reservation. So a store does not find only at
+//! the commit that it cannot keep what was promised. Where something that a batch frees turns out
+//! to be damaged, it stays allocated: [`Committed::damage`].
 
 use crate::error::{Error, Result};
 use crate::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
@@ -116,8 +116,9 @@ pub struct DirectoryImage {
     pub parent: Ino,
     /// The entries, in any order. Names are distinct.
     pub entries: Vec<EntryImage>,
-    /// Names why the entries must not be changed: damage that leaves them readable, but that a change would meet when it
-    /// is applied, or that hides other entries. `None` for all sound directories.
+    /// Names why the entries must not be changed: damage that leaves them readable, but that a
+    /// change would meet when it is applied, or that hides other entries. `None` for all sound
+    /// directories.
     pub damage: Option<Error>,
 }
 
@@ -173,8 +174,8 @@ pub struct BlockRun {
 pub enum MapChange {
     /// A hole gets newly allocated blocks.
     Map(Extent),
-    /// Unwritten blocks now hold data, or blocks that hold data now read as zeros; where they lie stays. None
-    /// of the range is a hole.
+    /// Unwritten blocks now hold data, or blocks that hold data now read as zeros; where they lie
+    /// stays. None of the range is a hole.
     Convert {
         /// First block within the file.
         logical: u64,
@@ -303,8 +304,8 @@ pub enum Plan {
         /// Number of runs.
         extents: u64,
     },
-    /// Up to `extents` extents are split, as a part of them is freed or converted. That frees space, or uses
-    /// what was allocated before, so it must work where no other plan finds space.
+    /// Up to `extents` extents are split, as a part of them is freed or converted. That frees
+    /// space, or uses what was allocated before, so it must work where no other plan finds space.
     Split {
         /// Number of extents.
         extents: u64,
@@ -380,8 +381,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reserves what applying the plans can need; gives the number of blocks reserved.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;
 
-    /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or the damage because of
-    /// which space that there may be is not used.
+    /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or
+    /// the damage because of which space that there may be is not used.
     fn why_no_space(&self) -> Error {
         Error::NoSpace
     }
@@ -473,7 +474,8 @@ pub fn write_padded<S: Store + ?Sized>(
 pub struct Committed {
     /// What the inodes of the batch take of the store now.
     pub settled: Vec<Settled>,
-    /// Damage that was met, and because of which something could not be freed. All of the batch is durable.
+    /// Damage that was met, and because of which something could not be freed. All of the batch is
+    /// durable.
     pub damage: Option<Error>,
 }
 

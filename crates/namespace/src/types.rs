@@ -108,8 +108,8 @@ impl Timestamp {
         (self.0 & ((1 << Self::NANO_BITS) - 1)) as u32
     }
 
-    /// The same, without nanoseconds in the first and last second that there are, as `timestamp_truncate`
-    /// of the kernel has it.
+    /// The same, without nanoseconds in the first and last second that there are, as
+    /// `timestamp_truncate` of the kernel has it.
     pub(crate) fn without_nanoseconds_at_the_ends(self) -> Timestamp {
         match self.seconds() {
             seconds @ (Self::SECONDS_MIN | Self::SECONDS_MAX) => Timestamp::new(seconds, 0),
@@ -215,8 +215,8 @@ pub struct Attributes {
     pub times: Times,
     /// Inode flags (FS_*_FL of `linux/fs.h`; ext4's i_flags).
     pub flags: u32,
-    /// False when the commit of what has happened already may change `sectors`, or the size of a directory: whoever
-    /// keeps the attributes must ask again.
+    /// False when the commit of what has happened already may change `sectors`, or the size of a
+    /// directory: whoever keeps the attributes must ask again.
     pub is_settled: bool,
 }
 

@@ -3,9 +3,9 @@
 //! # Protocol
 //! A walk runs inside one operation, under its epoch guard: the directories that it passes through
 //! cannot be reclaimed meanwhile, and nothing is evicted while an operation runs. So it takes no
-//! lock and no reference, and writes no line that another CPU reads; but a link that it follows is noted in the
-//! link's access time after a change or a day, under the link's lock. Only what it ends at is
-//! referenced, and only if its caller asks for that.
+//! lock and no reference, and writes no line that another CPU reads; but a link that it follows is
+//! noted in the link's access time after a change or a day, under the link's lock. Only what it
+//! ends at is referenced, and only if its caller asks for that.
 //!
 //! # Invariants
 //! 1. From a directory to a name: the name is found, then its inode, then that the name still names it. An

@@ -23,7 +23,8 @@ pub enum XattrMode {
     /// Either.
     #[default]
     Set,
-    /// Neither: EEXIST when it is there, ENODATA when it is not. So Linux takes `XATTR_CREATE | XATTR_REPLACE`.
+    /// Neither: EEXIST when it is there, ENODATA when it is not. So Linux takes `XATTR_CREATE |
+    /// XATTR_REPLACE`.
     CreateAndReplace,
     /// EEXIST when it is there.
     Create,

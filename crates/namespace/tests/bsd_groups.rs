@@ -17,7 +17,8 @@ fn caller(groups: &[u32]) -> Caller {
     }
 }
 
-/// Permissions and group of a directory, a program and a symbolic link that are made in a directory of [`GROUP`].
+/// Permissions and group of a directory, a program and a symbolic link that are made in a directory
+/// of [`GROUP`].
 fn made(has_bsd_groups: bool, permissions: u32, caller: &Caller) -> [(u32, u32); 3] {
     let store = MemoryStore::new(16 << 20, 0o777, 0, 0).unwrap();
     let options = Options {

@@ -91,7 +91,8 @@ fn names_that_are_replaced_meanwhile_are_listed() {
     }
 }
 
-/// A name whose inode cannot be read is there, as in every other format, so that it is known what is wrong.
+/// A name whose inode cannot be read is there, as in every other format, so that it is known what
+/// is wrong.
 #[test]
 fn names_whose_inodes_cannot_be_read_are_listed() {
     for has_kinds in [true, false] {

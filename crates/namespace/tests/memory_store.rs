@@ -1,8 +1,9 @@
-//! The memory store as a program may use it by itself: from several threads, on the same bytes. What is read is then
-//! a mix of what was written; and the thread sanitizer (`xtask prove tsan`) finds nothing.
+//! The memory store as a program may use it by itself: from several threads, on the same bytes.
+//! What is read is then a mix of what was written; and the thread sanitizer (`xtask prove tsan`)
+//! finds nothing.
 //!
-//! A program of its own, as the stress test of the locks: what the test harness does to order things happens inside
-//! the standard library, which the sanitizer does not see.
+//! A program of its own, as the stress test of the locks: what the test harness does to order
+//! things happens inside the standard library, which the sanitizer does not see.
 
 use std::sync::Arc;
 use std::thread;

@@ -465,8 +465,9 @@ fn a_path_leads_to_what_the_name_named() {
     });
 }
 
-/// A commit may come when it is logged that the last name of `old` goes, and the name is still there: whoever finds the
-/// name then finds neither another file under the number, nor that it is nobody's.
+/// A commit may come when it is logged that the last name of `old` goes, and the name is still
+/// there: whoever finds the name then finds neither another file under the number, nor that it is
+/// nobody's.
 fn take_out_beside_a_commit(kind: FileKind, take_out: fn(&World, Ino)) {
     check(700, World::with_batches, move |world, root| {
         if kind == FileKind::Directory {
@@ -494,7 +495,8 @@ fn take_out_beside_a_commit(kind: FileKind, take_out: fn(&World, Ino)) {
     });
 }
 
-/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the name is out in `unlink`.
+/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the
+/// name is out in `unlink`.
 #[test]
 fn a_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Regular, |w, root| {
@@ -502,7 +504,8 @@ fn a_number_comes_free_only_after_its_name_went() {
     });
 }
 
-/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the name is out in `rmdir`.
+/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the
+/// name is out in `rmdir`.
 #[test]
 fn a_directory_s_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Directory, |w, root| {
@@ -510,7 +513,8 @@ fn a_directory_s_number_comes_free_only_after_its_name_went() {
     });
 }
 
-/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(locks)` after, and not before, the name is replaced in
+/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(locks)` after, and not before, the
+/// name is replaced in
 /// `try_rename`.
 #[test]
 fn a_replaced_file_s_number_comes_free_only_after_its_name_went() {

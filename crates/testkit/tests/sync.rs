@@ -111,7 +111,8 @@ fn data_waits_in_memory_for_storage_that_comes() {
     ns.shut_down().unwrap();
 }
 
-/// What a postponed commit frees counts as free meanwhile, and not twice when a later one has made it durable.
+/// What a postponed commit frees counts as free meanwhile, and not twice when a later one has made
+/// it durable.
 #[test]
 fn space_that_a_postponed_commit_frees_is_counted_once() {
     let (device, ns) = opened(FaultOn::Write, Fault::Full);

@@ -1,6 +1,6 @@
-//! Where finefs may differ from the kernel's ext4: one table, each row with its reason. Nothing else
-//! may differ. A second table has faults of finefs that are known and not mended yet; its rows go when
-//! the faults go, and `--strict` runs without it.
+//! Where finefs may differ from the kernel's ext4: one table, each row with its reason. Nothing
+//! else may differ. A second table has faults of finefs that are known and not mended yet; its rows
+//! go when the faults go, and `--strict` runs without it.
 
 use super::execute::{Outcome, Value};
 use super::look::{Attributes, Entry, Relation};

@@ -1,5 +1,5 @@
-//! Random steps. Paths are mostly those that are known to exist, so that most steps reach something;
-//! the rest are made up.
+//! Random steps. Paths are mostly those that are known to exist, so that most steps reach
+//! something; the rest are made up.
 
 use super::deviations;
 use super::execute::SLOTS;

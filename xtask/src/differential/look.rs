@@ -224,7 +224,8 @@ fn entry(root: BorrowedFd<'_>, path: &Bytes, attributes: Attributes) -> Result<E
     Ok(entry)
 }
 
-/// The extended attributes of an inode, by a path in `/proc`, since there is no call with a directory.
+/// The extended attributes of an inode, by a path in `/proc`, since there is no call with a
+/// directory.
 fn xattrs(root: BorrowedFd<'_>, path: &Bytes) -> Result<BTreeMap<Bytes, Bytes>, Errno> {
     use rustix::fd::AsRawFd;
     let base = format!("/proc/self/fd/{}", root.as_raw_fd());

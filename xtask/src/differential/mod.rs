@@ -1,5 +1,5 @@
-//! Random operations of all kinds on finefs and on the kernel's ext4 at the same time: what comes of
-//! each must be the same.
+//! Random operations of all kinds on finefs and on the kernel's ext4 at the same time: what comes
+//! of each must be the same.
 //!
 //! | module | what it is about |
 //! |---|---|
@@ -13,11 +13,11 @@
 //! | [`lockstep`] | the process that works |
 //! | `minimise` | fewer steps that lead to the same difference |
 //!
-//! A run has rounds. In each, both images are mounted, and processes work in trees of their own: each
-//! does one step at a time on both sides and compares what came of it, the attributes of what it has
-//! touched, and now and then its whole tree, also with the kernel's caches dropped. At the end of a
-//! round both sides are looked at once more and unmounted; e2fsck must find nothing on finefs's image,
-//! and the kernel's own read-only mount of it must show the same.
+//! A run has rounds. In each, both images are mounted, and processes work in trees of their own:
+//! each does one step at a time on both sides and compares what came of it, the attributes of what
+//! it has touched, and now and then its whole tree, also with the kernel's caches dropped. At the
+//! end of a round both sides are looked at once more and unmounted; e2fsck must find nothing on
+//! finefs's image, and the kernel's own read-only mount of it must show the same.
 
 pub mod clock;
 pub mod deviations;

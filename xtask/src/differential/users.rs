@@ -1,5 +1,5 @@
-//! Acting as another user: this thread's own credentials, for one step. Root stays the saved user, so
-//! that the thread comes back.
+//! Acting as another user: this thread's own credentials, for one step. Root stays the saved user,
+//! so that the thread comes back.
 
 use super::operation::Who;
 use rustix::process::{Gid, Uid};

@@ -1,8 +1,9 @@
 //! The options of `-o`: those of mount(8), the kernel's ext4, fuse2fs and mount.fuse3.
 //!
-//! One table has them all (`table`): what is done, what is ignored and why that does no harm, what is refused and why.
-//! What is not in it is an error that names the option: a typing error must not silently mount something different.
-//! Of options that contradict each other the last one counts, as with mount(8).
+//! One table has them all (`table`): what is done, what is ignored and why that does no harm, what
+//! is refused and why. What is not in it is an error that names the option: a typing error must not
+//! silently mount something different. Of options that contradict each other the last one counts,
+//! as with mount(8).
 
 mod page;
 mod table;
@@ -98,7 +99,8 @@ impl fmt::Display for Remark {
 }
 
 impl MountOptions {
-    /// These, changed as the values of all `-o` say; and what has no effect. Sloppily, what is unknown has none either.
+    /// These, changed as the values of all `-o` say; and what has no effect. Sloppily, what is
+    /// unknown has none either.
     pub(crate) fn changed_by<S: AsRef<str>>(
         mut self,
         lists: &[S],

@@ -13,7 +13,8 @@ const TIME: Duration = Duration::from_secs(5);
 /// So often it is asked for again.
 const RENEWAL: Duration = Duration::from_millis(1500);
 
-/// For so long an answer is waited for, before the user may do something else: as long as it stays on.
+/// For so long an answer is waited for, before the user may do something else: as long as it stays
+/// on.
 pub(super) const PATIENCE: Duration = TIME;
 
 /// What is on in the server for this program, until dropped.

@@ -1,4 +1,5 @@
-//! What programs see in a mount is what they see on the kernel's ext4: limits, errors, marginal values.
+//! What programs see in a mount is what they see on the kernel's ext4: limits, errors, marginal
+//! values.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};

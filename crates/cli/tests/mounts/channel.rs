@@ -1,5 +1,5 @@
-//! The channel to a mount's server: where its socket is, who may ask, and who waits for whom. These tests need root and
-//! FUSE.
+//! The channel to a mount's server: where its socket is, who may ask, and who waits for whom. These
+//! tests need root and FUSE.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -68,7 +68,8 @@ fn a_socket_that_is_left_is_replaced() {
     }
 }
 
-/// An ordinary user's servers: where their sockets are, and what becomes of one that finds no place.
+/// An ordinary user's servers: where their sockets are, and what becomes of one that finds no
+/// place.
 #[test]
 fn the_socket_is_where_only_its_user_can_write() {
     if !can_mount() {

@@ -1,4 +1,5 @@
-//! What holds when an unmount has returned, and what the next mount does about it. These tests need root and FUSE.
+//! What holds when an unmount has returned, and what the next mount does about it. These tests need
+//! root and FUSE.
 
 use std::fs;
 use std::io::Read;
@@ -119,7 +120,8 @@ fn a_block_device_is_complete_when_umount_returns() {
         fill(&mount_point);
         succeed(Command::new("umount").arg(&mount_point));
         check(device.path());
-        // Its server may take a moment longer; the kernel need not wait for it, and the next one does.
+        // Its server may take a moment longer; the kernel need not wait for it, and the next one
+        // does.
         mount(device.path(), &mount_point, &["-o", "ro"]);
         assert_eq!(fs::read_dir(&mount_point).unwrap().count(), FILES + 1);
         succeed(Command::new("umount").arg(&mount_point));
@@ -140,7 +142,8 @@ fn a_block_device_is_complete_when_umount_returns() {
     }
 }
 
-/// Blocks smaller than the device's sectors are nothing to `fuseblk`. The device is kept from others all the same.
+/// Blocks smaller than the device's sectors are nothing to `fuseblk`. The device is kept from
+/// others all the same.
 #[test]
 fn a_block_device_that_the_kernel_does_not_take_is_mounted_like_a_file() {
     if !can_mount() {

@@ -1,5 +1,5 @@
-//! mount(8) and umount(8) through their helpers, and remounts. These tests need root and FUSE; the helpers are installed
-//! in a mount namespace of the test's own.
+//! mount(8) and umount(8) through their helpers, and remounts. These tests need root and FUSE; the
+//! helpers are installed in a mount namespace of the test's own.
 
 use std::process::{Command, Output};
 
@@ -10,7 +10,8 @@ fn text(output: &Output) -> String {
     parts.map(|part| String::from_utf8_lossy(part)).concat()
 }
 
-/// Where programs lie that mount(8) and umount(8) look for, with links to finefs beside the others; and what scripts use.
+/// Where programs lie that mount(8) and umount(8) look for, with links to finefs beside the others;
+/// and what scripts use.
 const PREPARE: &str = r#"
     set -e
     mkdir "$PLACE/helpers"

@@ -1,5 +1,5 @@
-//! Who changes a file without privilege takes its set-user-ID and set-group-ID bits away, where it counts: in what
-//! the kernel shows and goes by.
+//! Who changes a file without privilege takes its set-user-ID and set-group-ID bits away, where it
+//! counts: in what the kernel shows and goes by.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,8 @@ fn run_as(uid: u32, other_group: u32, script: &str, directory: &Path) {
     assert!(output.status.success(), "{script}: {output:?}");
 }
 
-/// The permission bits that the kernel goes by: with other attributes it would ask for what it no longer knows.
+/// The permission bits that the kernel goes by: with other attributes it would ask for what it no
+/// longer knows.
 fn mode_of(file: &Path) -> u32 {
     let known = rustix::fs::statx(CWD, file, AtFlags::empty(), StatxFlags::MODE);
     u32::from(known.unwrap().stx_mode) & 0o7777

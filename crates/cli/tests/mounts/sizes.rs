@@ -1,4 +1,5 @@
-//! Sizes and blocks that stat(2) shows, now and after the next mount. These tests need root and FUSE.
+//! Sizes and blocks that stat(2) shows, now and after the next mount. These tests need root and
+//! FUSE.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -56,7 +57,8 @@ fn sizes_are_those_after_the_next_mount() {
         assert_eq!((size(&short), size(&long)), ((59, 0), (60, 2)), "{kind}");
         make_names(&names, 0..2000);
 
-        // Files that have more than their data: a map of many pieces, and attributes beside the inode.
+        // Files that have more than their data: a map of many pieces, and attributes beside the
+        // inode.
         let (pieces, labelled) = (root.join("pieces"), root.join("labelled"));
         let file = File::create(&pieces).unwrap();
         let write_pieces = |pieces: std::ops::Range<u64>| {

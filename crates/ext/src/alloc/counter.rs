@@ -1,16 +1,19 @@
 //! How many free blocks may still be promised.
 //!
 //! # Data model
-//! Only blocks of groups whose bitmap was found sound are promised ([`SpaceCounter::admit`]): a promise is kept when
-//! a batch is applied, and then it would be too late to find a bitmap damaged. What the descriptors of the other groups
-//! call free is `unverified`. The blocks that nobody was promised are split in two:
+//! Only blocks of groups whose bitmap was found sound are promised ([`SpaceCounter::admit`]): a
+//! promise is kept when a batch is applied, and then it would be too late to find a bitmap damaged.
+//! What the descriptors of the other groups call free is `unverified`. The blocks that nobody was
+//! promised are split in two:
 //! - `open`: for whoever asks, spread over the CPUs so that allocations share no cache line;
-//! - `backing`: kept back for metadata. It holds up to [`SpaceCounter::backing_wanted`] blocks: the `pool`, which is
-//!   kept for commits alone, and of those reserved for the superuser (`s_r_blocks_count`) what is not unverified.
+//! - `backing`: kept back for metadata. It holds up to [`SpaceCounter::backing_wanted`] blocks: the
+//!   `pool`, which is kept for commits alone, and of those reserved for the superuser
+//!   (`s_r_blocks_count`) what is not unverified.
 //!
 //! Data takes from `open` only. A reservation for metadata takes from `open`, then from `backing`
-//! down to the pool; one that must not fail where space has run out, down to half of it. Applying a batch lives on the batch's reservation and, where that was too
-//! small, on the pool. Blocks that come back fill `backing` first.
+//! down to the pool; one that must not fail where space has run out, down to half of it. Applying a
+//! batch lives on the batch's reservation and, where that was too small, on the pool. Blocks that
+//! come back fill `backing` first.
 //!
 //! # Why there is a pool
 //! An operation reserves what it needs in the lowest level of a tree (a new leaf). A split of an
@@ -38,8 +41,8 @@ pub(crate) fn pool_blocks(blocks: u64) -> u64 {
 }
 
 impl SpaceCounter {
-    /// For groups whose descriptors call `free` blocks free, of which the superuser's share is `reserved_for_root`. None
-    /// of the groups is known to be sound yet.
+    /// For groups whose descriptors call `free` blocks free, of which the superuser's share is
+    /// `reserved_for_root`. None of the groups is known to be sound yet.
     pub(crate) fn new(free: u64, reserved_for_root: u64, pool: u64) -> SpaceCounter {
         SpaceCounter {
             open: LimitedCounter::new(0),
@@ -55,8 +58,8 @@ impl SpaceCounter {
         self.unverified.load(Ordering::Acquire)
     }
 
-    /// A group was looked at: its descriptor calls `expected` blocks free, and `found` are. (They differ where it is
-    /// damaged.)
+    /// A group was looked at: its descriptor calls `expected` blocks free, and `found` are. (They
+    /// differ where it is damaged.)
     pub(crate) fn admit(&self, expected: u64, found: u64) {
         self.unverified.fetch_sub(expected, Ordering::AcqRel);
         self.give(found);
@@ -86,7 +89,8 @@ impl SpaceCounter {
         self.take_exactly(blocks, self.pool)
     }
 
-    /// The same for what must go on when others find no space: takes from the pool too, and leaves half of it.
+    /// The same for what must go on when others find no space: takes from the pool too, and leaves
+    /// half of it.
     pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
         self.take_exactly(blocks, self.pool / 2)
     }

@@ -1,5 +1,5 @@
-//! Groups whose bitmaps are damaged: nothing is allocated there, and the first of them is remembered, for who asks why
-//! there is no space, and for the superblock.
+//! Groups whose bitmaps are damaged: nothing is allocated there, and the first of them is
+//! remembered, for who asks why there is no space, and for the superblock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +47,8 @@ impl Allocator {
         self.damage.is_new.store(true, Ordering::Release);
     }
 
-    /// Takes a group out of use, as something was freed that its bitmap calls free. What was given out there before stays
-    /// given out.
+    /// Takes a group out of use, as something was freed that its bitmap calls free. What was given
+    /// out there before stays given out.
     pub(crate) fn condemn_blocks(&self, source: &dyn BitmapSource, number: u32, problem: Error) {
         let Some(group) = self.group(number) else {
             return;
@@ -102,7 +102,8 @@ impl Allocator {
         self.damage().filter(|_| is_new)
     }
 
-    /// True when a group's block bitmap is damaged, so that its blocks must be neither taken nor freed. It is loaded.
+    /// True when a group's block bitmap is damaged, so that its blocks must be neither taken nor
+    /// freed. It is loaded.
     pub(crate) fn has_damaged_blocks(&self, group: u32) -> bool {
         self.group(group)
             .is_none_or(|group| group.bitmaps.lock().has_damaged_blocks)

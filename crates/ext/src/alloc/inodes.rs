@@ -99,8 +99,8 @@ impl Allocator {
         (!is_checked).then_some(block)
     }
 
-    /// Looks at a block of a group's inode table: the inodes that the bitmap calls free must not be in use. Until then
-    /// none of them is given out, so what is seen is not of their next use.
+    /// Looks at a block of a group's inode table: the inodes that the bitmap calls free must not be
+    /// in use. Until then none of them is given out, so what is seen is not of their next use.
     fn check_block(
         &self,
         source: &dyn BitmapSource,

@@ -18,15 +18,17 @@
 //! the lock lie approximate counts that choosers read without it.
 //!
 //! # Invariants
-//! 1. The counter gives out blocks of groups whose bitmap is loaded and sound, and of no others; when it runs short
-//!    further groups are loaded. The free bits of these groups together are at least the blocks that the counter
-//!    gives out: who took `n` from the counter finds `n` free bits, maybe only after looking twice.
-//! 2. A group whose bitmap is damaged gives nothing and takes nothing back, like the groups that the kernel marks
-//!    EXT4_GROUP_INFO_BBITMAP_CORRUPT and EXT4_GROUP_INFO_IBITMAP_CORRUPT; the others go on.
-//! 3. A bitmap is loaded once, before the first commit changes the group's bitmap on the device (the
-//!    commit calls [`Allocator::load_group`] first), and never dropped.
-//! 4. An inode number is given out only after the block of the inode table that holds it was read, and if no
-//!    inode in it that the bitmap calls free is in use.
+//! 1. The counter gives out blocks of groups whose bitmap is loaded and sound, and of no others;
+//!    when it runs short further groups are loaded. The free bits of these groups together are at
+//!    least the blocks that the counter gives out: who took `n` from the counter finds `n` free
+//!    bits, maybe only after looking twice.
+//! 2. A group whose bitmap is damaged gives nothing and takes nothing back, like the groups that
+//!    the kernel marks EXT4_GROUP_INFO_BBITMAP_CORRUPT and EXT4_GROUP_INFO_IBITMAP_CORRUPT; the
+//!    others go on.
+//! 3. A bitmap is loaded once, before the first commit changes the group's bitmap on the device
+//!    (the commit calls [`Allocator::load_group`] first), and never dropped.
+//! 4. An inode number is given out only after the block of the inode table that holds it was read,
+//!    and if no inode in it that the bitmap calls free is in use.
 //!
 //! # Locking
 //! ```text
@@ -70,7 +72,8 @@ pub(crate) trait BitmapSource: Sync {
     fn block_bits(&self, group: u32) -> Result<Bits, Error>;
     /// The inode bitmap of a group, with reserved inodes set.
     fn inode_bits(&self, group: u32) -> Result<Bits, Error>;
-    /// Reads the block of a group's inode table that holds the inodes `indices`, and checks that none of those that
+    /// Reads the block of a group's inode table that holds the inodes `indices`, and checks that
+    /// none of those that
     /// `is_free` calls free is in use.
     fn check_inodes(
         &self,
@@ -295,7 +298,8 @@ impl Allocator {
         }
     }
 
-    /// Loads another bitmap, so that there is perhaps more to promise; false when there are none with free blocks.
+    /// Loads another bitmap, so that there is perhaps more to promise; false when there are none
+    /// with free blocks.
     fn admit_more(&self, source: &dyn BitmapSource) -> bool {
         if self.space.unverified() == 0 {
             return false;
@@ -352,7 +356,8 @@ impl Allocator {
         true
     }
 
-    /// The same for what frees space, or uses what was allocated before: it finds blocks where others find none.
+    /// The same for what frees space, or uses what was allocated before: it finds blocks where
+    /// others find none.
     pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
         blocks == 0 || self.space.reserve_from_pool(blocks)
     }
@@ -364,7 +369,8 @@ impl Allocator {
         }
     }
 
-    /// Free blocks, and free inodes. What is only reserved for operations counts as free: most of it comes back.
+    /// Free blocks, and free inodes. What is only reserved for operations counts as free: most of
+    /// it comes back.
     pub(crate) fn free_counts(&self) -> (u64, u64) {
         let (mut blocks, mut inodes) = (0, 0);
         for group in &self.groups {

@@ -13,8 +13,8 @@ const GROUPS: u32 = 8;
 const BLOCKS: u32 = 512;
 const INODES: u32 = 64;
 
-/// Every group has its first ten blocks in use; one group's bitmap is damaged; an inode of one is in use, though it is
-/// called free.
+/// Every group has its first ten blocks in use; one group's bitmap is damaged; an inode of one is
+/// in use, though it is called free.
 #[derive(Default)]
 struct Source {
     damaged: Option<u32>,

@@ -18,11 +18,13 @@
 //! # Invariants
 //! 1. What is read is checked; damage is reported and does not spread: the object at hand is left, the
 //!    others of the batch are applied, the superblock notes that there were errors, and the commit
-//!    fails. It should not come to that: what a change will need is looked at before the operation succeeds (a
-//!    directory when it is loaded, bitmaps and inode table blocks when something is allocated or promised, the orphan
-//!    file and the journal at mount). What cannot be freed is only noted: see [`space`]. Where the device fails nothing of the batch is written. Where it has no storage for what is
-//!    to be written (a sparse image on a full disk) nothing is written either, but the commit is only
-//!    postponed: the batch stays in the buffers, and the next commit takes it over.
+//!    fails. It should not come to that: what a change will need is looked at before the operation
+//!    succeeds (a directory when it is loaded, bitmaps and inode table blocks when something is
+//!    allocated or promised, the orphan file and the journal at mount). What cannot be freed is
+//!    only noted: see [`space`]. Where the device fails nothing of the batch is written. Where it
+//!    has no storage for what is to be written (a sparse image on a full disk) nothing is written
+//!    either, but the commit is only postponed: the batch stays in the buffers, and the next commit
+//!    takes it over.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
 //! 3. Metadata is written after the data that it points at, and what a batch freed is given out again
 //!    only when the batch is durable. With a journal a crash leaves all of a batch or nothing. Without

@@ -10,8 +10,9 @@
 //! 1. A group's live bitmaps are loaded before its first edit (see `alloc`).
 //! 2. A block is marked used exactly once and freed exactly once: a bit that already is what it
 //!    shall become means damage, is reported, and is not counted.
-//! 3. What cannot be freed (its group's bitmap is damaged, or calls it free already) leaks, as in the kernel: that is
-//!    damage to be noted, but no change of the batch is lost by it ([`Space::note_leak`]).
+//! 3. What cannot be freed (its group's bitmap is damaged, or calls it free already) leaks, as in
+//!    the kernel: that is damage to be noted, but no change of the batch is lost by it
+//!    ([`Space::note_leak`]).
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -80,7 +81,8 @@ impl<'a> Space<'a> {
     /// Remembers the first error and goes on.
     pub(crate) fn note(&mut self, outcome: Result<()>) {
         if let Err(error) = outcome {
-            // There was to be room for all that an operation was promised: this is not about the device's storage.
+            // There was to be room for all that an operation was promised: this is not about the
+            // device's storage.
             let error = match error {
                 Error::NoSpace => Error::corrupt("there is no room for what was promised"),
                 error => error,
@@ -106,7 +108,8 @@ impl<'a> Space<'a> {
         self.leak.get_or_insert(error);
     }
 
-    /// The same where it is because of a group whose bitmap is damaged, which was told when that was found.
+    /// The same where it is because of a group whose bitmap is damaged, which was told when that
+    /// was found.
     fn note_damaged_group(&mut self, group: u32) {
         self.leak.get_or_insert_with(|| {
             Error::corrupt(format_args!("group {group}: a bitmap is damaged"))
@@ -400,7 +403,8 @@ impl<'a> Space<'a> {
         self.state.allocator.unreserve(self.reserved);
     }
 
-    /// Leaves what the batch freed, and what its inodes take now, to the next commit: nothing was written.
+    /// Leaves what the batch freed, and what its inodes take now, to the next commit: nothing was
+    /// written.
     pub(crate) fn postpone(self, settled: Vec<Settled>) {
         self.state.allocator.unreserve(self.reserved);
         *self.state.postponed.lock() = Postponed {

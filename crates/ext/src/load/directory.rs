@@ -6,9 +6,10 @@
 //! nonsense (an illegal name, an inode number out of range, a name that was there before) is left out
 //! with a warning, as its neighbours are not in doubt.
 //!
-//! Where something was left out, or where a change would meet damage when it is applied (an index that is not
-//! sound, a name that its index does not lead to, blocks behind the end), the directory can be read and not changed
-//! ([`DirectoryImage::damage`]). The index is not looked at where the image is only read.
+//! Where something was left out, or where a change would meet damage when it is applied (an index
+//! that is not sound, a name that its index does not lead to, blocks behind the end), the directory
+//! can be read and not changed ([`DirectoryImage::damage`]). The index is not looked at where the
+//! image is only read.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/directory.rst`, `inlinedata.rst`.
@@ -177,7 +178,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Notes a name of the block that the index does not lead to. They are the last ones that were taken in.
+    /// Notes a name of the block that the index does not lead to. They are the last ones that were
+    /// taken in.
     fn check_places(&mut self, logical: u64, is_index_node: bool) {
         let Some(leaves) = self.leaves.as_ref().filter(|_| !is_index_node) else {
             return;

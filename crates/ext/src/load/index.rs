@@ -1,4 +1,5 @@
-//! Checks the index of a directory that may be written: writing finds its leaf through it, and so does the kernel.
+//! Checks the index of a directory that may be written: writing finds its leaf through it, and so
+//! does the kernel.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/directory.rst`, "Hash Tree Directories".
@@ -116,7 +117,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks an index block that has `levels` levels of index blocks below it, and to which hashes from `hash` on lead.
+    /// Checks an index block that has `levels` levels of index blocks below it, and to which hashes
+    /// from `hash` on lead.
     fn node(&mut self, logical: u64, node: &DxBlock<&[u8]>, levels: u8, hash: u32) -> Result<()> {
         if let Some(seed) = self.seed {
             node.verify_checksum(seed)

@@ -1,4 +1,5 @@
-//! A namespace over a damaged image: changes it, and compares afterwards what was answered with what is there.
+//! A namespace over a damaged image: changes it, and compares afterwards what was answered with
+//! what is there.
 // Each test program uses a part of this.
 #![allow(dead_code)]
 

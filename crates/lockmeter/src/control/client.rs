@@ -1,8 +1,9 @@
-//! The client's end of a control socket: it connects, asks and reads, and none of that for longer than it says.
+//! The client's end of a control socket: it connects, asks and reads, and none of that for longer
+//! than it says.
 //!
-//! connect(2) to a socket of this kind waits while as many wait there already as its server lets wait, for as long as
-//! that server accepts nobody. So the connection is made with a send timeout, which counts for that too (unix(7),
-//! socket(7) on SO_SNDTIMEO).
+//! connect(2) to a socket of this kind waits while as many wait there already as its server lets
+//! wait, for as long as that server accepts nobody. So the connection is made with a send timeout,
+//! which counts for that too (unix(7), socket(7) on SO_SNDTIMEO).
 
 use std::io::{self, Read, Write};
 use std::marker::PhantomData;
@@ -20,8 +21,8 @@ use super::{PATIENCE, Reply, Request};
 /// More than any answer has.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Connects to the socket at `path`, and waits at most so long for a server that has others to accept first: then the
-/// error is `TimedOut`.
+/// Connects to the socket at `path`, and waits at most so long for a server that has others to
+/// accept first: then the error is `TimedOut`.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, ask_on, connect};
@@ -67,8 +68,8 @@ pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
     ask_on(stream, request)
 }
 
-/// Asks a [`Server`](super::Server) on a connection to it. How long the whole answer may take is the stream's read
-/// timeout; if it takes longer the error is `TimedOut`.
+/// Asks a [`Server`](super::Server) on a connection to it. How long the whole answer may take is
+/// the stream's read timeout; if it takes longer the error is `TimedOut`.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, ask_on};
@@ -106,7 +107,8 @@ impl<A: DeserializeOwned> Asked<A> {
     }
 }
 
-/// Asks as [`ask_on`] does, to read the answer some time later. The server has the question even if it ends meanwhile.
+/// Asks as [`ask_on`] does, to read the answer some time later. The server has the question even if
+/// it ends meanwhile.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, begin_asking};

@@ -1,18 +1,21 @@
 //! The connections of a [`Server`](super::Server): many at a time, one thread, none waited for alone.
 //!
 //! # Who comes
-//! Where the socket's place does not keep strangers out, they connect too. The kernel says whose a connection is as soon
-//! as it is accepted: a stranger gets the refusal, as far as it goes out at once, and is gone. Nothing of his is read.
+//! Where the socket's place does not keep strangers out, they connect too. The kernel says whose a
+//! connection is as soon as it is accepted: a stranger gets the refusal, as far as it goes out at
+//! once, and is gone. Nothing of his is read.
 //!
 //! # How long
-//! A client that may ask has [`PATIENCE`] from the moment it is accepted for its question, and as long again from the
-//! moment the answer is there for reading it. What the program itself takes to answer is nobody's fault and counts for
-//! no client. Whoever is not done by then is closed, whatever it sent or read meanwhile.
+//! A client that may ask has [`PATIENCE`] from the moment it is accepted for its question, and as
+//! long again from the moment the answer is there for reading it. What the program itself takes to
+//! answer is nobody's fault and counts for no client. Whoever is not done by then is closed,
+//! whatever it sent or read meanwhile.
 //!
 //! # How many
-//! [`CONNECTIONS_MAX`] are open at a time beside those that wait for a later answer. More wait in the socket's backlog,
-//! until one of these is answered or given up: for no longer than [`PATIENCE`]. Of those that wait for a later answer
-//! there are at most [`WAITING_MAX`]; one more is closed.
+//! [`CONNECTIONS_MAX`] are open at a time beside those that wait for a later answer. More wait in
+//! the socket's backlog, until one of these is answered or given up: for no longer than
+//! [`PATIENCE`]. Of those that wait for a later answer there are at most [`WAITING_MAX`]; one more
+//! is closed.
 //!
 //! # The end
 //! Who has connected and asked before the server ends gets an answer, if there is one at once.
@@ -39,7 +42,8 @@ const ACCEPTED_MAX: usize = 16;
 /// How long nobody is accepted when that fails: for want of descriptors, say.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers a client: its question, or the reason why it may not ask. The ticket is for its answer, now or later.
+/// Answers a client: its question, or the reason why it may not ask. The ticket is for its answer,
+/// now or later.
 pub(super) type Answer<'a> = &'a dyn Fn(Result<&[u8], String>, Ticket);
 
 /// Serves until `is_ending`, which is looked at when the outbox wakes it up.
@@ -132,7 +136,8 @@ impl Clients {
         self.open.iter().filter(is_active).count()
     }
 
-    /// Does what can be done without waiting for those that are `ready`, and sends what has been handed in.
+    /// Does what can be done without waiting for those that are `ready`, and sends what has been
+    /// handed in.
     fn progress(&mut self, ready: Vec<bool>, answer: Answer<'_>) {
         let mut answered = Duration::ZERO;
         let mut is_ready = ready.into_iter();
@@ -165,7 +170,8 @@ impl Clients {
         });
     }
 
-    /// Sends the answer to the client of this number, if it is still there; or closes, where there is none.
+    /// Sends the answer to the client of this number, if it is still there; or closes, where there
+    /// is none.
     fn give(&mut self, number: u64, text: Option<Vec<u8>>) {
         let Some(at) = self.open.iter().position(|client| client.number == number) else {
             return;

@@ -259,7 +259,8 @@ fn a_dead_table_takes_no_names() {
     table.grow(Ino(9), guard);
 }
 
-/// What takes seconds here took hours while the order checker looked through all that is held for each lock.
+/// What takes seconds here took hours while the order checker looked through all that is held for
+/// each lock.
 #[cfg(not(feature = "shuttle"))]
 #[test]
 fn a_table_of_a_million_names_is_locked_whole() {

@@ -188,8 +188,9 @@ impl State {
         self.inodes.insert(ino, inode);
     }
 
-    /// Counts what an inode takes: a directory grows by a block for every few names, a mapping of many pieces has a block
-    /// of its own, and so have a long symbolic link and extended attributes.
+    /// Counts what an inode takes: a directory grows by a block for every few names, a mapping of
+    /// many pieces has a block of its own, and so have a long symbolic link and extended
+    /// attributes.
     fn settle(&mut self, ino: Ino) {
         let block_bytes = self.block_bytes;
         let Some(inode) = self.inodes.get_mut(&ino) else {

@@ -493,7 +493,8 @@ fn cut(extents: &mut Vec<Extent>, range: &Range<u64>) -> (usize, usize) {
     (end - first.min(end), first)
 }
 
-/// Cuts those of these extents that are longer than an unwritten one can be. Gives how many more there are then.
+/// Cuts those of these extents that are longer than an unwritten one can be. Gives how many more
+/// there are then.
 fn cut_to_length(extents: &mut Vec<Extent>, indices: Range<usize>) -> usize {
     let mut more = 0;
     for at in indices.rev() {

@@ -1,7 +1,7 @@
 //! Which blocks a file has: changes of the mapping, in extent trees and in block maps.
 //!
-//! Both kinds do the same four things: map a run, unmap a range, convert a range between unwritten and
-//! written, list all runs. The root lies in the inode at hand ([`InodeEdit`]); other nodes are
+//! Both kinds do the same four things: map a run, unmap a range, convert a range between unwritten
+//! and written, list all runs. The root lies in the inode at hand ([`InodeEdit`]); other nodes are
 //! edited in the buffer cache. Blocks of the map itself come from and go back to [`Space`].
 //!
 //! # Invariants
@@ -140,8 +140,8 @@ pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u
     }
 }
 
-/// Checks the map of an inode that goes without ever having been loaded: a damaged block map may lead in circles. (An
-/// extent tree is checked node by node while it is freed.)
+/// Checks the map of an inode that goes without ever having been loaded: a damaged block map may
+/// lead in circles. (An extent tree is checked node by node while it is freed.)
 pub(crate) fn check(state: &ExtState, inode: &InodeEdit) -> Result<()> {
     let has_indirect_blocks = inode.disk.block_words()[12..].iter().any(|word| *word != 0);
     if has_extents(inode) || !has_indirect_blocks {
