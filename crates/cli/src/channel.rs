@@ -28,7 +28,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use finefs::LockingScheme;
-use finefs::namespace::Namespace;
+use finefs::namespace::{Error, Namespace};
 use finefs_fuse::MountPoint;
 use finefs_lockmeter::control::{
     Answerer, Asked, Reply, Request, Server, answer, ask_on, begin_asking, connect,
@@ -37,7 +37,6 @@ use finefs_locks::{LockClass, Mutex};
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
-use crate::freeze::Change;
 use crate::runtime_dir::{Socket, places, verify};
 
 /// Longest time that an answer may take, and that a server may take to accept somebody.
@@ -48,6 +47,37 @@ const WRITE_OUT: Duration = Duration::from_secs(600);
 
 /// How long a client waits for a server that does not listen yet.
 const START: Duration = Duration::from_secs(1);
+
+/// What can be asked of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Change {
+    Freeze,
+    Thaw,
+}
+
+impl Change {
+    /// What is being done, for the user.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Change::Freeze => "freezing",
+            Change::Thaw => "thawing",
+        }
+    }
+
+    /// Does it; the error is a line for the user.
+    pub(crate) fn apply(self, namespace: &Namespace) -> Result<(), String> {
+        let done = match self {
+            Change::Freeze => namespace.freeze(),
+            Change::Thaw => namespace.thaw(),
+        };
+        done.map_err(|error| match error {
+            Error::Busy => "is frozen already".to_owned(),
+            Error::Invalid => "is not frozen".to_owned(),
+            error => error.to_string(),
+        })
+    }
+}
 
 /// What is asked.
 #[derive(Serialize, Deserialize)]
@@ -209,7 +239,7 @@ fn wrong_answer() -> NoAnswer {
 }
 
 /// A mount, as its server's client sees it.
-pub(crate) struct Channel {
+pub struct Channel {
     owner: Uid,
     /// Where its server may have its sockets.
     places: Vec<PathBuf>,
@@ -218,7 +248,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Of this mount. The error is the reason, for the user.
-    pub(crate) fn of(mount: &MountPoint) -> Result<Channel, String> {
+    pub fn of(mount: &MountPoint) -> Result<Channel, String> {
         let owner = mount.owner.ok_or("the kernel does not tell whose it is")?;
         let owner = Uid::from_raw(owner);
         let me = rustix::process::geteuid();
@@ -233,7 +263,7 @@ impl Channel {
     }
 
     /// Asks the lock meter. The error is the reason, for the user.
-    pub(crate) fn meter(&self, request: Request) -> Result<Reply, String> {
+    pub fn meter(&self, request: Request) -> Result<Reply, String> {
         Ok(self.meter_within(request, PATIENCE)?)
     }
 
@@ -250,7 +280,7 @@ impl Channel {
     }
 
     /// Asks for the name of the locking scheme; `None` of a server that does not tell.
-    pub(crate) fn locking(&self) -> Option<String> {
+    pub fn locking(&self) -> Option<String> {
         match self.ask(&Question::Locking, PATIENCE) {
             Ok(Answer::Locking(name)) => Some(name),
             _ => None,
@@ -392,5 +422,18 @@ mod tests {
         assert!(Channel::of(&mount(me.as_raw())).is_ok());
         let of_another = Channel::of(&mount(me.as_raw() + 1));
         assert_eq!(of_another.is_ok(), me.is_root());
+    }
+
+    #[test]
+    fn it_is_frozen_once_and_thawed_once() {
+        let options = finefs::Options::default();
+        let namespace = finefs::open_memory(1 << 20, 0o755, 0, 0, options).unwrap();
+        let apply = |change: Change| change.apply(&namespace);
+        assert_eq!(apply(Change::Thaw).unwrap_err(), "is not frozen");
+        apply(Change::Freeze).unwrap();
+        assert!(namespace.is_frozen());
+        assert_eq!(apply(Change::Freeze).unwrap_err(), "is frozen already");
+        apply(Change::Thaw).unwrap();
+        assert!(!namespace.is_frozen());
     }
 }

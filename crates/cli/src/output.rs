@@ -3,11 +3,22 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::sync::OnceLock;
 
 use crate::{CliResult, Failure};
 
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// Says which program speaks, if it is not finefs.
+pub fn set_program(name: &'static str) {
+    let _ = PROGRAM.set(name);
+}
+
 /// Prints what was asked for.
-pub(crate) fn print(text: &str) -> CliResult<()> {
+///
+/// # Errors
+/// Where there is no room; not where nobody reads.
+pub fn print(text: &str) -> CliResult<()> {
     let mut output = io::stdout().lock();
     match output
         .write_all(text.as_bytes())
@@ -21,14 +32,18 @@ pub(crate) fn print(text: &str) -> CliResult<()> {
 }
 
 /// Prints beside what was asked for. Nobody is there to be told if it fails.
-pub(crate) fn print_beside(text: &str) {
+pub fn print_beside(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Prints what every failure and every note looks like.
-pub(crate) fn say(line: impl fmt::Display) {
+pub fn say(line: impl fmt::Display) {
     // One write, so that lines of two processes do not mix.
-    print_beside(&format!("finefs: {}\n", without_numbers(&line.to_string())));
+    let program = PROGRAM.get().copied().unwrap_or("finefs");
+    print_beside(&format!(
+        "{program}: {}\n",
+        without_numbers(&line.to_string())
+    ));
 }
 
 /// Without the numbers that the standard library puts behind the system's reasons, as in ` (os error 2)`.

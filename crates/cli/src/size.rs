@@ -9,8 +9,10 @@ const MEMORY_BYTES_MIN: u64 = 64 << 10;
 
 /// A size that may depend on the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Size {
+pub enum Size {
+    /// So many bytes.
     Bytes(u64),
+    /// A share of this machine's memory.
     PercentOfMemory(u64),
 }
 
@@ -33,7 +35,10 @@ impl Size {
     }
 
     /// The same, of a file system in memory.
-    pub(crate) fn bytes_in_memory(self) -> CliResult<u64> {
+    ///
+    /// # Errors
+    /// Smaller than 64 KiB.
+    pub fn bytes_in_memory(self) -> CliResult<u64> {
         match self.bytes() {
             0..MEMORY_BYTES_MIN => Err(Failure::new(
                 "a file system in memory takes 64k at least; give a larger size",

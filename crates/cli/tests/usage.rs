@@ -1,6 +1,7 @@
 //! `finefs` as a new user meets it: help, mistakes, and output that nobody reads or that has no room.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
@@ -47,21 +48,9 @@ fn full_device() -> Stdio {
 
 #[test]
 fn every_command_has_help() {
-    let commands = ["mount", "umount", "freeze", "thaw", "info", "bench", "top"];
-    let workloads = [
-        "postmark",
-        "openspeed",
-        "dirops",
-        "dbench",
-        "randrw",
-        "append",
-        "posix-lock",
-        "file-list",
-        "seeds",
-    ];
+    let commands = ["mount", "umount", "freeze", "thaw", "info", "top"];
     let commands = commands.iter().map(|command| vec![*command]);
-    let workloads = workloads.iter().map(|workload| vec!["bench", *workload]);
-    for mut arguments in commands.chain(workloads).chain([Vec::new()]) {
+    for mut arguments in commands.chain([Vec::new()]) {
         arguments.push("--help");
         let output = finefs(&arguments).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
@@ -89,7 +78,7 @@ fn mistakes_are_told_and_named() {
         (
             &["unmout", "/mnt"][..],
             2,
-            "unrecognized subcommand 'unmout'",
+            "unrecognized subcommand 'unmout', and there is no program finefs-unmout",
         ),
         (&["nothing.img", "/mnt"], 1, "nothing.img: no such file"),
         (&["mount", "--memory"], 2, "<IMAGE>"),
@@ -134,57 +123,6 @@ fn mistakes_are_told_and_named() {
             "'--offset <SIZE>': not a size",
         ),
         (&["info", &image, "--offset=1t"], 1, "outside of the image"),
-        (
-            &["bench", "openspeed", "--threads=1000000"],
-            2,
-            "'--threads <N>': give a number, 1 to 10000",
-        ),
-        (
-            &["bench", "openspeed", "--operations=0"],
-            2,
-            "'--operations <N>': give a number, at least 1",
-        ),
-        (
-            &["bench", "openspeed", "--seconds=nan"],
-            2,
-            "'--seconds <S>': give seconds",
-        ),
-        (
-            &["bench", "openspeed", "--seconds", "-1"],
-            2,
-            "'--seconds <S>': give seconds",
-        ),
-        (
-            &["bench", "openspeed", "--warm-up", "-1"],
-            2,
-            "'--warm-up <S>': give seconds",
-        ),
-        (&["bench", "openspeed", "--memory=4k"], 1, "64k at least"),
-        (
-            &["bench", "openspeed", "--locking=none"],
-            2,
-            "possible values: fine, big-spin",
-        ),
-        (
-            &["bench", "openspeed", "--dir=/none"],
-            1,
-            "/none: No such file or directory\n",
-        ),
-        (
-            &["bench", "openspeed", "--dir=/sys"],
-            1,
-            "/sys: cannot make a directory there",
-        ),
-        (
-            &["bench", "seeds", "--html=/none/page"],
-            1,
-            "/none/page: No such file or directory\n",
-        ),
-        (
-            &["bench", "seeds", "--threads=0"],
-            2,
-            "'--threads <N>': give a number",
-        ),
     ] {
         let (code, said) = run(&mut finefs(arguments));
         assert_eq!(code, Some(status), "{arguments:?}: {said}");
@@ -193,29 +131,9 @@ fn mistakes_are_told_and_named() {
     }
 }
 
-#[test]
-fn threads_that_find_no_room_are_an_error() {
-    let bench = finefs(&["bench", "openspeed", "--memory=16m", "--threads=9000"]);
-    let mut limited = Command::new("sh");
-    limited
-        .args(["-c", "ulimit -v 3000000; exec \"$0\" \"$@\""])
-        .arg(bench.get_program())
-        .args(bench.get_args());
-    let (code, said) = run(&mut limited);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.starts_with("finefs: cannot start thread "), "{said}");
-}
-
-/// What prints much, a little, and at the end of some work.
-fn what_prints(image: &str) -> [Vec<&str>; 5] {
-    let bench = ["bench", "openspeed", "--operations=10"];
-    [
-        vec!["info", image],
-        vec!["info", "--json", image],
-        bench.to_vec(),
-        [&bench[..], &["--json"]].concat(),
-        vec!["bench", "dbench", "--dual", "--operations=5", "--threads=1"],
-    ]
+/// What prints much, and a little.
+fn what_prints(image: &str) -> [Vec<&str>; 2] {
+    [vec!["info", image], vec!["info", "--json", image]]
 }
 
 #[test]
@@ -238,25 +156,16 @@ fn output_that_finds_no_room_is_an_error() {
 }
 
 #[test]
-fn what_is_said_beside_needs_no_reader() {
-    let over = ["bench", "openspeed", "--operations=10", "--threshold-us=0"];
-    for nowhere in [closed_pipe(), full_device()] {
-        let mut command = finefs(&over);
-        let output = command.stderr(nowhere).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        assert!(output.stdout.starts_with(b"openspeed: "), "{output:?}");
-    }
-}
-
-/// A page is minutes of work, and is complete where the text beside it goes nowhere.
-#[test]
-fn a_page_is_written_before_the_text() {
+fn a_program_in_path_is_a_subcommand() {
     let dir = TempDir::new().unwrap();
-    let page = dir.path().join("page.html");
-    let mut command = finefs(&["bench", "seeds", "--seconds=0.02", "--rounds=1"]);
-    command.args(["--only=files-lock", "--html"]).arg(&page);
-    let (code, said) = run(command.stdout(full_device()));
-    assert_eq!(code, Some(1), "{said}");
-    let text = std::fs::read_to_string(&page).unwrap();
-    assert!(text.trim_end().ends_with("</html>"), "{}", text.len());
+    let program = dir.path().join("finefs-greet");
+    std::fs::write(&program, "#!/bin/sh\necho \"greets $1\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", dir.path().display());
+    let output = finefs(&["greet", "--you"])
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(output.stdout, b"greets --you\n");
 }

@@ -1,0 +1,139 @@
+//! The command `finefs`: one module for each subcommand, and a few that they share. Usage errors
+//! end with status 2, every other failure prints one line `finefs: ...` and ends with status 1.
+//!
+//! A library so that the programs of the laboratory ask a mount's server ([`channel`]), read sizes
+//! ([`size`]) and print ([`output`]) as the command does. It is no interface for others.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | `mount`, `umount`, `info`, `top`, `freeze` | the subcommands |
+//! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
+//! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
+//! | `runtime_dir` | where its socket is |
+//! | `options` | `-o` of mount |
+//! | `remount` | `-o remount` |
+//! | `output` | what is printed |
+//! | `size` | numbers with k, m, g or % |
+//! | `background` | fork, the report of readiness, the watcher |
+//! | `serve` | the life of a mounted file system: signals, its end |
+//! | `logger` | stderr, a file or the system log |
+//! | `progress` | a sign of life during long work |
+//! | `helper_call` | being called by mount(8), umount(8) and mount.fuse3 |
+
+mod background;
+pub mod channel;
+mod external;
+mod freeze;
+mod helper_call;
+mod info;
+mod logger;
+mod mount;
+mod options;
+pub mod output;
+mod progress;
+mod remount;
+mod runtime_dir;
+mod serve;
+pub mod size;
+mod spare_memory;
+mod top;
+mod umount;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::process::ExitCode;
+
+use channel::Change;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use output::say;
+
+#[derive(Parser)]
+#[command(
+    name = "finefs",
+    version,
+    about = "ext2/3/4 images and memory file systems in user space",
+    long_about = "Mounts ext2, ext3 and ext4 images and memory file systems through FUSE, \
+                  read-write, without root, for many processes at once."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Mount(mount::Mount),
+    Umount(umount::Umount),
+    /// Put everything on the image and let changes wait, so that the image can be copied
+    ///
+    /// The image is then as after a clean unmount. Reading goes on; but a directory in which somebody waits to
+    /// make or remove a file cannot be listed until then. Files that were removed while somebody
+    /// had them open are still in it, as orphans that the next mount or e2fsck frees.
+    Freeze(freeze::Target),
+    /// Let changes go on after freeze
+    Thaw(freeze::Target),
+    Info(info::Info),
+    Top(top::Top),
+    /// A program of its own
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
+}
+
+/// A failure as the user sees it: one line.
+#[derive(Debug)]
+pub struct Failure(pub String);
+
+impl Failure {
+    /// One that is told with this line.
+    pub fn new(line: impl fmt::Display) -> Failure {
+        Failure(line.to_string())
+    }
+}
+
+/// What parts of the command give.
+pub type CliResult<T> = Result<T, Failure>;
+
+/// Ends with a usage error of the subcommand at `path`, as clap's own do.
+fn usage(path: &[&str], kind: ErrorKind, message: &str) -> ! {
+    let mut command = Arguments::command();
+    command.build();
+    let mut named = Some(&mut command);
+    for name in path {
+        named = named.and_then(|command| command.find_subcommand_mut(name));
+    }
+    let error = match named {
+        Some(command) => command.error(kind, message),
+        None => clap::Error::raw(kind, message),
+    };
+    error.exit()
+}
+
+/// Does what the program's arguments say.
+pub fn main() -> ExitCode {
+    let arguments = std::env::args_os().collect();
+    let arguments = Arguments::parse_from(helper_call::translate(arguments));
+    let result = match arguments.command {
+        Command::Mount(command) => command.run(),
+        Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
+        Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
+        Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::External(words) => external::run(&words),
+        Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|Failure(line)| {
+        say(line);
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,113 @@
+//! Who is compared: a server, and how it and the machine are set up for it.
+
+use anyhow::{Context, Result};
+use finefs_harness::fuse_ring::Transport;
+use finefs_harness::server::Kind;
+use std::fs::File;
+use std::io::Write;
+
+const LATENCY_DEVICE: &str = "/dev/cpu_dma_latency";
+
+/// One row of the tables.
+#[derive(Debug)]
+pub struct Variant {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub transport: Transport,
+    pub options: &'static [&'static str],
+    /// The bench keeps the CPUs awake, as finefs does with `cpu_latency=0`.
+    pub is_kept_awake: bool,
+    /// A file system in memory instead of an image: what FUSE itself allows, about.
+    pub is_in_memory: bool,
+}
+
+const DEFAULT: Variant = Variant {
+    name: "finefs",
+    kind: Kind::Finefs,
+    transport: Transport::Device,
+    options: &[],
+    is_kept_awake: false,
+    is_in_memory: false,
+};
+
+/// What everything else is divided by.
+pub const REFERENCE: &str = "fuse2fs";
+
+/// All of them, in the order of the tables.
+pub const VARIANTS: [Variant; 8] = [
+    DEFAULT,
+    Variant {
+        name: "finefs -o cpu_latency=0",
+        options: &["cpu_latency=0"],
+        ..DEFAULT
+    },
+    Variant {
+        name: "finefs, io_uring on",
+        transport: Transport::Ring,
+        ..DEFAULT
+    },
+    Variant {
+        name: "finefs, io_uring on, -o cpu_latency=0",
+        transport: Transport::Ring,
+        options: &["cpu_latency=0"],
+        ..DEFAULT
+    },
+    Variant {
+        name: "finefs --memory, io_uring on, -o cpu_latency=0",
+        transport: Transport::Ring,
+        options: &["cpu_latency=0"],
+        is_in_memory: true,
+        ..DEFAULT
+    },
+    Variant {
+        name: REFERENCE,
+        kind: Kind::Fuse2fs,
+        ..DEFAULT
+    },
+    Variant {
+        name: "fuse2fs, CPUs kept awake by the bench",
+        kind: Kind::Fuse2fs,
+        is_kept_awake: true,
+        ..DEFAULT
+    },
+    Variant {
+        name: "kernel",
+        kind: Kind::Kernel,
+        ..DEFAULT
+    },
+];
+
+/// Keeps the CPUs awake as long as it lives: the kernel drops the request with the file.
+#[derive(Debug)]
+pub struct Awake(#[expect(dead_code, reason = "held for its drop")] File);
+
+impl Variant {
+    /// Sets the machine up.
+    pub fn prepare(&self) -> Result<Option<Awake>> {
+        if !self.is_kept_awake {
+            return Ok(None);
+        }
+        let mut device = File::options()
+            .write(true)
+            .open(LATENCY_DEVICE)
+            .context(LATENCY_DEVICE)?;
+        device
+            .write_all(&0i32.to_ne_bytes())
+            .context(LATENCY_DEVICE)?;
+        Ok(Some(Awake(device)))
+    }
+
+    /// Why it cannot run on this machine, if so.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        let needs_latency = self.is_kept_awake || self.options.contains(&"cpu_latency=0");
+        if self.kind == Kind::Kernel && !finefs_harness::tools::is_root() {
+            Some("only root mounts by the kernel")
+        } else if self.transport == Transport::Ring && !finefs_harness::fuse_ring::is_available() {
+            Some("only root can switch io_uring on, where the kernel has it")
+        } else if needs_latency && File::options().write(true).open(LATENCY_DEVICE).is_err() {
+            Some("only root can open /dev/cpu_dma_latency")
+        } else {
+            None
+        }
+    }
+}

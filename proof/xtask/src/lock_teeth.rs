@@ -1,0 +1,362 @@
+//! Shows that the tests of the locks bite: each line on which a protocol hangs is left out or weakened, and
+//! the test that is there for it must then fail.
+//!
+//! The lines stand in `crates/locks/tests/teeth.toml`. All changes are made at once in a copy of the crate,
+//! each behind a switch that an environment variable chooses at run time: so each kind of tests is built
+//! once, and the run without a change uses the very same program.
+
+use crate::report::Report;
+use anyhow::{Context, Result, bail, ensure};
+use finefs_harness::run;
+use finefs_harness::tools;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// One change.
+#[derive(Deserialize)]
+struct Tooth {
+    /// What the line is for.
+    name: String,
+    /// Below `crates/locks/src`.
+    file: PathBuf,
+    /// Occurs once in the file. Without: all of the file.
+    within: Option<String>,
+    /// An expression or statements, once in `within`.
+    text: String,
+    /// For `text`. Without: nothing.
+    instead: Option<String>,
+    /// `loom`, `shuttle`, `lib`, or a file of tests with real threads.
+    suite: String,
+    /// The test that must fail.
+    test: String,
+}
+
+#[derive(Deserialize)]
+struct Teeth {
+    tooth: Vec<Tooth>,
+}
+
+/// By which the changed crate is told its change.
+const CHOICE: &str = "FINEFS_TOOTH";
+
+/// Added to the changed crate: whether a change is chosen.
+const SWITCH: &str = r#"
+pub(crate) fn tooth(number: usize) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<usize>> = std::sync::OnceLock::new();
+    let choice = || std::env::var("FINEFS_TOOTH").ok()?.parse().ok();
+    *CHOSEN.get_or_init(choice) == Some(number)
+}
+"#;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+/// Of a test as it is.
+const WHOLE_LIMIT: Duration = Duration::from_secs(600);
+/// A changed test that still runs after this hangs: nobody wakes its waiters.
+const HANG_LIMIT: Duration = Duration::from_secs(60);
+
+/// Which changes are tried.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only lines in whose descriptions this occurs
+    #[arg(long)]
+    only: Option<String>,
+    /// Only the first line of each file that a test under loom or shuttle is for
+    #[arg(long)]
+    ci: bool,
+}
+
+/// Runs every test that a change names, without a change and with it.
+pub fn run(options: &Options, report: &mut Report) -> Result<()> {
+    let text = fs::read_to_string(tools::workspace().join("crates/locks/tests/teeth.toml"))?;
+    let teeth: Teeth = toml::from_str(&text).context("teeth.toml")?;
+    let copy = copy(&teeth.tooth)?;
+    let mut programs = BTreeMap::new();
+    let wanted = wanted(&teeth.tooth, options);
+    for (_, tooth) in &wanted {
+        if !programs.contains_key(&tooth.suite) {
+            let program = build(&copy, &tooth.suite)?;
+            programs.insert(tooth.suite.clone(), program);
+        }
+    }
+    let mut whole: Vec<(&str, &str)> = wanted
+        .iter()
+        .map(|(_, tooth)| (tooth.suite.as_str(), tooth.test.as_str()))
+        .collect();
+    whole.sort_unstable();
+    whole.dedup();
+    for (suite, test) in whole {
+        report.proof(&format!("lock-teeth/untouched {test} passes"), || {
+            let output = run_test(&programs[suite], test, None, WHOLE_LIMIT)?;
+            let output = run::expect_ok(test, output)?;
+            ensure!(output.stdout.contains("1 passed"), "{}", output.both());
+            Ok(String::new())
+        });
+    }
+    for (number, tooth) in wanted {
+        report.proof(&format!("lock-teeth/{}", tooth.name), || {
+            let program = &programs[&tooth.suite];
+            let output = run_test(program, &tooth.test, Some(number), HANG_LIMIT)?;
+            if output.timed_out {
+                return Ok(format!("{} hangs", tooth.test));
+            }
+            ensure!(!output.status.success(), "{} passes", tooth.test);
+            Ok(format!("{} fails", tooth.test))
+        });
+    }
+    Ok(())
+}
+
+/// The changes that are tried, with their numbers.
+fn wanted<'a>(teeth: &'a [Tooth], options: &Options) -> Vec<(usize, &'a Tooth)> {
+    let mut files = BTreeSet::new();
+    let mut is_wanted = |tooth: &Tooth| {
+        let only = options.only.as_deref();
+        let mut is_sample = || {
+            let is_scheduled = ["loom", "shuttle"].contains(&tooth.suite.as_str());
+            is_scheduled && files.insert(tooth.file.clone())
+        };
+        only.is_none_or(|only| tooth.name.contains(only)) && (!options.ci || is_sample())
+    };
+    let all = teeth.iter().enumerate();
+    all.filter(|(_, tooth)| is_wanted(tooth)).collect()
+}
+
+fn run_test(
+    program: &Path,
+    test: &str,
+    tooth: Option<usize>,
+    limit: Duration,
+) -> Result<run::Output> {
+    let mut command = Command::new(program);
+    // In the copy: proptest writes down there what failed.
+    command
+        .arg(test)
+        .env_remove(CHOICE)
+        .current_dir(copy_place().join("crates/locks"));
+    if let Some(number) = tooth {
+        command.env(CHOICE, number.to_string());
+    }
+    run::capture_with(&mut command, b"", limit)
+}
+
+/// Where the workspace with the changes is.
+fn copy_place() -> PathBuf {
+    target().join("workspace")
+}
+
+/// A workspace of the two crates with all changes in it.
+fn copy(teeth: &[Tooth]) -> Result<PathBuf> {
+    let (from, to) = (tools::workspace(), copy_place());
+    if to.exists() {
+        fs::remove_dir_all(&to)?;
+    }
+    for name in ["locks", "lockmeter"] {
+        copy_directory(
+            &from.join("crates").join(name),
+            &to.join("crates").join(name),
+        )?;
+    }
+    fs::copy(from.join("Cargo.lock"), to.join("Cargo.lock"))?;
+    let mut manifest: toml::Table = toml::from_str(&fs::read_to_string(from.join("Cargo.toml"))?)?;
+    let members = toml::Value::from(vec!["crates/locks", "crates/lockmeter"]);
+    manifest["workspace"]
+        .as_table_mut()
+        .context("no workspace")?
+        .insert("members".to_owned(), members);
+    fs::write(to.join("Cargo.toml"), toml::to_string(&manifest)?)?;
+    let source = to.join("crates/locks/src");
+    let mut edits: BTreeMap<&Path, Vec<Edit>> = BTreeMap::new();
+    for (number, tooth) in teeth.iter().enumerate() {
+        let text = fs::read_to_string(source.join(&tooth.file))?;
+        let edit = edit(&text, number, tooth).with_context(|| tooth.name.clone())?;
+        edits.entry(&tooth.file).or_default().push(edit);
+    }
+    for (file, mut edits) in edits {
+        let path = source.join(file);
+        let mut text = fs::read_to_string(&path)?;
+        edits.sort_by_key(|edit| std::cmp::Reverse(edit.at));
+        let mut before = text.len();
+        for same in edits.chunk_by(|a, b| (a.at, a.length) == (b.at, b.length)) {
+            let (at, end) = (same[0].at, same[0].at + same[0].length);
+            ensure!(end <= before, "two changes overlap in {}", path.display());
+            before = at;
+            let changed = changed_by_all(&text[at..end], same);
+            text.replace_range(at..end, &changed);
+        }
+        fs::write(path, text)?;
+    }
+    let root = source.join("lib.rs");
+    let text = fs::read_to_string(&root)? + SWITCH;
+    fs::write(root, text)?;
+    Ok(to)
+}
+
+/// The text with several changes of it, of which each that is not made leaves the next.
+fn changed_by_all(text: &str, edits: &[Edit]) -> String {
+    let mut changed = text.to_owned();
+    for edit in edits {
+        let kept = edit
+            .text
+            .rfind(text)
+            .expect("a change keeps the text, for when it is not made");
+        let mut outer = edit.text.clone();
+        outer.replace_range(kept..kept + text.len(), &changed);
+        changed = outer;
+    }
+    changed
+}
+
+struct Edit {
+    at: usize,
+    length: usize,
+    text: String,
+}
+
+fn edit(file: &str, number: usize, tooth: &Tooth) -> Result<Edit> {
+    let (start, within) = match &tooth.within {
+        None => (0, file),
+        Some(within) => (once(file, within)?, within.as_str()),
+    };
+    let at = start + once(within, &tooth.text)?;
+    let (text, instead) = (&tooth.text, tooth.instead.as_deref());
+    let is_statement = text.ends_with([';', '}']);
+    let text = match (is_statement, instead) {
+        (true, None) => format!("if !crate::tooth({number}) {{ {text} }}"),
+        (true, Some(instead)) => {
+            format!("if crate::tooth({number}) {{ {instead} }} else {{ {text} }}")
+        }
+        (false, Some(instead)) => {
+            format!("(if crate::tooth({number}) {{ {instead} }} else {{ {text} }})")
+        }
+        (false, None) => bail!("an expression needs something instead"),
+    };
+    Ok(Edit {
+        at,
+        length: tooth.text.len(),
+        text,
+    })
+}
+
+fn once(text: &str, part: &str) -> Result<usize> {
+    let mut found = text.match_indices(part);
+    let (at, _) = found.next().with_context(|| format!("no {part:?}"))?;
+    ensure!(found.next().is_none(), "{part:?} occurs more than once");
+    Ok(at)
+}
+
+fn copy_directory(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_directory(&from, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+fn target() -> PathBuf {
+    tools::target_dir().join("lock-teeth")
+}
+
+/// The program of a suite's tests.
+fn build(workspace: &Path, suite: &str) -> Result<PathBuf> {
+    let mut command = run::cmd(
+        "cargo",
+        [
+            "test",
+            "--quiet",
+            "--no-run",
+            "--package",
+            "finefs-locks",
+            "--message-format=json-render-diagnostics",
+        ],
+    );
+    match suite {
+        "loom" => command.args(["--release", "--test", "loom"]),
+        "shuttle" => command.args(["--features", "shuttle", "--test", "shuttle"]),
+        "lib" => command.arg("--lib"),
+        file => command.args(["--test", file]),
+    };
+    if suite == "loom" {
+        command.env("RUSTFLAGS", "--cfg loom");
+    }
+    let kind = match suite {
+        "loom" | "shuttle" => suite,
+        _ => "threads",
+    };
+    command
+        .current_dir(workspace)
+        .env("CARGO_TARGET_DIR", target().join(kind))
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    let output = run::expect_ok(suite, run::capture_with(&mut command, b"", BUILD_LIMIT)?)?;
+    let executable = output.stdout.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message.get("executable")?.as_str().map(PathBuf::from)
+    });
+    executable.with_context(|| format!("no program in:\n{}", output.both()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tooth(text: &str, instead: Option<&str>) -> Tooth {
+        Tooth {
+            name: String::new(),
+            file: PathBuf::new(),
+            within: Some("f(1); g".to_owned()),
+            text: text.to_owned(),
+            instead: instead.map(str::to_owned),
+            suite: String::new(),
+            test: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_sample_has_one_change_of_each_file() {
+        let in_file = |file: &str, suite: &str| Tooth {
+            file: PathBuf::from(file),
+            suite: suite.to_owned(),
+            ..tooth("f(1);", None)
+        };
+        let teeth = [
+            in_file("a.rs", "lib"),
+            in_file("a.rs", "loom"),
+            in_file("a.rs", "shuttle"),
+            in_file("b.rs", "shuttle"),
+        ];
+        let numbers = |ci: bool| -> Vec<usize> {
+            let options = Options { only: None, ci };
+            let wanted = wanted(&teeth, &options);
+            wanted.into_iter().map(|(number, _)| number).collect()
+        };
+        assert_eq!(
+            (numbers(true), numbers(false)),
+            (vec![1, 3], vec![0, 1, 2, 3])
+        );
+    }
+
+    #[test]
+    fn changes_are_behind_a_switch() {
+        let file = "f(0); f(1); g(1);";
+        let edited = |tooth: &Tooth| edit(file, 7, tooth).map(|edit| (edit.at, edit.text));
+        let removed = edited(&tooth("f(1);", None)).unwrap();
+        assert_eq!(removed, (6, "if !crate::tooth(7) { f(1); }".to_owned()));
+        let (at, text) = edited(&tooth("1", Some("2"))).unwrap();
+        assert_eq!(
+            (at, text.as_str()),
+            (8, "(if crate::tooth(7) { 2 } else { 1 })")
+        );
+        assert!(edited(&tooth("f(0);", None)).is_err());
+        assert!(edited(&tooth("1", None)).is_err());
+    }
+}

@@ -1,0 +1,328 @@
+//! `cargo run -p xtask --release -- COMMAND`: the project's own tasks and proofs. `--help` lists them.
+
+use anyhow::{Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use finefs_harness::fuse_ring::Transport;
+use finefs_harness::programs::{self, FULL, QUICK};
+use finefs_harness::server::{Kind, Server};
+use finefs_harness::{cleanup, compare, sets, snapshot, tools};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use xtask::report::Report;
+use xtask::{
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan,
+    unprivileged,
+};
+use xtask::{demo, matrix, setup, soak, style, suite, teeth};
+
+#[derive(Parser)]
+#[command(about = "Tasks and proofs of finefs")]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install what the proofs need and is missing
+    Setup,
+    /// Prove something in a mount
+    Prove(Prove),
+    /// Compare two trees: contents, modes, owners, times, xattrs, hard links, holes
+    Compare {
+        /// The tree that is right
+        source: PathBuf,
+        /// Its copy
+        copy: PathBuf,
+    },
+    /// Check the rules of style over the whole workspace
+    Style {
+        /// Another workspace than this one
+        #[arg(long)]
+        root: Option<PathBuf>,
+    },
+    /// Show finefs at work beside fuse2fs
+    Demo(demo::Options),
+    /// Everything that `make test` runs
+    Test(suite::Options),
+    /// Fuzz the disk format, whole images and FUSE messages
+    Fuzz(fuzz::Options),
+    /// The inner part of a workload, in a process of its own
+    #[command(subcommand, hide = true)]
+    Worker(Worker),
+}
+
+#[derive(Subcommand)]
+enum Worker {
+    Storm {
+        dir: PathBuf,
+        worker: u64,
+        seed: u64,
+        operations: u64,
+    },
+    Many {
+        dir: PathBuf,
+        worker: u64,
+        each: u64,
+        phase: String,
+    },
+    Walk {
+        dir: PathBuf,
+    },
+    Soak {
+        dir: PathBuf,
+        seed: u64,
+        seconds: u64,
+    },
+    Unprivileged {
+        source: PathBuf,
+        mount: PathBuf,
+    },
+    Differential(differential::lockstep::Task),
+}
+
+#[derive(Args)]
+struct Prove {
+    /// Who serves the mounts
+    #[arg(long, global = true, default_value = "finefs")]
+    server: Kind,
+    /// The finefs binary, where it is not target/release/finefs
+    #[arg(long, global = true)]
+    finefs: Option<PathBuf>,
+    /// How requests reach finefs: found, through io_uring, through /dev/fuse, or by turns
+    #[arg(long, global = true, default_value = "alternate")]
+    transport: Transport,
+    /// Where images and trees are made
+    #[arg(long, global = true)]
+    dir: Option<PathBuf>,
+    /// Same seed, same work
+    #[arg(long, global = true, default_value_t = 1)]
+    seed: u64,
+    #[command(subcommand)]
+    what: What,
+}
+
+impl Prove {
+    fn server(&self) -> Result<Server> {
+        let server = Server::new(self.server, self.finefs.as_deref())?;
+        Ok(server.reached_by(self.transport))
+    }
+}
+
+#[derive(Args)]
+struct Chosen {
+    /// Only these feature sets; all without it
+    #[arg(long)]
+    set: Vec<String>,
+    /// Small sizes everywhere
+    #[arg(long)]
+    quick: bool,
+    /// Small sizes but for the sets that CI runs in full
+    #[arg(long)]
+    ci: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Every workload on every feature set
+    Matrix {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// Only these workloads; all without it
+        #[arg(long)]
+        workload: Vec<String>,
+    },
+    /// List feature sets and workloads
+    List,
+    /// Show that the proofs fail when something is changed behind their back
+    Teeth,
+    /// ACLs beside the kernel's ext4, with several users
+    Acl,
+    /// The POSIX conformance tests
+    Pjdfstest(pjdfstest::Options),
+    /// Random reads, writes and truncates of one file, each checked
+    Fsx(fsx::Options),
+    /// Damaged and unusual images
+    Images(images::Options),
+    /// Wrong arguments and images that cannot be mounted
+    BadInput,
+    /// A mount by an ordinary user
+    Unprivileged,
+    /// The locks under the thread sanitizer
+    Tsan,
+    /// The locks' tests fail when a line is left out on which a protocol hangs
+    LockTeeth(lock_teeth::Options),
+    /// What crashes at any moment leave on an image, simulated
+    Crash(crash::Options),
+    /// Devices that fail or lie, one request at a time, simulated
+    Faults(crash::FaultOptions),
+    /// Random operations beside the kernel's ext4
+    Differential(differential::Options),
+    /// Mixed load for long on an image that is nearly full
+    Soak(soak::Options),
+    /// What is left when the server is killed at random moments
+    Kill(kill::Options),
+    /// One workload, by its name (see `list`)
+    #[command(external_subcommand)]
+    Workload(Vec<String>),
+}
+
+#[derive(Parser)]
+struct OneWorkload {
+    name: String,
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+fn main() -> ExitCode {
+    let outcome = run();
+    cleanup::halt_if_interrupted();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let cli = Cli::parse();
+    match cli.command {
+        Task::Worker(Worker::Storm {
+            dir,
+            worker,
+            seed,
+            operations,
+        }) => {
+            return programs::storm_worker(&dir, worker, seed, operations);
+        }
+        Task::Worker(Worker::Many {
+            dir,
+            worker,
+            each,
+            phase,
+        }) => {
+            return programs::many_worker(&dir, worker, each, &phase);
+        }
+        Task::Worker(Worker::Soak { dir, seed, seconds }) => {
+            return soak::worker(&dir, seed, seconds);
+        }
+        Task::Worker(Worker::Differential(task)) => return differential::lockstep::work(&task),
+        Task::Worker(Worker::Walk { dir }) => return images::walk_worker(&dir),
+        Task::Worker(Worker::Unprivileged { source, mount }) => {
+            return unprivileged::worker(&source, &mount);
+        }
+        _ => cleanup::install_signal_handler()?,
+    }
+    match cli.command {
+        Task::Setup => setup::run(),
+        Task::Prove(options) => prove(options),
+        Task::Compare { source, copy } => {
+            let (a, b) = (
+                snapshot::Snapshot::take(&source)?,
+                snapshot::Snapshot::take(&copy)?,
+            );
+            let relation = compare::Relation::Copy(sets::TimeRange::Nanoseconds34Bit);
+            compare::expect_equal(("source", &a), ("copy", &b), relation)?;
+            println!("{} entries are equal", a.entries.len());
+            Ok(())
+        }
+        Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
+        Task::Demo(options) => demo::run(&options),
+        Task::Test(options) => suite::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Worker(_) => Ok(()),
+    }
+}
+
+fn prove(options: Prove) -> Result<()> {
+    let parent = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let mut report = Report::default();
+    if let What::List = options.what {
+        for set in sets::SETS {
+            println!("set {:<18} mke2fs {}", set.name, set.mke2fs.join(" "));
+        }
+        for workload in programs::ALL {
+            println!("workload {}", workload.name);
+        }
+        return Ok(());
+    }
+    if !matches!(
+        options.what,
+        What::Images(_) | What::Tsan | What::LockTeeth(_) | What::Crash(_) | What::Faults(_)
+    ) {
+        ensure!(
+            tools::is_root(),
+            "this proof mounts by the kernel too: run it as root"
+        );
+    }
+    let server = || options.server();
+    match &options.what {
+        What::Matrix { chosen, workload } => {
+            run_matrix(&options, &parent, chosen, workload, &mut report)?;
+        }
+        What::Workload(args) => {
+            let words = std::iter::once("workload".to_owned()).chain(args.iter().cloned());
+            let one = OneWorkload::parse_from(words);
+            run_matrix(&options, &parent, &one.chosen, &[one.name], &mut report)?;
+        }
+        What::Teeth => teeth::run(&parent, options.seed, &mut report)?,
+        What::Acl => acl::run(&server()?, &parent, &mut report)?,
+        What::Pjdfstest(own) => pjdfstest::run(&server()?, &parent, own, &mut report)?,
+        What::Fsx(own) => fsx::run(&server()?, &parent, own, &mut report)?,
+        What::Images(own) => {
+            images::run(
+                &tools::finefs(options.finefs.as_deref())?,
+                &parent,
+                own,
+                &mut report,
+            )?;
+        }
+        What::BadInput => {
+            bad_input::run(
+                &tools::finefs(options.finefs.as_deref())?,
+                &parent,
+                &mut report,
+            )?;
+        }
+        What::Unprivileged => {
+            unprivileged::run(&server()?, &parent, &mut report)?;
+        }
+        What::Tsan => tsan::run(&mut report),
+        What::LockTeeth(own) => lock_teeth::run(own, &mut report)?,
+        What::Crash(own) => crash::run(own, options.seed, &mut report)?,
+        What::Faults(own) => crash::run_faults(own, options.seed, &mut report)?,
+        What::Differential(own) => {
+            differential::run(&server()?, &parent, own, options.seed, &mut report)?;
+        }
+        What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
+        What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
+        What::List => {}
+    }
+    report.finish()
+}
+
+fn run_matrix(
+    options: &Prove,
+    parent: &std::path::Path,
+    chosen: &Chosen,
+    workloads: &[String],
+    report: &mut Report,
+) -> Result<()> {
+    let full_size = chosen.ci.then_some(FULL);
+    let own = matrix::Options {
+        server: options.server()?,
+        size: if chosen.quick || chosen.ci {
+            QUICK
+        } else {
+            FULL
+        },
+        full_size,
+        parent: parent.to_owned(),
+        seed: options.seed,
+        tamper: None,
+    };
+    let sets = matrix::chosen_sets(&chosen.set)?;
+    matrix::run(&own, &sets, &matrix::chosen_workloads(workloads)?, report)
+}

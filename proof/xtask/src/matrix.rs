@@ -1,0 +1,251 @@
+//! Every workload on every feature set, each judged by e2fsck and by the kernel's own view.
+//!
+//! For one set: make an image; for each workload mount it by the server under test, work in a fresh
+//! directory, take a snapshot, unmount; `e2fsck -fn` must find nothing, and a read-only mount by the
+//! kernel must show what the snapshot says, of this workload's directory and, at the end, of all.
+
+use crate::report::Report;
+use anyhow::{Context, Result};
+use finefs_harness::cleanup::Scratch;
+use finefs_harness::compare::{Relation, expect_equal};
+use finefs_harness::programs::{self, Size, Work, Workload};
+use finefs_harness::server::{self, Server, What};
+use finefs_harness::sets::{self, FeatureSet, Room};
+use finefs_harness::snapshot::Snapshot;
+use finefs_harness::tree::{Plan, Tree};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How the matrix is run.
+pub struct Options {
+    /// Who serves the mounts.
+    pub server: Server,
+    /// Size of the workloads.
+    pub size: Size,
+    /// Size for the sets that run in full also in a quick run.
+    pub full_size: Option<Size>,
+    /// Where images and trees are made.
+    pub parent: PathBuf,
+    /// Same seed, same work.
+    pub seed: u64,
+    /// Called with the image between the unmount and the judging; for showing that judging bites.
+    pub tamper: Option<Tamper>,
+}
+
+/// Does something to an image.
+pub type Tamper = Box<dyn Fn(&Path) -> Result<()> + Sync>;
+
+/// Source trees made so far; sets with equal plans share one.
+#[derive(Default)]
+pub struct Trees {
+    made: HashMap<(usize, u64, usize), Tree>,
+}
+
+impl Trees {
+    fn get(&mut self, scratch: &Path, plan: Plan) -> Result<&Tree> {
+        let key = (plan.files, plan.max_size, plan.xattr_max);
+        match self.made.entry(key) {
+            Entry::Occupied(made) => Ok(made.into_mut()),
+            Entry::Vacant(slot) => {
+                let root = scratch.join(format!("tree-{}-{}-{}", key.0, key.1, key.2));
+                Ok(slot.insert(Tree::make(&root, plan).context("making the source tree")?))
+            }
+        }
+    }
+}
+
+/// Sets that are worked on side by side: much of the time a workload waits for its own syncs.
+const LANES: usize = 2;
+
+/// Runs `workloads` on `sets`.
+pub fn run(
+    options: &Options,
+    sets: &[&'static FeatureSet],
+    workloads: &[&'static Workload],
+    report: &mut Report,
+) -> Result<()> {
+    // The longest first, so that no lane ends long before the other.
+    let mut sets = sets.to_vec();
+    sets.sort_by_key(|set| !(set.full_in_ci && options.full_size.is_some()));
+    let next = AtomicUsize::new(0);
+    let lane = || -> Result<Report> {
+        let scratch = Scratch::new_in(&options.parent)?;
+        let mut trees = Trees::default();
+        let mut report = Report::default();
+        while let Some(set) = sets.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = run_set(options, set, workloads, &scratch, &mut trees, &mut report);
+            if let Err(error) = outcome {
+                report.proof(&format!("{}/{}", options.server.kind, set.name), || {
+                    Err(error)
+                });
+            }
+        }
+        Ok(report)
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        for lane in lanes {
+            report.add(lane.join().expect("a lane does not panic")?);
+        }
+        Ok(())
+    })
+}
+
+fn run_set(
+    options: &Options,
+    set: &'static FeatureSet,
+    workloads: &[&'static Workload],
+    scratch: &Scratch,
+    trees: &mut Trees,
+    report: &mut Report,
+) -> Result<()> {
+    let wanted = options
+        .full_size
+        .filter(|_| set.full_in_ci)
+        .unwrap_or(options.size);
+    let size = wanted.fitted(set);
+    let mut image = Image::new(options, set, scratch, "image", size.image_mib)?;
+    let tree = trees.get(scratch.path(), size.tree(set, options.seed))?;
+    for workload in workloads {
+        let name = format!("{}/{}/{}", options.server.kind, set.name, workload.name);
+        if set.room == Room::Small && !workload.fits_small {
+            continue;
+        }
+        if workload.fills_image {
+            report.proof(&name, || {
+                let mut own = Image::new(options, set, scratch, "small", size.fill_mib)?;
+                own.prove(workload, &size, tree)
+            });
+        } else if !report.proof(&name, || image.prove(workload, &size, tree)) {
+            // What follows is judged by itself, not by the damage that this one left.
+            image = Image::new(options, set, scratch, "image", size.image_mib)?;
+        }
+    }
+    if image.worked > 1 {
+        let name = format!("{}/{}/everything again", options.server.kind, set.name);
+        report.proof(&name, || image.judge_all());
+    }
+    Ok(())
+}
+
+/// Makes the sets named, or all.
+pub fn chosen_sets(names: &[String]) -> Result<Vec<&'static FeatureSet>> {
+    if names.is_empty() {
+        return Ok(sets::SETS.iter().collect());
+    }
+    names.iter().map(|name| sets::find(name)).collect()
+}
+
+/// Makes the workloads named, or all.
+pub fn chosen_workloads(names: &[String]) -> Result<Vec<&'static Workload>> {
+    if names.is_empty() {
+        return Ok(programs::ALL.iter().collect());
+    }
+    names.iter().map(|name| programs::find(name)).collect()
+}
+
+/// Runs one workload on one fresh image and judges it.
+pub fn prove_alone(
+    options: &Options,
+    set: &'static FeatureSet,
+    workload: &Workload,
+) -> Result<String> {
+    let scratch = Scratch::new_in(&options.parent)?;
+    let size = options.size.fitted(set);
+    let tree = Tree::make(&scratch.path().join("tree"), size.tree(set, options.seed))?;
+    Image::new(options, set, &scratch, "image", size.image_mib)?.prove(workload, &size, &tree)
+}
+
+struct Image<'a> {
+    options: &'a Options,
+    set: &'static FeatureSet,
+    scratch: &'a Scratch,
+    path: PathBuf,
+    dir: PathBuf,
+    worked: usize,
+    /// What each workload left, by its directory.
+    left: Vec<(String, Snapshot)>,
+}
+
+impl<'a> Image<'a> {
+    fn new(
+        options: &'a Options,
+        set: &'static FeatureSet,
+        scratch: &'a Scratch,
+        name: &str,
+        mib: u64,
+    ) -> Result<Self> {
+        let path = scratch.path().join(format!("{}-{name}.img", set.name));
+        // Fresh and sparse, also after a failure.
+        let _ = std::fs::remove_file(&path);
+        set.make_image(&path, mib)?;
+        let dir = scratch.subdir("mnt")?;
+        Ok(Self {
+            options,
+            set,
+            scratch,
+            path,
+            dir,
+            worked: 0,
+            left: Vec::new(),
+        })
+    }
+
+    fn prove(&mut self, workload: &Workload, size: &Size, tree: &Tree) -> Result<String> {
+        let mount = self
+            .options
+            .server
+            .mount(What::Image(&self.path), &self.dir, &[])?;
+        let work_dir = self.dir.join(workload.name);
+        std::fs::create_dir(&work_dir)?;
+        let note = (workload.run)(&Work {
+            dir: &work_dir,
+            scratch: self.scratch.path(),
+            size,
+            set: self.set,
+            tree,
+            seed: self.options.seed,
+        })?;
+        let mut snapshot = Snapshot::take(&work_dir)?;
+        snapshot.refresh_atimes(&work_dir)?;
+        mount.unmount()?;
+        if let Some(tamper) = &self.options.tamper {
+            tamper(&self.path)?;
+        }
+        sets::fsck(&self.path)?;
+        let judge = server::judge(&self.path, &self.dir)?;
+        let seen = Snapshot::take(&work_dir)?;
+        judge.unmount()?;
+        expect_equal(
+            ("mount", &snapshot),
+            ("kernel", &seen),
+            Relation::SameFileSystem,
+        )?;
+        self.left.push((workload.name.to_owned(), snapshot));
+        self.worked += 1;
+        Ok(note)
+    }
+
+    /// What all workloads left is still there after those that came later, for the server and for
+    /// the kernel.
+    fn judge_all(&self) -> Result<String> {
+        let mount = self
+            .options
+            .server
+            .mount(What::Image(&self.path), &self.dir, &["ro"])?;
+        let by_server = Snapshot::take(&self.dir)?;
+        mount.unmount()?;
+        let judge = server::judge(&self.path, &self.dir)?;
+        let by_kernel = Snapshot::take(&self.dir)?;
+        judge.unmount()?;
+        let same = Relation::SameFileSystem;
+        expect_equal(("mount", &by_server), ("kernel", &by_kernel), same)?;
+        for (name, snapshot) in &self.left {
+            let now = by_kernel.below(name.as_bytes());
+            expect_equal((name, snapshot), ("kernel at the end", &now), same)?;
+        }
+        Ok(format!("{} entries", by_kernel.entries.len()))
+    }
+}

@@ -1,0 +1,91 @@
+//! Installs what the proofs need and is missing: Debian packages, and two tools from crates.io.
+
+use anyhow::{Result, bail};
+use finefs_harness::run;
+use finefs_harness::tools;
+use std::time::Duration;
+
+/// A program and the Debian package that has it.
+const PACKAGES: &[(&str, &str)] = &[
+    ("fio", "fio"),
+    ("dbench", "dbench"),
+    ("postmark", "postmark"),
+    // The test of pages: 124 MB to fetch, 414 MB on the disk.
+    ("chromium", "chromium"),
+    ("fusermount3", "fuse3"),
+    ("fuse2fs", "fuse2fs"),
+    ("mke2fs", "e2fsprogs"),
+    ("setfattr", "attr"),
+    ("setfacl", "acl"),
+    ("sqlite3", "sqlite3"),
+    ("git", "git"),
+    ("losetup", "mount"),
+    ("setpriv", "util-linux"),
+];
+
+/// Conformance tools: crate, binary and version. pjdfstest needs libacl at build time on some
+/// systems, so its header package comes first.
+const CRATES: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+
+const LIMIT: Duration = Duration::from_secs(1500);
+
+/// Installs what is missing; says what it does.
+pub fn run() -> Result<()> {
+    packages()?;
+    crates()
+}
+
+/// The Debian packages only.
+pub fn packages() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(program, _)| tools::which(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", missing.join(" "));
+    apt(&["update", "-q"])?;
+    let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
+    args.extend(missing);
+    apt(&args)
+}
+
+fn apt(args: &[&str]) -> Result<()> {
+    let mut command = match (tools::is_root(), tools::which("sudo")) {
+        (true, _) => run::cmd("apt-get", args),
+        (false, Some(sudo)) => run::cmd(sudo, [&["apt-get"], args].concat()),
+        (false, None) => bail!(
+            "apt-get {}: needs root, and there is no sudo",
+            args.join(" ")
+        ),
+    };
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    let output = run::capture_with(&mut command, b"", LIMIT)?;
+    run::expect_ok(&format!("apt-get {}", args.join(" ")), output)?;
+    Ok(())
+}
+
+fn crates() -> Result<()> {
+    for (name, version) in CRATES {
+        let marker = tools::tools_dir().join(format!("{name}-{version}"));
+        let binary = tools::tools_dir().join("bin").join(name);
+        if marker.exists() && binary.exists() {
+            continue;
+        }
+        println!("installing {name} {version} from crates.io");
+        let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
+        command
+            .args(["--version", version, "--root"])
+            .arg(tools::tools_dir());
+        command
+            .arg("--target-dir")
+            .arg(tools::tools_dir().join("build"))
+            .arg(name);
+        let output = run::capture_with(&mut command, b"", LIMIT)?;
+        run::expect_ok(&format!("cargo install {name}"), output)?;
+        std::fs::write(marker, "")?;
+    }
+    Ok(())
+}
