@@ -322,7 +322,11 @@ impl Adapter {
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
                     self.clear_privileges(header)?;
                 }
-                let size = namespace.write(ino, offset, data)? as u32;
+                let written = match write_flags & WRITE_CACHE {
+                    0 => namespace.write(ino, offset, data)?,
+                    _ => namespace.write_back(ino, offset, data)?,
+                };
+                let size = written as u32;
                 put(space, &WriteOut { size, padding: 0 })
             }
             Operation::Statfs => self.put_statfs(space),
