@@ -1,7 +1,10 @@
 //! The command `finefs` with real mounts.
 
+mod aio;
+mod aligned;
 mod as_the_kernel;
 mod channel;
+mod direct;
 mod ending;
 mod errors;
 mod exercise;

@@ -10,13 +10,13 @@
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
+use crate::aligned::Aligned;
 use crate::mapping;
 use crate::support::*;
 
@@ -264,7 +264,7 @@ impl Subject {
     fn read_directly(&self) -> Vec<u8> {
         let file = direct(&self.path, false);
         let length = file.metadata().unwrap().len();
-        let mut space = Aligned::new(length.next_multiple_of(4096));
+        let mut space = Aligned::new(length.next_multiple_of(4096) as usize);
         let done = file.read_at(space.bytes_mut(), 0).unwrap();
         assert_eq!(done as u64, length);
         space.bytes()[..done].to_vec()
@@ -274,35 +274,6 @@ impl Subject {
     fn forget_pages(&self) {
         self.file.sync_data().ok();
         fadvise(&self.file, 0, None, Advice::DontNeed).unwrap();
-    }
-}
-
-/// Memory for direct I/O.
-struct Aligned {
-    space: Vec<u8>,
-    range: Range<usize>,
-}
-
-impl Aligned {
-    fn new(length: u64) -> Aligned {
-        let space = vec![0; length as usize + 4096];
-        let start = space.as_ptr().align_offset(4096);
-        let range = start..start + length as usize;
-        Aligned { space, range }
-    }
-
-    fn holding(bytes: &[u8]) -> Aligned {
-        let mut aligned = Aligned::new(bytes.len() as u64);
-        aligned.bytes_mut().copy_from_slice(bytes);
-        aligned
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.space[self.range.clone()]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.space[self.range.clone()]
     }
 }
 
