@@ -168,8 +168,8 @@ impl Namespace {
 
     /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a change
     /// of the data by somebody without privilege does (POSIX write()); and that of any file whose
-    /// group `is_in_group` says the caller is not in (Linux `setattr_should_drop_sgid`). True if the
-    /// mode changed, which a front end has to tell those who keep modes.
+    /// group `is_in_group` says the caller is not in (Linux `setattr_should_drop_sgid`). True if
+    /// the mode changed, which a front end has to tell those who keep modes.
     pub fn clear_privileges(
         &self,
         ino: Ino,

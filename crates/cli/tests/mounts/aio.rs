@@ -72,8 +72,8 @@ impl Queue {
         };
         let mut requests = [&raw mut request];
         let mut event = Event::default();
-        // SAFETY: there is one request, and the bytes that it names are borrowed until it has ended.
-        // Should the wait for it fail, they are only read.
+        // SAFETY: there is one request, and the bytes that it names are borrowed until it has
+        // ended. Should the wait for it fail, the kernel only reads what it has pinned.
         checked(unsafe {
             libc::syscall(libc::SYS_io_submit, self.context, 1, requests.as_mut_ptr())
         })?;
