@@ -87,7 +87,11 @@ pub fn run(options: &Options) -> Result<()> {
     suite.cargo(
         "unit and integration tests",
         &["test", "--workspace", "--quiet", "--no-fail-fast"],
-        &[],
+        if options.full {
+            &[("FINEFS_FULL", "1")]
+        } else {
+            &[]
+        },
     );
     let without_meter = [
         "test",

@@ -179,20 +179,55 @@ impl Namespace {
     /// Writes all of `data` at `offset_bytes`; the file grows as needed. EFBIG beyond the largest
     /// file, ENOSPC when space runs out; nothing is written then.
     pub fn write(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
-        self.with_space(|| {
-            let operation = self.begin_change(Call::Data)?;
-            let guard = &operation.guard;
-            let file = self.file(ino, guard)?;
-            if data.is_empty() {
-                return Ok(0);
+        self.with_space(|| self.write_once(ino, offset_bytes, data))
+    }
+
+    /// As [`Namespace::write`], for pages that a cache writes out: whoever stored into them was
+    /// told that it was done. So with ENOSPC all blocks are written that there is space for,
+    /// foremost those that have storage. Blocks that read as their data already lack nothing.
+    pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let outcome = self.write(ino, offset_bytes, data);
+        if !matches!(outcome, Err(Error::NoSpace)) {
+            return outcome;
+        }
+        let block_bytes = self.block_bytes();
+        let (mut done, mut is_complete) = (0, true);
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let length = (data.len() - done).min((block_bytes - at % block_bytes) as usize);
+            let piece = &data[done..done + length];
+            match self.write_once(ino, at, piece) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => is_complete &= self.reads_as(ino, at, piece)?,
+                error => return error,
             }
-            let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
-            let range = self.lock_write(&file, (offset_bytes, end), true, guard);
-            self.write_locked(&file, &range, offset_bytes, data, guard)?;
-            drop(range);
-            self.write_behind(&file, offset_bytes, end, guard);
-            Ok(data.len())
-        })
+            done += length;
+        }
+        match is_complete {
+            true => Ok(data.len()),
+            false => outcome,
+        }
+    }
+
+    fn reads_as(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<bool> {
+        let mut found = vec![0; data.len()];
+        let length = self.read_noting(ino, offset_bytes, &mut found, Noting::Never)?;
+        Ok(length == data.len() && found == data)
+    }
+
+    fn write_once(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let operation = self.begin_change(Call::Data)?;
+        let guard = &operation.guard;
+        let file = self.file(ino, guard)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
+        let range = self.lock_write(&file, (offset_bytes, end), true, guard);
+        self.write_locked(&file, &range, offset_bytes, data, guard)?;
+        drop(range);
+        self.write_behind(&file, offset_bytes, end, guard);
+        Ok(data.len())
     }
 
     /// Writes all of `data` at the end of the file; gives the offset. Concurrent appends each stay
