@@ -3,8 +3,8 @@
 //! # Protocol
 //! An operation holds the file's range lock on the bytes that it touches, rounded out to blocks
 //! where it may allocate: disjoint ones run in parallel, overlapping ones one after the other, and
-//! a write is atomic against both. It is the only lock held over device I/O. An append and a
-//! truncate hold the range from the end of file to infinity.
+//! a write is atomic against both. It is held over the I/O of the data (what else is, stands in
+//! `docs/locking.md`). An append and a truncate hold the range from the end of file to infinity.
 //!
 //! # Invariants
 //! 1. Data first: the store has the data of blocks before the log names them, and writes it before a commit that
