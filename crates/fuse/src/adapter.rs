@@ -320,6 +320,7 @@ impl Adapter {
                     self.check_direct(flags, offset, size)?;
                 }
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
+                    namespace.check_end(ino, offset, data.len() as u64)?;
                     let cleared = namespace.clear_privileges(ino, |gid| is_in_group(header, gid));
                     self.tell_of_mode(header.node, cleared?);
                 }
@@ -526,16 +527,23 @@ impl Adapter {
         fields: &SetattrIn,
     ) -> Result<Attributes> {
         let ino = self.numbers.ino(header.node);
-        let is_in_group = |gid| is_in_group(header, gid);
         if fields.valid == 0 {
+            let is_in_group = |gid| is_in_group(header, gid);
             return self
                 .namespace
                 .set_owner(caller, ino, (None, None), is_in_group);
         }
+        let group = match fields.valid & setattr::KILL_SUIDGID {
+            0 => None,
+            _ => Some(self.namespace.attributes(ino)?.gid),
+        };
         let attributes = self
             .namespace
             .set_attributes(caller, ino, &change(fields))?;
-        if fields.valid & setattr::KILL_SUIDGID != 0 {
+        if let Some(group) = group {
+            // The kernel asks for it at every chown(2). What counts is the group of before, and root
+            // is as if in it.
+            let is_in_group = |_| caller.uid == 0 || is_in_group(header, group);
             self.namespace.clear_privileges(ino, is_in_group)?;
             return self.namespace.attributes(ino);
         }

@@ -145,7 +145,7 @@ impl Namespace {
         };
         let names_nobody = uid.is_none() && gid.is_none();
         if names_nobody && (caller.uid == 0 || self.attributes(ino)?.uid == caller.uid) {
-            self.clear_privileges(ino, is_in_group)?;
+            self.clear_privileges(ino, |gid| caller.uid == 0 || is_in_group(gid))?;
             change.changed = Some(self.now());
         }
         self.set_attributes(caller, ino, &change)

@@ -252,6 +252,14 @@ impl Namespace {
         })
     }
 
+    /// EFBIG for what would end beyond the largest file: to be asked before anything is changed for
+    /// the sake of a write.
+    pub fn check_end(&self, ino: Ino, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+        let operation = self.begin(Call::Data)?;
+        let inode = self.inode(ino, &operation.guard)?;
+        self.end_of(inode, offset_bytes, length_bytes).map(drop)
+    }
+
     pub(crate) fn end_of(
         &self,
         inode: &Inode,

@@ -66,9 +66,6 @@ pub struct Options {
     /// Options of finefs's mount besides
     #[arg(long)]
     option: Vec<String>,
-    /// Known faults count, too
-    #[arg(long)]
-    strict: bool,
     /// Leave images and logs here when something differs
     #[arg(long)]
     keep: Option<PathBuf>,
@@ -92,9 +89,6 @@ pub fn run(
     seed: u64,
     report: &mut Report,
 ) -> Result<()> {
-    if options.strict {
-        deviations::be_strict();
-    }
     for set in &options.image {
         ensure!(
             SETS.contains(&set.as_str()),
@@ -344,7 +338,6 @@ impl<'a> Pair<'a> {
         command.args(["--unit-ns", &self.unit_ns.to_string()]);
         command.args(["--block", &self.block.to_string()]);
         command.args((!self.has_extents).then_some("--without-extents"));
-        command.args(self.options.strict.then_some("--strict"));
         Ok(command)
     }
 
