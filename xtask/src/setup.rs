@@ -3,6 +3,7 @@
 use crate::run;
 use crate::tools;
 use anyhow::{Result, bail};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A program and the Debian package that has it.
@@ -69,23 +70,25 @@ fn apt(args: &[&str]) -> Result<()> {
 
 fn crates() -> Result<()> {
     for (name, version) in CRATES {
-        let marker = tools::tools_dir().join(format!("{name}-{version}"));
-        let binary = tools::tools_dir().join("bin").join(name);
-        if marker.exists() && binary.exists() {
-            continue;
-        }
-        println!("installing {name} {version} from crates.io");
-        let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
-        command
-            .args(["--version", version, "--root"])
-            .arg(tools::tools_dir());
-        command
-            .arg("--target-dir")
-            .arg(tools::tools_dir().join("build"))
-            .arg(name);
-        let output = run::capture_with(&mut command, b"", LIMIT)?;
-        run::expect_ok(&format!("cargo install {name}"), output)?;
-        std::fs::write(marker, "")?;
+        from_crates_io(name, version)?;
     }
     Ok(())
+}
+
+/// The program of the crate `name`, installed in this version when it is missing.
+pub fn from_crates_io(name: &str, version: &str) -> Result<PathBuf> {
+    let root = tools::tools_dir();
+    let marker = root.join(format!("{name}-{version}"));
+    let binary = root.join("bin").join(name);
+    if marker.exists() && binary.exists() {
+        return Ok(binary);
+    }
+    println!("installing {name} {version} from crates.io");
+    let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
+    command.args(["--version", version, "--root"]).arg(&root);
+    command.arg("--target-dir").arg(root.join("build"));
+    let output = run::capture_with(command.arg(name), b"", LIMIT)?;
+    run::expect_ok(&format!("cargo install {name}"), output)?;
+    std::fs::write(marker, "")?;
+    Ok(binary)
 }
