@@ -13,7 +13,7 @@ use xtask::{
     unprivileged,
 };
 use xtask::{
-    cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,
+    check, cleanup, compare, demo, matrix, sets, setup, snapshot, soak, style, suite, teeth, tools,
 };
 
 #[derive(Parser)]
@@ -44,6 +44,8 @@ enum Task {
     },
     /// Show finefs at work beside fuse2fs
     Demo(demo::Options),
+    /// Format, lints, the tests beside the code, and a mount: for each change
+    Check,
     /// Everything that `make test` runs
     Test(suite::Options),
     /// Fuzz the disk format, whole images and FUSE messages
@@ -231,6 +233,7 @@ fn run() -> Result<()> {
         }
         Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
         Task::Demo(options) => demo::run(&options),
+        Task::Check => check::run(),
         Task::Test(options) => suite::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),

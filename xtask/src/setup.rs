@@ -1,4 +1,4 @@
-//! Installs what the proofs need and is missing: Debian packages, and two tools from crates.io.
+//! Installs what the proofs need and is missing: Debian packages, and tools from crates.io.
 
 use crate::run;
 use crate::tools;
@@ -33,14 +33,22 @@ const LIMIT: Duration = Duration::from_secs(1500);
 /// Installs what is missing; says what it does.
 pub fn run() -> Result<()> {
     packages()?;
-    crates()
+    for (name, version) in CRATES {
+        from_crates_io(name, version)?;
+    }
+    Ok(())
 }
 
 /// The Debian packages only.
 pub fn packages() -> Result<()> {
+    packages_of(|_| true)
+}
+
+/// The Debian packages of the programs that are chosen.
+pub fn packages_of(chosen: impl Fn(&str) -> bool) -> Result<()> {
     let missing: Vec<&str> = PACKAGES
         .iter()
-        .filter(|(program, _)| tools::which(program).is_none())
+        .filter(|(program, _)| chosen(program) && tools::which(program).is_none())
         .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {
@@ -65,13 +73,6 @@ fn apt(args: &[&str]) -> Result<()> {
     command.env("DEBIAN_FRONTEND", "noninteractive");
     let output = run::capture_with(&mut command, b"", LIMIT)?;
     run::expect_ok(&format!("apt-get {}", args.join(" ")), output)?;
-    Ok(())
-}
-
-fn crates() -> Result<()> {
-    for (name, version) in CRATES {
-        from_crates_io(name, version)?;
-    }
     Ok(())
 }
 
