@@ -8,7 +8,7 @@ PREFIX = /usr/local
 HELPERDIR = /sbin
 HELPERS = mount.finefs mount.fuse.finefs umount.fuse.finefs umount.fuseblk.finefs
 
-.PHONY: all demo check test test-full setup bench install uninstall
+.PHONY: all demo check test test-full advisories setup bench install uninstall
 
 all:
 	cargo build --release -p finefs-cli
@@ -28,6 +28,10 @@ test:
 # The same in full size, for hours.
 test-full:
 	@$(XTASK) test --full
+
+# Known holes in what finefs is built of; fetches a database from GitHub.
+advisories:
+	@cargo run --quiet -p xtask -- advisories
 
 # Installs finefs, and its helpers for mount(8) and umount(8) as links to it.
 install: all

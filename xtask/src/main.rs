@@ -48,6 +48,8 @@ enum Task {
     Check,
     /// Everything that `make test` runs
     Test(suite::Options),
+    /// Known holes in what finefs is built of, by the RustSec database
+    Advisories,
     /// Fuzz the disk format, whole images and FUSE messages
     Fuzz(fuzz::Options),
     /// The inner part of a workload, in a process of its own
@@ -235,6 +237,7 @@ fn run() -> Result<()> {
         Task::Demo(options) => demo::run(&options),
         Task::Check => check::run(),
         Task::Test(options) => suite::run(&options),
+        Task::Advisories => suite::deny(&["advisories"]).map(drop),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }

@@ -67,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
     setup::run()?;
     let mut suite = Suite::new(options);
     suite.lints();
+    suite.dependencies();
     suite.cargo(
         "unit and integration tests",
         &["test", "--workspace", "--quiet", "--no-fail-fast"],
@@ -132,6 +133,15 @@ impl<'a> Suite<'a> {
         let clippy = ["clippy", "--workspace", "--all-targets", "--quiet"];
         let args = [&clippy[..], &["--", "-D", "warnings"]].concat();
         self.cargo("clippy", &args, &[]);
+    }
+
+    /// What finefs is built of, by deny.toml but for advisories, whose database is not everywhere
+    /// in reach; and whether what is published can be packed.
+    fn dependencies(&mut self) {
+        self.step("cargo deny", || deny(&["licenses", "bans", "sources"]));
+        let publish = ["publish", "--dry-run", "--no-verify", "--allow-dirty"];
+        let args = [&publish[..], &["--workspace", "--quiet"]].concat();
+        self.cargo("publish, a dry run", &args, &[]);
     }
 
     fn wanted(&self, name: &str) -> bool {
@@ -244,6 +254,13 @@ impl<'a> Suite<'a> {
         }
         Ok(())
     }
+}
+
+/// Checks the dependencies by these parts of deny.toml.
+pub fn deny(parts: &[&str]) -> Result<String> {
+    let mut command = run::cmd(setup::cargo_deny()?, ["--log-level", "error", "check"]);
+    run::ok(command.args(parts).current_dir(tools::workspace()))?;
+    Ok(parts.join(", "))
 }
 
 /// A command that runs `program` as root, when that is possible.
