@@ -1,5 +1,8 @@
-//! The kept inputs of all targets, and some random ones: what `make test` can do without a sanitizer.
+//! The kept inputs of all targets, and some random ones: what `make test` can do without a
+//! sanitizer.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,19 +18,30 @@ fn timed(name: &str, what: &str, target: fn(&[u8]), data: &[u8]) {
     assert!(took < INPUT_LIMIT, "{name}: {what}: took {took:?}");
 }
 
+/// The kept inputs of a target, with their names.
+fn kept(target: &str) -> Vec<(String, Vec<u8>)> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let packed = File::open(corpus.join(format!("{target}.tar.gz"))).expect("the inputs are kept");
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed));
+    let entries = archive.entries().expect("it is an archive");
+    let inputs = entries.map(|entry| {
+        let mut entry = entry.expect("the archive is whole");
+        let name = entry.path().expect("it has a name").display().to_string();
+        let mut data = Vec::new();
+        entry.read_to_end(&mut data).expect("the archive is whole");
+        (name, data)
+    });
+    inputs.collect()
+}
+
 #[test]
 fn every_target_has_kept_inputs() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (name, target) in TARGETS {
-        let entries = std::fs::read_dir(corpus.join(name)).expect("the inputs are kept");
-        let mut count = 0;
-        for entry in entries {
-            let path = entry.expect("it can be listed").path();
-            let data = std::fs::read(&path).expect("it can be read");
-            timed(name, &path.display().to_string(), *target, &data);
-            count += 1;
+        let inputs = kept(name);
+        assert!(!inputs.is_empty(), "{name}: no input");
+        for (input, data) in inputs {
+            timed(name, &input, *target, &data);
         }
-        assert!(count > 0, "{name}: no input");
     }
 }
 
