@@ -18,7 +18,7 @@ pub struct Options {
     /// Only the steps whose names contain this
     #[arg(long)]
     only: Vec<String>,
-    /// Full sizes everywhere: hours on two cores, about three of them for `prove crash --long`
+    /// Full sizes everywhere: up to three hours on two cores
     #[arg(long)]
     full: bool,
 }
@@ -53,6 +53,17 @@ impl Options {
             ("acl", Vec::new()),
             ("pjdfstest", vec!["--write".into(), table.into()]),
             ("fsx", Vec::new()),
+            (
+                "differential",
+                by_size(&["--operations", "20000"], &["--operations", "200000"]),
+            ),
+            (
+                "differential",
+                by_size(
+                    &["--processes", "4", "--operations", "20000"],
+                    &["--processes", "4", "--operations", "200000"],
+                ),
+            ),
             ("crash", by_size(&[], &["--long"])),
             ("faults", by_size(&[], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
@@ -357,7 +368,7 @@ mod tests {
             let only = Vec::new();
             Options { only, full }.proofs("table")
         };
-        let by_size = ["crash", "faults", "kill", "soak", "matrix"];
+        let by_size = ["differential", "crash", "faults", "kill", "soak", "matrix"];
         for ((name, usual), (_, full)) in proofs(false).into_iter().zip(proofs(true)) {
             assert_eq!(usual != full, by_size.contains(&name), "{name}");
         }
