@@ -8,7 +8,7 @@ PREFIX = /usr/local
 HELPERDIR = /sbin
 HELPERS = mount.finefs mount.fuse.finefs umount.fuse.finefs umount.fuseblk.finefs
 
-.PHONY: all demo test setup bench install uninstall
+.PHONY: all demo check test test-full advisories setup bench install uninstall
 
 all:
 	cargo build --release -p finefs-cli
@@ -17,9 +17,21 @@ all:
 demo:
 	@$(XTASK) demo
 
+# For each change: format, lints, the tests beside the code, and a mount. No release build.
+check:
+	@cargo run --quiet -p xtask -- check
+
 # Everything that proves the project: format, lints, tests, and the proofs in mounts.
 test:
 	@$(XTASK) test
+
+# The same in full size, for hours.
+test-full:
+	@$(XTASK) test --full
+
+# Known holes in what finefs is built of; fetches a database from GitHub.
+advisories:
+	@cargo run --quiet -p xtask -- advisories
 
 # Installs finefs, and its helpers for mount(8) and umount(8) as links to it.
 install: all

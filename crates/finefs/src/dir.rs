@@ -330,12 +330,12 @@ impl Dir {
         gid: Option<u32>,
         link: LastLink,
     ) -> Result<()> {
-        let change = SetAttributes {
-            uid,
-            gid,
-            ..SetAttributes::default()
-        };
-        self.set("chown", path.as_ref(), link, &change)
+        self.with_inode("chown", path.as_ref(), link, |ino| {
+            let caller = self.caller();
+            let is_in_group = |gid| caller.is_in_group(gid);
+            let set = (self.namespace()).set_owner(caller, ino, (uid, gid), is_in_group);
+            set.map(drop)
+        })
     }
 
     /// Sets times. A symbolic link at the end of the path is followed or changed itself, as `link`

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, SetAttributes, Timestamp};
+use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, Timestamp};
 use finefs_namespace::{AllocateMode, Error, Namespace, Noting, RenameMode, Result, XattrMode};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -320,9 +320,15 @@ impl Adapter {
                     self.check_direct(flags, offset, size)?;
                 }
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
-                    self.clear_privileges(header)?;
+                    namespace.check_end(ino, offset, data.len() as u64)?;
+                    let cleared = namespace.clear_privileges(ino, |gid| is_in_group(header, gid));
+                    self.tell_of_mode(header.node, cleared?);
                 }
-                let size = namespace.write(ino, offset, data)? as u32;
+                let written = match write_flags & WRITE_CACHE {
+                    0 => namespace.write(ino, offset, data)?,
+                    _ => namespace.write_back(ino, offset, data)?,
+                };
+                let size = written as u32;
                 put(space, &WriteOut { size, padding: 0 })
             }
             Operation::Statfs => self.put_statfs(space),
@@ -396,10 +402,9 @@ impl Adapter {
             }
             Operation::Fallocate(fields) => {
                 let mode = allocate_mode(fields.mode as i32)?;
-                // The message does not say whether its sender has CAP_FSETID.
-                if caller.uid != 0 {
-                    self.clear_privileges(header)?;
-                }
+                let is_in_group = |gid| is_in_group(header, gid);
+                let cleared = namespace.clear_privileges_unless_root(&caller, ino, is_in_group);
+                self.tell_of_mode(header.node, cleared?);
                 empty(namespace.allocate(ino, mode, fields.offset, fields.length))
             }
             Operation::Lseek(fields) => {
@@ -445,17 +450,12 @@ impl Adapter {
         }
     }
 
-    /// Takes the set-id bits of the file that a request is about to change. The kernel keeps modes
+    /// The set-id bits of a file that a request is about to change are gone. The kernel keeps modes
     /// for ever, so it is told before it gets its answer.
-    fn clear_privileges(&self, header: &InHeader) -> Result<()> {
-        let ino = self.numbers.ino(header.node);
-        let has_changed = self
-            .namespace
-            .clear_privileges(ino, |gid| is_in_group(header, gid))?;
+    fn tell_of_mode(&self, node: u64, has_changed: bool) {
         if has_changed && let Some(kernel) = &self.kernel {
-            kernel.tell_attributes_changed(header.node);
+            kernel.tell_attributes_changed(node);
         }
-        Ok(())
     }
 
     /// An ACL may have changed the mode. A kernel that was not asked to check ACLs does not expect that.
@@ -527,19 +527,23 @@ impl Adapter {
         fields: &SetattrIn,
     ) -> Result<Attributes> {
         let ino = self.numbers.ino(header.node);
-        let mut change: SetAttributes = change(fields);
-        // chown(2) that names neither user nor group asks for nothing. So does a write by anybody
-        // that takes file capabilities away, so who does not own the file is not refused, and
-        // changes nothing.
-        let owns = || Ok::<_, Error>(self.namespace.attributes(ino)?.uid == caller.uid);
-        if fields.valid == 0 && (caller.uid == 0 || owns()?) {
+        if fields.valid == 0 {
             let is_in_group = |gid| is_in_group(header, gid);
-            self.namespace.clear_privileges(ino, is_in_group)?;
-            change.changed = Some(Timestamp::now());
+            return self
+                .namespace
+                .set_owner(caller, ino, (None, None), is_in_group);
         }
-        let attributes = self.namespace.set_attributes(caller, ino, &change)?;
-        if fields.valid & setattr::KILL_SUIDGID != 0 {
-            let is_in_group = |gid| is_in_group(header, gid);
+        let group = match fields.valid & setattr::KILL_SUIDGID {
+            0 => None,
+            _ => Some(self.namespace.attributes(ino)?.gid),
+        };
+        let attributes = self
+            .namespace
+            .set_attributes(caller, ino, &change(fields))?;
+        if let Some(group) = group {
+            // The kernel asks for it at every chown(2). What counts is the group of before, and root
+            // is as if in it.
+            let is_in_group = |_| caller.uid == 0 || is_in_group(header, group);
             self.namespace.clear_privileges(ino, is_in_group)?;
             return self.namespace.attributes(ino);
         }

@@ -14,9 +14,13 @@ const BACKGROUND_REQUESTS: u16 = 64;
 /// Not asked for: AUTO_INVAL_DATA (nobody changes files behind the kernel's back), ATOMIC_O_TRUNC
 /// (there is no OPEN to truncate in), ASYNC_DIO (a page that a buffered read fetches while an
 /// asynchronous direct write is under way then stays in the kernel's cache, stale:
-/// `fuse_aio_complete` in Linux's `fs/fuse/file.c` drops none), HANDLE_KILLPRIV (its successor is),
-/// ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the only way in, so the kernel may keep
-/// file locks: see docs/locking.md). POSIX_ACL is a wish.
+/// `fuse_aio_complete` in Linux's `fs/fuse/file.c` drops none; see below), HANDLE_KILLPRIV (its
+/// successor is), ALLOW_IDMAP, POSIX_LOCKS and FLOCK_LOCKS (the mount is the only way in, so the
+/// kernel may keep file locks: see docs/locking.md). POSIX_ACL is a wish.
+///
+/// ASYNC_DIO with a notification that drops the pages before each direct write is answered would
+/// hang: the notification waits for pages that a read-ahead has locked, and that READ may wait for
+/// a place among the [`BACKGROUND_REQUESTS`], which the writes without an answer have taken.
 const WANTED: u64 = init::ASYNC_READ
     | init::BIG_WRITES
     | init::PARALLEL_DIROPS

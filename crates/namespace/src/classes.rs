@@ -9,7 +9,7 @@
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
 //!       ns.resize      a directory's table grows, or dies
-//!         ns.range     a range of one file's data; the only lock held over device I/O
+//!         ns.range     a range of one file's data; held over its I/O
 //!           ns.bucket  names of directories; several only in the order (directory, position)
 //!             ns.inode attributes and xattrs of an inode; several only in the order of number
 //!               ns.xattr    the extended attributes of an inode

@@ -3,8 +3,8 @@
 //! # Protocol
 //! An operation holds the file's range lock on the bytes that it touches, rounded out to blocks
 //! where it may allocate: disjoint ones run in parallel, overlapping ones one after the other, and
-//! a write is atomic against both. It is the only lock held over device I/O. An append and a
-//! truncate hold the range from the end of file to infinity.
+//! a write is atomic against both. It is held over the I/O of the data (what else is, stands in
+//! `docs/locking.md`). An append and a truncate hold the range from the end of file to infinity.
 //!
 //! # Invariants
 //! 1. Data first: the store has the data of blocks before the log names them, and writes it before a commit that
@@ -179,20 +179,55 @@ impl Namespace {
     /// Writes all of `data` at `offset_bytes`; the file grows as needed. EFBIG beyond the largest
     /// file, ENOSPC when space runs out; nothing is written then.
     pub fn write(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
-        self.with_space(|| {
-            let operation = self.begin_change(Call::Data)?;
-            let guard = &operation.guard;
-            let file = self.file(ino, guard)?;
-            if data.is_empty() {
-                return Ok(0);
+        self.with_space(|| self.write_once(ino, offset_bytes, data))
+    }
+
+    /// As [`Namespace::write`], for pages that a cache writes out: whoever stored into them was
+    /// told that it was done. So with ENOSPC all blocks are written that there is space for,
+    /// foremost those that have storage. Blocks that read as their data already lack nothing.
+    pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let outcome = self.write(ino, offset_bytes, data);
+        if !matches!(outcome, Err(Error::NoSpace)) {
+            return outcome;
+        }
+        let block_bytes = self.block_bytes();
+        let (mut done, mut is_complete) = (0, true);
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let length = (data.len() - done).min((block_bytes - at % block_bytes) as usize);
+            let piece = &data[done..done + length];
+            match self.write_once(ino, at, piece) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => is_complete &= self.reads_as(ino, at, piece)?,
+                error => return error,
             }
-            let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
-            let range = self.lock_write(&file, (offset_bytes, end), true, guard);
-            self.write_locked(&file, &range, offset_bytes, data, guard)?;
-            drop(range);
-            self.write_behind(&file, offset_bytes, end, guard);
-            Ok(data.len())
-        })
+            done += length;
+        }
+        match is_complete {
+            true => Ok(data.len()),
+            false => outcome,
+        }
+    }
+
+    fn reads_as(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<bool> {
+        let mut found = vec![0; data.len()];
+        let length = self.read_noting(ino, offset_bytes, &mut found, Noting::Never)?;
+        Ok(length == data.len() && found == data)
+    }
+
+    fn write_once(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let operation = self.begin_change(Call::Data)?;
+        let guard = &operation.guard;
+        let file = self.file(ino, guard)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
+        let range = self.lock_write(&file, (offset_bytes, end), true, guard);
+        self.write_locked(&file, &range, offset_bytes, data, guard)?;
+        drop(range);
+        self.write_behind(&file, offset_bytes, end, guard);
+        Ok(data.len())
     }
 
     /// Writes all of `data` at the end of the file; gives the offset. Concurrent appends each stay
@@ -215,6 +250,14 @@ impl Namespace {
             }
             Ok(offset_bytes)
         })
+    }
+
+    /// EFBIG for what would end beyond the largest file: to be asked before anything is changed for
+    /// the sake of a write.
+    pub fn check_end(&self, ino: Ino, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+        let operation = self.begin(Call::Data)?;
+        let inode = self.inode(ino, &operation.guard)?;
+        self.end_of(inode, offset_bytes, length_bytes).map(drop)
     }
 
     pub(crate) fn end_of(

@@ -26,8 +26,7 @@
 //! # Invariants
 //! 1. An operation checks and reserves, locks, checks again, appends one log group (where the store takes
 //!    batches), publishes, unlocks. Nothing fails after the append; nothing is seen before it.
-//! 2. No lock is held over device I/O but a range lock over its own data (and, rarely, the topology
-//!    lock while an evicted ancestor is loaded).
+//! 2. Over device I/O only those locks are held that `docs/locking.md` lists.
 //! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and that only until
 //!    the inode is found to be shared).
 

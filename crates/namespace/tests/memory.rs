@@ -296,6 +296,34 @@ fn a_write_that_finds_no_space_changes_nothing() {
     assert_eq!(content, [1; 8192]);
 }
 
+/// Pages that a cache writes out were promised to be kept: what has storage is, when space runs
+/// out, and the error stands for the rest.
+#[test]
+fn pages_are_written_back_where_there_is_space_for_them() {
+    let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+    let ns = store.into_namespace(Options::default()).unwrap();
+    let root = Caller::root();
+    let create = |name: &[u8]| ns.create_file(&root, ns.root(), name, 0o644).unwrap().ino;
+    let (ino, filler) = (create(b"a"), create(b"filler"));
+    let block = 4096;
+    for at in [0, 2 * block, 4 * block] {
+        ns.write(ino, at as u64, &vec![1; block]).unwrap();
+    }
+    while ns.append(filler, &[1]).is_ok() {}
+    // Zeros are in a hole without being written.
+    let mut pages = vec![2; 5 * block];
+    pages[3 * block..4 * block].fill(0);
+    let write_back = |at: usize, to: usize| ns.write_back(ino, at as u64, &pages[at..to]);
+    assert_eq!(write_back(0, 5 * block), Err(Error::NoSpace));
+    let mut found = vec![0; 5 * block];
+    ns.read(ino, 0, &mut found).unwrap();
+    assert!(found[block..2 * block].iter().all(|byte| *byte == 0));
+    found[block..2 * block].fill(2);
+    assert!(found == pages);
+    let rest = 2 * block + 100;
+    assert_eq!(write_back(rest, 5 * block), Ok(5 * block - rest));
+}
+
 /// The mount ends while a file is open: closing it afterwards does nothing.
 #[test]
 fn a_file_may_be_closed_after_the_shut_down() {

@@ -18,9 +18,6 @@ use std::process::Command;
 pub struct Options {
     /// The directory, on whatever file system
     dir: PathBuf,
-    /// The finefs binary
-    #[arg(long, default_value = "target/release/finefs")]
-    finefs: PathBuf,
     /// Rounds, each with both programs by turns
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -195,11 +192,10 @@ impl Measured {
     }
 }
 
-/// A run of `finefs bench`, as JSON.
+/// A run of a workload by this program, as JSON.
 fn bench(dir: &Path, options: &Options, arguments: &[String]) -> Result<Value> {
     let text = stdout(
-        Command::new(&options.finefs)
-            .arg("bench")
+        Command::new("/proc/self/exe")
             .args(arguments)
             .arg(format!("--seconds={}", options.seconds))
             .arg("--json")

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How much.
 #[derive(clap::Args, Debug)]
 pub struct Options {
-    /// All workloads of two operations and many states of each: about three hours on two cores
+    /// All workloads of two operations and many states of each: most of an hour on two cores
     #[arg(long)]
     long: bool,
     /// Only these images; all without it

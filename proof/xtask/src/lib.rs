@@ -17,8 +17,9 @@
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
-//! | [`demo`], [`setup`], [`suite`], [`style`] | `make demo`, installing tools, `make test`, the style test |
-//! | [`fuzz`] | the targets in `fuzz/` under libFuzzer and the address sanitizer |
+//! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
+//! | [`check`], [`suite`] | `make check`, `make test` |
+//! | [`fuzz`] | the targets in `proof/fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
 //! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
@@ -31,6 +32,7 @@
 
 pub mod acl;
 pub mod bad_input;
+pub mod check;
 pub mod crash;
 pub mod demo;
 pub mod differential;

@@ -13,7 +13,7 @@ use xtask::{
     acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan,
     unprivileged,
 };
-use xtask::{demo, matrix, setup, soak, style, suite, teeth};
+use xtask::{check, demo, matrix, setup, soak, style, suite, teeth};
 
 #[derive(Parser)]
 #[command(about = "Tasks and proofs of finefs")]
@@ -43,8 +43,12 @@ enum Task {
     },
     /// Show finefs at work beside fuse2fs
     Demo(demo::Options),
+    /// Format, lints, the tests beside the code, and a mount: for each change
+    Check,
     /// Everything that `make test` runs
     Test(suite::Options),
+    /// Known holes in what finefs is built of, by the RustSec database
+    Advisories,
     /// Fuzz the disk format, whole images and FUSE messages
     Fuzz(fuzz::Options),
     /// The inner part of a workload, in a process of its own
@@ -230,7 +234,9 @@ fn run() -> Result<()> {
         }
         Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
         Task::Demo(options) => demo::run(&options),
+        Task::Check => check::run(),
         Task::Test(options) => suite::run(&options),
+        Task::Advisories => suite::deny(&["advisories"]).map(drop),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }

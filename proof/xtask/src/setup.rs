@@ -1,8 +1,9 @@
-//! Installs what the proofs need and is missing: Debian packages, and two tools from crates.io.
+//! Installs what the proofs need and is missing: Debian packages, and tools from crates.io.
 
 use anyhow::{Result, bail};
 use finefs_harness::run;
 use finefs_harness::tools;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A program and the Debian package that has it.
@@ -29,17 +30,37 @@ const CRATES: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
 const LIMIT: Duration = Duration::from_secs(1500);
 
+/// Licences, sources and duplicates of what is built: three minutes to install on two cores.
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+
 /// Installs what is missing; says what it does.
 pub fn run() -> Result<()> {
     packages()?;
-    crates()
+    for (name, version) in CRATES {
+        from_crates_io(name, version)?;
+    }
+    cargo_deny()?;
+    Ok(())
+}
+
+/// The program cargo-deny, installed when it is missing.
+pub fn cargo_deny() -> Result<PathBuf> {
+    match tools::which(CARGO_DENY.0) {
+        Some(program) => Ok(program),
+        None => from_crates_io(CARGO_DENY.0, CARGO_DENY.1),
+    }
 }
 
 /// The Debian packages only.
 pub fn packages() -> Result<()> {
+    packages_of(|_| true)
+}
+
+/// The Debian packages of the programs that are chosen.
+pub fn packages_of(chosen: impl Fn(&str) -> bool) -> Result<()> {
     let missing: Vec<&str> = PACKAGES
         .iter()
-        .filter(|(program, _)| tools::which(program).is_none())
+        .filter(|(program, _)| chosen(program) && tools::which(program).is_none())
         .map(|(_, package)| *package)
         .collect();
     if missing.is_empty() {
@@ -67,25 +88,20 @@ fn apt(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn crates() -> Result<()> {
-    for (name, version) in CRATES {
-        let marker = tools::tools_dir().join(format!("{name}-{version}"));
-        let binary = tools::tools_dir().join("bin").join(name);
-        if marker.exists() && binary.exists() {
-            continue;
-        }
-        println!("installing {name} {version} from crates.io");
-        let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
-        command
-            .args(["--version", version, "--root"])
-            .arg(tools::tools_dir());
-        command
-            .arg("--target-dir")
-            .arg(tools::tools_dir().join("build"))
-            .arg(name);
-        let output = run::capture_with(&mut command, b"", LIMIT)?;
-        run::expect_ok(&format!("cargo install {name}"), output)?;
-        std::fs::write(marker, "")?;
+/// The program of the crate `name`, installed in this version when it is missing.
+pub fn from_crates_io(name: &str, version: &str) -> Result<PathBuf> {
+    let root = tools::tools_dir();
+    let marker = root.join(format!("{name}-{version}"));
+    let binary = root.join("bin").join(name);
+    if marker.exists() && binary.exists() {
+        return Ok(binary);
     }
-    Ok(())
+    println!("installing {name} {version} from crates.io");
+    let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
+    command.args(["--version", version, "--root"]).arg(&root);
+    command.arg("--target-dir").arg(root.join("build"));
+    let output = run::capture_with(command.arg(name), b"", LIMIT)?;
+    run::expect_ok(&format!("cargo install {name}"), output)?;
+    std::fs::write(marker, "")?;
+    Ok(binary)
 }

@@ -13,12 +13,12 @@ use std::process::Command;
 use std::time::Duration;
 
 /// What to run.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 pub struct Options {
     /// Only the steps whose names contain this
     #[arg(long)]
     only: Vec<String>,
-    /// Full sizes everywhere: hours on two cores, about three of them for `prove crash --long`
+    /// Full sizes everywhere: up to three hours on two cores
     #[arg(long)]
     full: bool,
 }
@@ -53,6 +53,17 @@ impl Options {
             ("acl", Vec::new()),
             ("pjdfstest", vec!["--write".into(), table.into()]),
             ("fsx", Vec::new()),
+            (
+                "differential",
+                by_size(&["--operations", "20000"], &["--operations", "200000"]),
+            ),
+            (
+                "differential",
+                by_size(
+                    &["--processes", "4", "--operations", "20000"],
+                    &["--processes", "4", "--operations", "200000"],
+                ),
+            ),
             ("crash", by_size(&[], &["--long"])),
             ("faults", by_size(&[], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
@@ -65,29 +76,17 @@ impl Options {
 /// Runs the steps; an error when any failed.
 pub fn run(options: &Options) -> Result<()> {
     setup::run()?;
-    let mut suite = Suite {
-        options,
-        report: Report::default(),
-    };
-    suite.cargo("format", &["fmt", "--all", "--check"], &[]);
-    suite.step("style", || {
-        style::run(&tools::workspace())?;
-        Ok("rules hold".into())
-    });
-    let deny = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ];
-    suite.cargo("clippy", &deny, &[]);
+    let mut suite = Suite::new(options);
+    suite.lints();
+    suite.dependencies();
     suite.cargo(
         "unit and integration tests",
         &["test", "--workspace", "--quiet", "--no-fail-fast"],
-        &[],
+        if options.full {
+            &[("FINEFS_FULL", "1")]
+        } else {
+            &[]
+        },
     );
     let without_meter = [
         "test",
@@ -120,27 +119,58 @@ pub fn run(options: &Options) -> Result<()> {
         &[],
     );
     suite.proofs()?;
-    suite.report.finish()
+    suite.finish()
 }
 
-struct Suite<'a> {
+/// Steps that are run and counted.
+pub(crate) struct Suite<'a> {
     options: &'a Options,
     report: Report,
 }
 
-impl Suite<'_> {
+impl<'a> Suite<'a> {
+    pub(crate) fn new(options: &'a Options) -> Self {
+        let report = Report::default();
+        Suite { options, report }
+    }
+
+    pub(crate) fn finish(self) -> Result<()> {
+        self.report.finish()
+    }
+
+    /// What is seen without running anything: format, style, clippy.
+    pub(crate) fn lints(&mut self) {
+        self.cargo("format", &["fmt", "--all", "--check"], &[]);
+        self.step("style", || {
+            style::run(&tools::workspace())?;
+            Ok("rules hold".into())
+        });
+        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet"];
+        let args = [&clippy[..], &["--", "-D", "warnings"]].concat();
+        self.cargo("clippy", &args, &[]);
+    }
+
+    /// What finefs is built of, by deny.toml but for advisories, whose database is not everywhere
+    /// in reach; and whether what is published can be packed.
+    fn dependencies(&mut self) {
+        self.step("cargo deny", || deny(&["licenses", "bans", "sources"]));
+        let publish = ["publish", "--dry-run", "--no-verify", "--allow-dirty"];
+        let args = [&publish[..], &["--workspace", "--quiet"]].concat();
+        self.cargo("publish, a dry run", &args, &[]);
+    }
+
     fn wanted(&self, name: &str) -> bool {
         let only = &self.options.only;
         only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    fn step(&mut self, name: &str, step: impl FnOnce() -> Result<String>) {
+    pub(crate) fn step(&mut self, name: &str, step: impl FnOnce() -> Result<String>) {
         if self.wanted(name) {
             self.report.proof(name, step);
         }
     }
 
-    fn cargo(&mut self, name: &str, args: &[&str], env: &[(&str, &str)]) {
+    pub(crate) fn cargo(&mut self, name: &str, args: &[&str], env: &[(&str, &str)]) {
         self.step(name, || {
             let output = run_cargo(args, env)?;
             Ok(counted(&output))
@@ -241,6 +271,13 @@ impl Suite<'_> {
     }
 }
 
+/// Checks the dependencies by these parts of deny.toml.
+pub fn deny(parts: &[&str]) -> Result<String> {
+    let mut command = run::cmd(setup::cargo_deny()?, ["--log-level", "error", "check"]);
+    run::ok(command.args(parts).current_dir(tools::workspace()))?;
+    Ok(parts.join(", "))
+}
+
 /// A command that runs `program` as root, when that is possible.
 fn as_root(program: OsString) -> Option<Command> {
     if tools::is_root() {
@@ -296,8 +333,9 @@ fn counted(text: &str) -> String {
 
 fn packages() -> Vec<(std::path::PathBuf, String)> {
     let mut found = Vec::new();
-    let crates = tools::workspace().join("crates");
-    for entry in std::fs::read_dir(crates).into_iter().flatten().flatten() {
+    let buildings = ["crates", "lab", "proof"].map(|name| tools::workspace().join(name));
+    let entries = buildings.iter().map(std::fs::read_dir);
+    for entry in entries.flatten().flatten().flatten() {
         let manifest = std::fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
         let name = manifest
             .parse::<toml::Table>()
@@ -331,7 +369,7 @@ mod tests {
             let only = Vec::new();
             Options { only, full }.proofs("table")
         };
-        let by_size = ["crash", "faults", "kill", "soak", "matrix"];
+        let by_size = ["differential", "crash", "faults", "kill", "soak", "matrix"];
         for ((name, usual), (_, full)) in proofs(false).into_iter().zip(proofs(true)) {
             assert_eq!(usual != full, by_size.contains(&name), "{name}");
         }

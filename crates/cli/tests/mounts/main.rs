@@ -1,13 +1,18 @@
 //! The command `finefs` with real mounts.
 
+mod aio;
+mod aligned;
 mod as_the_kernel;
 mod channel;
+mod direct;
 mod ending;
 mod errors;
 mod exercise;
 mod freeze;
 mod helper;
+mod mapping;
 mod mount;
+mod nearly_full;
 mod set_id;
 mod sizes;
 mod support;

@@ -69,6 +69,11 @@ fn a_change_by_another_user_takes_the_set_id_bits() {
                 assert_eq!(mode(), left, "{change} by one in group {group}, {options}");
             }
         }
+        // A write beyond the largest file changes nothing.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
+        let beyond = "! dd if=/dev/zero of=f bs=4096 seek=4294967296 count=1 conv=notrunc 2>&1";
+        run_as(SOMEBODY, 1, beyond, &mount_point);
+        assert_eq!(mode(), 0o6777, "{options}");
         // A chown that names nobody is nothing that others can take the bits with.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o6777)).unwrap();
         let chown = "python3 -c 'import os; os.chown(\"f\", -1, -1)' || true";
@@ -86,4 +91,22 @@ fn a_change_by_another_user_takes_the_set_id_bits() {
         assert_eq!(mode(), 0o777);
         unmount(&place);
     }
+}
+
+#[test]
+fn chown_by_root_keeps_set_gid_of_a_file_that_its_group_may_not_execute() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (image, mount_point) = (place.image("ext4"), place.mount_point());
+    mount(&image, &mount_point, &["-o", "suid,dev"]);
+    let file = mount_point.join("f");
+    fs::write(&file, "x").unwrap();
+    for (before, after) in [(0o3100, 0o3100), (0o6767, 0o2767), (0o6777, 0o777)] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(before)).unwrap();
+        std::os::unix::fs::chown(&file, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+        assert_eq!(mode_of(&file), after, "{before:o}");
+    }
+    unmount(&place);
 }

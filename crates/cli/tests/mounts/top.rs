@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Place, can_mount, fail, finefs, mount_in_front, mount_memory, run, unmount};
+use crate::support::{Place, can_mount, fail, finefs, mount_in_front, run, unmount};
 use serde_json::Value;
 
 fn top(place: &Place, arguments: &[&str]) -> Command {
@@ -115,23 +115,4 @@ fn only_mounts_of_finefs_are_shown() {
     );
     let status = run(&mut top(&place, &["-d", "0"])).status;
     assert_eq!(status.code(), Some(2));
-}
-
-#[test]
-fn the_locks_of_a_mount_are_named_by_seeds() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
-    mount_memory(&place, &["-o", "locking=big-sleep"]);
-    let mut seeds = finefs();
-    seeds.args(["bench", "seeds", "--only=bkl-semaphore", "--seconds=0.02"]);
-    let output = run(seeds.args(["--rounds=1", "--dir"]).arg(place.mount_point()));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("(finefs, mounted, big-sleep)"), "{text}");
-    assert!(
-        text.contains("| measured  | finefs, mounted, big-sleep"),
-        "{text}"
-    );
-    unmount(&place);
 }

@@ -258,7 +258,7 @@ fn text<W: Workload>(report: &Report<W>, is_json: bool) -> CliResult<String> {
 pub(crate) fn worker_command() -> Command {
     // The link works even when the file was replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command.args(["bench", "worker"]);
+    command.arg("worker");
     command
 }
 

@@ -22,7 +22,7 @@ use super::preemption::{self, Preemption};
 use super::work::{Pace, work};
 use crate::affinity;
 
-static CALIBRATION: LockClass = LockClass::new("workloads.calibration", 99);
+static CALIBRATION: LockClass = LockClass::new("study.calibration", 99);
 
 /// Costs of this machine. Those of hand-overs are `None` with a single CPU, and where threads cannot be bound to
 /// CPUs.

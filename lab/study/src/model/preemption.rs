@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::affinity;
 use finefs_workloads::now_ns;
 
-static PREEMPTED: LockClass = LockClass::new("workloads.preempted", 99);
+static PREEMPTED: LockClass = LockClass::new("study.preempted", 99);
 
 /// How often a running thread loses its CPU to one that spins for a lock, and for how long.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

@@ -31,7 +31,7 @@ use finefs_locks::{BigLock, BigLockKind, LockClass};
 use super::costs::median;
 use super::work::{Pace, work};
 
-static REHEARSAL: LockClass = LockClass::new("workloads.rehearsal", 99);
+static REHEARSAL: LockClass = LockClass::new("study.rehearsal", 99);
 
 /// How long a lock is held, and for how long not, by each of its visitors.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,12 +1,15 @@
-//! Fuzzing: builds the targets in `fuzz/` with libFuzzer and the address sanitizer, and runs them, one
-//! after the other, over the kept inputs and what is found beyond them.
+//! Fuzzing: builds the targets in `proof/fuzz` with libFuzzer and the address sanitizer, and runs them,
+//! one after the other, over the kept inputs and what is found beyond them.
 //!
-//! A stable compiler has the sanitizer behind `RUSTC_BOOTSTRAP`. What is found stays in a working corpus
-//! in the build directory; `--keep` puts the smallest set of inputs that reaches the same code into
-//! `fuzz/corpus`, which is part of the project. A crash is kept in `fuzz/artifacts`.
+//! A stable compiler has the sanitizer behind `RUSTC_BOOTSTRAP`. What is found stays in a working
+//! corpus in the build directory; `--keep` puts a smallest set of inputs that reaches the same code
+//! into `proof/fuzz/corpus`, which is part of the project ([`corpus`]). A crash is kept in
+//! `proof/fuzz/artifacts`.
 
+mod corpus;
 mod seeds;
 
+use crate::setup;
 use anyhow::{Context, Result, bail, ensure};
 use finefs_harness::run;
 use finefs_harness::tools;
@@ -31,6 +34,12 @@ pub struct Options {
     /// Afterwards, keep the smallest set of inputs that reaches what was reached
     #[arg(long)]
     keep: bool,
+    /// Keep this input too, under its file's name, and run nothing; needs one target
+    #[arg(long, value_name = "FILE")]
+    add: Option<PathBuf>,
+    /// Unpack the kept inputs, say where, and run nothing
+    #[arg(long)]
+    unpack: bool,
     /// Append what each run did to this file, a line of JSON each
     #[arg(long)]
     log: Option<PathBuf>,
@@ -50,7 +59,7 @@ const INPUT_SECONDS: u32 = 20;
 /// How often an input that took longer is tried again, alone.
 const ATTEMPTS_ALONE: usize = 3;
 /// Inputs kept for a target may take this much in all.
-const KEPT_BYTES: u64 = 150 << 10;
+const KEPT_BYTES: usize = 256 << 10;
 
 /// Runs what the options say.
 pub fn run(options: &Options) -> Result<()> {
@@ -58,6 +67,20 @@ pub fn run(options: &Options) -> Result<()> {
         return seeds::make(&fuzz_dir().join("seeds"));
     }
     let targets = chosen(&options.target)?;
+    if let Some(file) = &options.add {
+        let [target] = &targets[..] else {
+            bail!("--add needs one target");
+        };
+        return corpus::add(target, file);
+    }
+    if options.unpack {
+        for target in &targets {
+            let into = work_dir().join("kept").join(target);
+            corpus::unpack(target, &into)?;
+            println!("{}", into.display());
+        }
+        return Ok(());
+    }
     let fuzzer = Fuzzer::build(&targets)?;
     let started = Instant::now();
     let total = options.total_seconds.map(Duration::from_secs);
@@ -94,7 +117,12 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn fuzz_dir() -> PathBuf {
-    tools::workspace().join("fuzz")
+    tools::workspace().join("proof/fuzz")
+}
+
+/// Where the programs are built, and inputs are as files.
+fn work_dir() -> PathBuf {
+    tools::target_dir().join("fuzz")
 }
 
 /// All targets, by their files.
@@ -123,6 +151,8 @@ fn chosen(wanted: &[String]) -> Result<Vec<String>> {
 /// Built targets.
 struct Fuzzer {
     programs: PathBuf,
+    /// Where the kept inputs are unpacked.
+    kept: PathBuf,
     /// Where inputs are found that are not kept yet.
     found: PathBuf,
     /// Where the inputs are left that broke a target.
@@ -155,9 +185,15 @@ struct Figures<'t> {
 
 impl Fuzzer {
     fn build(targets: &[String]) -> Result<Fuzzer> {
-        let target_dir = tools::target_dir().join("fuzz");
+        let target_dir = work_dir();
         let mut command = cargo_fuzz()?;
-        let args = ["build", "--fuzz-dir", "fuzz", "--features", "libfuzzer"];
+        let args = [
+            "build",
+            "--fuzz-dir",
+            "proof/fuzz",
+            "--features",
+            "libfuzzer",
+        ];
         command.args(args).arg("--target-dir").arg(&target_dir);
         if let [only] = targets {
             command.arg(only);
@@ -173,6 +209,7 @@ impl Fuzzer {
         );
         Ok(Fuzzer {
             programs,
+            kept: target_dir.join("kept"),
             found: target_dir.join("corpus"),
             artifacts: fuzz_dir().join("artifacts"),
         })
@@ -205,7 +242,8 @@ impl Fuzzer {
 
     /// One run of libFuzzer.
     fn fuzz_once(&self, target: &str, seconds: u64, log: Option<&Path>) -> Result<End> {
-        let found = self.found.join(target);
+        let (kept, found) = (self.kept.join(target), self.found.join(target));
+        corpus::unpack(target, &kept)?;
         let artifacts = self.artifacts.join(target);
         for directory in [&found, &artifacts] {
             fs::create_dir_all(directory)?;
@@ -218,8 +256,7 @@ impl Fuzzer {
             ])
             .args(["-print_final_stats=1", "-reload=0", "-len_control=20"])
             .arg(format!("-artifact_prefix={}/", artifacts.display()))
-            .arg(&found)
-            .args(Some(kept(target)).filter(|kept| kept.is_dir()));
+            .args([&found, &kept]);
         let limit = Duration::from_secs(seconds + 600);
         let before = cpu_of_children()?;
         let output = run::capture_with(&mut command, b"", limit)?;
@@ -227,7 +264,8 @@ impl Fuzzer {
         let mut figures = figures(target, output.took.as_secs(), &text);
         figures.cpu_seconds = cpu_of_children()?.saturating_sub(before).as_secs();
         println!(
-            "{target:<12} {:>5} s ({:>4} of CPU) {:>9} executions {:>5} edges {:>6} features {:>4} inputs {:>4} MiB",
+            "{target:<12} {:>5} s ({:>4} of CPU) {:>9} executions {:>5} edges {:>6} features \
+             {:>4} inputs {:>4} MiB",
             figures.seconds,
             figures.cpu_seconds,
             figures.executions,
@@ -247,7 +285,8 @@ impl Fuzzer {
             && let Some(took) = self.time_alone(target, &input)?
         {
             println!(
-                "{target:<12} stood still for {INPUT_SECONDS} s or more: the input that it was at takes {} ms",
+                "{target:<12} stood still for {INPUT_SECONDS} s or more: \
+                 the input that it was at takes {} ms",
                 took.as_millis()
             );
             fs::remove_file(&input)?;
@@ -260,8 +299,8 @@ impl Fuzzer {
         )
     }
 
-    /// How long an input takes that libFuzzer found too slow, where it takes no longer than it may. The machine
-    /// may stand still during an attempt too.
+    /// How long an input takes that libFuzzer found too slow, where it takes no longer than it may.
+    /// The machine may stand still during an attempt too.
     fn time_alone(&self, target: &str, input: &Path) -> Result<Option<Duration>> {
         for _ in 0..ATTEMPTS_ALONE {
             let limit = Duration::from_secs(2 * u64::from(INPUT_SECONDS));
@@ -273,45 +312,57 @@ impl Fuzzer {
         Ok(None)
     }
 
-    /// Puts a smallest set of inputs into the project.
+    /// Packs a smallest set of inputs that reaches what the kept and the found ones reach.
     fn keep(&self, target: &str) -> Result<()> {
-        let kept = kept(target);
-        let merged = self.found.join(format!("{target}.merged"));
-        let _ = fs::remove_dir_all(&merged);
-        fs::create_dir_all(&merged)?;
-        fs::create_dir_all(&kept)?;
+        let (kept, found) = (self.kept.join(target), self.found.join(target));
+        corpus::unpack(target, &kept)?;
+        fs::create_dir_all(&found)?;
+        let merged = tempfile::tempdir_in(&self.kept)?;
         let mut command = self.program(target);
         command
-            .arg("-merge=1")
-            .arg(&merged)
-            .arg(&kept)
-            .arg(self.found.join(target));
+            .arg("-set_cover_merge=1")
+            .args([merged.path(), &kept, &found]);
         run::expect_ok("merge", run::capture_with(&mut command, b"", BUILD_LIMIT)?)?;
-        let mut inputs: Vec<(u64, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(&merged)? {
-            let entry = entry?;
-            inputs.push((entry.metadata()?.len(), entry.path()));
-        }
-        inputs.sort();
-        for entry in fs::read_dir(&kept)? {
-            let entry = entry?;
-            // libFuzzer names its inputs by digests; one with another name shows something that was
-            // mended, and stays.
-            if is_digest(&entry.file_name().to_string_lossy()) {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        let (mut sum, mut count) = (0, 0);
+        let before = self.reached(target, &[&kept, &found])?;
+        // libFuzzer names its inputs by digests; one with another name shows something that was
+        // mended, and stays.
+        let mut inputs = corpus::files(&kept)?;
+        inputs.retain(|name, _| !is_digest(name));
         // The small ones first: they are the ones that can be understood.
-        for (length, path) in inputs {
-            if sum + length <= KEPT_BYTES {
-                fs::copy(&path, kept.join(path.file_name().unwrap_or_default()))?;
-                sum += length;
-                count += 1;
+        let mut merged: Vec<_> = corpus::files(merged.path())?.into_iter().collect();
+        merged.sort_by_key(|(_, bytes)| bytes.len());
+        let mut sum = 0;
+        for (name, bytes) in merged {
+            sum += bytes.len();
+            if sum <= KEPT_BYTES {
+                inputs.insert(name, bytes);
             }
         }
-        println!("{target:<12} keeps {count} inputs, {sum} bytes");
+        corpus::pack(target, &inputs)?;
+        corpus::unpack(target, &kept)?;
+        let after = self.reached(target, &[&kept])?;
+        println!(
+            "{target:<12} keeps {:>4} of {:>4} inputs: {:>5} of {:>5} edges, \
+             {:>6} of {:>6} features",
+            after.inputs, before.inputs, after.edges, before.edges, after.features, before.features
+        );
         Ok(())
+    }
+
+    /// What the inputs in some directories reach, run once each.
+    fn reached<'t>(&self, target: &'t str, directories: &[&Path]) -> Result<Figures<'t>> {
+        let mut inputs = 0;
+        for directory in directories {
+            inputs += fs::read_dir(directory)?.count() as u64;
+        }
+        let mut command = self.program(target);
+        command.arg("-runs=0").args(directories);
+        let output = run::capture_with(&mut command, b"", BUILD_LIMIT)?;
+        let text = run::expect_ok("the inputs", output)?.both();
+        Ok(Figures {
+            inputs,
+            ..figures(target, 0, &text)
+        })
     }
 }
 
@@ -319,29 +370,11 @@ fn is_digest(name: &str) -> bool {
     name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The inputs of a target that are part of the project.
-fn kept(target: &str) -> PathBuf {
-    fuzz_dir().join("corpus").join(target)
-}
-
 /// `cargo fuzz`, which is installed when it is missing.
 fn cargo_fuzz() -> Result<Command> {
-    let root = tools::tools_dir();
-    let installed = root.join("bin/cargo-fuzz");
     let program = match tools::which("cargo-fuzz") {
         Some(program) => program,
-        None if installed.exists() => installed,
-        None => {
-            println!("installing cargo-fuzz {CARGO_FUZZ} from crates.io");
-            let mut command = run::cmd("cargo", ["install", "--quiet", "--locked"]);
-            command
-                .args(["--version", CARGO_FUZZ, "cargo-fuzz", "--root"])
-                .arg(&root);
-            command.arg("--target-dir").arg(root.join("build"));
-            let output = run::capture_with(&mut command, b"", BUILD_LIMIT)?;
-            run::expect_ok("cargo install cargo-fuzz", output)?;
-            installed
-        }
+        None => setup::from_crates_io("cargo-fuzz", CARGO_FUZZ)?,
     };
     let mut command = run::cmd(program, ["fuzz"]);
     command
@@ -414,8 +447,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Fuzzing with a program in place of libFuzzer's: told a time, it says at its first run that an input took too
-    /// long; told an input, it ends with `status_alone`.
+    /// Fuzzing with a program in place of libFuzzer's: told a time, it says at its first run that an
+    /// input took too long; told an input, it ends with `status_alone`.
     fn with_one_timeout(status_alone: u8) -> (tempfile::TempDir, Fuzzer) {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
@@ -436,6 +469,7 @@ mod tests {
         fs::set_permissions(at("tried"), fs::Permissions::from_mode(0o755)).unwrap();
         let fuzzer = Fuzzer {
             programs: directory.path().to_owned(),
+            kept: at("kept"),
             found: at("found"),
             artifacts: at("artifacts"),
         };

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Each package with the packages of ours that it may be built on. Tests may use more.
+/// Each package with the packages of ours that it may be built on: `crates/` on itself, `lab/` on
+/// `crates/` and itself, `proof/` on all. Tests may use more.
 const LAYERS: &[(&str, &[&str])] = &[
     ("finefs-lockmeter", &[]),
     ("finefs-locks", &["finefs-lockmeter"]),
@@ -35,6 +36,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-lockmeter",
         ],
     ),
+    ("finefs-harness", &[]),
     (
         "finefs-workloads",
         &[
@@ -47,7 +49,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-cli",
         &[
-            "finefs-workloads",
             "finefs",
             "finefs-fuse",
             "finefs-ext",
@@ -70,8 +71,21 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "finefs-study",
+        &[
+            "finefs-workloads",
+            "finefs",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
+    (
         "finefs-bench",
         &[
+            "finefs-cli",
+            "finefs-fuse",
+            "finefs-harness",
+            "finefs-study",
             "finefs-workloads",
             "finefs",
             "finefs-ext",
@@ -79,7 +93,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-block",
             "finefs-locks",
             "finefs-lockmeter",
-            "xtask",
         ],
     ),
     (
@@ -94,7 +107,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-lockmeter",
         ],
     ),
-    ("xtask", &[]),
+    ("xtask", &["finefs-harness"]),
 ];
 
 /// Findings in the manifests.

@@ -15,7 +15,7 @@ struct Ban {
 /// The packages whose locks must have a class.
 const PRODUCT: &[&str] = &["crates/"];
 /// Where locks are made, not used.
-const LOCK_CRATES: &[&str] = &["crates/locks/", "crates/lockmeter/", "crates/testkit/"];
+const LOCK_CRATES: &[&str] = &["crates/locks/", "crates/lockmeter/", "proof/testkit/"];
 const CLASSED: &str =
     "use the locks of finefs_locks, whose class the order checker and the meter see";
 const PURE: &str = "codecs are pure: take and give bytes, let the caller do the I/O";
@@ -95,9 +95,9 @@ const UNSAFE: &[&str] = &[
     "crates/fuse/src/ring.rs",
     "crates/cli/src/background.rs",
     "crates/cli/src/spare_memory.rs",
-    "bench/src/range_lock/list.rs",
-    "bench/src/range_lock/segments.rs",
-    "xtask/src/differential/mapping.rs",
+    "lab/bench/src/range_lock/list.rs",
+    "lab/bench/src/range_lock/segments.rs",
+    "proof/xtask/src/differential/mapping.rs",
 ];
 
 /// Findings in the sources.

@@ -1,0 +1,101 @@
+//! Who takes the set-user-ID and set-group-ID bits of a file away, and by what.
+
+use std::sync::Arc;
+
+use finefs_namespace::types::{Caller, Ino};
+use finefs_namespace::{Attributes, Error, MemoryStore, Namespace, Options, SetAttributes};
+
+/// The owner of the file.
+const OWNER: u32 = 10;
+/// Its group.
+const GROUP: u32 = 50;
+
+fn user(uid: u32, groups: &[u32]) -> Caller {
+    Caller {
+        uid,
+        gid: uid,
+        groups: groups.to_vec(),
+        umask: 0,
+        is_checked: true,
+    }
+}
+
+fn file_with_mode(mode: u32) -> (Namespace, Ino) {
+    let store = MemoryStore::new(1 << 20, 0o777, 0, 0).unwrap();
+    let ns = Namespace::without_thread(Arc::new(store), Options::default()).unwrap();
+    let root = Caller::root();
+    let ino = ns.create_file(&root, ns.root(), b"f", 0o600).unwrap().ino;
+    let owner = (Some(OWNER), Some(GROUP));
+    ns.set_owner(&root, ino, owner, |_| true).unwrap();
+    let change = SetAttributes {
+        permissions: Some(mode),
+        ..Default::default()
+    };
+    ns.set_attributes(&root, ino, &change).unwrap();
+    (ns, ino)
+}
+
+/// Root keeps them, nobody else does: not the owner, and not who was checked by a kernel.
+#[test]
+fn a_change_of_data_takes_the_bits_but_by_root() {
+    for is_checked in [true, false] {
+        let cases = [
+            (user(0, &[]), 0o6777, 0o6777),
+            (user(OWNER, &[]), 0o6777, 0o777),
+            (user(11, &[GROUP]), 0o6777, 0o777),
+            (user(11, &[GROUP]), 0o6767, 0o2767),
+            (user(11, &[]), 0o6767, 0o767),
+            (user(11, &[]), 0o755, 0o755),
+        ];
+        for (caller, mode, left) in cases {
+            let caller = Caller {
+                is_checked,
+                ..caller
+            };
+            let (ns, ino) = file_with_mode(mode);
+            let is_in_group = |gid| caller.is_in_group(gid);
+            let has_changed = ns.clear_privileges_unless_root(&caller, ino, is_in_group);
+            assert_eq!(has_changed, Ok(left != mode), "{caller:?}, {mode:o}");
+            assert_eq!(ns.attributes(ino).unwrap().permissions, left, "{caller:?}");
+        }
+    }
+}
+
+#[test]
+fn a_chown_of_nobody_takes_the_bits_by_root_and_the_owner_alone() {
+    for (caller, left) in [
+        (user(0, &[]), 0o777),
+        (user(OWNER, &[]), 0o777),
+        (user(11, &[GROUP]), 0o6777),
+    ] {
+        let (ns, ino) = file_with_mode(0o6777);
+        let before = ns.attributes(ino).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let is_in_group = |gid| caller.is_in_group(gid);
+        let after = ns
+            .set_owner(&caller, ino, (None, None), is_in_group)
+            .unwrap();
+        assert_eq!(after.permissions, left, "{caller:?}");
+        assert_eq!(
+            after.times.changed > before.times.changed,
+            left == 0o777,
+            "{caller:?}"
+        );
+        let of =
+            |attributes: Attributes| (attributes.uid, attributes.gid, attributes.times.modified);
+        assert_eq!(of(after), of(before));
+    }
+}
+
+/// Who names somebody is asked who he is; here nobody has done that before.
+#[test]
+fn a_chown_of_somebody_is_not_for_others() {
+    let (ns, ino) = file_with_mode(0o6777);
+    let stranger = Caller {
+        is_checked: false,
+        ..user(11, &[])
+    };
+    let outcome = ns.set_owner(&stranger, ino, (Some(11), None), |_| false);
+    assert_eq!(outcome, Err(Error::NotPermitted));
+    assert_eq!(ns.attributes(ino).unwrap().permissions, 0o6777);
+}
