@@ -8,7 +8,7 @@ PREFIX = /usr/local
 HELPERDIR = /sbin
 HELPERS = mount.finefs mount.fuse.finefs umount.fuse.finefs umount.fuseblk.finefs
 
-.PHONY: all demo check test test-full advisories setup bench install uninstall
+.PHONY: all demo check test test-full advisories setup bench package install uninstall
 
 all:
 	cargo build --release -p finefs-cli
@@ -42,6 +42,11 @@ install: all
 uninstall:
 	rm -f '$(DESTDIR)$(PREFIX)/bin/finefs'
 	for name in $(HELPERS); do rm -f '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
+
+# A Debian package and a static binary, in target/package. As root, `xtask package --try` also tries
+# both in roots of their own.
+package:
+	@$(XTASK) package
 
 # Installs what the proofs need and is missing.
 setup:

@@ -18,7 +18,7 @@
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
-//! | [`check`], [`suite`] | `make check`, `make test` |
+//! | [`check`], [`suite`], [`package`] | `make check`, `make test`, `make package` |
 //! | [`fuzz`] | the targets in `fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
@@ -46,6 +46,7 @@ pub mod images;
 pub mod kill;
 pub mod lock_teeth;
 pub mod matrix;
+pub mod package;
 pub mod pjdfstest;
 pub mod report;
 pub mod rng;
