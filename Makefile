@@ -8,10 +8,14 @@ PREFIX = /usr/local
 HELPERDIR = /sbin
 HELPERS = mount.finefs mount.fuse.finefs umount.fuse.finefs umount.fuseblk.finefs
 
-.PHONY: all demo check test test-full advisories setup bench install uninstall
+.PHONY: all lab demo check test test-full advisories setup bench package install uninstall
 
 all:
 	cargo build --release -p finefs-cli
+
+# finefs-bench, which is also `finefs bench`.
+lab:
+	cargo build --release -p finefs-bench
 
 # finefs at work on an ext4 image, beside fuse2fs.
 demo:
@@ -33,20 +37,28 @@ test-full:
 advisories:
 	@cargo run --quiet -p xtask -- advisories
 
-# Installs finefs, and its helpers for mount(8) and umount(8) as links to it.
+# Installs finefs, its helpers for mount(8) and umount(8) as links to it, and finefs-bench if `make lab`
+# has built it.
 install: all
 	install -D target/release/finefs '$(DESTDIR)$(PREFIX)/bin/finefs'
+	if [ -e target/release/finefs-bench ]; then \
+	  install -D target/release/finefs-bench '$(DESTDIR)$(PREFIX)/bin/finefs-bench'; fi
 	mkdir -p '$(DESTDIR)$(HELPERDIR)'
 	for name in $(HELPERS); do ln -sf '$(PREFIX)/bin/finefs' '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
 
 uninstall:
-	rm -f '$(DESTDIR)$(PREFIX)/bin/finefs'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/finefs' '$(DESTDIR)$(PREFIX)/bin/finefs-bench'
 	for name in $(HELPERS); do rm -f '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
+
+# A Debian package and a static binary, in target/package. As root, `xtask package --try` also tries
+# both in roots of their own.
+package:
+	@$(XTASK) package
 
 # Installs what the proofs need and is missing.
 setup:
 	@$(XTASK) setup
 
 # The comparison with fuse2fs and the kernel; needs root for the kernel's loop device.
-bench: all
+bench: all lab
 	@cargo run --quiet --release -p finefs-bench -- compare

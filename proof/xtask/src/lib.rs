@@ -3,10 +3,6 @@
 //!
 //! | module | what it is about |
 //! |---|---|
-//! | [`sets`] | the table of mkfs feature sets and the making of images |
-//! | [`server`] | finefs, the kernel or fuse2fs as the server of a mount |
-//! | [`tree`], [`snapshot`], [`compare`] | a seeded source tree; what a tree looks like; two of them compared |
-//! | [`workload`] | the programs that work in a mount, each checking its own outcome |
 //! | [`matrix`] | every workload on every feature set |
 //! | [`teeth`] | shows that the proofs fail when something is changed behind their back |
 //! | [`acl`] | ACLs beside the kernel's ext4 |
@@ -16,17 +12,16 @@
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
-//! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
 //! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
-//! | [`check`], [`suite`] | `make check`, `make test` |
+//! | [`check`], [`suite`], [`package`] | `make check`, `make test`, `make package` |
 //! | [`fuzz`] | the targets in `proof/fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
-//! | [`run`], [`cleanup`], [`report`] | child processes, tidying up also on Ctrl-C, outcome lines |
+//! | [`report`] | outcome lines |
 //!
 //! Invariants:
 //! 1. A proof ends with nothing of its own mounted, running or left in the temporary directory, also
-//!    when it fails and when it is interrupted (see [`cleanup`]).
+//!    when it fails and when it is interrupted (see `finefs_harness::cleanup`).
 //! 2. Every judgement comes from a program that is not the server under test, or from a comparison
 //!    with data made from a seed.
 
@@ -43,6 +38,7 @@ pub mod images;
 pub mod kill;
 pub mod lock_teeth;
 pub mod matrix;
+pub mod package;
 pub mod pjdfstest;
 pub mod report;
 pub mod setup;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, pjdfstest, tsan,
-    unprivileged,
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, package, pjdfstest,
+    tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, setup, soak, style, suite, teeth};
 
@@ -49,6 +49,8 @@ enum Task {
     Test(suite::Options),
     /// Known holes in what finefs is built of, by the RustSec database
     Advisories,
+    /// A Debian package and a static binary, in target/package
+    Package(package::Options),
     /// Fuzz the disk format, whole images and FUSE messages
     Fuzz(fuzz::Options),
     /// The inner part of a workload, in a process of its own
@@ -237,6 +239,7 @@ fn run() -> Result<()> {
         Task::Check => check::run(),
         Task::Test(options) => suite::run(&options),
         Task::Advisories => suite::deny(&["advisories"]).map(drop),
+        Task::Package(options) => package::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }

@@ -51,6 +51,14 @@ pub fn cargo_deny() -> Result<PathBuf> {
     }
 }
 
+/// debootstrap, which `make package` alone needs.
+pub fn debootstrap() -> Result<()> {
+    match tools::which("debootstrap") {
+        Some(_) => Ok(()),
+        None => apt_install(&["debootstrap"]),
+    }
+}
+
 /// The Debian packages only.
 pub fn packages() -> Result<()> {
     packages_of(|_| true)
@@ -66,11 +74,14 @@ pub fn packages_of(chosen: impl Fn(&str) -> bool) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    println!("installing {}", missing.join(" "));
+    apt_install(&missing)
+}
+
+fn apt_install(packages: &[&str]) -> Result<()> {
+    println!("installing {}", packages.join(" "));
     apt(&["update", "-q"])?;
-    let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
-    args.extend(missing);
-    apt(&args)
+    let args = ["install", "-q", "-y", "--no-install-recommends"];
+    apt(&[&args[..], packages].concat())
 }
 
 fn apt(args: &[&str]) -> Result<()> {
