@@ -1,17 +1,19 @@
 //! Which parts of a sparse file surely have storage of their own.
 //!
 //! # Data model
-//! The file is cut into units of [`UNIT_BYTES`], and 64 units make a chunk. A chunk of which something is
-//! known has an entry in a table: one bit for each unit. A bit that is set means storage; one that is
-//! not means that nobody has asked yet. Beside that a small table says of some *pieces* of [`PIECE_BYTES`] that
-//! all of them has storage, at the place of the piece's number modulo its size.
+//! The file is cut into units of [`UNIT_BYTES`], and 64 units make a chunk. A chunk of which
+//! something is known has an entry in a table: one bit for each unit. A bit that is set means
+//! storage; one that is not means that nobody has asked yet. Beside that a small table says of some
+//! *pieces* of [`PIECE_BYTES`] that all of them has storage, at the place of the piece's number
+//! modulo its size.
 //!
 //! # Locking
-//! One lock, `block.allocated`, a leaf: not held over I/O. Two that reserve the same unit at once both
-//! ask the kernel, which does no harm. Of pieces one is told without a lock: each write to new blocks asks.
+//! One lock, `block.allocated`, a leaf: not held over I/O. Two that reserve the same unit at once
+//! both ask the kernel, which does no harm. Of pieces one is told without a lock: each write to new
+//! blocks asks.
 //!
-//! What took storage while other storage was given back does not count as known: `forget` before and after raises a
-//! number, and who takes storage says what the number was before that.
+//! What took storage while other storage was given back does not count as known: `forget` before
+//! and after raises a number, and who takes storage says what the number was before that.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,8 +31,8 @@ const CHUNK_UNITS: u64 = u64::BITS as u64;
 
 /// Storage is taken in aligned pieces of so many bytes where it is wanted around something.
 pub(crate) const PIECE_BYTES: u64 = 256 << 10;
-/// So many bytes more are taken where pieces are taken one after the other: each call costs, and takes the file's lock in
-/// the kernel.
+/// So many bytes more are taken where pieces are taken one after the other: each call costs, and
+/// takes the file's lock in the kernel.
 pub(crate) const AHEAD_BYTES: u64 = 4 << 20;
 /// Where less than this is left, none is taken ahead.
 pub(crate) const AMPLE_BYTES: u64 = 16 * AHEAD_BYTES;
@@ -114,7 +116,8 @@ impl Allocated {
         missing
     }
 
-    /// A range, which begins with a unit, has storage since `moment`. A unit that it ends in has too.
+    /// A range, which begins with a unit, has storage since `moment`. A unit that it ends in has
+    /// too.
     pub fn note(&self, moment: Moment, offset_bytes: u64, length_bytes: u64) {
         let mut chunks = self.chunks.lock();
         if self.moment() != moment {
@@ -126,7 +129,8 @@ impl Allocated {
         }
     }
 
-    /// A range, rounded out to units, may have no storage any more. To be said before that may be so, and again after.
+    /// A range, rounded out to units, may have no storage any more. To be said before that may be
+    /// so, and again after.
     pub fn forget(&self, offset_bytes: u64, length_bytes: u64) {
         let mut chunks = self.chunks.lock();
         self.forgotten.fetch_add(1, Ordering::SeqCst);

@@ -4,7 +4,8 @@
 //! - [`Access::ReadWrite`]: nobody else may use the image: an exclusive flock on the file, no loop
 //!   device attached to it; a block device is claimed with O_EXCL, which the kernel refuses while
 //!   it is mounted.
-//! - [`Access::ReadOnly`]: other readers are welcome: a shared flock, no loop device that may write.
+//! - [`Access::ReadOnly`]: other readers are welcome: a shared flock, no loop device that may
+//!   write.
 //! - [`Access::Inspect`]: takes no lock and checks nothing; what is read may be in motion.
 //!
 //! # References
@@ -240,7 +241,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Whether storage may be taken ahead: commits must not find that files to come have the last of it.
+    /// Whether storage may be taken ahead: commits must not find that files to come have the last
+    /// of it.
     fn has_ample_room(&self) -> bool {
         !self.is_short.load(Ordering::Relaxed)
             && rustix::fs::fstatvfs(&self.file)

@@ -64,8 +64,8 @@ pub trait BlockDevice: Send + Sync {
     /// Writes all of `data` at `offset_bytes`; fails with `UnexpectedEof` past the end.
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Writes all parts, one behind the other, from `offset_bytes` on: one request, as `write_at` of what they
-    /// come to.
+    /// Writes all parts, one behind the other, from `offset_bytes` on: one request, as `write_at`
+    /// of what they come to.
     fn write_parts_at(&self, offset_bytes: u64, parts: &[&[u8]]) -> io::Result<()> {
         match parts {
             [part] => self.write_at(offset_bytes, part),
@@ -79,16 +79,16 @@ pub trait BlockDevice: Send + Sync {
     /// Returns when all that was written before is durable.
     fn flush(&self) -> io::Result<()>;
 
-    /// Takes what storage the bytes need below the device (a sparse file's blocks), so that writing them
-    /// later does not fail for lack of it. Changes no byte. `StorageFull` or `QuotaExceeded` when there is
-    /// none; where storage cannot be taken beforehand it succeeds all the same.
+    /// Takes what storage the bytes need below the device (a sparse file's blocks), so that writing
+    /// them later does not fail for lack of it. Changes no byte. `StorageFull` or `QuotaExceeded`
+    /// when there is none; where storage cannot be taken beforehand it succeeds all the same.
     fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         let _ = (offset_bytes, length_bytes);
         Ok(())
     }
 
-    /// [`BlockDevice::reserve_at`] for who will soon want storage for what lies around, too: may take storage for
-    /// more than these bytes, so that it is asked for rarely.
+    /// [`BlockDevice::reserve_at`] for who will soon want storage for what lies around, too: may
+    /// take storage for more than these bytes, so that it is asked for rarely.
     fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         self.reserve_at(offset_bytes, length_bytes)
     }

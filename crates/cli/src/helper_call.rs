@@ -34,7 +34,8 @@ fn is_subcommand(word: &OsStr) -> bool {
             .any(|name| word == name)
 }
 
-/// True for what looks like a mistyped subcommand rather than an image: a plain word that names no file.
+/// True for what looks like a mistyped subcommand rather than an image: a plain word that names no
+/// file.
 fn is_plain_word(word: &OsStr) -> bool {
     let word = word.to_string_lossy();
     word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !Path::new(&*word).exists()

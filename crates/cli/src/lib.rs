@@ -67,9 +67,10 @@ enum Command {
     Umount(umount::Umount),
     /// Put everything on the image and let changes wait, so that the image can be copied
     ///
-    /// The image is then as after a clean unmount. Reading goes on; but a directory in which somebody waits to
-    /// make or remove a file cannot be listed until then. Files that were removed while somebody
-    /// had them open are still in it, as orphans that the next mount or e2fsck frees.
+    /// The image is then as after a clean unmount. Reading goes on; but a directory in which
+    /// somebody waits to make or remove a file cannot be listed until then. Files that were removed
+    /// while somebody had them open are still in it, as orphans that the next mount or e2fsck
+    /// frees.
     Freeze(freeze::Target),
     /// Let changes go on after freeze
     Thaw(freeze::Target),

@@ -1,5 +1,5 @@
-//! Standard output and standard error, whose readers may go at any time, as in `finefs info IMAGE | head -1`: that
-//! is no error.
+//! Standard output and standard error, whose readers may go at any time, as in `finefs info IMAGE |
+//! head -1`: that is no error.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -46,7 +46,8 @@ pub fn say(line: impl fmt::Display) {
     ));
 }
 
-/// Without the numbers that the standard library puts behind the system's reasons, as in ` (os error 2)`.
+/// Without the numbers that the standard library puts behind the system's reasons, as in ` (os
+/// error 2)`.
 fn without_numbers(line: &str) -> String {
     let mut parts = line.split(" (os error ");
     let mut out = parts.next().unwrap_or_default().to_owned();

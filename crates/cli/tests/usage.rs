@@ -1,4 +1,5 @@
-//! `finefs` as a new user meets it: help, mistakes, and output that nobody reads or that has no room.
+//! `finefs` as a new user meets it: help, mistakes, and output that nobody reads or that has no
+//! room.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;

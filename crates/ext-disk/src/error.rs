@@ -169,7 +169,8 @@ pub enum Corrupt {
     /// `s_log_groups_per_flex` is absurd.
     #[error("flex group size 2^{0}")]
     FlexGroupSize(u8),
-    /// Both `metadata_csum` and `uninit_bg`'s checksums are asked for, or another pair that excludes.
+    /// Both `metadata_csum` and `uninit_bg`'s checksums are asked for, or another pair that
+    /// excludes.
     #[error("features exclude each other: {0}")]
     FeatureConflict(&'static str),
 

@@ -1,8 +1,8 @@
 //! The metadata buffer cache: blocks of the file system that hold metadata, in memory.
 //!
 //! # Data model
-//! A buffer is an immutable snapshot of a block behind an `Arc`. [`BufferCache::read`] hands out the
-//! current snapshot; [`BufferCache::modify`] hands out a private copy that becomes the current
+//! A buffer is an immutable snapshot of a block behind an `Arc`. [`BufferCache::read`] hands out
+//! the current snapshot; [`BufferCache::modify`] hands out a private copy that becomes the current
 //! snapshot when its guard is dropped. So readers never wait for a modification, hold no lock, and
 //! see a block either before or after it, never within.
 //!
@@ -15,9 +15,9 @@
 //!    nothing is written.
 //!
 //! # Locking
-//! Blocks are spread over shards, each with one lock (class `ext.buffer`), which is a leaf: nothing is
-//! called under it. No lock is held over I/O. A load leaves a mark in the shard; who wants the same
-//! block meanwhile waits on the shard's condition variable.
+//! Blocks are spread over shards, each with one lock (class `ext.buffer`), which is a leaf: nothing
+//! is called under it. No lock is held over I/O. A load leaves a mark in the shard; who wants the
+//! same block meanwhile waits on the shard's condition variable.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;

@@ -1,16 +1,18 @@
-//! What errors leave behind in the image: the state ERROR, and when and what the first and the last were.
+//! What errors leave behind in the image: the state ERROR, and when and what the first and the last
+//! were.
 //!
 //! # Rules
-//! - Damage that is found (while loading, while applying) is noted in the superblock in memory, and goes to the
-//!   device with the next commit or at the end.
-//! - When commits have become impossible the note is written at once, past the journal: into the superblock as the
-//!   device has it, with nothing else changed. A replay may put an older copy over it, so the journal's own
-//!   superblock says so too (`s_errno`), for e2fsck, the kernel and [`crate::recover`] to find after the replay.
+//! - Damage that is found (while loading, while applying) is noted in the superblock in memory, and
+//!   goes to the device with the next commit or at the end.
+//! - When commits have become impossible the note is written at once, past the journal: into the
+//!   superblock as the device has it, with nothing else changed. A replay may put an older copy
+//!   over it, so the journal's own superblock says so too (`s_errno`), for e2fsck, the kernel and
+//!   [`crate::recover`] to find after the replay.
 //! - Nothing here fails: where the device does not take the note, there is none.
 //!
 //! # References
-//! `fs/ext4/super.c` (save_error_info, ext4_handle_error, ext4_clear_journal_err); `fs/jbd2/journal.c`
-//! (jbd2_journal_abort).
+//! `fs/ext4/super.c` (save_error_info, ext4_handle_error, ext4_clear_journal_err);
+//! `fs/jbd2/journal.c` (jbd2_journal_abort).
 
 use finefs_ext_disk::superblock::{
     ErrorPolicy, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
@@ -22,8 +24,8 @@ use crate::state::ExtState;
 /// What to do when the image turns out to be damaged, or its device fails (`errors=`, `s_errors`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnError {
-    /// What is damaged gives errors; everything else goes on. When a commit fails there are no more changes,
-    /// as always.
+    /// What is damaged gives errors; everything else goes on. When a commit fails there are no more
+    /// changes, as always.
     #[default]
     Continue,
     /// No more changes; reading goes on.

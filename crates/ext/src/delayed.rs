@@ -1,32 +1,41 @@
 //! Data of files that was written and is not on the device yet.
 //!
 //! # Purpose
-//! A file that is made is often changed again at once, and many are removed before anybody has asked for them to be
-//! durable. So what is written to blocks that held nothing stays in memory until the commit that makes them part
-//! of a file, or until there is too much of it. Then it goes out in the order of the device, adjacent blocks in one
-//! request. What belonged to files that were made and removed before that never goes out.
+//! A file that is made is often changed again at once, and many are removed before anybody has
+//! asked for them to be durable. So what is written to blocks that held nothing stays in memory
+//! until the commit that makes them part of a file, or until there is too much of it. Then it goes
+//! out in the order of the device, adjacent blocks in one request. What belonged to files that were
+//! made and removed before that never goes out.
 //!
 //! # Data model
-//! A block that is *held* has an entry with its whole content, which stands for what the device has there: it is read
-//! from the entry, and changed in it.
+//! A block that is *held* has an entry with its whole content, which stands for what the device has
+//! there: it is read from the entry, and changed in it.
 //!
 //! # Invariants
-//! 1. While a block is held nobody but who writes it out reads or writes it on the device, and that is one at a time.
-//! 2. An entry goes when the device has what it says, or when the block has become nobody's; and never while it
-//!    is being written out. So no write of what a block held for an earlier owner comes after one for a later.
-//! 3. A block begins to be held when it holds nothing that counts, by the thread that has the range of the file locked.
-//! 4. When [`DelayedData::write_out`] has succeeded, all that was held when it began has been written, or dropped.
+//! 1. While a block is held nobody but who writes it out reads or writes it on the device, and that
+//!    is one at a time.
+//! 2. An entry goes when the device has what it says, or when the block has become nobody's; and
+//!    never while it is being written out. So no write of what a block held for an earlier owner
+//!    comes after one for a later.
+//! 3. A block begins to be held when it holds nothing that counts, by the thread that has the range
+//!    of the file locked.
+//! 4. When [`DelayedData::write_out`] has succeeded, all that was held when it began has been
+//!    written, or dropped.
 //!
 //! # Locking
-//! Blocks are spread over shards, adjacent ones mostly in the same, each with one lock (class `ext.delayed`), a leaf. No
-//! lock is held over I/O: one thread at a time writes out all, or makes room, which a flag says (class `ext.write_out`, a leaf
-//! too). Beside it one thread at a time writes out pieces of large files ([`DelayedData::write_behind`]), for all that come to the end of
-//! one: to write to one file is exclusive in the kernel, so that side by side they would wait for each other there. Who wants to
-//! forget a block that is being written, or to write it, waits on the shard's condition variable: for one request, as blocks are
-//! marked just before, in ascending order, so that none wait for each other in a circle. [`DelayedData::abandon`] does not wait.
+//! Blocks are spread over shards, adjacent ones mostly in the same, each with one lock (class
+//! `ext.delayed`), a leaf. No lock is held over I/O: one thread at a time writes out all, or makes
+//! room, which a flag says (class `ext.write_out`, a leaf too). Beside it one thread at a time
+//! writes out pieces of large files ([`DelayedData::write_behind`]), for all that come to the end
+//! of one: to write to one file is exclusive in the kernel, so that side by side they would wait
+//! for each other there. Who wants to forget a block that is being written, or to write it, waits
+//! on the shard's condition variable: for one request, as blocks are marked just before, in
+//! ascending order, so that none wait for each other in a circle. [`DelayedData::abandon`] does not
+//! wait.
 //!
 //! # References
-//! Linux `Documentation/filesystems/ext4/` on delayed allocation and data=ordered; here blocks are allocated at once.
+//! Linux `Documentation/filesystems/ext4/` on delayed allocation and data=ordered; here blocks are
+//! allocated at once.
 
 use std::collections::hash_map::Entry;
 use std::io;
@@ -86,8 +95,8 @@ pub(crate) struct DelayedData {
 #[repr(align(128))]
 struct Shard {
     held: Mutex<Held>,
-    /// How many blocks are held: written under the lock, read without it, so that who reads what is not held
-    /// writes no line.
+    /// How many blocks are held: written under the lock, read without it, so that who reads what is
+    /// not held writes no line.
     count: AtomicUsize,
     /// Some block is no longer being written.
     settled: Condvar,
@@ -112,7 +121,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Blocks that are marked as being written; those that have not come to it when it goes, as the device panicked, stay held.
+/// Blocks that are marked as being written; those that have not come to it when it goes, as the
+/// device panicked, stay held.
 struct Marked<'a> {
     data: &'a DelayedData,
     blocks: Vec<(u64, Arc<[u8]>)>,
@@ -160,8 +170,8 @@ impl DelayedData {
         &self.shards[(hash >> 58) as usize % SHARDS]
     }
 
-    /// Holds a block that has `data` from byte `within` on and zeros around it, in place of whatever it had. False when
-    /// too much is held.
+    /// Holds a block that has `data` from byte `within` on and zeros around it, in place of
+    /// whatever it had. False when too much is held.
     pub fn hold(&self, block: u64, within: usize, data: &[u8]) -> bool {
         let shard = self.shard(block);
         let may_be_full = shard.count.load(Ordering::Acquire) >= self.shard_blocks_max;
@@ -222,8 +232,8 @@ impl DelayedData {
         true
     }
 
-    /// Drops what these blocks hold: they are nobody's any more, or something else was written there. Waits for those
-    /// that are being written.
+    /// Drops what these blocks hold: they are nobody's any more, or something else was written
+    /// there. Waits for those that are being written.
     pub fn forget(&self, start: u64, length: u64) {
         self.for_each_held(start, length, |shard, block| {
             let mut held = shard.held.lock();
@@ -266,7 +276,8 @@ impl DelayedData {
         }
     }
 
-    /// Writes out all that is held. What could not be written stays held, and the first error is given.
+    /// Writes out all that is held. What could not be written stays held, and the first error is
+    /// given.
     pub fn write_out(&self) -> io::Result<()> {
         let mut is_busy = self.is_busy.lock();
         while *is_busy {
@@ -277,8 +288,8 @@ impl DelayedData {
         self.write_all(&self.shards, &Turn(self))
     }
 
-    /// Writes out what is in the way of holding a block, unless somebody writes out already. Whatever fails will
-    /// fail again when it matters.
+    /// Writes out what is in the way of holding a block, unless somebody writes out already.
+    /// Whatever fails will fail again when it matters.
     pub fn make_room(&self, block: u64) {
         if std::mem::replace(&mut *self.is_busy.lock(), true) {
             return;
@@ -289,9 +300,9 @@ impl DelayedData {
         }
     }
 
-    /// Has those of these blocks written out that are held, whose ever they are: what is held may go out at any time. It is done
-    /// when this returns, or another thread that is at it does it next; who comes when much is left waits. Whatever
-    /// fails will fail again when it matters.
+    /// Has those of these blocks written out that are held, whose ever they are: what is held may
+    /// go out at any time. It is done when this returns, or another thread that is at it does it
+    /// next; who comes when much is left waits. Whatever fails will fail again when it matters.
     pub fn write_behind(&self, run: BlockRun) {
         self.behind.hand_in(run, |run| self.write_piece(run));
     }
@@ -355,7 +366,8 @@ impl DelayedData {
         outcome
     }
 
-    /// A block is being written from now on, if it is held: by nobody else. Who waits here has marked only lower ones.
+    /// A block is being written from now on, if it is held: by nobody else. Who waits here has
+    /// marked only lower ones.
     fn mark(&self, number: u64) -> Option<(u64, Arc<[u8]>)> {
         let shard = self.shard(number);
         let mut held = shard.held.lock();
@@ -370,8 +382,8 @@ impl DelayedData {
         Some((number, Arc::clone(&block.content)))
     }
 
-    /// A block is no longer being written; when the device has what it holds, or nobody wants it, it is held no
-    /// longer.
+    /// A block is no longer being written; when the device has what it holds, or nobody wants it,
+    /// it is held no longer.
     fn settle(&self, number: u64, content: &Arc<[u8]>, is_written: bool) {
         let shard = self.shard(number);
         let mut held = shard.held.lock();
@@ -575,7 +587,8 @@ mod tests {
         assert_eq!(bytes, [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
     }
 
-    /// Blocks that wait for their turn are not written any more once nobody wants them, and nobody waits.
+    /// Blocks that wait for their turn are not written any more once nobody wants them, and nobody
+    /// waits.
     #[test]
     fn what_is_abandoned_during_the_write_out_does_not_go_out() {
         let (device, data) = meddling();
@@ -617,7 +630,8 @@ mod tests {
         assert_eq!(data.blocks_written(), 3);
     }
 
-    /// Who wants all to be written waits for what another thread is writing, and does not write it again.
+    /// Who wants all to be written waits for what another thread is writing, and does not write it
+    /// again.
     #[test]
     fn a_block_is_written_by_one_at_a_time() {
         let (device, data) = meddling();

@@ -1,14 +1,14 @@
 //! The block groups: where their bitmaps and inode tables lie, and their descriptors.
 //!
 //! # Data model
-//! Places do not change while mounted, so they are plain values here. What does change (free counts,
-//! flags, checksums) lives in the descriptor blocks in the buffer cache and nowhere else; only a
-//! commit writes it. The totals that the superblock shows are kept here, counted from the descriptors
-//! at mount, as the kernel does.
+//! Places do not change while mounted, so they are plain values here. What does change (free
+//! counts, flags, checksums) lives in the descriptor blocks in the buffer cache and nowhere else;
+//! only a commit writes it. The totals that the superblock shows are kept here, counted from the
+//! descriptors at mount, as the kernel does.
 //!
 //! # Invariants
-//! 1. `zones` holds every block that a file can never own: superblocks, descriptors, bitmaps and inode
-//!    tables, and the journal where that is written; in ascending order, not overlapping, not
+//! 1. `zones` holds every block that a file can never own: superblocks, descriptors, bitmaps and
+//!    inode tables, and the journal where that is written; in ascending order, not overlapping, not
 //!    adjacent. A file that claims one of them is damaged.
 //! 2. A damaged descriptor's group is used for nothing but reading.
 

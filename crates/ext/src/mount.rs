@@ -6,9 +6,9 @@
 //! 3. The superblock again, as the replay left it; the group descriptors; the root directory.
 //! 4. Where it may be written: marks that it is in use, and cleans up orphans.
 //!
-//! What stands in the way of writing makes the mount read-only and leaves a note; what stands in the
-//! way of reading is a [`MountError`]. Nothing is written before step 2, and by a read-only mount
-//! nothing at all.
+//! What stands in the way of writing makes the mount read-only and leaves a note; what stands in
+//! the way of reading is a [`MountError`]. Nothing is written before step 2, and by a read-only
+//! mount nothing at all.
 
 use std::sync::Arc;
 
@@ -365,8 +365,8 @@ fn settle_journal(
             Ok((overlay, None))
         }
         Finding::Replay(journal, log) => {
-            // What it leaves must be a file system: else nothing is written, and the message is that of
-            // a read-only mount.
+            // What it leaves must be a file system: else nothing is written, and the message is
+            // that of a read-only mount.
             let overlay = recover::overlay(&journal, &log)
                 .map_err(|error| MountErrorKind::Journal(detail(&error)))?;
             read_superblock(&**device, &overlay)?;
@@ -505,8 +505,8 @@ pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
     mark_frozen(state, was_valid)
 }
 
-/// Brings the image into the state of a clean end: an empty journal, or the mark of a clean image where
-/// it was clean when it was mounted.
+/// Brings the image into the state of a clean end: an empty journal, or the mark of a clean image
+/// where it was clean when it was mounted.
 pub(crate) fn mark_frozen(state: &ExtState, was_valid: bool) -> Result<()> {
     let mut journal = state.take_journal()?;
     let outcome = mark_clean(state, journal.as_mut(), was_valid);

@@ -22,8 +22,8 @@ use crate::error::{at, detail};
 use crate::load::{inode, map};
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
-/// Frees or truncates all orphans. Gives notes for the user; damage is one, and no reason to fail. A
-/// commit that fails is: what it changed in memory must not be written by another.
+/// Frees or truncates all orphans. Gives notes for the user; damage is one, and no reason to fail.
+/// A commit that fails is: what it changed in memory must not be written by another.
 pub(crate) fn clean_up(state: &ExtState) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if state.superblock.lock().state().contains(State::ERROR) {
@@ -122,8 +122,8 @@ fn for_blocks(
     Ok(())
 }
 
-/// Follows the list from the superblock. A list that is damaged is given up after its good part, as the
-/// kernel does.
+/// Follows the list from the superblock. A list that is damaged is given up after its good part, as
+/// the kernel does.
 fn list(state: &ExtState, found: &mut BTreeSet<u32>, notes: &mut Vec<String>) -> Result<()> {
     let mut next = state.superblock.lock().last_orphan();
     while next != 0 {

@@ -1,8 +1,8 @@
 //! What a mount does about a journal: replay on the device, replay in memory, or leave it.
 //!
 //! # Rules
-//! - A journal is replayed only when the superblock says so (`needs_recovery`); otherwise what its log
-//!   holds is old, and a mount that writes empties it, as the kernel does.
+//! - A journal is replayed only when the superblock says so (`needs_recovery`); otherwise what its
+//!   log holds is old, and a mount that writes empties it, as the kernel does.
 //! - A mount that writes replays to the device, then makes that durable, then empties the log, then
 //!   clears `needs_recovery`: a crash in between only means that the replay is done again.
 //! - A mount that reads shows what a replay would give, from the journal itself (see `overlay`).
@@ -170,8 +170,8 @@ fn copy(
     Ok(())
 }
 
-/// Marks the log empty. The next transaction's number is past all that the log holds, so that none of
-/// them can be taken for new. Gives the error that the journal was stopped with.
+/// Marks the log empty. The next transaction's number is past all that the log holds, so that none
+/// of them can be taken for new. Gives the error that the journal was stopped with.
 fn empty(device: &dyn BlockDevice, journal: &Journal, log: &Log) -> Result<i32> {
     let mut superblock = journal.superblock.clone();
     let errno = superblock.errno();

@@ -57,8 +57,9 @@ pub static JOURNAL: LockClass = LockClass::new("ext.journal", 76);
 /// What the next commit takes over; see `Postponed`.
 pub static POSTPONED: LockClass = LockClass::new("ext.postponed", 77);
 
-/// What commits left that were applied to the buffers, but for which there was no storage below the device.
-/// Nothing of them was written; the buffers are still dirty. The next commit makes all of it durable.
+/// What commits left that were applied to the buffers, but for which there was no storage below the
+/// device. Nothing of them was written; the buffers are still dirty. The next commit makes all of
+/// it durable.
 #[derive(Default)]
 pub(crate) struct Postponed {
     /// There is something.
@@ -105,7 +106,8 @@ pub(crate) struct ExtState {
     pub overhead_blocks: u64,
     /// Nothing may be written.
     pub is_read_only: bool,
-    /// Blocks of data written since the mount by those who write them, for the superblock's account.
+    /// Blocks of data written since the mount by those who write them, for the superblock's
+    /// account.
     pub blocks_written: PerCpuCounter,
 }
 
@@ -166,9 +168,9 @@ impl ExtState {
         read_at(&self.buffers, self.inode_location(ino)?, ino)
     }
 
-    /// Takes the journal's writer out; `None` for an image without a journal. An image that has one but
-    /// whose writer did not come back (a commit panicked) must not be written in any other way: what
-    /// its log holds would be replayed over it.
+    /// Takes the journal's writer out; `None` for an image without a journal. An image that has one
+    /// but whose writer did not come back (a commit panicked) must not be written in any other way:
+    /// what its log holds would be replayed over it.
     pub fn take_journal(&self) -> Result<Option<JournalWriter>> {
         let writer = self.journal.lock().take();
         let has_journal = self

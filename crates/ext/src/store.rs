@@ -20,14 +20,15 @@ use crate::mount::{self, Mounted};
 use crate::state::ExtState;
 use crate::{ExtOptions, apply};
 
-/// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that it should not take
-/// long, however large the journal is.
+/// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that
+/// it should not take long, however large the journal is.
 const BATCH_BYTES_MAX: u64 = 48 << 20;
 
 /// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 
-/// A longer write goes to the device at once: it is one request there, and would fill the memory of many.
+/// A longer write goes to the device at once: it is one request there, and would fill the memory of
+/// many.
 const DELAYED_BYTES_MAX: usize = 64 << 10;
 
 /// An ext2, ext3 or ext4 image as a store.
@@ -100,8 +101,8 @@ impl ExtStore {
         }
     }
 
-    /// The parts of a range of data on the device that lie in one block each: the block, where in it the part begins,
-    /// and which of the bytes it is.
+    /// The parts of a range of data on the device that lie in one block each: the block, where in
+    /// it the part begins, and which of the bytes it is.
     fn blocks_of(
         &self,
         start: u64,
@@ -303,7 +304,8 @@ impl Store for ExtStore {
         }
         let start = self.data_offset(block, offset_bytes, data.len())?;
         let state = &self.state;
-        // Nothing is held that could not be written for lack of storage, as far as storage can be promised.
+        // Nothing is held that could not be written for lack of storage, as far as storage can be
+        // promised.
         let block_bytes = u64::from(state.geometry.block_size);
         let length = (offset_bytes + data.len() as u64).next_multiple_of(block_bytes);
         state

@@ -1,5 +1,5 @@
-//! Batches applied to images that mke2fs made: e2fsck finds them clean, and a new mount shows what the
-//! model says.
+//! Batches applied to images that mke2fs made: e2fsck finds them clean, and a new mount shows what
+//! the model says.
 
 mod apply_world;
 

@@ -1,5 +1,5 @@
-//! The kernel's driver mounts what batches made, shows the same, and goes on with it. Needs root and a loop
-//! device; does nothing without.
+//! The kernel's driver mounts what batches made, shows the same, and goes on with it. Needs root
+//! and a loop device; does nothing without.
 
 mod apply_world;
 

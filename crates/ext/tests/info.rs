@@ -1,4 +1,5 @@
-//! The information about an image agrees with what dumpe2fs prints, and gathering it writes nothing.
+//! The information about an image agrees with what dumpe2fs prints, and gathering it writes
+//! nothing.
 
 mod image;
 

@@ -1,4 +1,5 @@
-//! Journals are replayed as e2fsck replays them; a read-only mount shows the same and writes nothing.
+//! Journals are replayed as e2fsck replays them; a read-only mount shows the same and writes
+//! nothing.
 
 mod image;
 
@@ -264,8 +265,8 @@ fn a_log_that_wraps_around() {
         .map(|block| block.to_string())
         .collect();
     for round in 1..=25_u8 {
-        // debugfs replays the log when it opens a journal that is not empty, so a log gets long only
-        // within one session; its start moves on from session to session.
+        // debugfs replays the log when it opens a journal that is not empty, so a log gets long
+        // only within one session; its start moves on from session to session.
         let bytes: Vec<u8> = (0..100 * BLOCK)
             .map(|i| (i / BLOCK) as u8 ^ round)
             .collect();
@@ -296,7 +297,8 @@ fn a_log_that_wraps_around() {
 fn a_damaged_journal_allows_reading_only() {
     let sources = tempfile::tempdir().unwrap();
     let change = change(sources.path());
-    // Journal blocks of the log: 1 descriptor, 9 copies, 1 commit for each transaction; then the next.
+    // Journal blocks of the log: 1 descriptor, 9 copies, 1 commit for each transaction; then the
+    // next.
     for (block, what) in [
         (0_u64, "journal superblock"),
         (5, "transaction"),
@@ -433,8 +435,8 @@ fn a_journal_that_the_kernel_wrote() {
     }
 }
 
-/// Fast commits cannot be replayed yet: reading only, and what is in the ordinary log is shown. Needs a
-/// kernel that makes them; says so and passes without.
+/// Fast commits cannot be replayed yet: reading only, and what is in the ordinary log is shown.
+/// Needs a kernel that makes them; says so and passes without.
 #[test]
 fn fast_commits_allow_reading_only() {
     let directory = tempfile::tempdir().unwrap();
@@ -487,8 +489,8 @@ fn fast_commits_allow_reading_only() {
     assert!(fs::read(&copy).unwrap() == before);
 }
 
-/// A log that would leave a superblock with a wrong checksum: a mount that writes refuses it as one that
-/// reads does, and writes nothing. (It once set the checksum right, and so hid the damage.)
+/// A log that would leave a superblock with a wrong checksum: a mount that writes refuses it as one
+/// that reads does, and writes nothing. (It once set the checksum right, and so hid the damage.)
 #[test]
 fn a_log_that_damages_the_superblock() {
     let directory = tempfile::tempdir().unwrap();

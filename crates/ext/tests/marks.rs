@@ -167,8 +167,8 @@ fn a_damaged_list_of_orphans_is_given_up() {
     assert_clean(&image);
 }
 
-/// An orphan that the kernel notes in the orphan file: an unlinked file that is still open. Needs the
-/// right to mount; says so and passes without.
+/// An orphan that the kernel notes in the orphan file: an unlinked file that is still open. Needs
+/// the right to mount; says so and passes without.
 #[test]
 fn orphans_of_the_kernel_are_cleaned_up() {
     for features in ["orphan_file", "^orphan_file"] {

@@ -1,4 +1,5 @@
-//! A mount that cannot finish cleaning up orphans fails; the next one, on a device that works, finishes.
+//! A mount that cannot finish cleaning up orphans fails; the next one, on a device that works,
+//! finishes.
 
 mod image;
 

@@ -165,8 +165,8 @@ fn compare(tree: &Path, size: &str, options: &[&str]) {
         if object.kind == FileKind::Directory {
             object.size_bytes = 0;
         }
-        // mke2fs copies no nanoseconds (1.47), and what it does with the time before 1970 of an inode
-        // that has no room for it is its own affair.
+        // mke2fs copies no nanoseconds (1.47), and what it does with the time before 1970 of an
+        // inode that has no room for it is its own affair.
         object.modified.1 = 0;
         wanted.modified.1 = 0;
         if options.contains(&"-r") {
@@ -280,8 +280,8 @@ fn indexed_directories() {
             assert_eq!(root.parent, store.geometry().root);
             store.close().unwrap();
         }
-        // A pointer of the root leads out of the directory: the leaves can still be read, but nothing
-        // can be written.
+        // A pointer of the root leads out of the directory: the leaves can still be read, but
+        // nothing can be written.
         let output = Command::new("debugfs")
             .args(["-R", "blocks /"])
             .arg(&image)

@@ -298,8 +298,9 @@ fn a_count_that_cannot_be_allows_reading_only() {
     assert!(walk(&store).errors.is_empty());
 }
 
-/// A crash that left one new sector of the superblock and one old: refused, with a command that repairs
-/// it and keeps what is in the journal. In an image of one group there is nothing to repair it from.
+/// A crash that left one new sector of the superblock and one old: refused, with a command that
+/// repairs it and keeps what is in the journal. In an image of one group there is nothing to repair
+/// it from.
 #[test]
 fn a_torn_superblock() {
     let directory = tempfile::tempdir().unwrap();
@@ -317,7 +318,8 @@ fn a_torn_superblock() {
             &format!("jo -c\njw -b {target} {}\njc\n", block.display()),
         );
         let mut bytes = fs::read(&path).unwrap();
-        // The count of mounts changes with every mount, in the first sector; the checksum is in the other.
+        // The count of mounts changes with every mount, in the first sector; the checksum is in the
+        // other.
         bytes[1024 + 0x34] ^= 1;
         fs::write(&path, &bytes).unwrap();
         let line = open(&path, false).unwrap_err().to_string();

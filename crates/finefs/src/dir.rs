@@ -21,10 +21,10 @@ use crate::view::View;
 /// An open directory, and the place where relative paths start. A [`crate::FileSystem`] is used as
 /// one: its root.
 ///
-/// The handle stays on its directory when that is renamed or moved. Absolute paths start at the root
-/// of the file system. Paths are resolved as POSIX says: symbolic links are followed, 40 at most; a
-/// slash at the end asks for a directory; the parent of the root is the root, so no path and no link
-/// leads out.
+/// The handle stays on its directory when that is renamed or moved. Absolute paths start at the
+/// root of the file system. Paths are resolved as POSIX says: symbolic links are followed, 40 at
+/// most; a slash at the end asks for a directory; the parent of the root is the root, so no path
+/// and no link leads out.
 ///
 /// ```
 /// # let fs = finefs::FileSystem::memory(1 << 20)?;
@@ -275,8 +275,8 @@ impl Dir {
             .map_err(|cause| Error::at("read link", path, cause))
     }
 
-    /// Creates a device node, FIFO or socket (mknod(2)) with these permission bits less the caller's
-    /// umask. `device` is as makedev(3) gives it and counts for devices only.
+    /// Creates a device node, FIFO or socket (mknod(2)) with these permission bits less the
+    /// caller's umask. `device` is as makedev(3) gives it and counts for devices only.
     pub fn make_node(
         &self,
         path: impl AsRef<Path>,
@@ -359,8 +359,8 @@ impl Dir {
 
     /// Sets an extended attribute; its name has its prefix (`user.`, `trusted.`, `security.`).
     ///
-    /// ACLs are attributes too, `system.posix_acl_access` and `system.posix_acl_default`, in the form of Linux: a version,
-    /// which is 2, and for each entry tag, permissions and id.
+    /// ACLs are attributes too, `system.posix_acl_access` and `system.posix_acl_default`, in the
+    /// form of Linux: a version, which is 2, and for each entry tag, permissions and id.
     /// [`Namespace::set_xattr`](finefs_namespace::Namespace::set_xattr) tells what becomes of them.
     /// ```
     /// use finefs::{Caller, FileSystem, LastLink, XattrMode};

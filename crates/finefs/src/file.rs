@@ -3,7 +3,8 @@
 //! # Locking
 //! An open file has one position, as a file descriptor has. Reads and writes at it hold its lock
 //! (`file.position`), so two threads that use one handle never get the same bytes. What names its
-//! offset, and appends, take no lock of the handle: they are as parallel as the file's ranges allow.
+//! offset, and appends, take no lock of the handle: they are as parallel as the file's ranges
+//! allow.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -124,8 +125,9 @@ impl File {
             .read_noting(self.ino, offset, buffer, self.noting)
     }
 
-    /// Reads from `offset` on; gives the number of bytes, less than asked for only at the end of the
-    /// file. The position stays. EBADF if it was not opened for reading, EISDIR for a directory.
+    /// Reads from `offset` on; gives the number of bytes, less than asked for only at the end of
+    /// the file. The position stays. EBADF if it was not opened for reading, EISDIR for a
+    /// directory.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_from(offset, buffer).map_err(self.failed("read"))
     }
@@ -219,8 +221,8 @@ impl File {
             .map_err(self.failed("seek hole"))
     }
 
-    /// Returns when data and attributes are on the image (fsync). EIO, once, when data of the file could not
-    /// be written since it was opened.
+    /// Returns when data and attributes are on the image (fsync). EIO, once, when data of the file
+    /// could not be written since it was opened.
     pub fn sync_all(&self) -> Result<()> {
         match &self.opened {
             Some(opened) => self.namespace().sync_opened(opened),

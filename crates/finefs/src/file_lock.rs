@@ -1,7 +1,8 @@
-//! Locks of open files: on the whole file as `std::fs::File` has them (flock), and on ranges of bytes
-//! (as F_OFD_SETLK).
+//! Locks of open files: on the whole file as `std::fs::File` has them (flock), and on ranges of
+//! bytes (as F_OFD_SETLK).
 //!
-//! Both are advisory, belong to the open file, and go with it. The two families do not see each other.
+//! Both are advisory, belong to the open file, and go with it. The two families do not see each
+//! other.
 
 use std::fs::TryLockError;
 use std::ops::{Bound, RangeBounds};
@@ -11,7 +12,8 @@ use finefs_namespace::{BlockingLock, Error as Cause, FileLocker, LockKind, LockW
 use crate::error::Result;
 use crate::file::File;
 
-/// The range in half-open form; what has no end goes to the end of the file, however far that moves.
+/// The range in half-open form; what has no end goes to the end of the file, however far that
+/// moves.
 fn half_open(range: impl RangeBounds<u64>) -> std::ops::Range<u64> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -80,11 +82,12 @@ impl File {
         Ok(())
     }
 
-    /// Locks a range of bytes for this open file (F_OFD_SETLK), which replaces what it had locked there.
+    /// Locks a range of bytes for this open file (F_OFD_SETLK), which replaces what it had locked
+    /// there.
     ///
-    /// EBADF: it was not opened for reading (shared) or writing (exclusive). EINVAL: the range is empty.
-    /// EAGAIN, ETIMEDOUT, EINTR: as `wait` says. ENOLCK: there are too many locks. Deadlocks are not
-    /// looked for.
+    /// EBADF: it was not opened for reading (shared) or writing (exclusive). EINVAL: the range is
+    /// empty. EAGAIN, ETIMEDOUT, EINTR: as `wait` says. ENOLCK: there are too many locks. Deadlocks
+    /// are not looked for.
     ///
     /// ```
     /// # use finefs::{FileSystem, LockKind, LockWait};

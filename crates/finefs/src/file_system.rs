@@ -103,8 +103,8 @@ impl FileSystem {
         self.namespace().is_read_only()
     }
 
-    /// How often files were closed: in all, on the CPU that had opened them, and on its NUMA node. The
-    /// list of open files has a part for each CPU; this says how local its use is.
+    /// How often files were closed: in all, on the CPU that had opened them, and on its NUMA node.
+    /// The list of open files has a part for each CPU; this says how local its use is.
     pub fn open_file_removals(&self) -> finefs_namespace::Removals {
         self.namespace().open_file_removals()
     }

@@ -67,7 +67,8 @@ impl ImageOptions {
         self
     }
 
-    /// What to call when nothing was committed for that interval and nothing waits to be, once until something is.
+    /// What to call when nothing was committed for that interval and nothing waits to be, once
+    /// until something is.
     pub fn when_quiet(mut self, action: fn()) -> ImageOptions {
         self.namespace.when_quiet = Some(action);
         self
@@ -151,8 +152,9 @@ pub struct Image {
     pub namespace: Arc<Namespace>,
     /// What the user should know, a line each: why it is read-only, what is damaged.
     pub notes: Vec<String>,
-    /// What its owner wants to be done about damage: a program to which [`Namespace::on_stop`] tells of it is
-    /// asked to end at once by [`OnError::Panic`]. The rest the namespace does by itself.
+    /// What its owner wants to be done about damage: a program to which [`Namespace::on_stop`]
+    /// tells of it is asked to end at once by [`OnError::Panic`]. The rest the namespace does by
+    /// itself.
     pub on_error: OnError,
     /// What keeps others from it.
     pub claim: Option<Claim>,

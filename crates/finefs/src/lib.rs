@@ -1,8 +1,8 @@
 //! finefs: ext2, ext3 and ext4 images and memory file systems, in user space, with no big lock.
 //!
-//! This is the library that programs embed. It needs neither FUSE nor root. [`FileSystem`] is an open
-//! image or a file system in memory; what `std::fs` does with the files of the host, its methods do
-//! with the files in it, under the same names, from any number of threads at once.
+//! This is the library that programs embed. It needs neither FUSE nor root. [`FileSystem`] is an
+//! open image or a file system in memory; what `std::fs` does with the files of the host, its
+//! methods do with the files in it, under the same names, from any number of threads at once.
 //!
 //! # Example
 //! ```
@@ -31,10 +31,11 @@
 //! ```
 //!
 //! # The allocator
-//! A file that is created or removed is two allocations made or freed: its inode and its name. The library leaves to the
-//! program which allocator they come from. glibc's grows the heaps of threads in small steps; with
-//! [mimalloc](https://docs.rs/mimalloc) one thread created 1.5 times and removed 2 times as many files a second in memory,
-//! PostMark made no difference, and the program held some 30 MB more (docs/benchmarks.md).
+//! A file that is created or removed is two allocations made or freed: its inode and its name. The
+//! library leaves to the program which allocator they come from. glibc's grows the heaps of threads
+//! in small steps; with [mimalloc](https://docs.rs/mimalloc) one thread created 1.5 times and
+//! removed 2 times as many files a second in memory, PostMark made no difference, and the program
+//! held some 30 MB more (docs/benchmarks.md).
 //!
 //! # Modules
 //! | module | about |

@@ -93,8 +93,8 @@ impl OpenOptions {
         /// Permission bits of a new file, before the caller's umask. 0666 if nothing is said.
         mode(u32) => mode;
 
-        /// Whether a symbolic link at the end of the path is followed, as it is if nothing is said; else
-        /// it fails with ELOOP (O_NOFOLLOW).
+        /// Whether a symbolic link at the end of the path is followed, as it is if nothing is said;
+        /// else it fails with ELOOP (O_NOFOLLOW).
         follow_last_link(bool) => follows_last_link;
 
         /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.

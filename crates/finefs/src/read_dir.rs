@@ -16,8 +16,8 @@ const CHUNK_ENTRIES: usize = 256;
 
 /// The entries of a directory, without `.` and `..`, in no order that means anything.
 ///
-/// What is there from before the first entry to after the last is given exactly once, whatever comes
-/// and goes meanwhile. An error ends the iteration.
+/// What is there from before the first entry to after the last is given exactly once, whatever
+/// comes and goes meanwhile. An error ends the iteration.
 pub struct ReadDir {
     chunk: Arc<Chunk>,
     /// The next entry of the chunk.
@@ -48,7 +48,8 @@ struct Fetched {
     cookie: u64,
 }
 
-/// An entry of a directory. It keeps those in memory that were fetched together with it, some ten kilobytes.
+/// An entry of a directory. It keeps those in memory that were fetched together with it, some ten
+/// kilobytes.
 pub struct DirEntry {
     chunk: Arc<Chunk>,
     index: usize,

@@ -99,7 +99,8 @@ pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
 pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// A WRITE flag: the writer lacks CAP_FSETID, set-uid and set-gid bits have to go.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// A SETXATTR flag: the caller lacks CAP_FSETID and is not in the file's group, so an access ACL takes the set-gid bit away.
+/// A SETXATTR flag: the caller lacks CAP_FSETID and is not in the file's group, so an access ACL
+/// takes the set-gid bit away.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// An FSYNC flag: only the data, as fdatasync(2).
 pub(crate) const FSYNC_DATA_ONLY: u32 = 1 << 0;
@@ -108,7 +109,8 @@ pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Open flag of a reply: no FLUSH at close(2).
 pub(crate) const OPEN_NO_FLUSH: u32 = 1 << 5;
 
-/// In place of an error in the head of what answers no request (`unique` is 0): a notice of this kind.
+/// In place of an error in the head of what answers no request (`unique` is 0): a notice of this
+/// kind.
 pub(crate) const NOTIFY_INVALIDATE_NODE: i32 = 2;
 
 /// Commands in the 80 bytes of a ring's submission.
@@ -203,7 +205,8 @@ to_kernel! {
         attr_valid_ns: u32, attr: Attr,
     }
     AttrOut { valid: u64, valid_ns: u32, dummy: u32, attr: Attr }
-    /// Notice that what is known of a node is no longer so; a negative offset stands for its attributes alone.
+    /// Notice that what is known of a node is no longer so; a negative offset stands for its
+    /// attributes alone.
     InvalidateNodeOut { node: u64, offset: i64, length: i64 }
     OpenOut { handle: u64, flags: u32, backing_id: i32 }
     CreateOut { entry: EntryOut, open: OpenOut }

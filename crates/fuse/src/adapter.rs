@@ -56,7 +56,8 @@ impl From<Error> for Failure {
 pub(crate) enum Refusal {
     /// The answer is this errno.
     Errno(i32),
-    /// It changes something, and the file system is frozen: it is to be served again after the thaw.
+    /// It changes something, and the file system is frozen: it is to be served again after the
+    /// thaw.
     Frozen,
 }
 
@@ -132,8 +133,8 @@ impl Adapter {
         }
     }
 
-    /// Serves a request, putting the answer into `space`; gives its length. `fixed` and `rest` are as in
-    /// [`request::parse`].
+    /// Serves a request, putting the answer into `space`; gives its length. `fixed` and `rest` are
+    /// as in [`request::parse`].
     pub(crate) fn serve(
         &self,
         header: &InHeader,
@@ -458,7 +459,8 @@ impl Adapter {
         }
     }
 
-    /// An ACL may have changed the mode. A kernel that was not asked to check ACLs does not expect that.
+    /// An ACL may have changed the mode. A kernel that was not asked to check ACLs does not expect
+    /// that.
     fn tell_of_acl(&self, node: u64, name: &[u8]) {
         if let Some(kernel) = &self.kernel
             && !self.agreement.checks_acls
@@ -541,8 +543,8 @@ impl Adapter {
             .namespace
             .set_attributes(caller, ino, &change(fields))?;
         if let Some(group) = group {
-            // The kernel asks for it at every chown(2). What counts is the group of before, and root
-            // is as if in it.
+            // The kernel asks for it at every chown(2). What counts is the group of before, and
+            // root is as if in it.
             let is_in_group = |_| caller.uid == 0 || is_in_group(header, group);
             self.namespace.clear_privileges(ino, is_in_group)?;
             return self.namespace.attributes(ino);
@@ -614,7 +616,8 @@ fn empty(result: Result<()>) -> Answer {
     Ok(0)
 }
 
-/// Whether the file that is read was opened with O_NOATIME. The kernel has checked that its opener may.
+/// Whether the file that is read was opened with O_NOATIME. The kernel has checked that its opener
+/// may.
 fn noting(fields: &ReadIn) -> Noting {
     match fields.flags as i32 & libc::O_NOATIME {
         0 => Noting::ByPolicy,

@@ -122,8 +122,8 @@ pub enum AttachError {
     Session(io::Error),
 }
 
-/// The absolute path of a mount point, which must be a directory. [`crate::Mount::new`] checks it too;
-/// a caller that is about to open an image, which marks it, asks before.
+/// The absolute path of a mount point, which must be a directory. [`crate::Mount::new`] checks it
+/// too; a caller that is about to open an image, which marks it, asks before.
 pub fn check_mount_point(path: &Path) -> Result<PathBuf, AttachError> {
     let fail = |reason: String| AttachError::MountPoint(path.to_owned(), reason);
     let explain = |error: io::Error| {
@@ -174,8 +174,8 @@ pub(crate) fn attach(path: &Path, options: &Options) -> Result<Attached, AttachE
     })
 }
 
-/// Without allow_other only root gets in, whom no permission stops; and the kernel, which would check all the same, would ask
-/// for the attributes of a directory after each change in it.
+/// Without allow_other only root gets in, whom no permission stops; and the kernel, which would
+/// check all the same, would ask for the attributes of a directory after each change in it.
 fn checks_permissions(options: &Options) -> bool {
     options.allow_other || options.checks_root
 }

@@ -1,8 +1,8 @@
 //! /dev/fuse: requests are read from it, answers written to it.
 //!
 //! Each server thread has its own [`Device`] where it may: a clone, with a queue of its own for
-//! requests under way. Requests that nobody has read yet lie in one queue for all. What waits for the disk or
-//! for a thaw is left to other threads (`waiting`).
+//! requests under way. Requests that nobody has read yet lie in one queue for all. What waits for
+//! the disk or for a thaw is left to other threads (`waiting`).
 //!
 //! # Unsafe
 //! One ioctl(2), whose argument the kernel only reads.
@@ -67,8 +67,8 @@ impl Device {
         Ok(Device(opened))
     }
 
-    /// False once the file system was unmounted or its connection aborted (`fuse_dev_poll` in Linux's
-    /// `fs/fuse/dev.c`).
+    /// False once the file system was unmounted or its connection aborted (`fuse_dev_poll` in
+    /// Linux's `fs/fuse/dev.c`).
     pub(crate) fn is_connected(&self) -> bool {
         let at_once = Timespec {
             tv_sec: 0,
@@ -127,8 +127,9 @@ impl Device {
         self.write(parts);
     }
 
-    /// Tells the kernel that the attributes of a node are no longer what it knows. It takes no lock for that, so who asks may
-    /// be waiting for an answer meanwhile (`fuse_reverse_inval_inode` in Linux's `fs/fuse/inode.c`).
+    /// Tells the kernel that the attributes of a node are no longer what it knows. It takes no lock
+    /// for that, so who asks may be waiting for an answer meanwhile (`fuse_reverse_inval_inode` in
+    /// Linux's `fs/fuse/inode.c`).
     pub(crate) fn tell_attributes_changed(&self, node: u64) {
         let notice = InvalidateNodeOut {
             node,
@@ -148,7 +149,8 @@ impl Device {
 
     fn write(&self, parts: &[IoSlice<'_>]) {
         match rustix::io::retry_on_intr(|| rustix::io::writev(&self.0, parts)) {
-            // NOENT: who asked no longer waits, or the node is not in memory. NODEV: nobody else waits either.
+            // NOENT: who asked no longer waits, or the node is not in memory. NODEV: nobody else
+            // waits either.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(error) => log::error!("the kernel refused an answer: {error}"),
         }

@@ -83,8 +83,8 @@ impl Server {
     }
 }
 
-/// True for a request whose answer begins with an entry, which comes with a reference. (The many that
-/// READDIRPLUS gives are never given back.)
+/// True for a request whose answer begins with an entry, which comes with a reference. (The many
+/// that READDIRPLUS gives are never given back.)
 fn gives_reference(code: u32) -> bool {
     matches!(
         code,

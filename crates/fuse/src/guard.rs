@@ -1,9 +1,10 @@
 //! A panic inside one operation stays inside it.
 //!
-//! A panic is a bug. The request that met it is answered with EIO, the thread goes on serving, and the number of such failures is kept so that the end
-//! of the mount can say that the image should be checked. Ending the mount at once instead would
-//! take the files away from all other users, and no state is lost by going on: locks are released
-//! by their guards, and an operation logs its changes in one step that cannot fail.
+//! A panic is a bug. The request that met it is answered with EIO, the thread goes on serving, and
+//! the number of such failures is kept so that the end of the mount can say that the image should
+//! be checked. Ending the mount at once instead would take the files away from all other users, and
+//! no state is lost by going on: locks are released by their guards, and an operation logs its
+//! changes in one step that cannot fail.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,8 +45,8 @@ pub(crate) fn note_lost_write() {
     LOST.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many writes that the kernel had put off (write-back cache, shared mappings) failed: what they held is
-/// not in the files.
+/// How many writes that the kernel had put off (write-back cache, shared mappings) failed: what
+/// they held is not in the files.
 pub fn lost_writes() -> u64 {
     LOST.load(Ordering::Relaxed)
 }

@@ -31,10 +31,11 @@
 //!    number are swapped. Users see the namespace's numbers.
 //! 2. Every entry with a node that an answer carries gives the kernel one reference; the namespace
 //!    has one too (it takes it in the same call).
-//! 3. The kernel checks access (`default_permissions`, and ACLs by POSIX_ACL), or nobody but root can use the mount
-//!    and there is nothing to check. It must be so because cached entries are walked, and files opened,
-//!    without asking anybody; and it may be so because the kernel has the attributes (where finefs
-//!    changes a mode by itself, as a write takes set-id bits away, it says so).
+//! 3. The kernel checks access (`default_permissions`, and ACLs by POSIX_ACL), or nobody but root
+//!    can use the mount and there is nothing to check. It must be so because cached entries are
+//!    walked, and files opened, without asking anybody; and it may be so because the kernel has the
+//!    attributes (where finefs changes a mode by itself, as a write takes set-id bits away, it says
+//!    so).
 //! 4. Every request but FORGET is answered, also when serving it panics (EIO).
 //!
 //! # Open files
@@ -43,9 +44,9 @@
 //! user has closed it, and says so by FORGET. Only a file that O_TMPFILE made is released.
 //!
 //! # Why the protocol is spoken here
-//! The kept-up libraries (fuser 0.18, fuse-backend-rs, libfuse's bindings) had no io_uring when this
-//! was written, and what they have around it does not let it be added from outside. What they leave
-//! out besides: O_TMPFILE, times of birth, when set-uid bits have to go.
+//! The kept-up libraries (fuser 0.18, fuse-backend-rs, libfuse's bindings) had no io_uring when
+//! this was written, and what they have around it does not let it be added from outside. What they
+//! leave out besides: O_TMPFILE, times of birth, when set-uid bits have to go.
 //!
 //! # References
 //! `Documentation/filesystems/fuse/` of Linux, `include/uapi/linux/fuse.h`, mount.fuse3(8).

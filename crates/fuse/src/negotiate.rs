@@ -43,8 +43,8 @@ pub(crate) struct Wishes {
     /// Times have nanoseconds (else whole seconds).
     pub has_fine_times: bool,
     pub has_ring: bool,
-    /// The kernel checks access by ACLs too. It does not without checking it by modes (`default_permissions`), which is
-    /// therefore switched on by this.
+    /// The kernel checks access by ACLs too. It does not without checking it by modes
+    /// (`default_permissions`), which is therefore switched on by this.
     pub checks_acls: bool,
 }
 

@@ -130,7 +130,8 @@ impl Operation<'_> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// How long the structure of an operation is, in bytes; of SETXATTR the part that every kernel sends.
+/// How long the structure of an operation is, in bytes; of SETXATTR the part that every kernel
+/// sends.
 pub(crate) fn fixed_length(code: u32) -> usize {
     match code {
         opcode::GETATTR => 16,
@@ -158,7 +159,8 @@ pub(crate) fn fixed_length(code: u32) -> usize {
     }
 }
 
-/// Understands an operation from its structure and the rest. Whether SETXATTR has its longer structure was agreed on.
+/// Understands an operation from its structure and the rest. Whether SETXATTR has its longer
+/// structure was agreed on.
 pub(crate) fn parse<'a>(
     code: u32,
     fixed: &[u8],
@@ -306,8 +308,9 @@ pub(crate) fn forgets<'a>(
     Some(single.into_iter().chain(many))
 }
 
-/// What the second half of SETXATTR's longer structure says, and what follows it. A ring's entry has all of the structure
-/// in `fixed`; what came in one piece was cut after the first half, see [`fixed_length`].
+/// What the second half of SETXATTR's longer structure says, and what follows it. A ring's entry
+/// has all of the structure in `fixed`; what came in one piece was cut after the first half, see
+/// [`fixed_length`].
 fn kills_setgid<'a>(fixed: &[u8], rest: &'a [u8]) -> Result<(bool, &'a [u8]), Malformed> {
     let first = size_of::<SetxattrIn>();
     let second = size_of::<SetxattrExtIn>();
@@ -419,7 +422,8 @@ mod tests {
         for (second, expected) in [(kill, true), (keep, false)] {
             let rest = [&second[..], b"n\0v"].concat();
             assert_eq!(understood(short, &rest, true), Some(expected));
-            // A ring's entry has room for the largest structure, and in it what an earlier request left.
+            // A ring's entry has room for the largest structure, and in it what an earlier request
+            // left.
             let fixed = [short, &second[..], &[0xff; 16]].concat();
             assert_eq!(understood(&fixed, b"n\0v", true), Some(expected));
             assert_eq!(understood(&fixed, b"n\0v", false), None);

@@ -8,16 +8,17 @@
 //!
 //! # Data model
 //! An **entry** is a pair of buffers that the kernel knows: a head, and a payload of the largest
-//! request. A thread has one ring with one entry, registered at the queue of its CPU. It waits until
-//! the kernel has put a request into the entry, serves it, puts the answer where the request was,
-//! and hands the entry back, which at once waits for the next. The threads of a CPU are
+//! request. A thread has one ring with one entry, registered at the queue of its CPU. It waits
+//! until the kernel has put a request into the entry, serves it, puts the answer where the request
+//! was, and hands the entry back, which at once waits for the next. The threads of a CPU are
 //! interchangeable: while one reads from the disk the kernel uses the entries of the others, and it
 //! prefers the entry that was handed back last, so a single client always meets the same thread.
 //!
-//! A request that waits for a commit or for a thaw is served by another thread (`waiting`). Its entry is
-//! **away** meanwhile: the kernel knows it as busy. The answer comes back through a channel, and an eventfd,
-//! which the ring reads, wakes the thread that has the entry, since only that one may hand it in. While all
-//! entries of a thread are away it takes one more, up to [`ENTRIES_MAX`].
+//! A request that waits for a commit or for a thaw is served by another thread (`waiting`). Its
+//! entry is **away** meanwhile: the kernel knows it as busy. The answer comes back through a
+//! channel, and an eventfd, which the ring reads, wakes the thread that has the entry, since only
+//! that one may hand it in. While all entries of a thread are away it takes one more, up to
+//! [`ENTRIES_MAX`].
 //!
 //! # What still comes through /dev/fuse
 //! INIT, FORGET and INTERRUPT (`fuse-io-uring.rst`): see `session`.
@@ -27,8 +28,8 @@
 //! between a completion, which hands the entry to us, and the next submission, which hands it back.
 //!
 //! # References
-//! `Documentation/filesystems/fuse/fuse-io-uring.rst`; `fuse_uring_cmd` in Linux's `fs/fuse/dev_uring.c`, for the
-//! errors; io_uring_setup(2).
+//! `Documentation/filesystems/fuse/fuse-io-uring.rst`; `fuse_uring_cmd` in Linux's
+//! `fs/fuse/dev_uring.c`, for the errors; io_uring_setup(2).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::io;
@@ -65,8 +66,8 @@ const SMALL_ANSWER_BYTES: usize = 64;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Entries of one thread. There is a second one only when the first is away: requests in two entries of
-/// one thread could wait for each other.
+/// Entries of one thread. There is a second one only when the first is away: requests in two
+/// entries of one thread could wait for each other.
 const ENTRIES_MAX: usize = 8;
 
 /// Names the completion of the bell's read; entries have their index.
@@ -160,8 +161,9 @@ impl Entry {
 
 /// True when the kernel refuses or gives back an entry with `errno` because the mount has ended.
 ///
-/// ENOENT says that it knows no such request. It drops its requests when the mount ends, and an answer that it
-/// was about to take then finds none; while the mount is connected it is ours that is wrong.
+/// ENOENT says that it knows no such request. It drops its requests when the mount ends, and an
+/// answer that it was about to take then finds none; while the mount is connected it is ours that
+/// is wrong.
 fn is_end(errno: i32, is_connected: impl FnOnce() -> bool) -> bool {
     match errno {
         libc::ENOTCONN | libc::ENODEV | libc::ECONNABORTED | libc::ECANCELED => true,

@@ -18,13 +18,13 @@
 //!   somebody unmounts it; the command line keeps a watcher process that does so.
 //!
 //! # Threads
-//! Where the kernel offers io_uring (the parameter `enable_uring` of its module fuse), a few threads
-//! for each CPU serve that CPU's queue (`ring`), and one reads what still comes through /dev/fuse.
-//! Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each then has its
-//! own clone of it, with a queue of its own for requests under way; without (an ordinary user where
-//! it has mode 0600), all read the one descriptor that the helper handed over, which costs one
-//! shared lock in the kernel for each request. Two more threads serve what waits for the disk, and what waits
-//! for a thaw (`waiting`).
+//! Where the kernel offers io_uring (the parameter `enable_uring` of its module fuse), a few
+//! threads for each CPU serve that CPU's queue (`ring`), and one reads what still comes through
+//! /dev/fuse. Elsewhere all threads read /dev/fuse (`device`). With permission on /dev/fuse each
+//! then has its own clone of it, with a queue of its own for requests under way; without (an
+//! ordinary user where it has mode 0600), all read the one descriptor that the helper handed over,
+//! which costs one shared lock in the kernel for each request. Two more threads serve what waits
+//! for the disk, and what waits for a thaw (`waiting`).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -401,8 +401,8 @@ mod tests {
     use super::*;
     use crate::abi::OutHeader;
 
-    /// A socket in the place of /dev/fuse: no kernel takes a ring's command on it, and what is sent at
-    /// its other end is read as requests are.
+    /// A socket in the place of /dev/fuse: no kernel takes a ring's command on it, and what is sent
+    /// at its other end is read as requests are.
     fn not_a_fuse_device() -> (OwnedFd, OwnedFd) {
         let kind = SocketType::SEQPACKET;
         socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("sockets")

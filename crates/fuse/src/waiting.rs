@@ -1,8 +1,8 @@
-//! Requests that are answered later, by other threads: a server thread that waited for them would not serve
-//! anybody meanwhile.
+//! Requests that are answered later, by other threads: a server thread that waited for them would
+//! not serve anybody meanwhile.
 //!
-//! - Syncs wait for the disk. One thread serves them: all that have come while one was served are served by
-//!   the next commit together. The end of a mount of a block device is one of them.
+//! - Syncs wait for the disk. One thread serves them: all that have come while one was served are
+//!   served by the next commit together. The end of a mount of a block device is one of them.
 //! - Changes wait while the file system is frozen. Another thread serves them after the thaw.
 //!
 //! Both threads end when the server threads have, which hold the senders.

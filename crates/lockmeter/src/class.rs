@@ -10,8 +10,8 @@ use crate::registry;
 /// The class of a lock: its name, its level in the lock order, and the key to its counters.
 ///
 /// A class is a `static`; every lock of one purpose (say, of all inodes' attributes) names the same
-/// class. A lock may be taken only when its class has a higher level than every lock that the thread
-/// holds; locks of one class nest only in the ascending order of explicit keys.
+/// class. A lock may be taken only when its class has a higher level than every lock that the
+/// thread holds; locks of one class nest only in the ascending order of explicit keys.
 ///
 /// ```
 /// use finefs_lockmeter::LockClass;
@@ -29,8 +29,8 @@ pub struct LockClass {
 }
 
 impl LockClass {
-    /// A class. To be used for a `static`: two classes of the same name are two classes, which reports list one
-    /// after the other; only OpenMetrics, which has nothing but names, sums them.
+    /// A class. To be used for a `static`: two classes of the same name are two classes, which
+    /// reports list one after the other; only OpenMetrics, which has nothing but names, sums them.
     ///
     /// ```
     /// # use finefs_lockmeter::LockClass;

@@ -2,8 +2,8 @@
 //!
 //! On x86-64 with an invariant time stamp counter, and on aarch64, a reading is one instruction and
 //! a multiplication. The scale is measured against the system's monotonic clock over the first ten
-//! milliseconds (or longer, where a reading was interrupted) in which anybody reads this clock; until then, and
-//! elsewhere, it is that clock.
+//! milliseconds (or longer, where a reading was interrupted) in which anybody reads this clock;
+//! until then, and elsewhere, it is that clock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Long enough that the readings' own durations do not matter (some ten ns of ten million).
 const CALIBRATION: Duration = Duration::from_millis(10);
-/// What is not known of the two clocks at the ends of the calibration may be one part in so many of it.
+/// What is not known of the two clocks at the ends of the calibration may be one part in so many of
+/// it.
 const PRECISION: u32 = 1000;
 
 /// Nanoseconds of a tick, times 2^32. 0 until it is known. Written after `FIRST_TICK`.
@@ -134,8 +135,8 @@ fn ticks() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Fails when the doubt is not looked at: a thread that lost its CPU within its first reading then made
-    /// all times some 10,000 times too long.
+    /// Fails when the doubt is not looked at: a thread that lost its CPU within its first reading
+    /// then made all times some 10,000 times too long.
     #[test]
     fn readings_that_are_far_apart_say_nothing() {
         let instant = Instant::now();

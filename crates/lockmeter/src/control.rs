@@ -1,20 +1,21 @@
 //! A socket by which a running program's meter is asked and switched.
 //!
 //! # Who may
-//! The socket's file has mode 0600, and each connection's user is asked of the kernel: only the user who
-//! runs the program, and root, learn anything. Others are sent away before anything of theirs is read.
+//! The socket's file has mode 0600, and each connection's user is asked of the kernel: only the
+//! user who runs the program, and root, learn anything. Others are sent away before anything of
+//! theirs is read.
 //!
 //! # Protocol
-//! A connection is one question: the client sends a [`Request`] as one line of JSON, the server answers
-//! with one line, a [`Reply`], and closes. A program that wants to be asked more than the meter's
-//! questions gives its own types and its own socket: [`Server::answering`], [`ask_on`], [`answer`].
-//! What takes long to answer is answered later, by another thread, and keeps nobody waiting:
-//! [`Server::answering_later`].
+//! A connection is one question: the client sends a [`Request`] as one line of JSON, the server
+//! answers with one line, a [`Reply`], and closes. A program that wants to be asked more than the
+//! meter's questions gives its own types and its own socket: [`Server::answering`], [`ask_on`],
+//! [`answer`]. What takes long to answer is answered later, by another thread, and keeps nobody
+//! waiting: [`Server::answering_later`].
 //!
 //! # What is on
-//! [`Request::SetFull`] and its like change what the program itself has set, until they are used again. A client that
-//! may be killed, or may not be alone, uses [`Request::Lease`]: what it wants is on beside what others want, and goes
-//! by itself.
+//! [`Request::SetFull`] and its like change what the program itself has set, until they are used
+//! again. A client that may be killed, or may not be alone, uses [`Request::Lease`]: what it wants
+//! is on beside what others want, and goes by itself.
 //!
 //! # Time limits
 //! The server is one thread, which answers one question after the other and never waits for one
@@ -83,8 +84,8 @@ pub enum Request {
     OpenMetrics,
     /// Who is waiting now.
     Waiting,
-    /// The reports of crossed thresholds since they were last taken: of those that [`Request::SetThresholds`] or the
-    /// program set.
+    /// The reports of crossed thresholds since they were last taken: of those that
+    /// [`Request::SetThresholds`] or the program set.
     Reports,
     /// Those of the thresholds of a lease.
     ReportsOf(u64),
@@ -103,7 +104,8 @@ pub enum Request {
         /// Queues of more waiters.
         waiters: Option<usize>,
     },
-    /// Have this on for a time beside what is on otherwise. Who wants it longer asks again before it is over.
+    /// Have this on for a time beside what is on otherwise. Who wants it longer asks again before
+    /// it is over.
     Lease {
         /// The number of the lease to go on with; `None` for the first time.
         id: Option<u64>,
@@ -141,7 +143,8 @@ pub enum Reply {
     Settings {
         /// All acquisitions are counted.
         is_full: bool,
-        /// Of holdings that nobody waited for, one in so many is timed while all acquisitions are counted.
+        /// Of holdings that nobody waited for, one in so many is timed while all acquisitions are
+        /// counted.
         hold_sampling: u32,
         /// Waits that are reported, in microseconds.
         wait_us: Option<u64>,
@@ -276,8 +279,8 @@ struct SocketFile {
 }
 
 impl Server {
-    /// Makes the socket at `path` and answers questions about the meter there. A socket file that is
-    /// there already and that nobody listens on any more is replaced.
+    /// Makes the socket at `path` and answers questions about the meter there. A socket file that
+    /// is there already and that nobody listens on any more is replaced.
     ///
     /// ```
     /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};

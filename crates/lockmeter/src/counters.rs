@@ -1,7 +1,8 @@
 //! One thread's counters of one class and kind.
 //!
 //! Only the thread itself writes them, by plain loads and stores of atomics, so that counting needs
-//! no read-modify-write and shares no cache line with other writers; snapshots read them at any time.
+//! no read-modify-write and shares no cache line with other writers; snapshots read them at any
+//! time.
 
 use std::panic::Location;
 use std::ptr;
@@ -76,8 +77,8 @@ struct Site {
     hold_ns: AtomicU64,
 }
 
-/// The counters of one class and kind in one thread. What an acquisition that is only counted writes lies in
-/// the first cache line.
+/// The counters of one class and kind in one thread. What an acquisition that is only counted
+/// writes lies in the first cache line.
 ///
 /// `last_timed <= acquisitions < next_timed`, both of them numbers of acquisitions.
 #[repr(C, align(64))]
@@ -137,8 +138,8 @@ impl Counters {
         true
     }
 
-    /// Counts an acquisition that did not wait. How many it stands for if its holding is to be timed; 0 if it
-    /// is not. `gap` chooses after how many the next one is timed.
+    /// Counts an acquisition that did not wait. How many it stands for if its holding is to be
+    /// timed; 0 if it is not. `gap` chooses after how many the next one is timed.
     #[inline]
     pub(crate) fn count_acquired(
         &self,

@@ -1,14 +1,17 @@
-//! The one word of the process at which requests look that come to a lock without having looked at its own.
+//! The one word of the process at which requests look that come to a lock without having looked at
+//! its own.
 //!
-//! A lock that is free most of the time is taken by one instruction, which need not know what was in its word.
-//! But that instruction writes the word, also where it does not get the lock. So requests go round, and look
-//! first, while that would hurt: while a lock is in use whose word is never free (a range lock that is
-//! spread, say), and while the meter wants to know of acquisitions that do not wait.
+//! A lock that is free most of the time is taken by one instruction, which need not know what was
+//! in its word. But that instruction writes the word, also where it does not get the lock. So
+//! requests go round, and look first, while that would hurt: while a lock is in use whose word is
+//! never free (a range lock that is spread, say), and while the meter wants to know of acquisitions
+//! that do not wait.
 //!
 //! # Data model
-//! `LIMIT` is `u64::MAX` or, during a *detour*, 0: a request gives a number, which is below the limit if it may
-//! go straight. The lock knows what the number is, and may need one value that never goes straight: `u64::MAX`.
-//! `REASONS` says why there is a detour, so that the limit is right in the end.
+//! `LIMIT` is `u64::MAX` or, during a *detour*, 0: a request gives a number, which is below the
+//! limit if it may go straight. The lock knows what the number is, and may need one value that
+//! never goes straight: `u64::MAX`. `REASONS` says why there is a detour, so that the limit is
+//! right in the end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -37,8 +40,9 @@ fn change(change: impl FnOnce(&mut Reasons)) {
     LIMIT.0.store(limit, Ordering::Relaxed);
 }
 
-/// True when a request may try to take its lock without looking at it first. Never so for `u64::MAX`, nor while
-/// the meter wants to know of acquisitions that do not wait, nor during a detour.
+/// True when a request may try to take its lock without looking at it first. Never so for
+/// `u64::MAX`, nor while the meter wants to know of acquisitions that do not wait, nor during a
+/// detour.
 ///
 /// ```
 /// use finefs_lockmeter::{begin_detour, end_detour, may_go_straight};
@@ -75,7 +79,8 @@ pub fn may_go_straight(number: u64) -> bool {
     }
 }
 
-/// Sends requests to all locks that ask [`may_go_straight`] round, until [`end_detour`] was called as often.
+/// Sends requests to all locks that ask [`may_go_straight`] round, until [`end_detour`] was called
+/// as often.
 ///
 /// ```
 /// # use finefs_lockmeter::{begin_detour, end_detour, may_go_straight};

@@ -1,4 +1,5 @@
-//! What is reported: who waits, who waited or held too long; as plain data that can be sent and shown.
+//! What is reported: who waits, who waited or held too long; as plain data that can be sent and
+//! shown.
 
 use std::time::Duration;
 

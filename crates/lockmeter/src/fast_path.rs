@@ -1,10 +1,10 @@
 //! One test for two questions: is the lock free, and does the meter want to know?
 //!
 //! A lock whose fast path is a dozen instructions feels the load and the branch by which
-//! [`Holding::begin`](crate::Holding::begin) finds that nobody counts. It can have them for one more operand
-//! of a test that it makes anyway: it lays out its word so that bit 31 is always set, and the bits 10 and 30
-//! are 0 when it may be taken at once. Where `word & hindrances()` is 0 it is free and nobody counts. Else
-//! the lock goes its slow way, and asks there.
+//! [`Holding::begin`](crate::Holding::begin) finds that nobody counts. It can have them for one
+//! more operand of a test that it makes anyway: it lays out its word so that bit 31 is always set,
+//! and the bits 10 and 30 are 0 when it may be taken at once. Where `word & hindrances()` is 0 it
+//! is free and nobody counts. Else the lock goes its slow way, and asks there.
 //!
 //! A lock that does not look at its word first asks [`may_go_straight`](crate::may_go_straight).
 
@@ -28,8 +28,8 @@ pub const ALWAYS: u32 = 1 << 31;
 #[cfg(not(feature = "off"))]
 static HINDERING: AtomicU32 = AtomicU32::new(HINDRANCES);
 
-/// [`HINDRANCES`], and [`ALWAYS`] when acquisitions that do not wait are to be counted or timed: for a lock
-/// that asks with one test whether it is free and whether the meter wants to know.
+/// [`HINDRANCES`], and [`ALWAYS`] when acquisitions that do not wait are to be counted or timed:
+/// for a lock that asks with one test whether it is free and whether the meter wants to know.
 ///
 /// ```
 /// use finefs_lockmeter::{ALWAYS, Holding, Kind, LastCpu, LockClass, hindrances};

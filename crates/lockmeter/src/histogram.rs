@@ -123,8 +123,8 @@ impl Histogram {
         })
     }
 
-    /// How many durations were less than `1 << bits` nanoseconds: exactly, since a bucket starts there, as long as
-    /// durations of so many bits have buckets.
+    /// How many durations were less than `1 << bits` nanoseconds: exactly, since a bucket starts
+    /// there, as long as durations of so many bits have buckets.
     pub(crate) fn count_below_power(&self, bits: u32) -> u64 {
         debug_assert!(bits < BITS_MAX);
         let end = bucket_of(1 << bits) as u16;

@@ -21,7 +21,8 @@ thread_local! {
     };
 }
 
-/// Holdings for which a thread has memory from its beginning, and at most while it has no use for it.
+/// Holdings for which a thread has memory from its beginning, and at most while it has no use for
+/// it.
 const SPARE_FIRST: usize = 8;
 const SPARE_MAX: usize = 64;
 
@@ -32,7 +33,8 @@ struct Local {
     spare: RefCell<Vec<Box<Running>>>,
 }
 
-/// Where the next holding to be timed comes from: a thread's own random numbers (xorshift, Marsaglia 2003).
+/// Where the next holding to be timed comes from: a thread's own random numbers (xorshift,
+/// Marsaglia 2003).
 struct Chance(Cell<u32>);
 
 impl Chance {
@@ -55,8 +57,8 @@ impl Chance {
     }
 }
 
-/// Calls `f` with what belongs to the thread; not at all when the thread is ending and has nothing left:
-/// its last locks go uncounted.
+/// Calls `f` with what belongs to the thread; not at all when the thread is ending and has nothing
+/// left: its last locks go uncounted.
 #[inline]
 fn with_local<R>(f: impl FnOnce(&Local) -> R) -> Option<R> {
     LOCAL.try_with(f).ok()
@@ -67,8 +69,8 @@ fn with_record(f: impl FnOnce(&ThreadRecord)) {
     with_local(|local| f(&local.registration.0));
 }
 
-/// The CPU that a lock was last taken on, as far as that is known: one byte beside the lock's word. It
-/// is written with the lock held, on a line that the holder owns anyway.
+/// The CPU that a lock was last taken on, as far as that is known: one byte beside the lock's word.
+/// It is written with the lock held, on a line that the holder owns anyway.
 ///
 /// ```
 /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass};
@@ -152,8 +154,8 @@ impl Default for LastCpu {
     }
 }
 
-/// The time for which a lock is held: part of its guard. Its end (by drop) is counted; where the guard
-/// can say when exactly the lock goes, it calls [`Holding::stop`] just before.
+/// The time for which a lock is held: part of its guard. Its end (by drop) is counted; where the
+/// guard can say when exactly the lock goes, it calls [`Holding::stop`] just before.
 ///
 /// ```
 /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode, snapshot};
@@ -228,8 +230,8 @@ impl Holding {
         Holding { running: None }
     }
 
-    /// True when somebody wants to know: a guard that has no room for a holding needs to find some only
-    /// then.
+    /// True when somebody wants to know: a guard that has no room for a holding needs to find some
+    /// only then.
     ///
     /// ```
     /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode};
@@ -301,8 +303,8 @@ impl Holding {
         Holding { running }
     }
 
-    /// The lock is about to be released: the time ends here. It is counted when this is dropped, which
-    /// is best done after the release.
+    /// The lock is about to be released: the time ends here. It is counted when this is dropped,
+    /// which is best done after the release.
     ///
     /// ```
     /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
@@ -320,8 +322,8 @@ impl Holding {
         }
     }
 
-    /// Runs `while_released`, during which the lock is not held (a wait on a condition variable, say).
-    /// The times before and after it count as two.
+    /// Runs `while_released`, during which the lock is not held (a wait on a condition variable,
+    /// say). The times before and after it count as two.
     ///
     /// ```
     /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
@@ -384,8 +386,8 @@ impl Drop for Holding {
     }
 }
 
-/// A thread waits for a lock. Begins when it is made; ends by [`Waiting::granted`], or by its drop when
-/// the thread gives up.
+/// A thread waits for a lock. Begins when it is made; ends by [`Waiting::granted`], or by its drop
+/// when the thread gives up.
 ///
 /// ```
 /// use finefs_lockmeter::{Kind, LastCpu, LockClass, Waiting, snapshot};

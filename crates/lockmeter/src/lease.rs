@@ -1,10 +1,11 @@
 //! Leases: what clients of the control socket want counted and reported, for a short time each.
 //!
 //! # Purpose
-//! Two that look at one program must not spoil each other, and one that is killed must leave nothing switched on. So
-//! nobody switches: a client says what it wants and for how long, and says so again as long as it is there. What is on
-//! is what the program itself has set, and what any lease that lives wants beside it: all acquisitions if one wants
-//! them, the least of all thresholds, and the finest sampling.
+//! Two that look at one program must not spoil each other, and one that is killed must leave
+//! nothing switched on. So nobody switches: a client says what it wants and for how long, and says
+//! so again as long as it is there. What is on is what the program itself has set, and what any
+//! lease that lives wants beside it: all acquisitions if one wants them, the least of all
+//! thresholds, and the finest sampling.
 //!
 //! # Reports
 //! A client gets the reports that cross its own thresholds, up to so many a second for each client:
@@ -16,8 +17,8 @@
 //! A thread ends leases that have run out; it is there only while there are leases.
 //!
 //! # Locking
-//! One mutex over the leases; under it, those of the mode and of the thresholds. Backtraces are named before it is
-//! taken.
+//! One mutex over the leases; under it, those of the mode and of the thresholds. Backtraces are
+//! named before it is taken.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -37,7 +38,8 @@ const LEASES_MAX: usize = 64;
 /// Reports that are kept until they are asked for; of more, the latest.
 pub(crate) const KEPT_MAX: usize = 256;
 
-/// What a client of the control socket wants counted and reported for a time. The default is nothing.
+/// What a client of the control socket wants counted and reported for a time. The default is
+/// nothing.
 ///
 /// ```
 /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
@@ -58,8 +60,8 @@ pub(crate) const KEPT_MAX: usize = 256;
 pub struct Wanted {
     /// All acquisitions are to be counted.
     pub is_full: bool,
-    /// One in so many holdings that nobody waited for is to be timed, while this wants all acquisitions counted; none:
-    /// as many as the program has set.
+    /// One in so many holdings that nobody waited for is to be timed, while this wants all
+    /// acquisitions counted; none: as many as the program has set.
     pub hold_sampling: Option<u32>,
     /// Waits of so many microseconds are to be reported.
     pub wait_us: Option<u64>,
@@ -88,7 +90,8 @@ pub(crate) struct Made {
     pub to: Vec<(u64, u64)>,
 }
 
-/// Keeps one more; the first goes for it if there are too many, and is counted among those left out before the next.
+/// Keeps one more; the first goes for it if there are too many, and is counted among those left out
+/// before the next.
 fn push(kept: &mut VecDeque<Report>, one: Report) {
     kept.push_back(one);
     if kept.len() <= KEPT_MAX {
@@ -109,7 +112,8 @@ struct Lease {
 
 struct Leases {
     living: Vec<Lease>,
-    /// 0 before the first, whose number is left to chance: 48 bits, so that every reader of JSON keeps it whole.
+    /// 0 before the first, whose number is left to chance: 48 bits, so that every reader of JSON
+    /// keeps it whole.
     last_id: u64,
     /// What was made of `living` last.
     applied: (Vec<(u64, Thresholds)>, Leased),
@@ -182,8 +186,8 @@ impl Leases {
     }
 }
 
-/// Grants a lease, or goes on with the one that has this number; gives its number, and whether it went on without a
-/// break. The error is the reason why there is none.
+/// Grants a lease, or goes on with the one that has this number; gives its number, and whether it
+/// went on without a break. The error is the reason why there is none.
 pub(crate) fn take(id: Option<u64>, time: Duration, wanted: Wanted) -> Result<(u64, bool), String> {
     // They lie here until they are asked for, where none takes another's place.
     let earlier = drain();

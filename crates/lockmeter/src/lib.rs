@@ -34,10 +34,11 @@
 //! | [`Mode::ContendedOnly`], the default | a load and a branch; another branch at the release | counted, timed |
 //! | [`Mode::Full`] | counted; one in [`hold_sampling`] timed | counted, timed |
 //!
-//! FreeBSD measured 2.7 % for counting only contended acquisitions and 24 % for counting all. Counting
-//! writes only the thread's own cache lines, and a byte beside the lock's own word. Reading the clock twice
-//! and keeping what is known of a holding costs more than all the counting: so by default only some of the
-//! holdings that nobody waited for are timed, and stand for the others ([`set_hold_sampling`]).
+//! FreeBSD measured 2.7 % for counting only contended acquisitions and 24 % for counting all.
+//! Counting writes only the thread's own cache lines, and a byte beside the lock's own word.
+//! Reading the clock twice and keeping what is known of a holding costs more than all the counting:
+//! so by default only some of the holdings that nobody waited for are timed, and stand for the
+//! others ([`set_hold_sampling`]).
 //!
 //! # References
 //! Linux `Documentation/locking/lockstat.rst`; Bryant and Hawkes, "Lockmeter" (ALS 2000).
@@ -154,8 +155,9 @@ pub fn snapshot() -> Snapshot {
     registry::snapshot()
 }
 
-/// Takes the reports of what crossed the thresholds of [`set_thresholds`], made since the last call, oldest first. What
-/// clients of the control socket wanted reported is theirs. Naming the functions of backtraces takes milliseconds.
+/// Takes the reports of what crossed the thresholds of [`set_thresholds`], made since the last
+/// call, oldest first. What clients of the control socket wanted reported is theirs. Naming the
+/// functions of backtraces takes milliseconds.
 ///
 /// ```
 /// for report in finefs_lockmeter::take_reports() {

@@ -2,9 +2,9 @@
 //!
 //! # Data model
 //! `ACTIVE` says what acquisitions that do not wait have to do. It follows from the mode, whether
-//! there is a threshold for holdings, and of how many holdings one is timed; mode and sampling are what the program
-//! has set, and what leases want beside it. The wishes are under a mutex, so that the words made of them say the same
-//! in the end.
+//! there is a threshold for holdings, and of how many holdings one is timed; mode and sampling are
+//! what the program has set, and what leases want beside it. The wishes are under a mutex, so that
+//! the words made of them say the same in the end.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -19,16 +19,16 @@ use crate::fast_path;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Only acquisitions that had to wait: the wait, and for how long the lock was held after it. The
-    /// default.
+    /// Only acquisitions that had to wait: the wait, and for how long the lock was held after it.
+    /// The default.
     ContendedOnly,
-    /// All acquisitions are counted. Those that had to wait are timed as in the other mode; of those that did
-    /// not, one in [`hold_sampling`] is timed.
+    /// All acquisitions are counted. Those that had to wait are timed as in the other mode; of
+    /// those that did not, one in [`hold_sampling`] is timed.
     Full,
 }
 
-/// [`hold_sampling`] at first: the meter then takes most of its time for counting, and a class that is taken
-/// thousand times a second is still timed some thirty times in it.
+/// [`hold_sampling`] at first: the meter then takes most of its time for counting, and a class that
+/// is taken thousand times a second is still timed some thirty times in it.
 ///
 /// ```
 /// use finefs_lockmeter::{HOLD_SAMPLING_DEFAULT, set_hold_sampling};
@@ -120,8 +120,8 @@ pub(crate) fn set_leased(leased: Leased) {
     change(|wishes| wishes.leased = leased);
 }
 
-/// Switches what is counted from now on. While a client of the control socket wants all acquisitions counted
-/// ([`crate::Wanted`]), they are.
+/// Switches what is counted from now on. While a client of the control socket wants all
+/// acquisitions counted ([`crate::Wanted`]), they are.
 ///
 /// ```
 /// # use finefs_lockmeter::{Mode, mode, set_mode};
@@ -147,11 +147,12 @@ pub fn mode() -> Mode {
     }
 }
 
-/// In [`Mode::Full`], times one in `one_in` of the holdings that nobody waited for, of each thread, class and
-/// kind; 1: all of them. Which ones is left to chance, so that no pattern of the program can hide from it; the
-/// first is always among them. Each that is timed counts as many times as there were acquisitions since the
-/// last one, so totals, means and quantiles are estimates of the whole; minimum and maximum are of those timed.
-/// Acquisitions, waits and bounces are always counted exactly. 0 is taken for 1.
+/// In [`Mode::Full`], times one in `one_in` of the holdings that nobody waited for, of each thread,
+/// class and kind; 1: all of them. Which ones is left to chance, so that no pattern of the program
+/// can hide from it; the first is always among them. Each that is timed counts as many times as
+/// there were acquisitions since the last one, so totals, means and quantiles are estimates of the
+/// whole; minimum and maximum are of those timed. Acquisitions, waits and bounces are always
+/// counted exactly. 0 is taken for 1.
 ///
 /// ```
 /// # if !finefs_lockmeter::IS_METERING { return }

@@ -3,8 +3,8 @@
 //! # Data model
 //! - `classes`: the registered classes; a class's slot is its index. At most [`CLASS_MAX`]; what is
 //!   registered beyond shares the last slot, so that a count is never lost, only less finely named.
-//! - Each thread owns a [`ThreadRecord`]: per slot and kind a [`Counters`], made at the first count,
-//!   and what the thread is waiting for. Only the thread itself writes it.
+//! - Each thread owns a [`ThreadRecord`]: per slot and kind a [`Counters`], made at the first
+//!   count, and what the thread is waiting for. Only the thread itself writes it.
 //! - When a thread ends, its counts are added to `retired`.
 //!
 //! # Locking
@@ -80,8 +80,8 @@ impl ThreadRecord {
 }
 
 thread_local! {
-    /// The calling thread's own, while its registration lives: found by one look, where that is found by two
-    /// and a question.
+    /// The calling thread's own, while its registration lives: found by one look, where that is
+    /// found by two and a question.
     static RECORD: Cell<*const ThreadRecord> = const { Cell::new(ptr::null()) };
 }
 
@@ -92,9 +92,9 @@ pub(crate) fn with_known<R>(
     kind: Kind,
     f: impl FnOnce(&Counters) -> R,
 ) -> Option<R> {
-    // SAFETY: null, or what `Registration::new` put there: the record is the thread's own registration's,
-    // which takes the pointer away before it goes. `f` cannot end the thread's registration, and the
-    // reference does not leave this function.
+    // SAFETY: null, or what `Registration::new` put there: the record is the thread's own
+    // registration's, which takes the pointer away before it goes. `f` cannot end the thread's
+    // registration, and the reference does not leave this function.
     let record = unsafe { RECORD.get().as_ref() }?;
     let counters = record.slots.get(class.known_slot())?[kind as usize].get()?;
     Some(f(counters))

@@ -182,9 +182,10 @@ impl Snapshot {
     /// As OpenMetrics text, for Prometheus and its kin: counters per class and kind, wait and hold
     /// times as histograms in seconds. Classes of one name are summed.
     ///
-    /// All histograms have the same buckets, whatever was counted, so they can be summed by `le`: the powers of two
-    /// from 64 ns to 17 s (2^6 to 2^34 ns), and `+Inf`. Their counts are exact. Durations are whole nanoseconds,
-    /// rounded down: a bucket has those that are less than its bound.
+    /// All histograms have the same buckets, whatever was counted, so they can be summed by `le`:
+    /// the powers of two from 64 ns to 17 s (2^6 to 2^34 ns), and `+Inf`. Their counts are exact.
+    /// Durations are whole nanoseconds, rounded down: a bucket has those that are less than its
+    /// bound.
     ///
     /// ```
     /// # if !finefs_lockmeter::IS_METERING { return }
@@ -251,7 +252,8 @@ impl Snapshot {
         text
     }
 
-    /// With the counts of classes of one name in one: a class is nothing but its name to whoever reads a text.
+    /// With the counts of classes of one name in one: a class is nothing but its name to whoever
+    /// reads a text.
     fn by_name(&self) -> Snapshot {
         let mut classes: Vec<ClassCounts> = Vec::new();
         for class in &self.classes {
@@ -316,7 +318,8 @@ pub struct Rate {
     pub counts: Counts,
 }
 
-/// The rows of a live view: `interval`, which took `took`, by class and kind, most waited for first.
+/// The rows of a live view: `interval`, which took `took`, by class and kind, most waited for
+/// first.
 ///
 /// ```
 /// use finefs_lockmeter::{rates, snapshot};

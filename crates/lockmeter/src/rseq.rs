@@ -1,7 +1,7 @@
 //! The CPU that a thread runs on, read from its rseq area.
 //!
-//! glibc 2.35 and later registers one `struct rseq` per thread with the kernel, which writes the CPU
-//! number into it whenever the thread returns to user space on another CPU. The area lies at
+//! glibc 2.35 and later registers one `struct rseq` per thread with the kernel, which writes the
+//! CPU number into it whenever the thread returns to user space on another CPU. The area lies at
 //! `__rseq_offset` bytes from the thread pointer. The symbol is looked up at run time, so that the
 //! program also runs with C libraries that do not have it.
 //!
@@ -9,8 +9,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 
-/// The CPU that the thread ran on a moment ago, where the C library and the kernel keep it: a load, where others
-/// call a function. `None` where they do not.
+/// The CPU that the thread ran on a moment ago, where the C library and the kernel keep it: a load,
+/// where others call a function. `None` where they do not.
 ///
 /// ```
 /// if let Some(cpu) = finefs_lockmeter::rseq::current_cpu() {
@@ -37,8 +37,8 @@ pub(crate) fn known_cpu() -> Option<usize> {
     }
 }
 
-/// The area's offset, or UNKNOWN, which no offset is: the thread pointer's own place. It never changes once
-/// it is known, so it does not matter who finds it.
+/// The area's offset, or UNKNOWN, which no offset is: the thread pointer's own place. It never
+/// changes once it is known, so it does not matter who finds it.
 static AREA_OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 const UNKNOWN: isize = 0;
 /// Set when it is known that there is no area.

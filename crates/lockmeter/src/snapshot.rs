@@ -56,8 +56,9 @@ pub struct Counts {
     pub bounces: u64,
     /// How long contended acquisitions waited.
     pub wait: Times,
-    /// How long locks were held: all of them, or those that had been waited for. Where not every holding was
-    /// timed ([`crate::set_hold_sampling`]), those that were stand for the others, but for minimum and maximum.
+    /// How long locks were held: all of them, or those that had been waited for. Where not every
+    /// holding was timed ([`crate::set_hold_sampling`]), those that were stand for the others, but
+    /// for minimum and maximum.
     pub hold: Times,
     /// Holdings that were timed; where they are fewer than `hold` has, its numbers are estimates.
     #[serde(default)]
@@ -67,7 +68,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The share of acquisitions that had to wait, in per cent; `None` if they were not all counted.
+    /// The share of acquisitions that had to wait, in per cent; `None` if they were not all
+    /// counted.
     ///
     /// ```
     /// # if !finefs_lockmeter::IS_METERING { return }
@@ -275,8 +277,8 @@ impl ClassCounts {
 pub struct Contention {
     /// Acquisitions that had to wait, in per cent of all acquisitions.
     pub percent: f64,
-    /// The class with most of them, and its share of all acquisitions in per cent: 0 where nobody had to
-    /// wait, and then it says nothing.
+    /// The class with most of them, and its share of all acquisitions in per cent: 0 where nobody
+    /// had to wait, and then it says nothing.
     pub worst: (Cow<'static, str>, f64),
 }
 
@@ -339,8 +341,8 @@ impl Snapshot {
         self.classes.iter().find(|class| class.name == name)
     }
 
-    /// What was counted after `earlier` was taken. Nothing where `earlier` has more: it is the later one of the two,
-    /// say.
+    /// What was counted after `earlier` was taken. Nothing where `earlier` has more: it is the
+    /// later one of the two, say.
     ///
     /// ```
     /// # if !finefs_lockmeter::IS_METERING { return }

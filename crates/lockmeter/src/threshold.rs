@@ -2,8 +2,8 @@
 //!
 //! # Purpose
 //! What the SystemTap scripts of Red Hat's bug 519126 did for the big kernel lock: one printed a
-//! backtrace of whoever held it for more than N microseconds, the other listed the waiters, in the order
-//! in which they had queued up, when there were more than N.
+//! backtrace of whoever held it for more than N microseconds, the other listed the waiters, in the
+//! order in which they had queued up, when there were more than N.
 //!
 //! # Data model
 //! The thresholds are atomics in nanoseconds, `u64::MAX` for none: the least of what its parties
@@ -15,8 +15,9 @@
 //! empties it.
 //!
 //! # Cost
-//! A backtrace is walked where it happens, which takes microseconds, and named only when it is taken
-//! from the ring. A waiter's is walked with the lock just granted, a holder's after its release.
+//! A backtrace is walked where it happens, which takes microseconds, and named only when it is
+//! taken from the ring. A waiter's is walked with the lock just granted, a holder's after its
+//! release.
 //!
 //! # Locking
 //! One mutex for reports, a leaf, and one for the parties, taken only when a threshold was crossed
@@ -140,8 +141,8 @@ fn apply(parties: &Parties) {
     crate::mode::set_hold_threshold(hold.is_some());
 }
 
-/// Sets what is reported from now on, and begins a new second for the limit. What clients of the control socket want
-/// ([`crate::Wanted`]) is reported beside it.
+/// Sets what is reported from now on, and begins a new second for the limit. What clients of the
+/// control socket want ([`crate::Wanted`]) is reported beside it.
 ///
 /// ```
 /// # use finefs_lockmeter::{Thresholds, set_thresholds};
@@ -229,8 +230,8 @@ fn keep(raw: Raw) {
     }
 }
 
-/// Takes the reports made since the last call, oldest first, whoever they are for. Naming their backtraces' functions
-/// takes milliseconds.
+/// Takes the reports made since the last call, oldest first, whoever they are for. Naming their
+/// backtraces' functions takes milliseconds.
 pub(crate) fn drain() -> Vec<Made> {
     let kept = std::mem::take(&mut *log());
     kept.into_iter()
@@ -252,8 +253,8 @@ pub(crate) fn drain() -> Vec<Made> {
 
 /// `backtrace` without its first frames, which are the meter's own, numbered anew.
 ///
-/// A symbol stands in a line; that of a frame has its number before it, those inlined into it have not. The line
-/// after it may say where it is.
+/// A symbol stands in a line; that of a frame has its number before it, those inlined into it have
+/// not. The line after it may say where it is.
 fn callers(backtrace: &str) -> String {
     let is_place = |line: &str| line.trim_start().starts_with("at ");
     let is_own = |line: &&str| is_place(line) || line.contains("finefs_lockmeter::");

@@ -2,8 +2,8 @@
 //!
 //! # Protocol
 //! Each thread has a [`WaitRecord`], written by it alone under a sequence number: odd while it
-//! changes, so that a reader that meets a change takes the record for empty. What is read is data for
-//! people; the locks do not depend on it.
+//! changes, so that a reader that meets a change takes the record for empty. What is read is data
+//! for people; the locks do not depend on it.
 
 use std::panic::Location;
 use std::ptr;
@@ -16,8 +16,8 @@ use crate::clock::now_ns;
 use crate::events::{Queue, Waiter};
 use crate::registry::ThreadRecord;
 
-/// Who waits now, by lock, longest queue first. A report, not a consistent state: threads come and go
-/// while it is made.
+/// Who waits now, by lock, longest queue first. A report, not a consistent state: threads come and
+/// go while it is made.
 ///
 /// ```
 /// for queue in finefs_lockmeter::waiting().iter().filter(|queue| queue.waiters.len() > 2) {
@@ -99,8 +99,8 @@ impl WaitRecord {
         }
         Some(Wait {
             lock,
-            // SAFETY: `set` alone stores here, and only addresses of `'static` values that are never
-            // written; a lock that is not 0 says that it has.
+            // SAFETY: `set` alone stores here, and only addresses of `'static` values that are
+            // never written; a lock that is not 0 says that it has.
             class: unsafe { class.as_ref() }?,
             // SAFETY: as above.
             location: unsafe { location.as_ref() }?,

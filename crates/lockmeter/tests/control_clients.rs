@@ -1,4 +1,5 @@
-//! Clients of a control socket that are slow, silent, many or not allowed to ask: none keeps the others waiting.
+//! Clients of a control socket that are slow, silent, many or not allowed to ask: none keeps the
+//! others waiting.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -138,7 +139,8 @@ fn questions_may_come_in_pieces() {
     assert_eq!(&answer, b"{\"Err\"", "too long a question");
 }
 
-/// The time that the program takes to answer one is not held against another who has asked meanwhile.
+/// The time that the program takes to answer one is not held against another who has asked
+/// meanwhile.
 #[test]
 fn who_waits_for_the_answer_to_another_is_not_given_up() {
     let dir = tempfile::tempdir().unwrap();
@@ -172,7 +174,8 @@ fn strangers_keep_nobody_waiting() {
     };
     open(server.path.parent().unwrap(), 0o755);
     open(&server.path, 0o666);
-    // Twenty that dribble, then one connection after the other; says how long each of the first was borne.
+    // Twenty that dribble, then one connection after the other; says how long each of the first was
+    // borne.
     let script = "import socket, sys, time\n\
                   def connect():\n\
                   \x20   s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); return s\n\

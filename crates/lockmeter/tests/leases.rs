@@ -1,4 +1,5 @@
-//! Who gets which reports, and what is on, where the program itself and clients with leases want something.
+//! Who gets which reports, and what is on, where the program itself and clients with leases want
+//! something.
 
 #![cfg(not(feature = "off"))]
 

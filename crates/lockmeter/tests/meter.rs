@@ -1,4 +1,5 @@
-//! What the meter counts and reports. Tests that switch it take turns, since its switches are global.
+//! What the meter counts and reports. Tests that switch it take turns, since its switches are
+//! global.
 
 #![cfg(not(feature = "off"))]
 

@@ -50,8 +50,8 @@ struct Histogram {
     sum: Option<f64>,
 }
 
-/// All samples by name and labels, and the histograms among them by name and labels but `le`. Panics where the text
-/// breaks a rule.
+/// All samples by name and labels, and the histograms among them by name and labels but `le`.
+/// Panics where the text breaks a rule.
 fn parse(text: &str) -> (BTreeMap<String, String>, BTreeMap<String, Histogram>) {
     let (mut samples, mut histograms) = (BTreeMap::new(), BTreeMap::<String, Histogram>::new());
     let lines = text.strip_suffix("# EOF\n").expect("the line that ends it");

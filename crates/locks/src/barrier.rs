@@ -1,15 +1,16 @@
-//! Asymmetric barriers: one side, which is common, pays almost nothing; the other, which is rare, pays
-//! for both.
+//! Asymmetric barriers: one side, which is common, pays almost nothing; the other, which is rare,
+//! pays for both.
 //!
 //! # What they give
-//! Thread A stores x, calls [`light`], loads y. Thread B stores y, calls [`heavy`], loads x. Then A sees
-//! B's store or B sees A's, or both: it cannot be that neither does.
+//! Thread A stores x, calls [`light`], loads y. Thread B stores y, calls [`heavy`], loads x. Then A
+//! sees B's store or B sees A's, or both: it cannot be that neither does.
 //!
 //! # How
-//! Where Linux has `membarrier` (4.14 and later, unless a seccomp filter forbids it), `heavy` is that
-//! system call: it makes every CPU that runs a thread of this process execute a full barrier. So `light`
-//! need only keep the compiler from reordering. Elsewhere both are sequentially consistent fences. Loom
-//! and shuttle, which know no system calls, test the protocols with such fences on both sides.
+//! Where Linux has `membarrier` (4.14 and later, unless a seccomp filter forbids it), `heavy` is
+//! that system call: it makes every CPU that runs a thread of this process execute a full barrier.
+//! So `light` need only keep the compiler from reordering. Elsewhere both are sequentially
+//! consistent fences. Loom and shuttle, which know no system calls, test the protocols with such
+//! fences on both sides.
 //!
 //! References: Linux `membarrier(2)`; Dice et al., "Asymmetric Dekker synchronization" (2001).
 

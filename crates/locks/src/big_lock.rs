@@ -1,17 +1,18 @@
 //! [`BigLock`]: the big kernel lock, in the two forms in which it is remembered.
 //!
 //! # What it is for
-//! To reproduce what one lock around everything costs, and to carry code that was written for one. A
-//! task takes it as often as it likes; [`BigLock::relax`] stands for the scheduler, which took it from
-//! whoever went to sleep and gave it back afterwards.
+//! To reproduce what one lock around everything costs, and to carry code that was written for one.
+//! A task takes it as often as it likes; [`BigLock::relax`] stands for the scheduler, which took it
+//! from whoever went to sleep and gave it back afterwards.
 //!
 //! # The two forms
-//! - [`BigLockKind::Spinning`] (Linux before 2.6.11 and from 2.6.26 on): waiters spin, and whoever comes
-//!   at the right moment gets it. In the kernel a holder was not preempted; here it can be, so a spinner
-//!   gives its time slice away now and then.
-//! - [`BigLockKind::Sleeping`] (`CONFIG_PREEMPT_BKL`, a semaphore): waiters sleep in a queue, and the
-//!   lock is handed to the first. Nobody holds it in effect until that one has been scheduled: this dead
-//!   time is what made open and close six times slower on eight CPUs than on one (Red Hat's bug 519126).
+//! - [`BigLockKind::Spinning`] (Linux before 2.6.11 and from 2.6.26 on): waiters spin, and whoever
+//!   comes at the right moment gets it. In the kernel a holder was not preempted; here it can be,
+//!   so a spinner gives its time slice away now and then.
+//! - [`BigLockKind::Sleeping`] (`CONFIG_PREEMPT_BKL`, a semaphore): waiters sleep in a queue, and
+//!   the lock is handed to the first. Nobody holds it in effect until that one has been scheduled:
+//!   this dead time is what made open and close six times slower on eight CPUs than on one (Red
+//!   Hat's bug 519126).
 //!
 //! # Locking
 //! It guards no value. The queue's mutex is a leaf.
@@ -41,13 +42,13 @@ pub enum BigLockKind {
     Sleeping,
 }
 
-/// A recursive lock around everything: the big kernel lock, to measure what it costs, and for code that was
-/// written for one.
+/// A recursive lock around everything: the big kernel lock, to measure what it costs, and for code
+/// that was written for one.
 ///
-/// A task takes it as often as it likes. [`relax`](BigLock::relax) stands for the scheduler, which took the lock from
-/// whoever went to sleep, all levels at once, and gave it back afterwards; what may be done with guards around it is
-/// said at [`RelaxedMutex`](crate::RelaxedMutex). It guards no value. [`BigLockKind`] says how it is waited for, and whether in an
-/// order.
+/// A task takes it as often as it likes. [`relax`](BigLock::relax) stands for the scheduler, which
+/// took the lock from whoever went to sleep, all levels at once, and gave it back afterwards; what
+/// may be done with guards around it is said at [`RelaxedMutex`](crate::RelaxedMutex). It guards no
+/// value. [`BigLockKind`] says how it is waited for, and whether in an order.
 ///
 /// ```
 /// use finefs_locks::{BigLock, BigLockKind, LockClass};
@@ -156,8 +157,8 @@ impl BigLock {
         is_taken.then(|| self.guard())
     }
 
-    /// Releases all levels that the task holds, if any, runs `f`, which sleeps, and takes them back.
-    /// Tells how often others took the lock meanwhile.
+    /// Releases all levels that the task holds, if any, runs `f`, which sleeps, and takes them
+    /// back. Tells how often others took the lock meanwhile.
     ///
     /// ```
     /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
@@ -173,9 +174,9 @@ impl BigLock {
         either!(&self.0, lock => lock.relax(f))
     }
 
-    /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever holds
-    /// this lock must wait only inside a `sleep` for what others hold over one; else the two wait for
-    /// each other. The order checker cannot see that.
+    /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever
+    /// holds this lock must wait only inside a `sleep` for what others hold over one; else the two
+    /// wait for each other. The order checker cannot see that.
     ///
     /// ```
     /// # use finefs_locks::{BigLock, BigLockKind, LockClass};

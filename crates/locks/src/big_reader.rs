@@ -1,38 +1,39 @@
 //! [`BigReader`]: a reader/writer lock for readers that are everywhere and writers that are rare.
 //!
 //! # Purpose
-//! Every operation of a file system enters as a reader; freeze, remount and unmount are the writers. A
-//! reader writes only its own thread's or CPU's cache line, without a read-modify-write or a fence where
-//! the system has `membarrier`. A writer looks at all of them.
+//! Every operation of a file system enters as a reader; freeze, remount and unmount are the
+//! writers. A reader writes only its own thread's or CPU's cache line, without a read-modify-write
+//! or a fence where the system has `membarrier`. A writer looks at all of them.
 //!
 //! # Data model
-//! - `own[slot]`: a line for each of the first [`thread_slot::COUNT`] threads, which alone writes it: the
-//!   number of its entries (0 or 1, unless guards are forgotten). So entering is a plain store.
+//! - `own[slot]`: a line for each of the first [`thread_slot::COUNT`] threads, which alone writes
+//!   it: the number of its entries (0 or 1, unless guards are forgotten). So entering is a plain
+//!   store.
 //! - `shared[cpu]`: the readers among other threads that entered on that CPU, counted by atomic
 //!   read-modify-writes. A guard remembers its counter, since it may end elsewhere.
-//! - `writer`: a writer is announced, which holds the lock or is waiting for readers to leave. Changes only under
-//!   the gate's mutex.
+//! - `writer`: a writer is announced, which holds the lock or is waiting for readers to leave.
+//!   Changes only under the gate's mutex.
 //! - the gate: the number of readers that a writer has turned away and that have not entered since.
 //!
 //! # Protocol
-//! Reader: (1) count itself in; light barrier; (2) look for a writer. None: it is in. Else it counts
-//! itself out again and waits at the gate.
-//! Writer: (3) announce itself; heavy barrier; (4) wait until every counter is zero.
-//! By the barriers ([`barrier`]) either (2) comes after (3), and the reader sees the writer, or (4) comes
-//! after (1), and the writer sees the reader. The same holds between leaving readers and the writer that
-//! they wake. The loom tests `big_reader_*` fail without either barrier.
+//! Reader: (1) count itself in; light barrier; (2) look for a writer. None: it is in. Else it
+//! counts itself out again and waits at the gate. Writer: (3) announce itself; heavy barrier; (4)
+//! wait until every counter is zero. By the barriers ([`barrier`]) either (2) comes after (3), and
+//! the reader sees the writer, or (4) comes after (1), and the writer sees the reader. The same
+//! holds between leaving readers and the writer that they wake. The loom tests `big_reader_*` fail
+//! without either barrier.
 //!
-//! A reader that leaves while a writer is announced wakes the writer through the gate's mutex; since
-//! the writer looks at the counters under that mutex, the wake-up cannot fall between its look and
-//! its sleep.
+//! A reader that leaves while a writer is announced wakes the writer through the gate's mutex;
+//! since the writer looks at the counters under that mutex, the wake-up cannot fall between its
+//! look and its sleep.
 //!
 //! # Fairness
 //! A new writer first lets in the readers that the last one turned away. Readers do not pass an
 //! announced writer. So neither starves.
 //!
 //! # Locking
-//! Holders may sleep. A reader must not enter again, not even shared: a writer announced between would
-//! wait for the first entry and be waited for by the second. The gate's mutex is a leaf.
+//! Holders may sleep. A reader must not enter again, not even shared: a writer announced between
+//! would wait for the first entry and be waited for by the second. The gate's mutex is a leaf.
 //!
 //! References: Linux `kernel/locking/percpu-rwsem.c`.
 
@@ -47,14 +48,16 @@ use crate::{barrier, cpu, thread_slot};
 
 /// A reader/writer lock whose readers share no cache line that they write.
 ///
-/// It is for readers that are everywhere and writers that are rare, such as operations of a file system against freeze
-/// and unmount. A reader writes its thread's or its CPU's line only, without an atomic read-modify-write or a fence where
-/// the system has `membarrier(2)` (threads beyond the first 64 need the former). A writer looks at all these
-/// lines and makes all CPUs pass a barrier: it is dear.
+/// It is for readers that are everywhere and writers that are rare, such as operations of a file
+/// system against freeze and unmount. A reader writes its thread's or its CPU's line only, without
+/// an atomic read-modify-write or a fence where the system has `membarrier(2)` (threads beyond the
+/// first 64 need the former). A writer looks at all these lines and makes all CPUs pass a barrier:
+/// it is dear.
 ///
-/// Readers do not pass a writer that waits, and a writer first lets in the readers that the last one turned away: neither
-/// starves. So a reader must not enter again, not even shared: a writer announced in between would wait for the
-/// first entry and be waited for by the second. The order checker panics with "re-entry into a lock". Holders may sleep.
+/// Readers do not pass a writer that waits, and a writer first lets in the readers that the last
+/// one turned away: neither starves. So a reader must not enter again, not even shared: a writer
+/// announced in between would wait for the first entry and be waited for by the second. The order
+/// checker panics with "re-entry into a lock". Holders may sleep.
 ///
 /// ```
 /// use finefs_locks::{BigReader, LockClass};
@@ -83,8 +86,8 @@ pub struct BigReader {
     class: &'static LockClass,
 }
 
-/// No writer is announced. The bits are such that a reader finds by one test that it may stay, and that the
-/// meter does not want to know.
+/// No writer is announced. The bits are such that a reader finds by one test that it may stay, and
+/// that the meter does not want to know.
 const OPEN: u32 = lockmeter::ALWAYS;
 const ANNOUNCED: u32 = OPEN | 1 << 10;
 
@@ -263,8 +266,8 @@ impl BigReader {
         })
     }
 
-    /// Enters by the thread's own counter, where no writer is announced and nobody wants to know. Else gives
-    /// the counter by which it may have entered: the thread's own, if it has one.
+    /// Enters by the thread's own counter, where no writer is announced and nobody wants to know.
+    /// Else gives the counter by which it may have entered: the thread's own, if it has one.
     #[inline]
     fn enter_plainly(&self) -> Result<Entry<'_>, Option<Counter<'_>>> {
         let Some(slot) = thread_slot::current() else {
@@ -282,7 +285,8 @@ impl BigReader {
         }
     }
 
-    /// Enters, or says that a writer is announced. A thread with a counter of its own has counted itself.
+    /// Enters, or says that a writer is announced. A thread with a counter of its own has counted
+    /// itself.
     #[cold]
     #[track_caller]
     fn enter<'a>(&'a self, own: Option<Counter<'a>>) -> Option<Entry<'a>> {

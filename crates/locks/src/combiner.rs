@@ -1,30 +1,32 @@
 //! [`Combiner`]: work that one thread at a time does, for the others as well.
 //!
 //! # Purpose
-//! Work that excludes itself anyway, as writing to one file does in the kernel: threads that did it side by side would
-//! only wait for each other. Here a thread that finds another at work leaves its item in a queue and goes on; who is at
-//! work takes it along.
+//! Work that excludes itself anyway, as writing to one file does in the kernel: threads that did it
+//! side by side would only wait for each other. Here a thread that finds another at work leaves its
+//! item in a queue and goes on; who is at work takes it along.
 //!
 //! # Protocol
-//! - One thread at a time has the *role*. Who hands in an item while nobody has it takes it, and works on what is in
-//!   the queue, in order, without the mutex. It gives the role up when the queue is empty, in the same step in which it sees
-//!   that: so an item that was handed in is worked on without anybody coming again.
-//! - Who finds the role taken and the queue full waits. So as to keep nobody at work for the others for ever, who has the role
-//!   gives it up as soon as somebody waits and its own item is done; one of those that wait takes it. And the queue counts as
-//!   full when who has the role has worked on [`SERVED_PER_PLACE`] items for each place in the queue after its own: others may hand in
-//!   just as fast as it works, so that none of them ever waits for room. So who hands in works at most on the queue that it found,
-//!   its own item, those, and the queue that is left.
-//! - Whoever gives up the role, or makes room, wakes one that waits; that one takes the role or the room, and in the latter
-//!   case who has the role wakes the next.
+//! - One thread at a time has the *role*. Who hands in an item while nobody has it takes it, and
+//!   works on what is in the queue, in order, without the mutex. It gives the role up when the
+//!   queue is empty, in the same step in which it sees that: so an item that was handed in is
+//!   worked on without anybody coming again.
+//! - Who finds the role taken and the queue full waits. So as to keep nobody at work for the others
+//!   for ever, who has the role gives it up as soon as somebody waits and its own item is done; one
+//!   of those that wait takes it. And the queue counts as full when who has the role has worked on
+//!   [`SERVED_PER_PLACE`] items for each place in the queue after its own: others may hand in just
+//!   as fast as it works, so that none of them ever waits for room. So who hands in works at most
+//!   on the queue that it found, its own item, those, and the queue that is left.
+//! - Whoever gives up the role, or makes room, wakes one that waits; that one takes the role or the
+//!   room, and in the latter case who has the role wakes the next.
 //! - Work that panics gives up the role; what is in the queue is for who hands in the next item.
 //!
 //! # Locking
-//! One mutex of the class that is given, and a leaf: nothing is called with it held. To hand in is to wait for work that others do:
-//! what the work locks must not be held.
+//! One mutex of the class that is given, and a leaf: nothing is called with it held. To hand in is
+//! to wait for work that others do: what the work locks must not be held.
 //!
 //! # References
-//! Hendler, Incze, Shavit, Tzafrir: Flat Combining and the Synchronization-Parallelism Tradeoff (SPAA 2010); there
-//! who hands in waits for the outcome.
+//! Hendler, Incze, Shavit, Tzafrir: Flat Combining and the Synchronization-Parallelism Tradeoff
+//! (SPAA 2010); there who hands in waits for the outcome.
 
 use std::collections::VecDeque;
 
@@ -32,8 +34,9 @@ use finefs_lockmeter::LockClass;
 
 use crate::mutex::{Condvar, Mutex};
 
-/// So many items for others, for each place in the queue, are enough for one thread. Fewer would have the role change hands more often,
-/// each time with a thread that sleeps; it should cost little beside what the items between take.
+/// So many items for others, for each place in the queue, are enough for one thread. Fewer would
+/// have the role change hands more often, each time with a thread that sleeps; it should cost
+/// little beside what the items between take.
 const SERVED_PER_PLACE: usize = 2;
 
 /// Work that one thread at a time does, for the others as well.
@@ -97,8 +100,8 @@ impl<T> Combiner<T> {
         }
     }
 
-    /// Has `item` worked on, by this thread or by the one that is at work, which may be later. All that hand in
-    /// items give the same `work`, which may be called for items of others.
+    /// Has `item` worked on, by this thread or by the one that is at work, which may be later. All
+    /// that hand in items give the same `work`, which may be called for items of others.
     ///
     /// ```
     /// # use finefs_locks::{Combiner, LockClass};
@@ -208,7 +211,8 @@ mod tests {
         });
     }
 
-    /// Others hand in one item for each that it works on: none of them waits for room, and there is always one more.
+    /// Others hand in one item for each that it works on: none of them waits for room, and there is
+    /// always one more.
     #[test]
     fn nobody_works_for_the_others_for_ever() {
         let combiner = &Combiner::new(&CLASS, 1);

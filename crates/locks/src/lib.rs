@@ -21,18 +21,19 @@
 //! | [`primitive`] | the switch between std, loom and shuttle |
 //!
 //! # Rules for all
-//! - Every lock has a [`LockClass`]: a name, and a level that orders it. The order checker (debug builds
-//!   and the feature `order-check`) panics where a thread breaks the order; the rules stand in
-//!   [`order`]. Release builds pay nothing for it.
-//! - Acquisitions are metered by class in `finefs-lockmeter`: those that wait always, all of them while
-//!   its full mode is on, none with the feature `meter-off`.
+//! - Every lock has a [`LockClass`]: a name, and a level that orders it. The order checker (debug
+//!   builds and the feature `order-check`) panics where a thread breaks the order; the rules stand
+//!   in [`order`]. Release builds pay nothing for it.
+//! - Acquisitions are metered by class in `finefs-lockmeter`: those that wait always, all of them
+//!   while its full mode is on, none with the feature `meter-off`.
 //! - A guard releases when dropped, after a panic too; nothing is poisoned. Guards stay with their
 //!   thread.
 //! - The mutexes inside the locks are leaves: nothing else is locked under them.
 //!
 //! # Tests
 //! - `cargo test -p finefs-locks`: models, real threads, the order checker.
-//! - `RUSTFLAGS="--cfg loom" cargo test -p finefs-locks --release --test loom`: the atomic protocols.
+//! - `RUSTFLAGS="--cfg loom" cargo test -p finefs-locks --release --test loom`: the atomic
+//!   protocols.
 //! - `cargo test -p finefs-locks --features shuttle --test shuttle`: everything that blocks.
 
 mod barrier;

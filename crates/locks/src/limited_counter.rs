@@ -1,25 +1,25 @@
 //! [`LimitedCounter`]: an amount that many take from and that never goes below zero.
 //!
 //! # Purpose
-//! Free blocks, free inodes: taking must be cheap while there is plenty, and may fail only when there
-//! is really too little.
+//! Free blocks, free inodes: taking must be cheap while there is plenty, and may fail only when
+//! there is really too little.
 //!
 //! # Data model
 //! The amount is spread over a stash per CPU and a central pool. Taking and giving touch the CPU's
-//! stash. A stash that is too small is refilled from the pool by a batch; when the pool is too small as
-//! well, everything is collected first.
+//! stash. A stash that is too small is refilled from the pool by a batch; when the pool is too
+//! small as well, everything is collected first.
 //!
 //! # Invariants
-//! 1. The amount is the pool plus all stashes. While somebody holds the pool's mutex, what it has in
-//!    its hands counts as well.
-//! 2. A frozen stash is empty, and only the holder of the pool's mutex freezes and thaws. Whoever finds
-//!    a stash frozen goes to the pool instead.
+//! 1. The amount is the pool plus all stashes. While somebody holds the pool's mutex, what it has
+//!    in its hands counts as well.
+//! 2. A frozen stash is empty, and only the holder of the pool's mutex freezes and thaws. Whoever
+//!    finds a stash frozen goes to the pool instead.
 //!
 //! # Collecting
-//! It freezes one stash after the other and takes what they hold. When all are frozen, every take and
-//! give waits for the pool's mutex: so the sum is exact, and a refusal is true. (Without the freezing, an
-//! amount that is given to a stash already visited and taken from one not yet visited would be missed
-//! twice; the shuttle test `limited_counter_refuses_only_when_short` finds that.)
+//! It freezes one stash after the other and takes what they hold. When all are frozen, every take
+//! and give waits for the pool's mutex: so the sum is exact, and a refusal is true. (Without the
+//! freezing, an amount that is given to a stash already visited and taken from one not yet visited
+//! would be missed twice; the shuttle test `limited_counter_refuses_only_when_short` finds that.)
 //!
 //! # Locking
 //! The pool's mutex is a leaf.

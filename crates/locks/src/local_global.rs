@@ -1,17 +1,18 @@
 //! [`LocalGlobal`]: a local/global lock (lglock). One shard of the data and one lock per CPU.
 //!
 //! # Rules
-//! - Common work takes the *local* lock: that of the shard of the CPU that the thread happens to run
-//!   on. It costs one atomic read-modify-write on a line that other CPUs rarely touch.
-//! - What was put into a shard is found again through the shard's number, which the user records: the
-//!   thread may run elsewhere by then. Any shard can be locked by number.
-//! - Rare work takes the *global* lock: all shards' locks, in the order of their numbers. Nobody then
-//!   is in any shard, so all of them together are one consistent state.
+//! - Common work takes the *local* lock: that of the shard of the CPU that the thread happens to
+//!   run on. It costs one atomic read-modify-write on a line that other CPUs rarely touch.
+//! - What was put into a shard is found again through the shard's number, which the user records:
+//!   the thread may run elsewhere by then. Any shard can be locked by number.
+//! - Rare work takes the *global* lock: all shards' locks, in the order of their numbers. Nobody
+//!   then is in any shard, so all of them together are one consistent state.
 //!
 //! # Locking
-//! All shards have the lock's class, and their numbers as keys. So a thread that holds a shard may take
-//! only higher-numbered shards, and not the global lock; the order checker sees to it. Since the global
-//! lock takes the shards one after the other, a local holder that sleeps delays it, and it delays all.
+//! All shards have the lock's class, and their numbers as keys. So a thread that holds a shard may
+//! take only higher-numbered shards, and not the global lock; the order checker sees to it. Since
+//! the global lock takes the shards one after the other, a local holder that sleeps delays it, and
+//! it delays all.
 //!
 //! References: Linux `kernel/locking/lglock.c` as of 2.6.36 to 4.6 (Nick Piggin, 2010).
 
@@ -25,14 +26,15 @@ use crate::shard_lock::{ShardGuard, ShardLock};
 
 /// Per-CPU shards of `T`, each under its own lock, and a lock over them all.
 ///
-/// Common work takes the *local* lock, that of the shard of the CPU that the thread happens to run on: one atomic
-/// read-modify-write on a line that other CPUs rarely touch. What was put into a shard is found again through the shard's
-/// number, which the user records, for the thread may run elsewhere by then; any shard can be locked by number, from any
-/// CPU. Rare work takes the *global* lock: all shards, one after the other, so that all of them together are one
-/// consistent state. A local holder that sleeps delays it, and it delays all.
+/// Common work takes the *local* lock, that of the shard of the CPU that the thread happens to run
+/// on: one atomic read-modify-write on a line that other CPUs rarely touch. What was put into a
+/// shard is found again through the shard's number, which the user records, for the thread may run
+/// elsewhere by then; any shard can be locked by number, from any CPU. Rare work takes the *global*
+/// lock: all shards, one after the other, so that all of them together are one consistent state. A
+/// local holder that sleeps delays it, and it delays all.
 ///
-/// The numbers of the shards are their order: a thread that holds a shard may take only higher-numbered ones, and not
-/// the global lock. The order checker sees to it.
+/// The numbers of the shards are their order: a thread that holds a shard may take only
+/// higher-numbered ones, and not the global lock. The order checker sees to it.
 ///
 /// ```
 /// use finefs_locks::{LocalGlobal, LockClass};

@@ -1,8 +1,9 @@
 //! [`MeteredGuard`]: a primitive's guard, and for how long it is held if the meter wants to know.
 //!
 //! # Why not two fields
-//! Fields are dropped one after the other, and each drop asks anew whether anybody wants to know. Here it is
-//! asked once, so that a release that nobody wants to know of has one branch more than without the meter.
+//! Fields are dropped one after the other, and each drop asks anew whether anybody wants to know.
+//! Here it is asked once, so that a release that nobody wants to know of has one branch more than
+//! without the meter.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -50,7 +51,8 @@ impl<G> Drop for MeteredGuard<G> {
         if self.holding.is_running() {
             self.release_running();
         } else {
-            // SAFETY: this is the only drop of `inner` in this branch, and nothing uses it afterwards.
+            // SAFETY: this is the only drop of `inner` in this branch, and nothing uses it
+            // afterwards.
             unsafe { ManuallyDrop::drop(&mut self.inner) }
         }
     }

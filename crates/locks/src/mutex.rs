@@ -77,8 +77,8 @@ impl<T> Mutex<T> {
         self.lock_with_key(None)
     }
 
-    /// Takes the mutex where others of its class may be held: legal when `order_key` is greater than
-    /// the key of every held mutex of the class.
+    /// Takes the mutex where others of its class may be held: legal when `order_key` is greater
+    /// than the key of every held mutex of the class.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, Mutex};

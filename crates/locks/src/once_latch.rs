@@ -1,9 +1,9 @@
 //! [`OnceLatch`]: a value that is loaded at most once, by whoever needs it first.
 //!
 //! # Protocol
-//! - `state` goes from EMPTY to READY once and never back. The value is written before READY is stored
-//!   with release ordering, and read only after READY was loaded with acquire ordering: after that
-//!   readers take no lock and write nothing.
+//! - `state` goes from EMPTY to READY once and never back. The value is written before READY is
+//!   stored with release ordering, and read only after READY was loaded with acquire ordering:
+//!   after that readers take no lock and write nothing.
 //! - The gate (a mutex around "somebody is loading", and a condition variable) lets one thread load
 //!   at a time. The load itself, possibly with I/O, runs without the gate's mutex.
 //! - A load that fails or panics opens the gate for the next waiter, which then tries itself.
@@ -49,8 +49,8 @@ pub struct OnceLatch<T> {
 
 // SAFETY: a latch owns its T, which may be dropped by another thread than the one that loaded it.
 unsafe impl<T: Send> Send for OnceLatch<T> {}
-// SAFETY: threads share `&T` after READY (Sync), and one of them moves the T in (Send). The state and
-// the gate order the only write before all reads.
+// SAFETY: threads share `&T` after READY (Sync), and one of them moves the T in (Send). The state
+// and the gate order the only write before all reads.
 unsafe impl<T: Send + Sync> Sync for OnceLatch<T> {}
 
 impl<T> OnceLatch<T> {
@@ -106,8 +106,8 @@ impl<T> OnceLatch<T> {
     /// ```
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        // The acquire pairs with the release in `load`; `once_latch_loads_once_and_publishes` (loom)
-        // fails without.
+        // The acquire pairs with the release in `load`; `once_latch_loads_once_and_publishes`
+        // (loom) fails without.
         if self.state.load(Ordering::Acquire) == READY {
             // SAFETY: READY says that the value is initialised, and it is not written again.
             Some(

@@ -1,8 +1,8 @@
 //! The lock order checker.
 //!
 //! # Rules
-//! 1. A lock may be taken only when its class's level is higher than the level of every lock that the
-//!    thread holds.
+//! 1. A lock may be taken only when its class's level is higher than the level of every lock that
+//!    the thread holds.
 //! 2. Exception: locks of one class nest when they are taken with keys, each key greater than the
 //!    keys of all held locks of the class (`lock_nested` and its kin), nothing of a higher level
 //!    being held.

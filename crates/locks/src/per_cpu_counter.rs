@@ -1,12 +1,12 @@
 //! [`PerCpuCounter`]: a sum that is written often and read seldom.
 //!
 //! # Data model
-//! The sum is `base` plus all CPUs' parts. A part that grows to a batch is folded into `base`, so that
-//! `base` alone is off by less than a batch per CPU.
+//! The sum is `base` plus all CPUs' parts. A part that grows to a batch is folded into `base`, so
+//! that `base` alone is off by less than a batch per CPU.
 //!
 //! # Locking
-//! The fold mutex keeps folding and exact reading apart: else a fold could move a part that the reader
-//! has not seen yet into the base that it has read already. It is a leaf.
+//! The fold mutex keeps folding and exact reading apart: else a fold could move a part that the
+//! reader has not seen yet into the base that it has read already. It is a leaf.
 //!
 //! References: Linux `lib/percpu_counter.c`.
 

@@ -3,8 +3,8 @@
 //! A [`RangeLock`] over the indices decides who may have which part; the guards give it as a slice.
 //!
 //! # Invariants
-//! 1. A guard's slice is the part of the items whose indices its range of the lock holds. So slices that
-//!    may be written to overlap no other.
+//! 1. A guard's slice is the part of the items whose indices its range of the lock holds. So slices
+//!    that may be written to overlap no other.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -15,9 +15,9 @@ use finefs_lockmeter::LockClass;
 
 use crate::range_lock::{RangeGuard, RangeLock};
 
-/// A slice with a lock over ranges of its indices: a [`RangeLock`], whose promises hold here too, and guards that
-/// give the part that they hold as a slice. So a thread holds one part at a time; ranges that a slice would not
-/// take panic.
+/// A slice with a lock over ranges of its indices: a [`RangeLock`], whose promises hold here too,
+/// and guards that give the part that they hold as a slice. So a thread holds one part at a time;
+/// ranges that a slice would not take panic.
 ///
 /// ```
 /// use finefs_locks::{LockClass, RangeRwLock};
@@ -34,8 +34,8 @@ pub struct RangeRwLock<T> {
     items: Box<[UnsafeCell<T>]>,
 }
 
-// SAFETY: the lock gives a part to one writer or to readers only (invariant 1). A writer may take items
-// out and put others in, so `T` must be `Send`; readers share them, so it must be `Sync`.
+// SAFETY: the lock gives a part to one writer or to readers only (invariant 1). A writer may take
+// items out and put others in, so `T` must be `Send`; readers share them, so it must be `Sync`.
 unsafe impl<T: Send + Sync> Sync for RangeRwLock<T> {}
 
 /// Reads a part of a [`RangeRwLock`]'s items.
@@ -379,8 +379,8 @@ impl<T> Deref for RangeReadGuard<'_, T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
         let items: *const [UnsafeCell<T>] = self.items;
-        // SAFETY: an `UnsafeCell` has the layout of what is in it. While the guard lives nobody writes
-        // to these items (invariant 1).
+        // SAFETY: an `UnsafeCell` has the layout of what is in it. While the guard lives nobody
+        // writes to these items (invariant 1).
         unsafe { &*(items as *const [T]) }
     }
 }

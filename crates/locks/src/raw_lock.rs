@@ -1,7 +1,7 @@
 //! [`RawLock`]: a lock of two bytes (one without the meter), for arrays of buckets.
 //!
-//! It guards what lies next to it, not a value inside it, and it does not store its class: the caller
-//! names the class and the lock's place in the order of its class at each acquisition.
+//! It guards what lies next to it, not a value inside it, and it does not store its class: the
+//! caller names the class and the lock's place in the order of its class at each acquisition.
 
 use finefs_lockmeter::{Kind, LockClass};
 
@@ -57,8 +57,8 @@ impl RawLock {
         }
     }
 
-    /// Takes the lock as one of `class`, waiting for it if need be. Locks of the class may be held if
-    /// their keys are less than `order`.
+    /// Takes the lock as one of `class`, waiting for it if need be. Locks of the class may be held
+    /// if their keys are less than `order`.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RawLock};

@@ -1,23 +1,24 @@
-//! What the recursive locks share: the owner, how often it has taken the lock, and letting go of all
-//! levels for a while.
+//! What the recursive locks share: the owner, how often it has taken the lock, and letting go of
+//! all levels for a while.
 //!
 //! # Data model
-//! A [`RawWait`] is the lock proper: taken or not, and how to wait. Around it [`Recursive`] keeps the
-//! owner's task number (0: none) and, for the owner alone, the depth and what the order checker and the
-//! meter know. `changes` counts the outermost acquisitions.
+//! A [`RawWait`] is the lock proper: taken or not, and how to wait. Around it [`Recursive`] keeps
+//! the owner's task number (0: none) and, for the owner alone, the depth and what the order checker
+//! and the meter know. `changes` counts the outermost acquisitions.
 //!
 //! # Invariants
-//! 1. `owner` is a task's number only while that task holds the raw lock: it stores its number after
-//!    taking and 0 before giving. So a task that finds its own number there holds the lock, and relaxed
-//!    ordering suffices: no other task ever stores that number.
+//! 1. `owner` is a task's number only while that task holds the raw lock: it stores its number
+//!    after taking and 0 before giving. So a task that finds its own number there holds the lock,
+//!    and relaxed ordering suffices: no other task ever stores that number.
 //! 2. `owned` and `changes` are changed only by the holder of the raw lock.
 //!
 //! # Locking
-//! For the order checker only the outermost level counts. What [`Recursive::relax`] lets go of and retakes
-//! must stand above nothing that is held meanwhile. [`Recursive::sleep`] may be called with locks of
-//! higher levels held, as a task under the big kernel lock slept with semaphores held: the order checker
-//! does not look at its retaking. It cannot deadlock if whoever holds this lock waits only inside a sleep
-//! for what others hold over one: then nobody waits for a sleeper while keeping this lock from it.
+//! For the order checker only the outermost level counts. What [`Recursive::relax`] lets go of and
+//! retakes must stand above nothing that is held meanwhile. [`Recursive::sleep`] may be called with
+//! locks of higher levels held, as a task under the big kernel lock slept with semaphores held: the
+//! order checker does not look at its retaking. It cannot deadlock if whoever holds this lock waits
+//! only inside a sleep for what others hold over one: then nobody waits for a sleeper while keeping
+//! this lock from it.
 
 use finefs_lockmeter::{Kind, LockClass};
 
@@ -85,9 +86,10 @@ struct Owned {
     holding: Holding,
 }
 
-// SAFETY: `owned` is accessed only by the task that holds the raw lock, whose orderings hand it from one
-// to the next. `Held` and `Holding` refer to the holder's thread and never outlive its hold: `give_all`
-// takes them out, in the thread whose `take_all` put them in, since guards are not `Send`.
+// SAFETY: `owned` is accessed only by the task that holds the raw lock, whose orderings hand it
+// from one to the next. `Held` and `Holding` refer to the holder's thread and never outlive its
+// hold: `give_all` takes them out, in the thread whose `take_all` put them in, since guards are not
+// `Send`.
 unsafe impl<W: Send> Send for Recursive<W> {}
 // SAFETY: as above; the raw lock is shared as it is.
 unsafe impl<W: Sync> Sync for Recursive<W> {}
@@ -131,8 +133,8 @@ impl<W: RawWait> Recursive<W> {
         }
     }
 
-    /// Takes levels back that were let go of. Where what ran meanwhile has kept some that it took, the task holds
-    /// them and these.
+    /// Takes levels back that were let go of. Where what ran meanwhile has kept some that it took,
+    /// the task holds them and these.
     #[track_caller]
     fn take_back(&self, depth: u32, order: Order) {
         if self.is_mine() {
@@ -169,7 +171,8 @@ impl<W: RawWait> Recursive<W> {
     pub(crate) fn unlock(&self) {
         // A guard stays with its task, but may be dropped where that has let go of all levels.
         if !self.is_mine() {
-            // In a panic another one would end the process. The level stays, as it does where a guard is leaked.
+            // In a panic another one would end the process. The level stays, as it does where a
+            // guard is leaked.
             assert!(
                 std::thread::panicking(),
                 "a guard from before a relax is dropped within it"

@@ -2,27 +2,29 @@
 //!
 //! # What it is for
 //! Code that grew up under a big lock takes it recursively and expects it to be let go of around
-//! everything that sleeps. This lock keeps that shape and is a mutex: a task takes it as often as it
-//! likes, and [`RelaxedMutex::relax`] lets go of all levels around something that sleeps, takes them back
-//! and tells whether anybody was in between.
+//! everything that sleeps. This lock keeps that shape and is a mutex: a task takes it as often as
+//! it likes, and [`RelaxedMutex::relax`] lets go of all levels around something that sleeps, takes
+//! them back and tells whether anybody was in between.
 //!
 //! # How it waits
-//! It spins as long as its owner runs, one spinner at a time, and sleeps otherwise. Whether a thread runs
-//! cannot be asked for cheaply in user space, so it is guessed: the owner runs unless the spinner sits on
-//! the CPU on which the owner took the lock, or has spun for [`SPINS_MAX`] rounds, which is longer than
-//! a time in which a running owner keeps the lock. A wrong guess costs time only.
+//! It spins as long as its owner runs, one spinner at a time, and sleeps otherwise. Whether a
+//! thread runs cannot be asked for cheaply in user space, so it is guessed: the owner runs unless
+//! the spinner sits on the CPU on which the owner took the lock, or has spun for [`SPINS_MAX`]
+//! rounds, which is longer than a time in which a running owner keeps the lock. A wrong guess costs
+//! time only.
 //!
 //! # Protocol of the sleepers
-//! A sleeper (1) counts itself; (2) tries to take the word; fails, and sleeps. The owner (3) frees the
-//! word; (4) looks for sleepers and wakes one. All four are sequentially consistent: either (2) comes
-//! after (3) and succeeds, or (4) comes after (1) and sees the sleeper. A sleeper holds the gate's mutex
-//! from (1) until it sleeps, and the owner wakes under it, so that the wake-up does not fall in between.
-//! The loom test `relaxed_mutex_wakes_its_sleepers` fails without either half, and where (1) or (4) is
-//! relaxed; that (3) must not be is beyond loom, whose read-modify-writes never see an old value.
+//! A sleeper (1) counts itself; (2) tries to take the word; fails, and sleeps. The owner (3) frees
+//! the word; (4) looks for sleepers and wakes one. All four are sequentially consistent: either (2)
+//! comes after (3) and succeeds, or (4) comes after (1) and sees the sleeper. A sleeper holds the
+//! gate's mutex from (1) until it sleeps, and the owner wakes under it, so that the wake-up does
+//! not fall in between. The loom test `relaxed_mutex_wakes_its_sleepers` fails without either half,
+//! and where (1) or (4) is relaxed; that (3) must not be is beyond loom, whose read-modify-writes
+//! never see an old value.
 //!
 //! # Locking
-//! It guards no value: a `&T` handed out under one level would outlive a `relax` in another. The gate's
-//! mutex is a leaf.
+//! It guards no value: a `&T` handed out under one level would outlive a `relax` in another. The
+//! gate's mutex is a leaf.
 //!
 //! References: Weisbecker, "Reiserfs/kill-bkl" (2009); Linux `kernel/locking/mutex.c` (optimistic
 //! spinning).
@@ -42,15 +44,17 @@ pub const SPINS_MAX: u32 = 2_000;
 /// A recursive mutex that can be relaxed around something that sleeps.
 ///
 /// It is for code that grew up under a big lock: a task takes it as often as it likes, and
-/// [`relax`](RelaxedMutex::relax) lets go of all levels around something that sleeps, takes them back, and tells how
-/// often others were in between; what was known before is to be looked at again then. It guards no value, since a
-/// reference handed out under one level would outlive a `relax` in another.
+/// [`relax`](RelaxedMutex::relax) lets go of all levels around something that sleeps, takes them
+/// back, and tells how often others were in between; what was known before is to be looked at again
+/// then. It guards no value, since a reference handed out under one level would outlive a `relax`
+/// in another.
 ///
-/// A guard from before a `relax` must not be dropped within it: nothing is held there, so that panics, and its level is
-/// held for good. One that is taken within and leaves it holds a level like any other.
+/// A guard from before a `relax` must not be dropped within it: nothing is held there, so that
+/// panics, and its level is held for good. One that is taken within and leaves it holds a level
+/// like any other.
 ///
-/// Waiters spin while the owner seems to run, one at a time, and sleep otherwise; they get the mutex in no order. For
-/// the order checker only the outermost level counts.
+/// Waiters spin while the owner seems to run, one at a time, and sleep otherwise; they get the
+/// mutex in no order. For the order checker only the outermost level counts.
 ///
 /// ```
 /// use finefs_locks::{LockClass, RelaxedMutex};
@@ -145,8 +149,8 @@ impl RelaxedMutex {
         self.0.try_lock().then(|| self.guard())
     }
 
-    /// Releases all levels that the task holds, if any, runs `f`, and takes them back. Tells how often
-    /// others took the mutex meanwhile.
+    /// Releases all levels that the task holds, if any, runs `f`, and takes them back. Tells how
+    /// often others took the mutex meanwhile.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RelaxedMutex};
@@ -162,9 +166,9 @@ impl RelaxedMutex {
         self.0.relax(f)
     }
 
-    /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever holds
-    /// this mutex must wait only inside a `sleep` for what others hold over one; else the two wait for
-    /// each other. The order checker cannot see that.
+    /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever
+    /// holds this mutex must wait only inside a `sleep` for what others hold over one; else the two
+    /// wait for each other. The order checker cannot see that.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RelaxedMutex};

@@ -1,8 +1,8 @@
 //! [`RwLock`]: shared or exclusive access, with a class.
 //!
-//! Built on the primitive RwLock (parking_lot: one word, writers do not starve). A holder that panics
-//! releases the lock; there is no poisoning. A thread must not take the lock twice, not even shared:
-//! a writer that came between would wait for the first and be waited for by the second.
+//! Built on the primitive RwLock (parking_lot: one word, writers do not starve). A holder that
+//! panics releases the lock; there is no poisoning. A thread must not take the lock twice, not even
+//! shared: a writer that came between would wait for the first and be waited for by the second.
 
 use std::ops::{Deref, DerefMut};
 
@@ -90,8 +90,8 @@ impl<T> RwLock<T> {
         self.read_with_key(None)
     }
 
-    /// Takes the lock shared where others of its class may be held: legal when `order_key` is greater
-    /// than the key of every held lock of the class.
+    /// Takes the lock shared where others of its class may be held: legal when `order_key` is
+    /// greater than the key of every held lock of the class.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RwLock};

@@ -1,22 +1,23 @@
 //! [`SeqLock`]: readers that never write, for a few atomic fields that change together.
 //!
 //! # Protocol
-//! The sequence number is even at rest and odd while a writer is at work. Writers exclude each other
-//! by another lock, whose guard they show. The fields are atomics, accessed with relaxed ordering; so
-//! a reader that runs into a writer reads a mixture but no undefined value, notices, and reads again.
+//! The sequence number is even at rest and odd while a writer is at work. Writers exclude each
+//! other by another lock, whose guard they show. The fields are atomics, accessed with relaxed
+//! ordering; so a reader that runs into a writer reads a mixture but no undefined value, notices,
+//! and reads again.
 //!
-//! Writer: (1) number becomes odd; (2) release fence; (3) write the fields; (4) number becomes even,
-//! with release ordering.
-//! Reader: (a) load the number with acquire ordering, odd means try again; (b) read the fields;
-//! (c) acquire fence; (d) load the number again, a change means try again.
+//! Writer: (1) number becomes odd; (2) release fence; (3) write the fields; (4) number becomes
+//! even, with release ordering. Reader: (a) load the number with acquire ordering, odd means try
+//! again; (b) read the fields; (c) acquire fence; (d) load the number again, a change means try
+//! again.
 //!
 //! Why the orderings: if (b) reads any field that (3) wrote, the fences (2) and (c) synchronize, so
-//! (d) sees at least the odd number of (1), and the reader tries again. If (a) reads the number of an
-//! earlier (4), it synchronizes with it, so (b) sees all that this writer wrote or newer.
-//! The loom test `seq_lock_readers_see_pairs` fails without either fence, and with (4) or (a) relaxed.
+//! (d) sees at least the odd number of (1), and the reader tries again. If (a) reads the number of
+//! an earlier (4), it synchronizes with it, so (b) sees all that this writer wrote or newer. The
+//! loom test `seq_lock_readers_see_pairs` fails without either fence, and with (4) or (a) relaxed.
 //!
-//! References: Boehm, "Can seqlocks get along with programming language memory models?" (MSPC 2012);
-//! Linux `Documentation/locking/seqlock.rst`.
+//! References: Boehm, "Can seqlocks get along with programming language memory models?" (MSPC
+//! 2012); Linux `Documentation/locking/seqlock.rst`.
 
 use crate::primitive::atomic::{AtomicUsize, Ordering, fence};
 use crate::primitive::{const_unless_loom, hint, thread};
@@ -43,11 +44,12 @@ impl ExclusiveGuard for RawGuard<'_> {}
 
 /// A sequence number that lets readers see a set of atomic fields as one writer left them.
 ///
-/// Readers write nothing, so they cost writers and each other nothing, and go on for as long as writers come in
-/// between: they read again. The fields are the user's: atomics, read and written with relaxed ordering, of which a
-/// reader may see a mixture before it notices. So what it reads them with must not act on them, and neither panic nor loop
-/// over impossible values. Writers exclude each other by a lock of their own, whose guard they show
-/// ([`ExclusiveGuard`]); all writers of a sequence must show guards of the same lock.
+/// Readers write nothing, so they cost writers and each other nothing, and go on for as long as
+/// writers come in between: they read again. The fields are the user's: atomics, read and written
+/// with relaxed ordering, of which a reader may see a mixture before it notices. So what it reads
+/// them with must not act on them, and neither panic nor loop over impossible values. Writers
+/// exclude each other by a lock of their own, whose guard they show ([`ExclusiveGuard`]); all
+/// writers of a sequence must show guards of the same lock.
 ///
 /// Everything that a writer did before it ended is seen by a reader that got its fields.
 ///
@@ -90,8 +92,8 @@ impl SeqLock {
 
     /// What `read_fields` gives when no writer interferes; calls it as often as that takes.
     ///
-    /// `read_fields` reads the fields with relaxed loads. It may see a mixture, so it must not act on
-    /// what it reads.
+    /// `read_fields` reads the fields with relaxed loads. It may see a mixture, so it must not act
+    /// on what it reads.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, Mutex, SeqLock};

@@ -1,18 +1,18 @@
 //! `ShardLock`: the lock of one CPU's shard. One atomic read-modify-write to take and release it.
 //!
 //! # Why not a mutex
-//! A mutex releases by an exchange, because it must see whether somebody sleeps. Here the release is a
-//! plain store and a plain look at the number of sleepers; that the two are not reordered is paid for by
-//! the sleeper, through an asymmetric [`barrier`]. A shard is taken by other CPUs' threads so rarely that
-//! this is the better trade.
+//! A mutex releases by an exchange, because it must see whether somebody sleeps. Here the release
+//! is a plain store and a plain look at the number of sleepers; that the two are not reordered is
+//! paid for by the sleeper, through an asymmetric [`barrier`]. A shard is taken by other CPUs'
+//! threads so rarely that this is the better trade.
 //!
 //! # Protocol
-//! A sleeper (1) counts itself; heavy barrier; (2) tries to take the word; fails, and sleeps. The owner
-//! (3) frees the word; light barrier; (4) looks for sleepers and wakes one. Either (2) comes after (3)
-//! and succeeds, or (4) comes after (1) and sees the sleeper. A sleeper holds the gate's mutex from (1)
-//! until it sleeps and the owner wakes under it, so that the wake-up does not fall in between. A woken
-//! sleeper that finds the word taken again sleeps again: that owner's (4) sees it.
-//! The loom tests `shard_lock_*` fail without either barrier.
+//! A sleeper (1) counts itself; heavy barrier; (2) tries to take the word; fails, and sleeps. The
+//! owner (3) frees the word; light barrier; (4) looks for sleepers and wakes one. Either (2) comes
+//! after (3) and succeeds, or (4) comes after (1) and sees the sleeper. A sleeper holds the gate's
+//! mutex from (1) until it sleeps and the owner wakes under it, so that the wake-up does not fall
+//! in between. A woken sleeper that finds the word taken again sleeps again: that owner's (4) sees
+//! it. The loom tests `shard_lock_*` fail without either barrier.
 //!
 //! # Locking
 //! The gate's mutex is a leaf.
@@ -31,7 +31,8 @@ use crate::wait::{Holding, LastCpu, Metered};
 /// Looks at the word before a waiter sleeps: what a shard is held for takes less.
 const SPINS_MAX: u32 = 100;
 
-/// And times that it gives the CPU away: the holder may wait for this one. Sleeping interrupts all CPUs.
+/// And times that it gives the CPU away: the holder may wait for this one. Sleeping interrupts all
+/// CPUs.
 const YIELDS: u32 = if cfg!(any(loom, feature = "shuttle")) {
     0
 } else {
@@ -57,7 +58,8 @@ pub(crate) struct ShardGuard<'a, T> {
     lock: &'a ShardLock<T>,
     _held: Held,
     holding: Holding,
-    /// A guard gives `&T` to whoever it is lent to: it may be shared where T may, as a `&mut T` may.
+    /// A guard gives `&T` to whoever it is lent to: it may be shared where T may, as a `&mut T`
+    /// may.
     _value: PhantomData<&'a mut T>,
 }
 

@@ -3,8 +3,9 @@
 //! # Data model
 //! Each shard is a slab: a vector of slots, and the free ones linked. A [`Ticket`] names an item's
 //! shard and slot, so that it is removed in constant time from wherever it was added, whichever CPU
-//! the remover runs on. Each shard counts what was ever added to it and removed from it, and the removals
-//! by threads that ran on other CPUs than the shard's, or on other NUMA nodes: few, if per-CPU lists work.
+//! the remover runs on. Each shard counts what was ever added to it and removed from it, and the
+//! removals by threads that ran on other CPUs than the shard's, or on other NUMA nodes: few, if
+//! per-CPU lists work.
 //!
 //! # Invariants
 //! 1. A ticket names a used slot; adding makes it, removing consumes it, and it cannot be copied.
@@ -22,10 +23,11 @@ use crate::{LocalGlobal, cpu};
 
 /// A set of things, sharded by the CPU that added them: per-CPU lists under a [`LocalGlobal`] lock.
 ///
-/// Adding and removing take one shard's lock: one atomic read-modify-write when nobody else is there, and constant time. An
-/// item is removed through its [`Ticket`], from the shard to which it was added, whatever CPU the remover runs on; how
-/// often that is another one is counted ([`removals`](ShardedList::removals)). What walks all items takes the global
-/// lock, so that nothing is added or removed meanwhile, and delays whoever wants to. Items that are never removed
+/// Adding and removing take one shard's lock: one atomic read-modify-write when nobody else is
+/// there, and constant time. An item is removed through its [`Ticket`], from the shard to which it
+/// was added, whatever CPU the remover runs on; how often that is another one is counted
+/// ([`removals`](ShardedList::removals)). What walks all items takes the global lock, so that
+/// nothing is added or removed meanwhile, and delays whoever wants to. Items that are never removed
 /// are dropped with the list.
 ///
 /// ```
@@ -211,7 +213,8 @@ impl<T> ShardedList<T> {
     /// assert!(open.is_empty());
     /// ```
     pub fn new(class: &'static LockClass) -> ShardedList<T> {
-        // The nodes are read from files the first time: now, and not in a removal, under a shard's lock.
+        // The nodes are read from files the first time: now, and not in a removal, under a shard's
+        // lock.
         cpu::node_of(0);
         ShardedList {
             shards: LocalGlobal::new(class, |_| Slab::new()),
@@ -279,7 +282,8 @@ impl<T> ShardedList<T> {
         }
     }
 
-    /// True when `f` holds for some item. Looks at a state in which nothing is being added or removed.
+    /// True when `f` holds for some item. Looks at a state in which nothing is being added or
+    /// removed.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, ShardedList};

@@ -1,8 +1,9 @@
-//! [`ShardedMax`]: a maximum that is raised often and read seldom, such as a directory's latest change.
+//! [`ShardedMax`]: a maximum that is raised often and read seldom, such as a directory's latest
+//! change.
 //!
 //! # Data model
-//! Each CPU has its own maximum on its own cache line; the maximum is the greatest of them. Raising reads
-//! the line first, so that a value which is not new writes nothing.
+//! Each CPU has its own maximum on its own cache line; the maximum is the greatest of them. Raising
+//! reads the line first, so that a value which is not new writes nothing.
 
 use crossbeam_utils::CachePadded;
 
@@ -52,14 +53,14 @@ impl ShardedMax {
     pub fn raise(&self, value: u64) {
         let part = &self.parts[cpu::current()];
         if part.load(Ordering::Relaxed) < value {
-            // Threads may share the CPU's part: the greater must stay. Release: who reads the value sees
-            // what led to it.
+            // Threads may share the CPU's part: the greater must stay. Release: who reads the value
+            // sees what led to it.
             part.fetch_max(value, Ordering::Release);
         }
     }
 
-    /// The greatest value it was raised to before the call; those raised meanwhile may or may not be
-    /// in it. Reads every CPU's line.
+    /// The greatest value it was raised to before the call; those raised meanwhile may or may not
+    /// be in it. Reads every CPU's line.
     ///
     /// ```
     /// # use finefs_locks::ShardedMax;

@@ -1,21 +1,24 @@
-//! [`SplitCounts`]: a few counts that all CPUs change at once, each split into a part for every CPU.
+//! [`SplitCounts`]: a few counts that all CPUs change at once, each split into a part for every
+//! CPU.
 //!
 //! # Purpose
-//! References on an object that everybody uses: one word that counts them goes from CPU to CPU with every one
-//! that is taken or given back. Such a count is split: each CPU changes its own part. When its exact value
-//! is wanted the parts are closed and summed, and the count is a word of its owner again.
+//! References on an object that everybody uses: one word that counts them goes from CPU to CPU with
+//! every one that is taken or given back. Such a count is split: each CPU changes its own part.
+//! When its exact value is wanted the parts are closed and summed, and the count is a word of its
+//! owner again.
 //!
 //! # Data model
-//! There is room for [`SPLIT_COUNTS_MAX`] counts; a part is a word. The parts of one CPU lie together, so no
-//! line of them is written by two CPUs, but by a thread that is moved in between.
+//! There is room for [`SPLIT_COUNTS_MAX`] counts; a part is a word. The parts of one CPU lie
+//! together, so no line of them is written by two CPUs, but by a thread that is moved in between.
 //!
-//! A part is a generation and a signed count. The generation says which of the counts that lay there one
-//! after the other it is; 0 says that the part is closed. Both are changed by one compare-and-swap: so what is
-//! added to a count that was closed meanwhile is refused, and never gets into the next one. A place
-//! whose generations are used up stays empty.
+//! A part is a generation and a signed count. The generation says which of the counts that lay
+//! there one after the other it is; 0 says that the part is closed. Both are changed by one
+//! compare-and-swap: so what is added to a count that was closed meanwhile is refused, and never
+//! gets into the next one. A place whose generations are used up stays empty.
 //!
 //! # Invariants
-//! 1. The sum that closing gives holds everything that was added by an [`SplitCounts::add`] that gave true, once.
+//! 1. The sum that closing gives holds everything that was added by an [`SplitCounts::add`] that
+//!    gave true, once.
 //! 2. After a part is closed nothing is added to it under the same [`SplitCount`].
 //!
 //! A part alone may be negative: what one CPU adds another may take away.
@@ -23,7 +26,8 @@
 //! # Locking
 //! Adding takes no lock. The mutex over the places is a leaf.
 //!
-//! References: McKenney, "Is Parallel Programming Hard", 5.2 (split counters); Linux `lib/percpu-refcount.c`.
+//! References: McKenney, "Is Parallel Programming Hard", 5.2 (split counters); Linux
+//! `lib/percpu-refcount.c`.
 
 use crossbeam_utils::CachePadded;
 
@@ -188,8 +192,8 @@ impl SplitCounts {
         })
     }
 
-    /// Adds to this CPU's part. False, and nothing is added, when the count was closed, or when the part would
-    /// grow too large.
+    /// Adds to this CPU's part. False, and nothing is added, when the count was closed, or when the
+    /// part would grow too large.
     ///
     /// Acquire and release, as adding to one atomic word would be.
     ///
@@ -223,8 +227,8 @@ impl SplitCounts {
 
     /// Closes a count and gives its sum. To be called once, by whoever keeps the count.
     ///
-    /// While it runs some parts are closed and some are not: who is refused meanwhile must find another place to
-    /// count.
+    /// While it runs some parts are closed and some are not: who is refused meanwhile must find
+    /// another place to count.
     ///
     /// ```
     /// # let counts = finefs_locks::SplitCounts::new();
@@ -249,7 +253,8 @@ impl SplitCounts {
         sum
     }
 
-    /// The owner of a count that is split, another one at each call: for who needs room. It may be closed by now.
+    /// The owner of a count that is split, another one at each call: for who needs room. It may be
+    /// closed by now.
     ///
     /// ```
     /// # let counts = finefs_locks::SplitCounts::new();

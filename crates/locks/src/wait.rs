@@ -1,7 +1,7 @@
 //! What the locks tell the meter: see `finefs_lockmeter`.
 //!
-//! Every lock has a [`LastCpu`] beside its word, every guard a [`Holding`] that is dropped after the
-//! release, and whoever waits makes a [`Waiting`]. Under loom and shuttle nothing is told.
+//! Every lock has a [`LastCpu`] beside its word, every guard a [`Holding`] that is dropped after
+//! the release, and whoever waits makes a [`Waiting`]. Under loom and shuttle nothing is told.
 
 pub(crate) use finefs_lockmeter::{Holding, LastCpu, Waiting};
 use finefs_lockmeter::{Kind, LockClass};
@@ -49,7 +49,8 @@ impl Metered<'_> {
         fast: impl FnOnce() -> Option<G>,
         slow: impl FnOnce() -> G,
     ) -> (G, Holding) {
-        // A first attempt only adds schedules without adding behaviours for a model checker to find.
+        // A first attempt only adds schedules without adding behaviours for a model checker to
+        // find.
         #[cfg(any(loom, feature = "shuttle"))]
         {
             let _ = fast;

@@ -1,5 +1,5 @@
-//! Requests look at a range lock before they write to it, while one is spread: one word says so for all locks of
-//! the process. So this is a process of its own.
+//! Requests look at a range lock before they write to it, while one is spread: one word says so for
+//! all locks of the process. So this is a process of its own.
 
 #![cfg(not(any(loom, feature = "shuttle")))]
 

@@ -57,8 +57,8 @@ impl Watched {
     }
 }
 
-/// Fails without: the light barrier in `enter`, the heavy one in `announce`, the acquire in `enter`, the release at the
-/// writer's end.
+/// Fails without: the light barrier in `enter`, the heavy one in `announce`, the acquire in
+/// `enter`, the release at the writer's end.
 #[test]
 fn big_reader_excludes() {
     model(3, || {
@@ -80,9 +80,9 @@ fn big_reader_excludes() {
     });
 }
 
-/// A reader that leaves wakes the writer; one by its own counter, one by a shared one. Fails (deadlock)
-/// without `wake_writer`, and without the light barrier in `leave`; fails without the release in either
-/// `Counter::leave` and without the acquire in `has_readers`.
+/// A reader that leaves wakes the writer; one by its own counter, one by a shared one. Fails
+/// (deadlock) without `wake_writer`, and without the light barrier in `leave`; fails without the
+/// release in either `Counter::leave` and without the acquire in `has_readers`.
 #[test]
 fn big_reader_two_readers_let_the_writer_in() {
     model(2, || {
@@ -189,10 +189,11 @@ fn once_latch_failure_passes_the_turn() {
     });
 }
 
-/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `take`, the
-/// release in `leave`, the wait for the range in `close` and its orderings, the look whether the writer has
-/// left, the entry of the cell's holder in `Slow::close`, the acquire in `Cell::close`, the release in `open`,
-/// TAKEN in a closed cell, before a writer has left it and after.
+/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `take`,
+/// the release in `leave`, the wait for the range in `close` and its orderings, the look whether
+/// the writer has left, the entry of the cell's holder in `Slow::close`, the acquire in
+/// `Cell::close`, the release in `open`, TAKEN in a closed cell, before a writer has left it and
+/// after.
 #[test]
 fn range_lock_word_excludes() {
     model(3, || {
@@ -216,8 +217,9 @@ fn range_lock_word_excludes() {
     });
 }
 
-/// A writer of one place beside one who held another, whatever that one did before. Fails when the first one's
-/// range stays behind: in `leave`, in `downgrade`, in `open` after a downgrade in a closed cell.
+/// A writer of one place beside one who held another, whatever that one did before. Fails when the
+/// first one's range stays behind: in `leave`, in `downgrade`, in `open` after a downgrade in a
+/// closed cell.
 #[test]
 fn range_lock_word_forgets_ranges() {
     for before in 0..3 {
@@ -254,7 +256,8 @@ fn range_lock_word_forgets_ranges() {
     }
 }
 
-/// A cell becomes due for a sample while others want it. Fails when who finds it due does not renew it.
+/// A cell becomes due for a sample while others want it. Fails when who finds it due does not renew
+/// it.
 #[test]
 fn range_lock_word_comes_due() {
     model(3, || {
@@ -281,8 +284,8 @@ fn range_lock_word_comes_due() {
     });
 }
 
-/// Who waits in the queue sees what the holder before it did, though it may see the grant before it is
-/// woken. Fails without the release in `Node::grant`, and without the acquire in `is_granted`.
+/// Who waits in the queue sees what the holder before it did, though it may see the grant before it
+/// is woken. Fails without the release in `Node::grant`, and without the acquire in `is_granted`.
 #[test]
 fn range_lock_grant_publishes() {
     model(4, || {
@@ -300,8 +303,8 @@ fn range_lock_grant_publishes() {
     });
 }
 
-/// A reader, and a writer that downgrades. Fails without the release in `downgrade`, and when a reader's
-/// leaving opens a closed cell.
+/// A reader, and a writer that downgrades. Fails without the release in `downgrade`, and when a
+/// reader's leaving opens a closed cell.
 #[test]
 fn range_lock_reader_and_writer() {
     model(3, || {
@@ -359,8 +362,8 @@ fn range_lock_appends_follow_each_other() {
     });
 }
 
-/// Readers of one range share the word, and a writer comes after both. Fails without: the release in
-/// `leave`, the acquire in `take_from`, the look at the range in `is_read_of`.
+/// Readers of one range share the word, and a writer comes after both. Fails without: the release
+/// in `leave`, the acquire in `take_from`, the look at the range in `is_read_of`.
 #[test]
 fn range_lock_readers_share_the_word() {
     model(2, || {
@@ -379,8 +382,8 @@ fn range_lock_readers_share_the_word() {
     });
 }
 
-/// Writers of one place, one through the group's cell, one from a lock that has gone home meanwhile and
-/// perhaps is spread again. Fails without the closing of the cells in `drain`.
+/// Writers of one place, one through the group's cell, one from a lock that has gone home meanwhile
+/// and perhaps is spread again. Fails without the closing of the cells in `drain`.
 #[test]
 fn range_lock_goes_home_under_a_writer() {
     model(2, || {
@@ -428,8 +431,8 @@ fn shard_lock_excludes() {
     });
 }
 
-/// Three at one shard: who sleeps is woken. Fails (deadlock) without: the light barrier in `give`, the
-/// heavy one in `take`, the look for sleepers, the gate's mutex in `wake`.
+/// Three at one shard: who sleeps is woken. Fails (deadlock) without: the light barrier in `give`,
+/// the heavy one in `take`, the look for sleepers, the gate's mutex in `wake`.
 #[test]
 fn shard_lock_wakes_its_sleepers() {
     model(2, || {
@@ -454,9 +457,9 @@ fn shard_lock_wakes_its_sleepers() {
     });
 }
 
-/// Recursion, exclusion, and sleepers that are woken. Fails (deadlock) without: the sequentially consistent
-/// order of the sleeper's count and of the look at it in `give`, the look for sleepers, the gate's mutex in `give`; fails when `owner` is stored before
-/// the lock is taken.
+/// Recursion, exclusion, and sleepers that are woken. Fails (deadlock) without: the sequentially
+/// consistent order of the sleeper's count and of the look at it in `give`, the look for sleepers,
+/// the gate's mutex in `give`; fails when `owner` is stored before the lock is taken.
 #[test]
 fn relaxed_mutex_wakes_its_sleepers() {
     model(3, || {
@@ -528,7 +531,8 @@ fn big_lock_excludes(kind: BigLockKind) {
     });
 }
 
-/// The first and the third thread share a part. Fails when `raise` stores instead of taking the maximum.
+/// The first and the third thread share a part. Fails when `raise` stores instead of taking the
+/// maximum.
 #[test]
 fn sharded_max_keeps_the_greatest() {
     model(3, || {
@@ -546,9 +550,9 @@ fn sharded_max_keeps_the_greatest() {
     });
 }
 
-/// What is added while a count is closed is in its sum or refused, and never in the next count in its place.
-/// Fails when `add` does not look at the generation, stores instead of exchanging, or when `close` loads instead of
-/// swapping.
+/// What is added while a count is closed is in its sum or refused, and never in the next count in
+/// its place. Fails when `add` does not look at the generation, stores instead of exchanging, or
+/// when `close` loads instead of swapping.
 #[test]
 fn split_counts_lose_nothing() {
     model(3, || {
@@ -578,8 +582,8 @@ fn split_counts_lose_nothing() {
     });
 }
 
-/// What was done before something was added is seen by who closed the count and found that in its sum. Fails
-/// without the release in `add` or the acquire in `close`.
+/// What was done before something was added is seen by who closed the count and found that in its
+/// sum. Fails without the release in `add` or the acquire in `close`.
 #[test]
 fn split_counts_order_what_was_done() {
     model(3, || {

@@ -39,11 +39,12 @@ fn plain(counts: &Counts) -> (u64, u64, u64) {
     (counts.acquisitions, counts.contended, counts.hold.count())
 }
 
-/// Longer than the meter's clock can be off when it changes from the system's clock to the CPU's: a wait or a
-/// hold of so long is never measured as nothing.
+/// Longer than the meter's clock can be off when it changes from the system's clock to the CPU's: a
+/// wait or a hold of so long is never measured as nothing.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Holds what `hold` gives while another thread runs `wait`, until the meter sees that one wait and `LONG` after.
+/// Holds what `hold` gives while another thread runs `wait`, until the meter sees that one wait and
+/// `LONG` after.
 fn contend<G>(class: &'static LockClass, hold: impl FnOnce() -> G, wait: impl FnOnce() + Send) {
     let guard = hold();
     std::thread::scope(|scope| {
@@ -56,8 +57,9 @@ fn contend<G>(class: &'static LockClass, hold: impl FnOnce() -> G, wait: impl Fn
     });
 }
 
-/// Counts `f`, which does not hold the lock of `class` for at least `apart` of its time, and checks that this
-/// time is in no holding. However long the thread is kept from its CPU, all holdings fit into the rest.
+/// Counts `f`, which does not hold the lock of `class` for at least `apart` of its time, and checks
+/// that this time is in no holding. However long the thread is kept from its CPU, all holdings fit
+/// into the rest.
 fn held_at_most_but(class: &'static LockClass, apart: Duration, f: impl FnOnce()) -> Counts {
     let mut took = Duration::ZERO;
     let counts = counted(|| {
@@ -187,8 +189,8 @@ fn range_lock() {
     assert!(lock.settle());
 }
 
-/// What the meter watches is held by another way; it is reduced and released all the same, on whatever
-/// thread, and counted once.
+/// What the meter watches is held by another way; it is reduced and released all the same, on
+/// whatever thread, and counted once.
 #[test]
 fn range_lock_reduced() {
     static CLASS: LockClass = LockClass::new("meter.range.reduced", 1);
@@ -309,8 +311,8 @@ fn range_lock_contended_only() {
     assert_eq!((plain(&writer), writer.given_up), ((0, 1, 0), 1));
 }
 
-/// Who wants another part of a segment in which somebody waits does not wait for that. Without: the look into
-/// the queue in `spin`.
+/// Who wants another part of a segment in which somebody waits does not wait for that. Without: the
+/// look into the queue in `spin`.
 #[test]
 fn range_lock_in_nobodys_way() {
     static CLASS: LockClass = LockClass::new("meter.range.aside", 1);

@@ -231,8 +231,8 @@ fn threads_exclude_each_other() {
     assert!(lock.try_write(0..u64::MAX).is_some());
 }
 
-/// Waits until a second thread is queueing up. It enters its request in the same critical section, so
-/// that an attempt made after this comes behind it.
+/// Waits until a second thread is queueing up. It enters its request in the same critical section,
+/// so that an attempt made after this comes behind it.
 fn wait_until_queued(lock: &RangeLock) {
     while lock.is_fast() {
         std::thread::yield_now();
@@ -354,9 +354,9 @@ fn contention_is_counted() {
     assert!(counts.reader.wait.total_ns > 1_000_000);
 }
 
-/// A request for high offsets waits for a holder, while requests that came later and lie lower overlap
-/// it and each other without a gap. In an interval tree whose holders are looked up by start, each of
-/// those goes past the waiter, which starves. Here all of them wait for it.
+/// A request for high offsets waits for a holder, while requests that came later and lie lower
+/// overlap it and each other without a gap. In an interval tree whose holders are looked up by
+/// start, each of those goes past the waiter, which starves. Here all of them wait for it.
 ///
 /// Fails when `request_queued` counts only granted entries as blockers.
 #[test]

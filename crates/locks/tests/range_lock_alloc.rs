@@ -70,8 +70,9 @@ fn requests_allocate_nothing() {
         for thread in 0..4 {
             let (work, vain, start, lock) = (&work, &vain, &start, &lock);
             scope.spawn(move || {
-                // What the first use of the order checker, the meter, thread-local storage and the mutex needs: in
-                // a thread that waits in vain (to write and to read), that waits and is served, and that does not wait.
+                // What the first use of the order checker, the meter, thread-local storage and the
+                // mutex needs: in a thread that waits in vain (to write and to read), that waits
+                // and is served, and that does not wait.
                 let (mutex, condvar) = (parking_lot::Mutex::new(()), parking_lot::Condvar::new());
                 condvar.wait_for(&mut mutex.lock(), Duration::from_millis(1));
                 assert!(lock.write_timeout(0..1, Duration::from_millis(1)).is_none());

@@ -92,8 +92,8 @@ fn random_range() -> Range<u64> {
     start..end
 }
 
-/// Fails without: the wait for the range in `close`, the entry of a closed cell's holders in the queue,
-/// the removal after the time ran out, the waking in `unblock`.
+/// Fails without: the wait for the range in `close`, the entry of a closed cell's holders in the
+/// queue, the removal after the time ran out, the waking in `unblock`.
 #[test]
 fn range_lock_excludes_whatever_happens() {
     check(1500, || {
@@ -198,8 +198,8 @@ fn spread(lock: &RangeLock) {
     assert!(!lock.is_fast());
 }
 
-/// Tasks in the cells of a group and beside them, while a task sends the lock home, from where others
-/// spread it again. Fails without the closing of all cells in `drain`.
+/// Tasks in the cells of a group and beside them, while a task sends the lock home, from where
+/// others spread it again. Fails without the closing of all cells in `drain`.
 #[test]
 fn range_lock_spreads_and_goes_home() {
     check(4000, || {
@@ -233,8 +233,9 @@ fn range_lock_spreads_and_goes_home() {
     });
 }
 
-/// Readers in the cells of their threads, and writers, who first lie on all of them and soon make the lock change to
-/// segments. Fails when a writer lies on fewer cells (`footprint`), or a cell is always `ours` (`is_spread_as`).
+/// Readers in the cells of their threads, and writers, who first lie on all of them and soon make
+/// the lock change to segments. Fails when a writer lies on fewer cells (`footprint`), or a cell is
+/// always `ours` (`is_spread_as`).
 #[test]
 fn range_lock_readers_make_way() {
     check(6000, || {
@@ -261,8 +262,8 @@ fn range_lock_readers_make_way() {
     });
 }
 
-/// A writer looks where to go; meanwhile the lock goes home and spreads anew, and in the new session the
-/// place has another cell. Fails when a cell is always `ours` (`is_spread_as`).
+/// A writer looks where to go; meanwhile the lock goes home and spreads anew, and in the new
+/// session the place has another cell. Fails when a cell is always `ours` (`is_spread_as`).
 #[test]
 fn range_lock_session_changes_under_a_writer() {
     check(10_000, || {
@@ -284,9 +285,9 @@ fn range_lock_session_changes_under_a_writer() {
     });
 }
 
-/// So, but the session goes on with shorter segments, since requests crowd in one of which a part is held.
-/// Some who hold or wait go by the old ones. Fails when a cell is always `ours`; without the storing of the
-/// new placement, or the covering of entries, in `respread`.
+/// So, but the session goes on with shorter segments, since requests crowd in one of which a part
+/// is held. Some who hold or wait go by the old ones. Fails when a cell is always `ours`; without
+/// the storing of the new placement, or the covering of entries, in `respread`.
 #[test]
 fn range_lock_segments_change_under_a_writer() {
     check(10_000, || {
@@ -406,8 +407,8 @@ fn sharded_list_finds_its_items() {
     });
 }
 
-/// At every moment 10 are left for each of the takers, so nobody may be refused. Fails when `collect`
-/// takes the stashes by `swap(0)` instead of freezing them.
+/// At every moment 10 are left for each of the takers, so nobody may be refused. Fails when
+/// `collect` takes the stashes by `swap(0)` instead of freezing them.
 #[test]
 fn limited_counter_refuses_only_when_short() {
     check(4000, || {
@@ -453,8 +454,8 @@ fn limited_counter_is_exact() {
     });
 }
 
-/// Who takes what is left gets all of it, and together they get no more. Fails when `take_up_to` does not
-/// collect the stashes.
+/// Who takes what is left gets all of it, and together they get no more. Fails when `take_up_to`
+/// does not collect the stashes.
 #[test]
 fn limited_counter_gives_what_is_left() {
     check(1000, || {
@@ -486,9 +487,9 @@ fn per_cpu_counter_loses_nothing() {
     });
 }
 
-/// Readers and writers, some only trying. Fails without: the look for a writer in `enter`; the gate's
-/// mutex or the notification in `wake_writer` (deadlock); the notification after the last reader that
-/// was turned away (deadlock).
+/// Readers and writers, some only trying. Fails without: the look for a writer in `enter`; the
+/// gate's mutex or the notification in `wake_writer` (deadlock); the notification after the last
+/// reader that was turned away (deadlock).
 #[test]
 fn big_reader_excludes() {
     check(1500, || {
@@ -555,8 +556,9 @@ fn once_latch_loads_once() {
     });
 }
 
-/// Each item is worked on once, before all have gone, by one thread at a time; no more are queued than may be, and
-/// nobody is left asleep. Fails without: the wait for room, the look for who is at work, waking as the role is given up.
+/// Each item is worked on once, before all have gone, by one thread at a time; no more are queued
+/// than may be, and nobody is left asleep. Fails without: the wait for room, the look for who is at
+/// work, waking as the role is given up.
 #[test]
 fn combiner_works_on_everything() {
     const ITEMS: usize = 3;
@@ -580,7 +582,8 @@ fn combiner_works_on_everything() {
                 });
                 // The queue before, the own, two for each place, the queue after.
                 assert!(worked <= 5, "{worked} by one");
-                // One in the queue, one being worked on, one of each other thread that has not got in.
+                // One in the queue, one being worked on, one of each other thread that has not got
+                // in.
                 let done: i32 = counts
                     .iter()
                     .map(|count| count.load(StdOrdering::Relaxed))
@@ -617,9 +620,10 @@ fn mutex_and_condvar_hand_over() {
     });
 }
 
-/// Relaxing races with relaxing and with ordinary users: levels come back as they were, nobody is ever
-/// beside another, and the change count tells exactly who was in between. Fails without: the depth that
-/// `relax` restores, `changes` being counted, the look for sleepers in `give` (deadlock).
+/// Relaxing races with relaxing and with ordinary users: levels come back as they were, nobody is
+/// ever beside another, and the change count tells exactly who was in between. Fails without: the
+/// depth that `relax` restores, `changes` being counted, the look for sleepers in `give`
+/// (deadlock).
 #[test]
 fn relaxed_mutex_relaxes_beside_others() {
     check(1500, || {
@@ -634,8 +638,8 @@ fn relaxed_mutex_relaxes_beside_others() {
     });
 }
 
-/// The same for both kinds of the big lock. Fails without: the release of the word in `Spin::give`, the
-/// hand-over in `Fair::give` (deadlock).
+/// The same for both kinds of the big lock. Fails without: the release of the word in `Spin::give`,
+/// the hand-over in `Fair::give` (deadlock).
 #[test]
 fn big_lock_relaxes_beside_others() {
     for kind in [BigLockKind::Spinning, BigLockKind::Sleeping] {
@@ -652,8 +656,8 @@ fn big_lock_relaxes_beside_others() {
     }
 }
 
-/// Takes a recursive lock up to three deep, relaxes at some depth, and checks that nobody else is inside
-/// but while relaxed. `entries` counts outermost entries under the lock.
+/// Takes a recursive lock up to three deep, relaxes at some depth, and checks that nobody else is
+/// inside but while relaxed. `entries` counts outermost entries under the lock.
 fn recursive_user<L, G>(
     _lock: &L,
     lock: impl Fn() -> G,
@@ -686,7 +690,8 @@ fn recursive_user<L, G>(
     leave();
 }
 
-/// The sleeping big lock is handed over in the order of arrival. Fails when `Fair::give` takes the last.
+/// The sleeping big lock is handed over in the order of arrival. Fails when `Fair::give` takes the
+/// last.
 #[test]
 fn big_lock_that_sleeps_is_fair() {
     check(500, || {

@@ -1,14 +1,14 @@
-//! Every lock under real threads, guarding plain memory: a pair of words that a holder makes unequal for
-//! a moment. Who sees them unequal was not kept out; and the thread sanitizer (`xtask prove tsan`) sees
-//! every access that no lock orders, whether it did harm or not.
+//! Every lock under real threads, guarding plain memory: a pair of words that a holder makes
+//! unequal for a moment. Who sees them unequal was not kept out; and the thread sanitizer (`xtask
+//! prove tsan`) sees every access that no lock orders, whether it did harm or not.
 //!
 //! `FINEFS_STRESS_MS` says how long each test runs.
 //!
-//! Tried with a lock left out: `without_a_lock`, to which `xtask prove tsan` expects the sanitizer to
-//! object.
+//! Tried with a lock left out: `without_a_lock`, to which `xtask prove tsan` expects the sanitizer
+//! to object.
 //!
-//! A program of its own, not a set of `#[test]`s: what the test harness and scoped threads do to order
-//! things happens inside the standard library, which the sanitizer does not see.
+//! A program of its own, not a set of `#[test]`s: what the test harness and scoped threads do to
+//! order things happens inside the standard library, which the sanitizer does not see.
 
 #![cfg_attr(any(loom, feature = "shuttle"), allow(unused))]
 

@@ -160,8 +160,8 @@ fn once_latch_survives_a_panic_and_drops_its_value() {
     assert_eq!(std::sync::Arc::strong_count(&value), 1);
 }
 
-/// Every recursive lock with real threads: levels, relaxing, and a plain number that only its holder
-/// changes.
+/// Every recursive lock with real threads: levels, relaxing, and a plain number that only its
+/// holder changes.
 #[test]
 fn recursive_locks_exclude_and_relax() {
     fn check<G>(lock: impl Fn() -> G + Sync, relax: impl Fn() -> u64 + Sync) {
@@ -246,7 +246,8 @@ fn sharded_max_is_the_greatest() {
     assert_eq!(max.get(), 199_999);
 }
 
-/// A guard that is dropped where its lock was let go of does not end the holding of whoever has it now.
+/// A guard that is dropped where its lock was let go of does not end the holding of whoever has it
+/// now.
 #[test]
 fn a_guard_from_before_a_relax_ends_nobody_elses_holding() {
     let lock = RelaxedMutex::new(&CLASS);
@@ -271,7 +272,8 @@ fn a_guard_from_before_a_relax_ends_nobody_elses_holding() {
     });
 }
 
-/// The first panic is told, not a second one that ends the process; the level stays, as if the guard had been leaked.
+/// The first panic is told, not a second one that ends the process; the level stays, as if the
+/// guard had been leaked.
 #[test]
 fn a_panic_that_drops_a_guard_in_a_relax_can_be_caught() {
     let lock = RelaxedMutex::new(&CLASS);
@@ -287,8 +289,8 @@ fn a_panic_that_drops_a_guard_in_a_relax_can_be_caught() {
     assert!(lock.is_mine());
 }
 
-/// A guard that leaves the `relax` in which it was made holds a level like any other, after a panic too; its task
-/// does not wait for itself.
+/// A guard that leaves the `relax` in which it was made holds a level like any other, after a panic
+/// too; its task does not wait for itself.
 #[test]
 fn a_guard_may_leave_a_relax() {
     let lock = RelaxedMutex::new(&CLASS);

@@ -1,9 +1,11 @@
 //! finefs, fuse2fs and the kernel's ext4 on a loop device, by turns in each round. finefs comes in
-//! several variants: through /dev/fuse and through io_uring, with and without CPUs that are kept awake.
+//! several variants: through /dev/fuse and through io_uring, with and without CPUs that are kept
+//! awake.
 //!
 //! Each measurement gets a fresh default ext4 image. PostMark is timed from the start of the first
-//! process to the end of the last: creating, transactions and deleting. Making the image, mounting and
-//! unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is inside.
+//! process to the end of the last: creating, transactions and deleting. Making the image, mounting
+//! and unmounting are outside. With `--with-unmount` the unmount, which writes everything out, is
+//! inside.
 
 use crate::fsync;
 use crate::options::{Binary, ImageDir};

@@ -1,6 +1,6 @@
-//! Lists of open files under three ways of locking: per CPU under a local/global lock (ours), one list
-//! under one spinlock (Linux before 2.6.36), one list with a lock in each node (Zijlstra's of 2007, which
-//! the thread on scaling `files_lock` argues about).
+//! Lists of open files under three ways of locking: per CPU under a local/global lock (ours), one
+//! list under one spinlock (Linux before 2.6.36), one list with a lock in each node (Zijlstra's of
+//! 2007, which the thread on scaling `files_lock` argues about).
 
 mod locked_list;
 
@@ -30,8 +30,8 @@ pub struct Options {
     /// Pairs of adding and removing, of each thread
     #[arg(long, default_value_t = 3_000_000)]
     pairs: usize,
-    /// Only this list (per-cpu, spinlock, locked-list), once with the first number of threads: for counting
-    /// instructions
+    /// Only this list (per-cpu, spinlock, locked-list), once with the first number of threads: for
+    /// counting instructions
     #[arg(long)]
     only: Option<String>,
     /// Print JSON instead of a table

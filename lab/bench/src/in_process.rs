@@ -1,9 +1,9 @@
-//! Workloads in process beside the same by system calls on the kernel's file systems: memory beside tmpfs,
-//! an ext4 image beside the kernel's ext4 on a loop device of a like image, by turns.
+//! Workloads in process beside the same by system calls on the kernel's file systems: memory beside
+//! tmpfs, an ext4 image beside the kernel's ext4 on a loop device of a like image, by turns.
 //!
-//! Each measurement gets a fresh file system. What is measured is the work: not making, mounting and
-//! unmounting. The image is checked afterwards. What the harness costs is the time of an operation on a
-//! target that does nothing.
+//! Each measurement gets a fresh file system. What is measured is the work: not making, mounting
+//! and unmounting. The image is checked afterwards. What the harness costs is the time of an
+//! operation on a target that does nothing.
 
 use crate::options::ImageDir;
 use crate::result::median;

@@ -1,12 +1,13 @@
-//! What the journal costs: PostMark without fsync on a default ext4 image and on one without a journal, by turns.
+//! What the journal costs: PostMark without fsync on a default ext4 image and on one without a
+//! journal, by turns.
 //!
 //! | where | what |
 //! |---|---|
 //! | in a mount | processes of PostMark, through io_uring where it can be switched on |
 //! | in process | threads of the workloads' PostMark through the embedding API, where FUSE hides nothing |
 //!
-//! Each measurement gets a fresh image, which e2fsck checks afterwards. Closing and unmounting are timed with
-//! `--with-close` only.
+//! Each measurement gets a fresh image, which e2fsck checks afterwards. Closing and unmounting are
+//! timed with `--with-close` only.
 
 use crate::options::{Binary, ImageDir};
 use crate::result::median;

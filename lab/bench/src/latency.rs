@@ -1,8 +1,9 @@
-//! How long single operations take while commits run: creating, writing and removing files in a mount, from several
-//! threads, beside nothing else or beside PostMark in processes.
+//! How long single operations take while commits run: creating, writing and removing files in a
+//! mount, from several threads, beside nothing else or beside PostMark in processes.
 //!
-//! Each thread makes files, writes to them, and removes those that are older than the time between two commits:
-//! creates and removals that do not cancel out. No operation syncs. Reported are percentiles and the longest.
+//! Each thread makes files, writes to them, and removes those that are older than the time between
+//! two commits: creates and removals that do not cancel out. No operation syncs. Reported are
+//! percentiles and the longest.
 
 use crate::options::{Binary, ImageDir};
 use anyhow::{Context, Result, anyhow};

@@ -1,5 +1,5 @@
-//! What the lock meter costs: PostMark in process without it, with contended acquisitions counted, and
-//! with all of them counted, by turns in processes of their own.
+//! What the lock meter costs: PostMark in process without it, with contended acquisitions counted,
+//! and with all of them counted, by turns in processes of their own.
 
 use crate::result::median;
 use crate::workload::postmark;

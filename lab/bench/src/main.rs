@@ -1,5 +1,5 @@
-//! `finefs-bench`, also called as `finefs bench`: workloads on any file system, and how fast finefs is
-//! beside others in the same run.
+//! `finefs-bench`, also called as `finefs bench`: workloads on any file system, and how fast finefs
+//! is beside others in the same run.
 //!
 //! | module | what it is about |
 //! |---|---|
@@ -43,8 +43,8 @@ use finefs_cli::Failure;
 use finefs_cli::output::say;
 use std::process::ExitCode;
 
-/// As a program has that embeds the library for speed. The command finefs has glibc's: by this one a mount would hold some
-/// 30 MB more (docs/benchmarks.md).
+/// As a program has that embeds the library for speed. The command finefs has glibc's: by this one
+/// a mount would hold some 30 MB more (docs/benchmarks.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -68,13 +68,16 @@ enum Command {
     Compare(compare::Options),
     /// Percentiles of creating, writing and removing files while commits run
     Latency(latency::Options),
-    /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node by node
+    /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node
+    /// by node
     FileListLocks(file_list_locks::Options),
     /// Workloads in process, and through system calls on tmpfs and the kernel's ext4, by turns
     InProcess(in_process::Options),
-    /// PostMark on a default ext4 image and on one without a journal, in a mount and in process, by turns
+    /// PostMark on a default ext4 image and on one without a journal, in a mount and in process, by
+    /// turns
     JournalCost(journal_cost::Options),
-    /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by turns
+    /// PostMark in process without the lock meter, with it, and with all acquisitions counted, by
+    /// turns
     LockmeterOverhead(lockmeter_overhead::Options),
     /// One run for `lockmeter-overhead`, in a process of its own
     #[command(hide = true)]

@@ -1,8 +1,8 @@
-//! The workloads' own PostMark beside Debian's postmark, on the same directory of the kernel's tmpfs and
-//! ext4, by turns: they must be about as fast to measure the same.
+//! The workloads' own PostMark beside Debian's postmark, on the same directory of the kernel's
+//! tmpfs and ext4, by turns: they must be about as fast to measure the same.
 //!
-//! Both are timed from outside over the whole run, as postmark's own clock counts whole seconds: creating,
-//! transactions, deleting, and the start of the processes.
+//! Both are timed from outside over the whole run, as postmark's own clock counts whole seconds:
+//! creating, transactions, deleting, and the start of the processes.
 
 use crate::options::ImageDir;
 use crate::result::median;

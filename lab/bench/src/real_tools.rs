@@ -1,7 +1,7 @@
-//! The workloads of `finefs bench` beside the programs that they are made after, on one directory, by turns:
-//! Debian's dbench, and fio with the job of Zheng Liu's mail. Their rates should be alike; where they are
-//! not, a workload measures something else than its name says. dbench reads and parses its load file while it
-//! runs, and ours does so before; the table has ours both ways.
+//! The workloads of `finefs bench` beside the programs that they are made after, on one directory,
+//! by turns: Debian's dbench, and fio with the job of Zheng Liu's mail. Their rates should be
+//! alike; where they are not, a workload measures something else than its name says. dbench reads
+//! and parses its load file while it runs, and ours does so before; the table has ours both ways.
 //!
 //! All work is in a new directory in the given one, which goes at the end, also after a signal.
 
@@ -97,7 +97,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A line of the table; `rates` are those of the program, ours, and perhaps ours alike, in each round.
+/// A line of the table; `rates` are those of the program, ours, and perhaps ours alike, in each
+/// round.
 fn row(name: &str, rates: &[Vec<f64>]) -> Result<String> {
     let medians: Option<Vec<f64>> = rates.iter().map(|of_side| median(of_side)).collect();
     let medians = medians.context("no rounds")?;
@@ -130,7 +131,8 @@ impl Measured {
         let seconds = options.seconds.to_string();
         match self {
             Measured::Dbench { clients } => {
-                // Ours opens names relative to its directory. With an absolute one dbench's would be longer.
+                // Ours opens names relative to its directory. With an absolute one dbench's would
+                // be longer.
                 let clients = clients.to_string();
                 let arguments = ["-D", ".", "-t", &seconds, &clients];
                 let text = stdout(Command::new("dbench").current_dir(dir).args(arguments))?;

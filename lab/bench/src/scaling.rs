@@ -1,12 +1,13 @@
-//! What two threads do in the time of one, in process on a memory file system, beside the ceiling that
-//! the machine sets: two processes that share nothing.
+//! What two threads do in the time of one, in process on a memory file system, beside the ceiling
+//! that the machine sets: two processes that share nothing.
 //!
-//! Every measurement is a process of its own; in each round one thread, all threads, and as many processes
-//! of one thread take turns, and the ratios are those of the rounds. CPUs that are hyperthreads of one
-//! core, or a busy machine, keep the ceiling below the number of threads.
+//! Every measurement is a process of its own; in each round one thread, all threads, and as many
+//! processes of one thread take turns, and the ratios are those of the rounds. CPUs that are
+//! hyperthreads of one core, or a busy machine, keep the ceiling below the number of threads.
 //!
-//! What threads of one process still write in common costs line transfers. How long one takes is measured in
-//! each round: on a virtual machine it changes by a factor of five as its CPUs are moved, and the ratios with it.
+//! What threads of one process still write in common costs line transfers. How long one takes is
+//! measured in each round: on a virtual machine it changes by a factor of five as its CPUs are
+//! moved, and the ratios with it.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -349,8 +350,8 @@ fn names_in(space: &Arc<Namespace>, dir: Ino, thread: u64) -> Step<'_> {
     let mut number = CachePadded::new(0_u64);
     Box::new(move || {
         *number += 1;
-        // On the thread's stack: small pieces of the heap may lie in a line with another thread's. Some
-        // hundred names at a time, so that each goes to a bucket of its own.
+        // On the thread's stack: small pieces of the heap may lie in a line with another thread's.
+        // Some hundred names at a time, so that each goes to a bucket of its own.
         let (mut old, mut new) = ([0; NAME_MAX], [0; NAME_MAX]);
         let old = text(&mut old, format_args!("{thread}-{}", *number % 512))?;
         let new = text(&mut new, format_args!("{thread}.{}", *number))?;

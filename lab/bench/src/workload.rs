@@ -1,4 +1,5 @@
-//! Workloads of `finefs bench` as the programs here run them: by threads, nothing verified, nobody watching.
+//! Workloads of `finefs bench` as the programs here run them: by threads, nothing verified, nobody
+//! watching.
 
 use anyhow::Result;
 use finefs_workloads::{

@@ -1,5 +1,5 @@
-//! The page of `finefs-bench studies` in a browser: nothing is missing, nothing is complained of, and nothing
-//! is wider than the window, in light and dark, on a desk and on a telephone.
+//! The page of `finefs-bench studies` in a browser: nothing is missing, nothing is complained of,
+//! and nothing is wider than the window, in light and dark, on a desk and on a telephone.
 
 mod chromium;
 

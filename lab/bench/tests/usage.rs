@@ -1,4 +1,5 @@
-//! `finefs-bench` as a new user meets it: help, mistakes, and output that nobody reads or that has no room.
+//! `finefs-bench` as a new user meets it: help, mistakes, and output that nobody reads or that has
+//! no room.
 
 use std::fs::File;
 use std::process::{Command, Output, Stdio};

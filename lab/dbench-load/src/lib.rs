@@ -1,12 +1,14 @@
 //! dbench's load file: what a client of an SMB server asked for, an operation a line.
 //!
-//! A line is the operation's name, its parameters and the status that the server answered. Paths are in
-//! quotes and have backslashes; the name `client1` in them stands for the client that replays. A number in
-//! front of the name is the time, in seconds from the beginning, at which the client asked. Lines that are
-//! empty or begin with `#` say nothing. Names of operations are those of dbench 4's file, and the long ones
-//! of CIFS that later versions write (CREATEX is NTCreateX, and so on); case does not matter.
+//! A line is the operation's name, its parameters and the status that the server answered. Paths
+//! are in quotes and have backslashes; the name `client1` in them stands for the client that
+//! replays. A number in front of the name is the time, in seconds from the beginning, at which the
+//! client asked. Lines that are empty or begin with `#` say nothing. Names of operations are those
+//! of dbench 4's file, and the long ones of CIFS that later versions write (CREATEX is NTCreateX,
+//! and so on); case does not matter.
 //!
-//! [`Load`] is a whole file, [`Reader`] one that is understood line by line, as dbench does while it runs.
+//! [`Load`] is a whole file, [`Reader`] one that is understood line by line, as dbench does while
+//! it runs.
 
 mod reader;
 

@@ -1,4 +1,5 @@
-//! [`Reader`]: a load file that is read and understood line by line, from the beginning again and again.
+//! [`Reader`]: a load file that is read and understood line by line, from the beginning again and
+//! again.
 
 use crate::{Load, Operation, unreadable};
 use std::collections::HashMap;
@@ -38,7 +39,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the file; `client` is the name that paths have in place of `client1`. The error names the file.
+    /// Opens the file; `client` is the name that paths have in place of `client1`. The error names
+    /// the file.
     pub fn open(path: &Path, client: &str) -> Result<Reader, String> {
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         Ok(Reader {
@@ -52,7 +54,8 @@ impl Reader {
         })
     }
 
-    /// The next line that says something; none at the file's end. The error names the file and the line.
+    /// The next line that says something; none at the file's end. The error names the file and the
+    /// line.
     pub fn next_operation(&mut self) -> Result<Option<Operation>, String> {
         loop {
             self.line.clear();

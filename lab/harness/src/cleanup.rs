@@ -1,8 +1,8 @@
 //! What must be undone when a proof ends, fails or is interrupted.
 //!
 //! Data model: one list of things that this process made: processes, mounts, temporary directories.
-//! Whoever makes one holds an [`Entry`]; dropping it takes the thing off the list. A thread waits for
-//! SIGINT, SIGTERM and SIGHUP and undoes the list backwards.
+//! Whoever makes one holds an [`Entry`]; dropping it takes the thing off the list. A thread waits
+//! for SIGINT, SIGTERM and SIGHUP and undoes the list backwards.
 //!
 //! Invariants:
 //! 1. Only own mount points are unmounted and only own process ids are signalled.
@@ -44,8 +44,8 @@ static LIST: Mutex<List> = Mutex::new(List {
 /// Set once the program was told to stop.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Does not return once the program was told to stop: whoever starts or ends something calls this, so
-/// that nothing new comes up behind the cleaning thread, which ends the program.
+/// Does not return once the program was told to stop: whoever starts or ends something calls this,
+/// so that nothing new comes up behind the cleaning thread, which ends the program.
 pub fn halt_if_interrupted() {
     while INTERRUPTED.load(Ordering::SeqCst) {
         std::thread::park();

@@ -1,5 +1,5 @@
-//! What comparisons and proofs have in common: images of every feature set, servers and their mounts,
-//! programs that work in them, trees and what they look like.
+//! What comparisons and proofs have in common: images of every feature set, servers and their
+//! mounts, programs that work in them, trees and what they look like.
 //!
 //! | module | what it is about |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Child processes: started by name, output captured, stopped at a time limit.
 //!
-//! Every child runs in a process group of its own and is registered with [`crate::cleanup`] while it
-//! runs, so an interrupted proof leaves no process behind.
+//! Every child runs in a process group of its own and is registered with [`crate::cleanup`] while
+//! it runs, so an interrupted proof leaves no process behind.
 
 use crate::cleanup;
 use anyhow::{Context, Result, bail};
@@ -206,7 +206,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs `command` with its output shown as it comes, and returned; anything but status 0 is an error.
+/// Runs `command` with its output shown as it comes, and returned; anything but status 0 is an
+/// error.
 pub fn expect_printed(command: &mut Command, limit: Duration) -> Result<String> {
     let name = format!("{command:?}");
     command

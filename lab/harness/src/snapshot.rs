@@ -4,8 +4,8 @@
 //! system keeps of it; file contents stand as a digest. Each entry is stat'ed before it is read, so
 //! reading cannot disturb the times recorded.
 //!
-//! Holes are compared by their effect: a file with holes in the one view must not be fully allocated
-//! in the other. The exact map of holes may differ between servers.
+//! Holes are compared by their effect: a file with holes in the one view must not be fully
+//! allocated in the other. The exact map of holes may differ between servers.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};

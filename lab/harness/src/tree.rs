@@ -1,8 +1,8 @@
 //! A source tree made from a seed, with at least one of everything that a file system stores.
 //!
-//! Four top parts of about equal size, so that four copies can run at once; hard links stay inside a
-//! part. The tree lies below a bind mount without access times (when root), so that copying it does
-//! not change it.
+//! Four top parts of about equal size, so that four copies can run at once; hard links stay inside
+//! a part. The tree lies below a bind mount without access times (when root), so that copying it
+//! does not change it.
 
 use crate::cleanup;
 use crate::rng::Rng;

@@ -17,16 +17,17 @@ pub fn allowed() -> Vec<usize> {
         .collect()
 }
 
-/// From now on this thread, and those that it starts, use this CPU only. False where the system refuses.
+/// From now on this thread, and those that it starts, use this CPU only. False where the system
+/// refuses.
 pub fn bind_to(cpu: usize) -> bool {
     let mut one = CpuSet::new();
     one.set(cpu);
     sched_setaffinity(None, &one).is_ok()
 }
 
-/// Binds the calling thread, the `thread`th, to one CPU of those that it may use, by turns: threads that
-/// were started a moment ago share one CPU for as long as a short measurement lasts. Where the system
-/// refuses, it runs where it may.
+/// Binds the calling thread, the `thread`th, to one CPU of those that it may use, by turns: threads
+/// that were started a moment ago share one CPU for as long as a short measurement lasts. Where the
+/// system refuses, it runs where it may.
 pub fn bind_by_turns(thread: usize) {
     let cpus = allowed();
     if let Some(cpu) = cpus.get(thread % cpus.len().max(1)) {
@@ -40,8 +41,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The first `count` of the CPUs that the thread may use, or all if they are fewer. Where the system
-    /// refuses, none of them is taken away and [`cpus`] tells so.
+    /// The first `count` of the CPUs that the thread may use, or all if they are fewer. Where the
+    /// system refuses, none of them is taken away and [`cpus`] tells so.
     pub fn to(count: usize) -> Limit {
         let Ok(before) = sched_getaffinity(None) else {
             return Limit { before: None };

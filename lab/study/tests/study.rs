@@ -1,5 +1,5 @@
-//! The published tables measured again, in a run of milliseconds: every section has its rows, the ratios are
-//! those of the rows, and what a run finds reaches the page.
+//! The published tables measured again, in a run of milliseconds: every section has its rows, the
+//! ratios are those of the rows, and what a run finds reaches the page.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

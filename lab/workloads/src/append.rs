@@ -1,12 +1,13 @@
 //! append: records are appended to one file by many at once.
 //!
-//! What Mayhar's patch set was about ("AIO append writes", linux-ext4, January 2012), with synchronous calls
-//! of several threads or processes. Each record says who wrote it, which of his it is, how long it is, and
-//! has a checksum. When all have ended the file must consist of whole records, each writer's in their order
-//! and none missing.
+//! What Mayhar's patch set was about ("AIO append writes", linux-ext4, January 2012), with
+//! synchronous calls of several threads or processes. Each record says who wrote it, which of his
+//! it is, how long it is, and has a checksum. When all have ended the file must consist of whole
+//! records, each writer's in their order and none missing.
 //!
-//! Where there is no room for more, the worker that finds out truncates the file to nothing and the load
-//! goes on, as logs are rotated. The file then ends with each writer's last records, in their order.
+//! Where there is no room for more, the worker that finds out truncates the file to nothing and the
+//! load goes on, as logs are rotated. The file then ends with each writer's last records, in their
+//! order.
 
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Plan, Watch};
@@ -300,7 +301,8 @@ fn read_counts<T: Target>(target: &T, crew: Crew) -> Result<Option<Vec<Count>>> 
     Ok(Some(counts))
 }
 
-/// The file is a sequence of just these records; if it was begun anew, of the last ones of each writer.
+/// The file is a sequence of just these records; if it was begun anew, of the last ones of each
+/// writer.
 fn check<T: Target>(target: &T, counts: &[Count], record_max: usize) -> Result<()> {
     let file = target.open(PATH, OFlags::RDONLY).during("open", PATH)?;
     let is_whole = counts.iter().all(|count| count.begun_anew == 0);

@@ -1,14 +1,14 @@
 //! file-list: files are opened and closed, and the list of open files is asked how local that was.
 //!
-//! Piggin's "fs: scale files_lock" (linux-fsdevel, June 2010) puts each open file on a list of the CPU that
-//! opens it. That scales as long as files are closed on the CPU, or at least on the NUMA node, on which they
-//! were opened; the patch tells how often that was so for a boot, a kernel build and dbench. This workload
-//! counts the same on finefs: removals from the list, those by the CPU that had added the file, and those
-//! by its node.
+//! Piggin's "fs: scale files_lock" (linux-fsdevel, June 2010) puts each open file on a list of the
+//! CPU that opens it. That scales as long as files are closed on the CPU, or at least on the NUMA
+//! node, on which they were opened; the patch tells how often that was so for a boot, a kernel
+//! build and dbench. This workload counts the same on finefs: removals from the list, those by the
+//! CPU that had added the file, and those by its node.
 //!
-//! Each worker has some files open and, an operation, closes the one that it opened first and opens another.
-//! Only a file system in this process tells its counts. The kernel does not tell its own, and a mount's
-//! server is not told of opens.
+//! Each worker has some files open and, an operation, closes the one that it opened first and opens
+//! another. Only a file system in this process tells its counts. The kernel does not tell its own,
+//! and a mount's server is not told of opens.
 
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Plan, Watch};

@@ -1,8 +1,8 @@
 //! openspeed: how fast threads open and close files that all of them use.
 //!
-//! Each worker opens a random one of a few files for reading and closes it again. The program and the form
-//! of its report are those of Red Hat's bug 519126 (2009), which showed what the big kernel lock cost as a
-//! semaphore: four threads and ten files for 120 seconds.
+//! Each worker opens a random one of a few files for reading and closes it again. The program and
+//! the form of its report are those of Red Hat's bug 519126 (2009), which showed what the big
+//! kernel lock cost as a semaphore: four threads and ten files for 120 seconds.
 
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Plan, Watch};

@@ -64,8 +64,8 @@ pub struct Plan {
     pub is_verified: bool,
     /// The latency of each operation is noted, which costs a reading of the clock each.
     pub has_latencies: bool,
-    /// What the lock meter counts during the measurement is part of the report. Only of threads of this
-    /// process; what the meter counts is as its mode says.
+    /// What the lock meter counts during the measurement is part of the report. Only of threads of
+    /// this process; what the meter counts is as its mode says.
     pub has_lock_counts: bool,
     /// Each worker sleeps for so long before each operation.
     pub nap: Duration,
@@ -101,8 +101,8 @@ pub struct Watch<'a> {
     pub stop: &'a AtomicBool,
     /// Is told now and then how much of the work is done, from 0 to 1.
     pub progress: &'a (dyn Fn(f64) + Sync),
-    /// Is told `true` when the measurement begins, after preparation and warm-up, and `false` when it is
-    /// over, before anything is removed. Only of threads of this process.
+    /// Is told `true` when the measurement begins, after preparation and warm-up, and `false` when
+    /// it is over, before anything is removed. Only of threads of this process.
     pub measuring: &'a (dyn Fn(bool) + Sync),
 }
 

@@ -6,9 +6,9 @@
 //! | `own` | will-it-scale's lock1: each locks and unlocks the first byte of its own file |
 //! | `shared` | will-it-scale's lock2: all lock and unlock the first byte of one file |
 //!
-//! The locks are those of open files (F_OFD_SETLKW), so that threads exclude each other as processes do; in
-//! Linux they take the same way through the kernel as those of processes. As in will-it-scale, a lock and
-//! an unlock are two operations.
+//! The locks are those of open files (F_OFD_SETLKW), so that threads exclude each other as
+//! processes do; in Linux they take the same way through the kernel as those of processes. As in
+//! will-it-scale, a lock and an unlock are two operations.
 
 use crate::error::{During, Result, WorkloadError};
 use crate::plan::{Crew, Plan, Watch};

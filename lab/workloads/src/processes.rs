@@ -1,10 +1,10 @@
 //! A crew of processes: each runs this program again as a worker, with one thread.
 //!
 //! # Protocol
-//! The parent writes one line of JSON, a [`Task`], to the worker's standard input. The worker answers with
-//! lines of JSON, each a [`Line`]: that it is ready, how far it is, what it measured. When all are ready
-//! the parent writes `go`. The end of its input means to a worker that it shall stop and clean up; so a
-//! parent that dies leaves no workers behind.
+//! The parent writes one line of JSON, a [`Task`], to the worker's standard input. The worker
+//! answers with lines of JSON, each a [`Line`]: that it is ready, how far it is, what it measured.
+//! When all are ready the parent writes `go`. The end of its input means to a worker that it shall
+//! stop and clean up; so a parent that dies leaves no workers behind.
 
 use crate::error::{Result, WorkloadError};
 use crate::plan::{Plan, Watch};
@@ -49,8 +49,8 @@ enum Line<D> {
     },
 }
 
-/// Runs one worker process for each of the plan's crew. `command` is this program as a worker, which calls
-/// [`crate::serve`].
+/// Runs one worker process for each of the plan's crew. `command` is this program as a worker,
+/// which calls [`crate::serve`].
 pub(crate) fn run<W: Workload>(
     workload: &W,
     target: &HostDirectory,
@@ -128,7 +128,8 @@ impl Children {
         self.inputs.iter_mut().for_each(|input| *input = None);
     }
 
-    /// Starts all together, when all are ready and `gate` has returned, and gathers what they say, until the last one has ended.
+    /// Starts all together, when all are ready and `gate` has returned, and gathers what they say,
+    /// until the last one has ended.
     fn direct<W: Workload>(
         &mut self,
         heard: &Receiver<Heard>,

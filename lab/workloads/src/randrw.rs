@@ -1,11 +1,12 @@
 //! randrw: random reads and writes of blocks of one large file by many at once.
 //!
-//! The job of fio that Zheng Liu ran to compare ext4's file lock with XFS's (linux-ext4, "working on extent
-//! locks for i_mutex", January 2012): one file, 32 threads, blocks of 16 KiB, 90 % reads, pread and pwrite
-//! past the page cache. Reported as there: operations, bandwidth and latency, of reads and writes apart.
+//! The job of fio that Zheng Liu ran to compare ext4's file lock with XFS's (linux-ext4, "working
+//! on extent locks for i_mutex", January 2012): one file, 32 threads, blocks of 16 KiB, 90 % reads,
+//! pread and pwrite past the page cache. Reported as there: operations, bandwidth and latency, of
+//! reads and writes apart.
 //!
-//! Every block has contents of its own, and a write writes just these again. So wherever data lands in a
-//! wrong place, or a write is lost before the file was written once, a reader notices.
+//! Every block has contents of its own, and a write writes just these again. So wherever data lands
+//! in a wrong place, or a write is lost before the file was written once, a reader notices.
 
 use crate::clock::now_ns;
 use crate::error::{During, Result, WorkloadError};

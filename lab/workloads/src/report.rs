@@ -28,8 +28,8 @@ pub struct Report<W: Workload> {
     pub seconds: f64,
     /// Operations per second.
     pub operations_per_second: f64,
-    /// CPU time meanwhile, of all processes that worked. The kernel's or another process's work for them
-    /// is in it only as far as it is accounted to them.
+    /// CPU time meanwhile, of all processes that worked. The kernel's or another process's work for
+    /// them is in it only as far as it is accounted to them.
     pub cpu_seconds: f64,
     /// How long operations took, if that was noted.
     pub latencies: Option<Latencies>,
@@ -38,8 +38,8 @@ pub struct Report<W: Workload> {
     pub locks: Option<Snapshot>,
     /// It was ended from outside, before its time.
     pub is_interrupted: bool,
-    /// A worker had nothing left to do before the time or the operations were over, which ended it for all:
-    /// what was measured nevertheless, and what to raise.
+    /// A worker had nothing left to do before the time or the operations were over, which ended it
+    /// for all: what was measured nevertheless, and what to raise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_early: Option<String>,
     /// What the workload counted besides.
@@ -93,8 +93,8 @@ impl<W: Workload> Report<W> {
         }
     }
 
-    /// The one line that every workload's report begins with or consists of, in the form that openspeed
-    /// has in Red Hat's bug 519126.
+    /// The one line that every workload's report begins with or consists of, in the form that
+    /// openspeed has in Red Hat's bug 519126.
     pub fn line(&self) -> String {
         format!(
             "{}: {} {operation} in {:.3} seconds ({:.1} {operation} per second).",

@@ -38,8 +38,8 @@ pub fn run<W: Workload, T: Target>(
     })
 }
 
-/// Runs `workload` on a directory, by threads or by processes, as the plan says. `worker` is this program
-/// in the part of a worker: one that calls [`serve`] with its standard input and output.
+/// Runs `workload` on a directory, by threads or by processes, as the plan says. `worker` is this
+/// program in the part of a worker: one that calls [`serve`] with its standard input and output.
 pub fn run_on_host<W: Workload>(
     workload: &W,
     target: &HostDirectory,
@@ -55,8 +55,8 @@ pub fn run_on_host<W: Workload>(
     })
 }
 
-/// A worker process: reads what to do from `input`, does it, and tells the parent through `output`. `stop`
-/// becomes true when the parent is gone; the caller may set it, too.
+/// A worker process: reads what to do from `input`, does it, and tells the parent through `output`.
+/// `stop` becomes true when the parent is gone; the caller may set it, too.
 pub fn serve(
     mut input: impl BufRead + Send + 'static,
     output: &mut (dyn Write + Send),
@@ -76,8 +76,8 @@ pub fn serve(
     }
 }
 
-/// Prepares, runs `crew`, and cleans up whatever happened. A run that is stopped while it prepares is an
-/// error: it has nothing to tell.
+/// Prepares, runs `crew`, and cleans up whatever happened. A run that is stopped while it prepares
+/// is an error: it has nothing to tell.
 fn framed<W: Workload, T: Target>(
     workload: &W,
     target: &T,

@@ -1,10 +1,10 @@
 //! [`Worker`]: one of those who work at the same time, and how they begin and end together.
 //!
 //! # Protocol
-//! All share one word, the phase. It only grows: everybody waits; they warm up; they are measured; they
-//! stop; or somebody failed, so that those who still wait must not start. Only the one who runs the crew
-//! moves it, but for the last two, to which everybody may. A worker looks at it before each operation,
-//! which costs a load of a line that nobody writes meanwhile.
+//! All share one word, the phase. It only grows: everybody waits; they warm up; they are measured;
+//! they stop; or somebody failed, so that those who still wait must not start. Only the one who
+//! runs the crew moves it, but for the last two, to which everybody may. A worker looks at it
+//! before each operation, which costs a load of a line that nobody writes meanwhile.
 
 use crate::clock::{Span, cpu_ns, now_ns};
 use crate::error::{Result, WorkloadError};
@@ -248,7 +248,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// This worker has nothing left to do, so all end: what the rest would do alone is another workload.
+    /// This worker has nothing left to do, so all end: what the rest would do alone is another
+    /// workload.
     pub fn end_all(&mut self) {
         self.end();
         self.has_run_out = true;

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 /// A workload with its parameters, which travel to worker processes as JSON.
 ///
 /// A run is: [`Workload::prepare`] once; [`Workload::work`] by every worker at the same time;
-/// [`Workload::clean_up`] once. In a run by processes, the first and the last happen in the parent, so
-/// nothing but the parameters and what is on the target passes between them.
+/// [`Workload::clean_up`] once. In a run by processes, the first and the last happen in the parent,
+/// so nothing but the parameters and what is on the target passes between them.
 pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
     /// Its name on the command line.
     const NAME: &'static str;
@@ -37,14 +37,16 @@ pub trait Workload: Clone + Send + Sync + Serialize + DeserializeOwned {
         Ok(())
     }
 
-    /// Makes what the workers share. Whatever takes long looks now and then at [`Watch::check_stop`].
+    /// Makes what the workers share. Whatever takes long looks now and then at
+    /// [`Watch::check_stop`].
     fn prepare<T: Target>(&self, target: &T, plan: &Plan, watch: Watch<'_>) -> Result<()> {
         let _ = (target, plan, watch);
         Ok(())
     }
 
-    /// One worker's part: makes what it needs for itself, then [`Worker::start`], then operations as long
-    /// as [`Worker::goes_on`], each with [`Worker::done`]; then it checks and removes what it made.
+    /// One worker's part: makes what it needs for itself, then [`Worker::start`], then operations
+    /// as long as [`Worker::goes_on`], each with [`Worker::done`]; then it checks and removes what
+    /// it made.
     fn work<T: Target>(&self, target: &T, worker: &mut Worker<'_>) -> Result<Self::Detail>;
 
     /// What is to be done when all workers have made what they need, before they start.

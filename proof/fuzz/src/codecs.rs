@@ -1,8 +1,8 @@
 //! Each structure of the disk format.
 //!
-//! An input begins with a few bytes that choose the rules (features, sizes, places); the rest is the
-//! structure. Beyond "no panic": writing back what was read changes nothing, an edit that succeeds can
-//! be read back, and a checksum that was just set is right.
+//! An input begins with a few bytes that choose the rules (features, sizes, places); the rest is
+//! the structure. Beyond "no panic": writing back what was read changes nothing, an edit that
+//! succeeds can be read back, and a checksum that was just set is right.
 
 use finefs_ext_disk::checksum::{FsSeed, InodeSeed};
 use finefs_ext_disk::dirent::{DirBlock, DirRules, EntryType};

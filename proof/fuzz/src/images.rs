@@ -211,8 +211,8 @@ fn expect_equal(shown: Option<&Walked>, replayed: Option<&Walked>, notes: &[Stri
     }
 }
 
-/// Mounts a mutated image for writing, works on it as the rest of the input says, closes it and walks
-/// it again.
+/// Mounts a mutated image for writing, works on it as the rest of the input says, closes it and
+/// walks it again.
 pub fn write(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
     let device = Arc::new(MemoryDevice::from_bytes(&patched.bytes));

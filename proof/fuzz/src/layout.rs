@@ -1,7 +1,8 @@
 //! What each block of a good image is, and setting checksums right after blocks have changed.
 //!
-//! The places are the good image's. So a change of what points somewhere meets blocks whose checksums are
-//! those of their first owner, as damage on a real disk would; all else gets through to what reads it.
+//! The places are the good image's. So a change of what points somewhere meets blocks whose
+//! checksums are those of their first owner, as damage on a real disk would; all else gets through
+//! to what reads it.
 
 use std::collections::BTreeMap;
 
@@ -366,7 +367,8 @@ impl Layout {
         }
     }
 
-    /// Sets the checksums of the data blocks that follow the descriptor `bytes` at `index` of the log.
+    /// Sets the checksums of the data blocks that follow the descriptor `bytes` at `index` of the
+    /// log.
     fn mend_tags(
         &self,
         image: &[u8],

@@ -9,8 +9,8 @@
 //! | [`images`] | whole images, mutated: replayed, mounted and walked, written |
 //! | [`requests`] | the kernel's FUSE messages |
 //!
-//! An image is not made of an input's bytes: it is one of a few small good ones (see [`seed`]), and the
-//! input says what to change in it ([`patch`]), after which the checksums are mended, or not.
+//! An image is not made of an input's bytes: it is one of a few small good ones (see [`seed`]), and
+//! the input says what to change in it ([`patch`]), after which the checksums are mended, or not.
 
 pub mod codecs;
 pub mod images;

@@ -1,8 +1,8 @@
 //! How an input changes a good image.
 //!
-//! The first byte chooses the image, the second how: bit 0, whether checksums are mended; the rest, how
-//! many changes follow (up to 31). A change is a head of four bytes (which of the blocks, at what
-//! offset, what to do) and its operands. What is left of the input is for the target.
+//! The first byte chooses the image, the second how: bit 0, whether checksums are mended; the rest,
+//! how many changes follow (up to 31). A change is a head of four bytes (which of the blocks, at
+//! what offset, what to do) and its operands. What is left of the input is for the target.
 
 use crate::layout::Layout;
 use crate::seed::Seed;

@@ -1,6 +1,7 @@
 //! The kernel's FUSE messages, over a file system in memory.
 //!
-//! The kernel is not an enemy, but a message that is not as it should be must be an error, not a panic.
+//! The kernel is not an enemy, but a message that is not as it should be must be an error, not a
+//! panic.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Operations on a mounted image, as bytes say.
 //!
-//! Unlike the generator of the testkit, this one takes every choice from the input, so that a fuzzer can
-//! see what each byte does.
+//! Unlike the generator of the testkit, this one takes every choice from the input, so that a
+//! fuzzer can see what each byte does.
 
 use finefs_namespace::{
     AllocateMode, Caller, Error, FileKind, Ino, Namespace, RenameMode, SetAttributes, XattrMode,

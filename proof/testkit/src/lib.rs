@@ -10,9 +10,9 @@
 //! | [`checked_store`] | a store that replays every batch and checks that a file system comes of it |
 //!
 //! # Errors
-//! Where several errors apply to one call, POSIX leaves open which one is given. So the model does not
-//! imitate an order of checks: it gives all errors that apply, and the namespace must give one of
-//! them, or succeed where there is none.
+//! Where several errors apply to one call, POSIX leaves open which one is given. So the model does
+//! not imitate an order of checks: it gives all errors that apply, and the namespace must give one
+//! of them, or succeed where there is none.
 
 pub mod checked_store;
 pub mod crash;

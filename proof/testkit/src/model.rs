@@ -1,12 +1,13 @@
 //! The reference model: a file system as simple as can be.
 //!
 //! # Data model
-//! Inodes in one map, by a number that is never used again. A directory is a map from name to number,
-//! a file is a vector of bytes. There is no cache, no store, no concurrency, no block.
+//! Inodes in one map, by a number that is never used again. A directory is a map from name to
+//! number, a file is a vector of bytes. There is no cache, no store, no concurrency, no block.
 //!
 //! # Invariants
 //! 1. An inode is in the map while it has a name or a reference; the root always.
-//! 2. A call that is refused changes nothing, and gives every error that applies (see the crate's head).
+//! 2. A call that is refused changes nothing, and gives every error that applies (see the crate's
+//!    head).
 
 use std::collections::BTreeMap;
 
@@ -312,7 +313,8 @@ impl Model {
         if inherits && is_directory {
             permissions |= libc::S_ISGID;
         } else if inherits && !is_privileged(caller) && !caller.is_in_group(parent.gid) {
-            // Judged by the mode that was asked for, and only if it is a program that would run with it.
+            // Judged by the mode that was asked for, and only if it is a program that would run
+            // with it.
             if new.permissions & libc::S_IXGRP != 0 {
                 permissions &= !libc::S_ISGID;
             }

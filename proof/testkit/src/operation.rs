@@ -2,8 +2,8 @@
 //!
 //! An operation names inodes by *slots*: places that hold a reference on what an earlier operation
 //! made or found, or nothing. Slot 0 is the root for ever; the next few get directories, the rest
-//! anything. So any list of operations can run, also one from which some were taken out: that is what
-//! shrinking a failure needs.
+//! anything. So any list of operations can run, also one from which some were taken out: that is
+//! what shrinking a failure needs.
 
 use finefs_namespace::{AllocateMode, Caller, FileKind, RenameMode, XattrMode};
 use rand::rngs::StdRng;

@@ -1,5 +1,5 @@
-//! The crash simulator finds what it is there to find. What finefs itself leaves is tried at length by
-//! `xtask prove crash`.
+//! The crash simulator finds what it is there to find. What finefs itself leaves is tried at length
+//! by `xtask prove crash`.
 
 use finefs_block::sim::Limits;
 use finefs_testkit::crash::base::{Base, profile};
@@ -28,8 +28,8 @@ fn judged(name: &str, lie: Lie, length: usize, count: usize) -> Report {
     judge_all(&base, &workloads, &effort, lie, 5)
 }
 
-/// A disk that leaves all between two flushes or nothing makes every commit atomic: no way of writing is
-/// wrong then, so whatever the oracle objected to would be its own mistake.
+/// A disk that leaves all between two flushes or nothing makes every commit atomic: no way of
+/// writing is wrong then, so whatever the oracle objected to would be its own mistake.
 #[test]
 fn commits_that_are_whole_are_right() {
     let effort = Effort {

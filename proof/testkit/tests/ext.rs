@@ -1,5 +1,5 @@
-//! Random operations on a namespace over an ext image against the reference model: images of several
-//! feature sets, reopened now and then, and e2fsck finds nothing each time.
+//! Random operations on a namespace over an ext image against the reference model: images of
+//! several feature sets, reopened now and then, and e2fsck finds nothing each time.
 //!
 //! `FINEFS_SEEDS=first..end` and `FINEFS_STEPS=n` run others than the default.
 

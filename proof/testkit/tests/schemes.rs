@@ -53,7 +53,8 @@ impl Subject for Memory {
     }
 }
 
-/// A store from which objects are loaded again: what waits for a device, as far as schemes can tell.
+/// A store from which objects are loaded again: what waits for a device, as far as schemes can
+/// tell.
 struct Reloading(Arc<CheckedStore>, Namespace, LockingScheme);
 
 impl Reloading {
@@ -106,8 +107,8 @@ fn waits(thread: &str, class: &str) -> bool {
         .any(|waiter| waiter.thread == thread)
 }
 
-/// Runs `inner` in another thread while this one is inside an operation that holds its CPU. True if it
-/// ended meanwhile, false if it came to wait for a lock of `class`; waits for one of the two.
+/// Runs `inner` in another thread while this one is inside an operation that holds its CPU. True if
+/// it ended meanwhile, false if it came to wait for a lock of `class`; waits for one of the two.
 fn overlaps(
     namespace: &Namespace,
     class: &str,

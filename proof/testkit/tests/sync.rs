@@ -174,7 +174,8 @@ fn data_of_what_comes_and_goes_is_never_written() {
     ns.write(stays, 2000, &[0xa3; 500]).unwrap();
     ns.remove_file(&caller, ns.root(), b"gone").unwrap();
     ns.sync().unwrap();
-    // A file that some commit has is there with all that it says, even if it goes before the data went out.
+    // A file that some commit has is there with all that it says, even if it goes before the data
+    // went out.
     make(b"synced", 0xa4);
     ns.sync().unwrap();
     ns.remove_file(&caller, ns.root(), b"synced").unwrap();

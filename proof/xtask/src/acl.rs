@@ -1,5 +1,5 @@
-//! ACLs in mounts by finefs beside the kernel's ext4: setfacl, getfacl, chmod, umasks and accesses by several users must
-//! come out the same, and what one has written the other must understand.
+//! ACLs in mounts by finefs beside the kernel's ext4: setfacl, getfacl, chmod, umasks and accesses
+//! by several users must come out the same, and what one has written the other must understand.
 
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
@@ -19,7 +19,8 @@ const LOOK: &str = include_str!("acl/look.sh");
 const SIZE_MIB: u64 = 64;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The feature sets, with more arguments to mke2fs: inodes with room for ACLs, with none, and no attributes so far.
+/// The feature sets, with more arguments to mke2fs: inodes with room for ACLs, with none, and no
+/// attributes so far.
 const SETS: &[(&str, &[&str])] = &[
     ("ext4", &[]),
     ("ext4-inode128", &[]),

@@ -1,4 +1,5 @@
-//! Wrong arguments: each gets one clear line that names the file, exit status 1, and no byte changes.
+//! Wrong arguments: each gets one clear line that names the file, exit status 1, and no byte
+//! changes.
 
 use crate::images::{digest, expect_refusal};
 use crate::report::Report;

@@ -1,5 +1,5 @@
-//! Crashes, simulated: runs the simulator of the testkit, which shares the code of finefs, as a program
-//! of its own, and shows that it bites: with flushes ignored it must find violations.
+//! Crashes, simulated: runs the simulator of the testkit, which shares the code of finefs, as a
+//! program of its own, and shows that it bites: with flushes ignored it must find violations.
 
 use crate::report::Report;
 use anyhow::{Result, ensure};

@@ -1,7 +1,7 @@
 //! `make demo`: finefs at work on an ext4 image, beside fuse2fs on a like image in the same run.
 //!
-//! The part that mounts and works runs as an ordinary user where that is possible; started by root, it
-//! changes to one. Root is then needed for nothing but installing what is missing.
+//! The part that mounts and works runs as an ordinary user where that is possible; started by root,
+//! it changes to one. Root is then needed for nothing but installing what is missing.
 
 use crate::fuse_device;
 use crate::report::spinner;

@@ -1,8 +1,8 @@
 //! Access to /dev/fuse for an ordinary user.
 //!
-//! Debian's fusermount3 opens /dev/fuse with the caller's rights. On a system with udev everybody may
-//! open it (mode 0666); in a container or a small virtual machine it may be root's alone. There, root
-//! gives the one user of the proof access by an ACL and takes it back afterwards.
+//! Debian's fusermount3 opens /dev/fuse with the caller's rights. On a system with udev everybody
+//! may open it (mode 0666); in a container or a small virtual machine it may be root's alone.
+//! There, root gives the one user of the proof access by an ACL and takes it back afterwards.
 
 use anyhow::Result;
 use finefs_harness::cleanup;

@@ -1,6 +1,6 @@
-//! Damaged and unusual images: each is either refused in one line, or mounts read-only and survives a
-//! walk that reads everything; no byte of it changes, and the server neither crashes nor hangs nor
-//! takes memory without bound. A copy that e2fsck has repaired can be written, and stays good.
+//! Damaged and unusual images: each is either refused in one line, or mounts read-only and survives
+//! a walk that reads everything; no byte of it changes, and the server neither crashes nor hangs
+//! nor takes memory without bound. A copy that e2fsck has repaired can be written, and stays good.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -97,8 +97,9 @@ fn one(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<String> {
     outcome
 }
 
-/// What a copy that e2fsck has repaired is good for: it is mounted for writing, worked on and unmounted,
-/// and e2fsck finds nothing. What finefs does not write is mounted read-only, with a reason.
+/// What a copy that e2fsck has repaired is good for: it is mounted for writing, worked on and
+/// unmounted, and e2fsck finds nothing. What finefs does not write is mounted read-only, with a
+/// reason.
 fn repaired_copy(finefs: &Path, scratch: &Scratch, compressed: &Path) -> Result<String> {
     let image = scratch.path().join("image");
     unpack(compressed, &image)?;

@@ -1,10 +1,10 @@
 //! Kills the server with SIGKILL at random moments of real work, and looks at what is left.
 //!
-//! Each time an image is mounted, a load runs, by turns PostMark, dbench and fio, and a writer syncs numbered files,
-//! replaces one file by renaming and appends to another, and notes outside of the mount what was synced. Then the
-//! server is killed. finefs must mount the image again, everything that was noted must be there, and after the
-//! unmount `e2fsck -fn` must find nothing; nor may e2fsck on a copy of what the kill left, once it has
-//! replayed the journal.
+//! Each time an image is mounted, a load runs, by turns PostMark, dbench and fio, and a writer
+//! syncs numbered files, replaces one file by renaming and appends to another, and notes outside of
+//! the mount what was synced. Then the server is killed. finefs must mount the image again,
+//! everything that was noted must be there, and after the unmount `e2fsck -fn` must find nothing;
+//! nor may e2fsck on a copy of what the kill left, once it has replayed the journal.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};

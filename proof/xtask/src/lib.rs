@@ -20,8 +20,8 @@
 //! | [`report`] | outcome lines |
 //!
 //! Invariants:
-//! 1. A proof ends with nothing of its own mounted, running or left in the temporary directory, also
-//!    when it fails and when it is interrupted (see `finefs_harness::cleanup`).
+//! 1. A proof ends with nothing of its own mounted, running or left in the temporary directory,
+//!    also when it fails and when it is interrupted (see `finefs_harness::cleanup`).
 //! 2. Every judgement comes from a program that is not the server under test, or from a comparison
 //!    with data made from a seed.
 

@@ -1,9 +1,9 @@
-//! Shows that the tests of the locks bite: each line on which a protocol hangs is left out or weakened, and
-//! the test that is there for it must then fail.
+//! Shows that the tests of the locks bite: each line on which a protocol hangs is left out or
+//! weakened, and the test that is there for it must then fail.
 //!
-//! The lines stand in `crates/locks/tests/teeth.toml`. All changes are made at once in a copy of the crate,
-//! each behind a switch that an environment variable chooses at run time: so each kind of tests is built
-//! once, and the run without a change uses the very same program.
+//! The lines stand in `crates/locks/tests/teeth.toml`. All changes are made at once in a copy of
+//! the crate, each behind a switch that an environment variable chooses at run time: so each kind
+//! of tests is built once, and the run without a change uses the very same program.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};

@@ -1,4 +1,5 @@
-//! `cargo run -p xtask --release -- COMMAND`: the project's own tasks and proofs. `--help` lists them.
+//! `cargo run -p xtask --release -- COMMAND`: the project's own tasks and proofs. `--help` lists
+//! them.
 
 use anyhow::{Result, ensure};
 use clap::{Args, Parser, Subcommand};

@@ -1,8 +1,9 @@
 //! Every workload on every feature set, each judged by e2fsck and by the kernel's own view.
 //!
 //! For one set: make an image; for each workload mount it by the server under test, work in a fresh
-//! directory, take a snapshot, unmount; `e2fsck -fn` must find nothing, and a read-only mount by the
-//! kernel must show what the snapshot says, of this workload's directory and, at the end, of all.
+//! directory, take a snapshot, unmount; `e2fsck -fn` must find nothing, and a read-only mount by
+//! the kernel must show what the snapshot says, of this workload's directory and, at the end, of
+//! all.
 
 use crate::report::Report;
 use anyhow::{Context, Result};

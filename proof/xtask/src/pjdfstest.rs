@@ -1,8 +1,8 @@
 //! pjdfstest, the POSIX conformance tests, in a memory mount and on ext4.
 //!
-//! Each failure must be listed with its reason in `xtask/known-failures.toml`, and a listed one must
-//! still fail. The tests that remount read-only run in a process each: others in the same process
-//! may leave a file open for writing, on which the kernel refuses the remount.
+//! Each failure must be listed with its reason in `xtask/known-failures.toml`, and a listed one
+//! must still fail. The tests that remount read-only run in a process each: others in the same
+//! process may leave a file open for writing, on which the kernel refuses the remount.
 
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
@@ -177,8 +177,8 @@ fn run_in(mount: &Mount, scratch: &Scratch, options: &Options) -> Result<Outcome
     Ok(outcomes)
 }
 
-/// A PATH whose `mount` leaves helper programs out: to remount a FUSE file system, mount(8) would run
-/// mount.fuse3, which starts the server's program a second time instead.
+/// A PATH whose `mount` leaves helper programs out: to remount a FUSE file system, mount(8) would
+/// run mount.fuse3, which starts the server's program a second time instead.
 fn path_with_plain_mount(scratch: &Scratch) -> Result<OsString> {
     let bin = scratch.subdir("bin")?;
     let script = format!(

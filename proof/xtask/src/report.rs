@@ -50,7 +50,8 @@ impl Report {
         self.skipped += 1;
     }
 
-    /// Prints the failures again and the closing line; an error when anything failed or nothing ran.
+    /// Prints the failures again and the closing line; an error when anything failed or nothing
+    /// ran.
     pub fn finish(self) -> Result<()> {
         for failure in &self.failures {
             println!("failed: {failure}");

@@ -1,10 +1,11 @@
-//! Mixed load for a long time on an image that is nearly full: what slowly leaks, fragments or fills up shows.
+//! Mixed load for a long time on an image that is nearly full: what slowly leaks, fragments or
+//! fills up shows.
 //!
-//! Processes, each in a directory of its own, make, append to, overwrite, truncate, rename, link and remove files,
-//! read them back and compare, and sync some. A file that is never removed leaves them so little room that they
-//! meet ENOSPC all the time, which is no failure. Afterwards `e2fsck -fn` must find nothing, and the memory of the
-//! server must not have grown: the median of its resident size in the last quarter of the time against that in
-//! the second.
+//! Processes, each in a directory of its own, make, append to, overwrite, truncate, rename, link
+//! and remove files, read them back and compare, and sync some. A file that is never removed leaves
+//! them so little room that they meet ENOSPC all the time, which is no failure. Afterwards `e2fsck
+//! -fn` must find nothing, and the memory of the server must not have grown: the median of its
+//! resident size in the last quarter of the time against that in the second.
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -44,7 +45,8 @@ pub struct Options {
 /// How often the server's memory is looked at.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What the memory may grow by without being called a leak: caches are not full at the same time each time.
+/// What the memory may grow by without being called a leak: caches are not full at the same time
+/// each time.
 const GROWTH_KIB: u64 = 16 << 10;
 
 /// Files of each process at most.

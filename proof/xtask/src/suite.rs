@@ -1,4 +1,5 @@
-//! `make test`: everything that proves the project, one line each, in a fixed order from cheap to dear.
+//! `make test`: everything that proves the project, one line each, in a fixed order from cheap to
+//! dear.
 
 use crate::images;
 use crate::report::Report;
@@ -23,8 +24,8 @@ pub struct Options {
     full: bool,
 }
 
-/// The tests for shuttle that lie in a library, beside what they look into: its package, and a part of their names. The
-/// others there cannot run under shuttle.
+/// The tests for shuttle that lie in a library, beside what they look into: its package, and a part
+/// of their names. The others there cannot run under shuttle.
 const SHUTTLE_IN_LIBRARY: (&str, &str) = ("finefs-namespace", "while_their_bucket_is_cut");
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);
 /// Of a proof, and of one in full size.

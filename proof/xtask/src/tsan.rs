@@ -2,9 +2,10 @@
 //! sanitizer is at work; and the memory store used by itself, which says that its calls may run at
 //! any time.
 //!
-//! A stable compiler has the sanitizer behind `RUSTC_BOOTSTRAP`. The standard library is not built with
-//! it: what only the library orders looks like a race. So the tests order their threads by joins,
-//! which the sanitizer sees, and the meter, whose registry is under the library's mutex, is left out.
+//! A stable compiler has the sanitizer behind `RUSTC_BOOTSTRAP`. The standard library is not built
+//! with it: what only the library orders looks like a race. So the tests order their threads by
+//! joins, which the sanitizer sees, and the meter, whose registry is under the library's mutex, is
+//! left out.
 
 use crate::report::Report;
 use anyhow::{Result, bail, ensure};
@@ -55,8 +56,8 @@ pub fn without_a_lock() -> Result<String> {
 }
 
 /// Races that are none: the standard library comes built without the sanitizer, which does not
-/// understand the fence by which an `Arc` is dropped. A thread's own record is one, and may be freed by
-/// whoever joins it.
+/// understand the fence by which an `Arc` is dropped. A thread's own record is one, and may be
+/// freed by whoever joins it.
 const SUPPRESSIONS: &str = "race:std::thread::thread::Inner\n";
 
 /// Package, feature that leaves the meter out, and name of a test.

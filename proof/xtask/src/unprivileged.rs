@@ -1,5 +1,5 @@
-//! A mount by an ordinary user: image made, mounted, worked in and unmounted without root. /dev/fuse
-//! may be closed to that user, see [`fuse_device`].
+//! A mount by an ordinary user: image made, mounted, worked in and unmounted without root.
+//! /dev/fuse may be closed to that user, see [`fuse_device`].
 
 use crate::fuse_device;
 use crate::report::Report;

@@ -1,25 +1,26 @@
 //! The states that a crash can leave on a device, built from a record.
 //!
 //! # Model of the disk
-//! Between two flushes lies an *epoch*. What was written before the flush that began it is durable. Of
-//! what was written since, a crash leaves any part, in any order: any subset of the writes, and of a
-//! write any subset of its sectors of 512 bytes. A sector is written whole or not at all; one of which
-//! a write covers a part has the rest as it was at the time of the write, for it is written from a cache
-//! that had it so. Of two writes to one sector the later one wins, or is not there.
+//! Between two flushes lies an *epoch*. What was written before the flush that began it is durable.
+//! Of what was written since, a crash leaves any part, in any order: any subset of the writes, and
+//! of a write any subset of its sectors of 512 bytes. A sector is written whole or not at all; one
+//! of which a write covers a part has the rest as it was at the time of the write, for it is
+//! written from a cache that had it so. Of two writes to one sector the later one wins, or is not
+//! there.
 //!
-//! A disk may write more sectors at once than one ([`Limits::unit_sectors`]). Some formats trust a disk
-//! to write a certain place as one, ext4 its superblock of two sectors: [`Limits::whole_sectors`] grants
-//! that, or not.
+//! A disk may write more sectors at once than one ([`Limits::unit_sectors`]). Some formats trust a
+//! disk to write a certain place as one, ext4 its superblock of two sectors:
+//! [`Limits::whole_sectors`] grants that, or not.
 //!
 //! # Which are tried
 //! All subsets while an epoch has few writes. Otherwise, up to a bound: nothing, everything, every
-//! prefix, all but one, one alone, and subsets by chance. In both cases also writes torn at sectors:
-//! after the first, in the middle, before the last, and by chance, with nothing after them or with all
-//! else there. Where these are too many, chance picks; the seed repeats it.
+//! prefix, all but one, one alone, and subsets by chance. In both cases also writes torn at
+//! sectors: after the first, in the middle, before the last, and by chance, with nothing after them
+//! or with all else there. Where these are too many, chance picks; the seed repeats it.
 //!
 //! # Invariants
-//! 1. One choice of an epoch is judged by all that had happened by the end of the epoch: a crash at its
-//!    very end can have left any of them.
+//! 1. One choice of an epoch is judged by all that had happened by the end of the epoch: a crash at
+//!    its very end can have left any of them.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -24,8 +24,8 @@ pub enum FaultOn {
 pub enum Fault {
     /// With EIO; nothing is done.
     Error,
-    /// With EIO, when the first half of it is done, in whole sectors (writes and reads only). Two sectors
-    /// are done as one: ext4 takes that for granted of its superblock.
+    /// With EIO, when the first half of it is done, in whole sectors (writes and reads only). Two
+    /// sectors are done as one: ext4 takes that for granted of its superblock.
     Short,
     /// With ENOSPC; nothing is done.
     Full,

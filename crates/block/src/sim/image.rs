@@ -2,8 +2,8 @@
 //!
 //! # Data model
 //! Chunks of 4 KiB in groups of 64; copies share groups and chunks until one of them is written. A
-//! fingerprint goes along: the sum over all sectors of a hash of place and content, as a difference to
-//! the image that all copies come from. A write changes it by what it changes.
+//! fingerprint goes along: the sum over all sectors of a hash of place and content, as a difference
+//! to the image that all copies come from. A write changes it by what it changes.
 //!
 //! # Invariants
 //! 1. Two images that come from the same one have equal fingerprints when their bytes are equal.

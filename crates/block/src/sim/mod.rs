@@ -1,5 +1,5 @@
-//! Devices for tests: one that keeps a record of what was written when, and what a crash at any moment
-//! of that record could leave; one that fails on request.
+//! Devices for tests: one that keeps a record of what was written when, and what a crash at any
+//! moment of that record could leave; one that fails on request.
 //!
 //! | Module | Thing |
 //! |---|---|

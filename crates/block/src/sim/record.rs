@@ -29,8 +29,8 @@ pub enum Request {
     },
     /// Everything before is durable.
     Flush,
-    /// Something happened above that the test wants to find in the record: an operation began, a sync
-    /// returned. Changes nothing.
+    /// Something happened above that the test wants to find in the record: an operation began, a
+    /// sync returned. Changes nothing.
     Marker(u64),
 }
 
@@ -67,8 +67,8 @@ impl Recorded {
     }
 }
 
-/// A device in memory that records every request that changes it. Each takes effect and is recorded in
-/// one step, so the record's order is the order of the effects also under concurrent requests.
+/// A device in memory that records every request that changes it. Each takes effect and is recorded
+/// in one step, so the record's order is the order of the effects also under concurrent requests.
 pub struct RecordingDevice {
     length_bytes: u64,
     state: Mutex<Held>,

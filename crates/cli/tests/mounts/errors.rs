@@ -1,4 +1,5 @@
-//! What users of a mount see when its device fails, is full, or is damaged. These tests need root and FUSE.
+//! What users of a mount see when its device fails, is full, or is damaged. These tests need root
+//! and FUSE.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -88,7 +89,8 @@ fn a_device_that_dies_stops_changes_and_is_told() {
     // The data that was not written is told once; nothing else is lost yet.
     assert_eq!(errno(early.sync_all()), Some(libc::EIO));
     early.sync_all().unwrap();
-    // A commit that fails is told to everybody for good. Nothing can be changed then, and all can be read.
+    // A commit that fails is told to everybody for good. Nothing can be changed then, and all can
+    // be read.
     let new = File::create(mount_point.join("new")).unwrap();
     for _ in 0..3 {
         assert_eq!(errno(new.sync_all()), Some(libc::EIO));

@@ -125,7 +125,8 @@ fn attributes(root: &Path) {
     assert_eq!(missing, Err(rustix::io::Errno::NODATA));
 }
 
-/// Reads are noted, except through what was opened with O_NOATIME; each time of something that the kernel has not cached yet.
+/// Reads are noted, except through what was opened with O_NOATIME; each time of something that the
+/// kernel has not cached yet.
 fn access_times(root: &Path) {
     let place = root.join("read");
     fs::create_dir(&place).unwrap();

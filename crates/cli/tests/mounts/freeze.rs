@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// As many as wait at once: more than there are server threads.
 const WRITERS: usize = 10;
 
-/// In a directory of their own: who makes a file in a directory holds the kernel's lock of it while it waits, so that
-/// nobody can list the directory.
+/// In a directory of their own: who makes a file in a directory holds the kernel's lock of it while
+/// it waits, so that nobody can list the directory.
 fn waiting_file(place: &Place, round: usize, number: usize) -> PathBuf {
     place
         .mount_point()

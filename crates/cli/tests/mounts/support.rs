@@ -125,8 +125,8 @@ pub fn run(command: &mut Command) -> Output {
     command.output().unwrap()
 }
 
-/// Runs a command that must succeed and print nothing to stderr. A child that another test is about to start
-/// holds our open files until it executes, so "busy" is given a moment.
+/// Runs a command that must succeed and print nothing to stderr. A child that another test is about
+/// to start holds our open files until it executes, so "busy" is given a moment.
 pub fn succeed(command: &mut Command) {
     let start = Instant::now();
     loop {
@@ -204,8 +204,8 @@ pub fn connect(place: &Place) -> io::Result<UnixStream> {
     UnixStream::connect(format!("/run/finefs/mount-{major}:{minor}"))
 }
 
-/// Starts `finefs mount -f` and waits until it is mounted and can be asked: where the kernel gave it the number of a
-/// mount that has just gone, that one's server may answer for a moment.
+/// Starts `finefs mount -f` and waits until it is mounted and can be asked: where the kernel gave
+/// it the number of a mount that has just gone, that one's server may answer for a moment.
 pub fn mount_in_front(place: &Place, arguments: &[&str]) -> Child {
     let child = finefs()
         .args(["mount", "-f"])

@@ -1,5 +1,5 @@
-//! What is on the image when a write or sync has returned, seen by killing the server. These tests need root and
-//! FUSE.
+//! What is on the image when a write or sync has returned, seen by killing the server. These tests
+//! need root and FUSE.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -9,7 +9,8 @@ use std::process::Command;
 
 use crate::support::*;
 
-/// Mounts without commits of its own accord, works, kills the server, and gives what the next mount shows of the file.
+/// Mounts without commits of its own accord, works, kills the server, and gives what the next mount
+/// shows of the file.
 fn survives(options: &str, work: impl FnOnce(&Path)) -> Option<Vec<u8>> {
     let place = Place::new();
     let (image, mount_point) = (place.image("ext4"), place.mount_point());

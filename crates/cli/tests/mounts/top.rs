@@ -1,4 +1,5 @@
-//! `finefs top` beside a real mount. Needs root and /dev/fuse; says so and passes where they are missing.
+//! `finefs top` beside a real mount. Needs root and /dev/fuse; says so and passes where they are
+//! missing.
 
 use std::fs;
 use std::process::Command;

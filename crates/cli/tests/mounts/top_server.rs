@@ -1,5 +1,5 @@
-//! What the server of a mount has on because of `finefs top`: as long as one wants it, and no longer. Needs root and
-//! /dev/fuse; says so and passes where they are missing.
+//! What the server of a mount has on because of `finefs top`: as long as one wants it, and no
+//! longer. Needs root and /dev/fuse; says so and passes where they are missing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};

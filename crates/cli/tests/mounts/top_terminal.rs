@@ -1,5 +1,5 @@
-//! `finefs top` on a terminal: it draws, follows keys, and leaves the terminal as it was, however it ends. Needs root,
-//! /dev/fuse and script(1); says so and passes where they are missing.
+//! `finefs top` on a terminal: it draws, follows keys, and leaves the terminal as it was, however
+//! it ends. Needs root, /dev/fuse and script(1); says so and passes where they are missing.
 
 use std::fs;
 use std::io::Write;

@@ -122,7 +122,8 @@ impl Bits {
         end.saturating_sub(start)
     }
 
-    /// The first chunk of `count` free bits, aligned to as many, at or after `from`, or else before it.
+    /// The first chunk of `count` free bits, aligned to as many, at or after `from`, or else before
+    /// it.
     pub(crate) fn find_chunk(&self, from: u32, count: u32) -> Option<u32> {
         let first = from.checked_next_multiple_of(count)?;
         let find = |mut at: u32, end: u32| {

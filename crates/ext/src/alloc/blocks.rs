@@ -1,12 +1,13 @@
 //! Where blocks are taken.
 //!
-//! With a goal (the block after a file's last one): that block if it is free. If not, another file grows there, too, and
-//! with the next free block both would go on to alternate; so a file that is not small goes on in the next
-//! aligned *chunk* of its group that is all free, of a size that goes with the file's, and alternates by chunks. A small one, or one
-//! that finds no chunk, gets the next run in the group that is long enough. Without a goal, a CPU goes on where it last put a new file, as long as that is
-//! in the flex group of the inode at hand; so files made in a row lie in a row, and CPUs do not
-//! interleave theirs. After that come the groups in order: first those with a run that is long
-//! enough, busy ones passed over; then any free block at all.
+//! With a goal (the block after a file's last one): that block if it is free. If not, another file
+//! grows there, too, and with the next free block both would go on to alternate; so a file that is
+//! not small goes on in the next aligned *chunk* of its group that is all free, of a size that goes
+//! with the file's, and alternates by chunks. A small one, or one that finds no chunk, gets the
+//! next run in the group that is long enough. Without a goal, a CPU goes on where it last put a new
+//! file, as long as that is in the flex group of the inode at hand; so files made in a row lie in a
+//! row, and CPUs do not interleave theirs. After that come the groups in order: first those with a
+//! run that is long enough, busy ones passed over; then any free block at all.
 
 use std::sync::atomic::Ordering;
 
@@ -31,7 +32,8 @@ const ROUNDS: u32 = 8;
 enum Near {
     /// Nothing lies there that it should be near to.
     Anywhere,
-    /// The goal, and how many blocks the chunk has in which the file goes on if it is taken; 0: none.
+    /// The goal, and how many blocks the chunk has in which the file goes on if it is taken; 0:
+    /// none.
     Goal { chunk: u32 },
 }
 
@@ -302,8 +304,8 @@ impl Allocator {
         }
     }
 
-    /// Makes blocks free at once: those never logged, and those whose commit is durable. Blocks that
-    /// are free already are not counted twice.
+    /// Makes blocks free at once: those never logged, and those whose commit is durable. Blocks
+    /// that are free already are not counted twice.
     pub(crate) fn release_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
         let mut at = run.start.0;
         let end = at.saturating_add(run.length);

@@ -14,8 +14,8 @@
 //! | [`damage`] | what is done about damaged groups |
 //!
 //! # Data model
-//! One [`Group`] per block group: its lock guards the two bitmaps, which are loaded at first use. Beside
-//! the lock lie approximate counts that choosers read without it.
+//! One [`Group`] per block group: its lock guards the two bitmaps, which are loaded at first use.
+//! Beside the lock lie approximate counts that choosers read without it.
 //!
 //! # Invariants
 //! 1. The counter gives out blocks of groups whose bitmap is loaded and sound, and of no others;

@@ -1,11 +1,11 @@
 //! The end of a commit: file data and changed buffers become durable.
 //!
-//! Data goes first, so that nothing durable refers to a block that has not what its file says. Then the buffers:
-//! with a journal they go into it as one transaction, and then to their places; see
-//! [`crate::journal::writer`]. Without one they go to their places at once, in an order that lets e2fsck
-//! keep every name that was durable before: first blocks that nothing durable refers to, then inodes,
-//! then what refers to both. (So where a directory's entries move to new blocks, they are there before
-//! they vanish from the old one; e2fsck takes those that are in both out of one.)
+//! Data goes first, so that nothing durable refers to a block that has not what its file says. Then
+//! the buffers: with a journal they go into it as one transaction, and then to their places; see
+//! [`crate::journal::writer`]. Without one they go to their places at once, in an order that lets
+//! e2fsck keep every name that was durable before: first blocks that nothing durable refers to,
+//! then inodes, then what refers to both. (So where a directory's entries move to new blocks, they
+//! are there before they vanish from the old one; e2fsck takes those that are in both out of one.)
 
 use finefs_ext_disk::superblock::State;
 use finefs_namespace::{BlockRun, Error, Result};
@@ -15,8 +15,8 @@ use crate::state::ExtState;
 
 use super::space::Space;
 
-/// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when there is no
-/// storage for them below the device: none of them was written then.
+/// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when
+/// there is no storage for them below the device: none of them was written then.
 pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
     write_data(state)?;
     let Some(mut writer) = state.take_journal()? else {
@@ -33,8 +33,8 @@ pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
     outcome
 }
 
-/// Writes out the file data that is in memory: it must be durable no later than what refers to it, and the first flush
-/// that follows makes it so.
+/// Writes out the file data that is in memory: it must be durable no later than what refers to it,
+/// and the first flush that follows makes it so.
 pub(crate) fn write_data(state: &ExtState) -> Result<()> {
     let written = state.delayed.write_out();
     written.map_err(|error| match finefs_block::is_full(&error) {

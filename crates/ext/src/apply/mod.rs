@@ -2,7 +2,8 @@
 //!
 //! # Purpose
 //! One batch at a time, sequentially: every object that a batch changes is edited in the buffer
-//! cache, then all buffers are made durable, and what the batch freed goes back to the live allocator.
+//! cache, then all buffers are made durable, and what the batch freed goes back to the live
+//! allocator.
 //!
 //! | Module | What |
 //! |---|---|
@@ -16,24 +17,24 @@
 //! | [`reservation`] | how many blocks applying can need |
 //!
 //! # Invariants
-//! 1. What is read is checked; damage is reported and does not spread: the object at hand is left, the
-//!    others of the batch are applied, the superblock notes that there were errors, and the commit
-//!    fails. It should not come to that: what a change will need is looked at before the operation
-//!    succeeds (a directory when it is loaded, bitmaps and inode table blocks when something is
-//!    allocated or promised, the orphan file and the journal at mount). What cannot be freed is
-//!    only noted: see [`space`]. Where the device fails nothing of the batch is written. Where it
-//!    has no storage for what is to be written (a sparse image on a full disk) nothing is written
-//!    either, but the commit is only postponed: the batch stays in the buffers, and the next commit
-//!    takes it over.
+//! 1. What is read is checked; damage is reported and does not spread: the object at hand is left,
+//!    the others of the batch are applied, the superblock notes that there were errors, and the
+//!    commit fails. It should not come to that: what a change will need is looked at before the
+//!    operation succeeds (a directory when it is loaded, bitmaps and inode table blocks when
+//!    something is allocated or promised, the orphan file and the journal at mount). What cannot be
+//!    freed is only noted: see [`space`]. Where the device fails nothing of the batch is written.
+//!    Where it has no storage for what is to be written (a sparse image on a full disk) nothing is
+//!    written either, but the commit is only postponed: the batch stays in the buffers, and the
+//!    next commit takes it over.
 //! 2. Nothing fails for lack of space: operations reserved what applying them can need.
-//! 3. Metadata is written after the data that it points at, and what a batch freed is given out again
-//!    only when the batch is durable. With a journal a crash leaves all of a batch or nothing. Without
-//!    one a crash within a commit can leave the batch half written; e2fsck then finds inodes whole and
-//!    repairs counts and names.
+//! 3. Metadata is written after the data that it points at, and what a batch freed is given out
+//!    again only when the batch is durable. With a journal a crash leaves all of a batch or
+//!    nothing. Without one a crash within a commit can leave the batch half written; e2fsck then
+//!    finds inodes whole and repairs counts and names.
 //!
 //! # Locking
-//! One thread. It takes the locks of the allocator, of the superblock and of the buffer cache, one at a
-//! time and never over I/O.
+//! One thread. It takes the locks of the allocator, of the superblock and of the buffer cache, one
+//! at a time and never over I/O.
 
 mod directory;
 mod durable;
@@ -208,8 +209,8 @@ impl<'a> Commit<'a> {
         } else {
             self.others.insert(number);
         }
-        // An error leaves the rest of this inode, but what was changed until then must be written: the
-        // blocks that it names are marked used already.
+        // An error leaves the rest of this inode, but what was changed until then must be written:
+        // the blocks that it names are marked used already.
         let outcome = self.edit(&mut inode, change, entries);
         let settled = inode.settle_blocks(&self.table.rules);
         let stored = self.table.store(&mut inode);

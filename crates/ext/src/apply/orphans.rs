@@ -1,9 +1,9 @@
 //! Inodes without a name that are still in use, so that the next mount can free them after a crash.
 //!
 //! # Data model
-//! They form a list: the superblock names the first, and each one's time of deletion field names the
-//! next. With `orphan_file` they stand in the blocks of a file instead, as long as that has free slots;
-//! while it holds any, the superblock says so (`orphan_present`).
+//! They form a list: the superblock names the first, and each one's time of deletion field names
+//! the next. With `orphan_file` they stand in the blocks of a file instead, as long as that has
+//! free slots; while it holds any, the superblock says so (`orphan_present`).
 //!
 //! Nothing is kept in memory: a batch that has to do with orphans reads what is there.
 

@@ -8,8 +8,9 @@ use finefs_namespace::{Error, Plan, Result};
 use super::FAST_SYMLINK_MAX;
 use crate::state::ExtState;
 
-/// A directory of so many names has more than one block, with blocks of any size. (How many it has is a guess by its
-/// table in memory, which does not shrink. Where that is wrong the pool has the block, too.)
+/// A directory of so many names has more than one block, with blocks of any size. (How many it has
+/// is a guess by its table in memory, which does not shrink. Where that is wrong the pool has the
+/// block, too.)
 const LARGE_DIRECTORY: u64 = 1 << 14;
 
 /// Reserves what applying `plans` can need; gives the number of blocks.
@@ -32,16 +33,16 @@ pub(crate) fn reserve(state: &ExtState, plans: &[Plan]) -> Result<u64> {
 fn blocks_for(plan: Plan, has_extents: bool) -> u64 {
     match plan {
         // The directory gets a block, which can need a new leaf of its extent tree or an indirect
-        // block; or its only block becomes an index over two, whose map still fits the inode. A large
-        // directory has an index; a leaf, an indirect block or a new index block is for some fifty blocks or
-        // more, and comes out of the pool (`alloc::counter`).
+        // block; or its only block becomes an index over two, whose map still fits the inode. A
+        // large directory has an index; a leaf, an indirect block or a new index block is for some
+        // fifty blocks or more, and comes out of the pool (`alloc::counter`).
         Plan::AddEntry { entries_about } if entries_about >= LARGE_DIRECTORY => 1,
         Plan::AddEntry { .. } => 2,
         Plan::NewDirectory => 1,
         Plan::NewSymlink { length_bytes } => u64::from(length_bytes as usize > FAST_SYMLINK_MAX),
-        // Block maps: a run that fits one indirect block (see `BitmapSource::run_max`) can touch two
-        // of them, two double ones, and the triple one. A file may have holes anywhere, so that the
-        // upper ones are no rarer than the lower.
+        // Block maps: a run that fits one indirect block (see `BitmapSource::run_max`) can touch
+        // two of them, two double ones, and the triple one. A file may have holes anywhere, so that
+        // the upper ones are no rarer than the lower.
         Plan::Mapping { extents } => extents.saturating_mul(if has_extents { 1 } else { 5 }),
         Plan::Split { extents } => match has_extents {
             true => extents,

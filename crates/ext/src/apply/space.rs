@@ -3,8 +3,8 @@
 //! # Data model
 //! Each group that the batch touches has a [`GroupEdit`]: copies of its bitmaps and counts, which
 //! [`Space::finish`] puts into the buffer cache with their checksums. Metadata blocks that applying
-//! needs come from the live allocator, on the batch's reservation; what the batch frees is listed and
-//! given to the live allocator by [`Space::release`], once the commit is durable.
+//! needs come from the live allocator, on the batch's reservation; what the batch frees is listed
+//! and given to the live allocator by [`Space::release`], once the commit is durable.
 //!
 //! # Invariants
 //! 1. A group's live bitmaps are loaded before its first edit (see `alloc`).

@@ -1,8 +1,8 @@
 //! Extended attributes: into the inode while they fit, else into the inode's attribute block.
 //!
-//! A changed attribute goes where there is room, the inode first; the others stay where they are. Only
-//! when that fails all are dealt out anew by [`place`], which depends on nothing but the set. So
-//! [`check`], which asks the same function beforehand, knows that applying will succeed.
+//! A changed attribute goes where there is room, the inode first; the others stay where they are.
+//! Only when that fails all are dealt out anew by [`place`], which depends on nothing but the set.
+//! So [`check`], which asks the same function beforehand, knows that applying will succeed.
 
 use finefs_ext_disk::inode::InodeRules;
 use finefs_ext_disk::xattr::{self, NameIndex, Xattr, XattrRegion, XattrValue};

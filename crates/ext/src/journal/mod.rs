@@ -3,15 +3,15 @@
 //! [`writer`] writes new transactions.
 //!
 //! # Data model
-//! [`Log::scan`] reads the log once, from its start to the first block that cannot belong to it, and
-//! keeps of every whole transaction which block's copy lies where, and which blocks it revokes. Then
-//! [`Log::sources`] knows the newest copy of each block.
+//! [`Log::scan`] reads the log once, from its start to the first block that cannot belong to it,
+//! and keeps of every whole transaction which block's copy lies where, and which blocks it revokes.
+//! Then [`Log::sources`] knows the newest copy of each block.
 //!
 //! # What ends the log
 //! A block without the magic, of another transaction, or of an unknown type; that is how every log
-//! ends. A transaction whose commit block is there but whose checksums are wrong ends it too, and is
-//! reported as damage ([`Log::damage`]): the kernel does not mount such an image, e2fsck replays what
-//! is before.
+//! ends. A transaction whose commit block is there but whose checksums are wrong ends it too, and
+//! is reported as damage ([`Log::damage`]): the kernel does not mount such an image, e2fsck replays
+//! what is before.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.

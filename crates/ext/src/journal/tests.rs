@@ -171,7 +171,8 @@ fn a_block_of_another_kind_ends_the_log() {
     assert_eq!(Log::scan(&journal).expect("it can be read").transactions, 0);
 }
 
-/// A damaged map can lead to one revoke block from all blocks of a journal: what it revokes is kept once.
+/// A damaged map can lead to one revoke block from all blocks of a journal: what it revokes is kept
+/// once.
 #[test]
 fn revocations_take_no_more_memory_when_they_repeat() {
     let device = image("jo\njw -r 900\njc\n");

@@ -1,24 +1,24 @@
 //! Writing the journal: a batch's metadata becomes one jbd2 transaction.
 //!
 //! # Data model
-//! The log is a ring of blocks. It holds at most the newest transaction, whose blocks may not all be
-//! at their places yet, and while a commit runs the one that is being written behind it. The journal's
-//! superblock says where recovery starts.
+//! The log is a ring of blocks. It holds at most the newest transaction, whose blocks may not all
+//! be at their places yet, and while a commit runs the one that is being written behind it. The
+//! journal's superblock says where recovery starts.
 //!
 //! # A commit
-//! 1. The transaction's blocks but the last go into the log: descriptors with the copies of the changed
-//!    blocks, and revoke blocks; zeros for the last.
-//! 2. Flush. All of them are durable now, and so is file data that was written before (data=ordered),
-//!    and so is everything that the transaction before has put in its places. That one is no longer
-//!    needed: the journal's superblock is made to point at the new one.
+//! 1. The transaction's blocks but the last go into the log: descriptors with the copies of the
+//!    changed blocks, and revoke blocks; zeros for the last.
+//! 2. Flush. All of them are durable now, and so is file data that was written before
+//!    (data=ordered), and so is everything that the transaction before has put in its places. That
+//!    one is no longer needed: the journal's superblock is made to point at the new one.
 //! 3. The commit block. Flush. The transaction is durable, and what it freed may be used again.
 //! 4. The changed blocks go to their places. The next commit's first flush makes that durable.
 //!
 //! # Invariants
 //! 1. No block goes to its place before the transaction that changed it is durable.
 //! 2. A transaction leaves the log only when all its blocks are durable at their places.
-//! 3. A block that has a copy in the log and was freed is revoked by the transaction that frees it, so
-//!    that recovery does not put the copy over what the block is used for next.
+//! 3. A block that has a copy in the log and was freed is revoked by the transaction that frees it,
+//!    so that recovery does not put the copy over what the block is used for next.
 //!
 //! # Locking
 //! None: one thread commits. It takes the writer out of the mount's state and puts it back.
@@ -200,8 +200,8 @@ impl JournalWriter {
         Ok(places)
     }
 
-    /// Notes in the journal's superblock, as the device has it, that the file system was stopped by an
-    /// error. Whoever replays the log marks the file system.
+    /// Notes in the journal's superblock, as the device has it, that the file system was stopped by
+    /// an error. Whoever replays the log marks the file system.
     pub fn note_error(&mut self, device: &dyn BlockDevice) -> std::io::Result<()> {
         let place = self
             .journal

@@ -3,8 +3,8 @@
 //! # What damage does
 //! A block whose checksum or chain of entries is wrong makes the directory unreadable
 //! (`Error::Corrupt`): nobody may take a part of it for the whole. A single entry that can only be
-//! nonsense (an illegal name, an inode number out of range, a name that was there before) is left out
-//! with a warning, as its neighbours are not in doubt.
+//! nonsense (an illegal name, an inode number out of range, a name that was there before) is left
+//! out with a warning, as its neighbours are not in doubt.
 //!
 //! Where something was left out, or where a change would meet damage when it is applied (an index
 //! that is not sound, a name that its index does not lead to, blocks behind the end), the directory

@@ -34,8 +34,8 @@ impl Leaves {
     }
 }
 
-/// Checks that every block of the directory but the index's own is a leaf of the index exactly once,
-/// and that hashes ascend over the whole tree. Gives the leaves.
+/// Checks that every block of the directory but the index's own is a leaf of the index exactly
+/// once, and that hashes ascend over the whole tree. Gives the leaves.
 pub(crate) fn check(
     state: &ExtState,
     ino: Ino,

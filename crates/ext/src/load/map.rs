@@ -1,8 +1,9 @@
 //! The mapping of an inode: which blocks of the file lie where.
 //!
 //! # Invariants
-//! The result is in ascending order, does not overlap, holds only blocks that a file may own, and its lengths sum
-//! up to no more than the file system has blocks. No node is visited twice, so loops end.
+//! The result is in ascending order, does not overlap, holds only blocks that a file may own, and
+//! its lengths sum up to no more than the file system has blocks. No node is visited twice, so
+//! loops end.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/ifork.rst`.

@@ -28,8 +28,8 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Unmounts. A child that another test is about to start holds our open files until it executes, so "busy"
-/// is given a moment.
+/// Unmounts. A child that another test is about to start holds our open files until it executes, so
+/// "busy" is given a moment.
 pub fn unmount(place: &Path) {
     let start = Instant::now();
     loop {

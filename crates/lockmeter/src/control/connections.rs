@@ -1,4 +1,5 @@
-//! The connections of a [`Server`](super::Server): many at a time, one thread, none waited for alone.
+//! The connections of a [`Server`](super::Server): many at a time, one thread, none waited for
+//! alone.
 //!
 //! # Who comes
 //! Where the socket's place does not keep strangers out, they connect too. The kernel says whose a
@@ -75,7 +76,8 @@ pub(super) fn serve(
     clients.progress(ready, answer);
 }
 
-/// Waits until something can be done: is there somebody to accept, and on which connections is there something to do?
+/// Waits until something can be done: is there somebody to accept, and on which connections is
+/// there something to do?
 fn wait(
     listener: &UnixListener,
     is_accepting: bool,
@@ -114,8 +116,8 @@ fn wait(
     (is_new_here, ready)
 }
 
-/// For how long nothing is to be done if nobody comes: not at all if the first of the open connections has expired
-/// meanwhile; `None` for as long as it takes.
+/// For how long nothing is to be done if nobody comes: not at all if the first of the open
+/// connections has expired meanwhile; `None` for as long as it takes.
 fn timeout(now: Instant, accepts_from: Instant, expires: Option<Instant>) -> Option<Duration> {
     let pause = Some(accepts_from).filter(|at| *at > now);
     let wakes = expires.into_iter().chain(pause).min();
@@ -318,8 +320,8 @@ impl Connection {
     }
 }
 
-/// Reads what is there. True when the question is whole: with the end of its line, or of all that is sent; or when
-/// there is more than is ever asked.
+/// Reads what is there. True when the question is whole: with the end of its line, or of all that
+/// is sent; or when there is more than is ever asked.
 fn read_question(stream: &mut UnixStream, question: &mut Vec<u8>) -> io::Result<bool> {
     let mut bytes = [0; REQUEST_BYTES_MAX];
     loop {

@@ -104,8 +104,8 @@ pub fn count() -> usize {
     2
 }
 
-/// The shard of the calling thread: its number in the model, so that the choice is the same in every
-/// execution.
+/// The shard of the calling thread: its number in the model, so that the choice is the same in
+/// every execution.
 #[cfg(loom)]
 pub fn current() -> usize {
     let id = format!("{:?}", loom::thread::current().id());

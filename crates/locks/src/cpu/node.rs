@@ -1,7 +1,8 @@
 //! Which NUMA node a CPU belongs to.
 //!
-//! Source: `/sys/devices/system/node/node*/cpulist` (Linux `Documentation/ABI/stable/sysfs-devices-node`),
-//! read once. Where there is no such thing, all CPUs are of node 0.
+//! Source: `/sys/devices/system/node/node*/cpulist` (Linux
+//! `Documentation/ABI/stable/sysfs-devices-node`), read once. Where there is no such thing, all
+//! CPUs are of node 0.
 
 use std::fs;
 use std::sync::OnceLock;

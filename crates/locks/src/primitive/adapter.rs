@@ -154,7 +154,8 @@ impl Condvar {
 
     /// Like [`Condvar::wait`], but no longer than `timeout`; true when the time ran out.
     ///
-    /// Shuttle has no time. Here the wait ends by chance: spuriously, or as if the time had run out.
+    /// Shuttle has no time. Here the wait ends by chance: spuriously, or as if the time had run
+    /// out.
     #[cfg(all(feature = "shuttle", not(loom)))]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) -> bool {
         use shuttle::rand::Rng;

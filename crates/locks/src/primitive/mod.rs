@@ -6,9 +6,10 @@
 //! | `--cfg loom` | loom, which tries all orders that the memory model allows | loom's (`adapter`) |
 //! | feature `shuttle` | shuttle, which tries random schedules | shuttle's (`adapter`) |
 //!
-//! Everything in this crate takes its primitives from here. It is public for code above that wants to be tested in
-//! the same models; other code has no use for it, and what is here follows what the models need. Under loom and shuttle nothing here blocks the real thread. `new` functions
-//! are `const` except under loom.
+//! Everything in this crate takes its primitives from here. It is public for code above that wants
+//! to be tested in the same models; other code has no use for it, and what is here follows what the
+//! models need. Under loom and shuttle nothing here blocks the real thread. `new` functions are
+//! `const` except under loom.
 //!
 //! The mutex, the RwLock and the condition variable have no class and no order checks: they are for
 //! building locks. Use [`crate::Mutex`] and its kin for data.

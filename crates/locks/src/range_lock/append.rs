@@ -1,11 +1,12 @@
 //! The append mode: all from the end of file on, wherever that is when the lock is granted.
 //!
-//! An append locks from the end of file, which is known only when all who can move it are out of the
-//! way. A waiting append therefore asks for all from the lowest place where the end of file can be
-//! until its grant: the end of file at its arrival or, if lower, the start of any earlier exclusive
-//! range that reaches to the end, since who cuts off the file at x must hold `x..u64::MAX` or more.
-//! Later requests that could move the end of file conflict with that range and wait. So at the grant
-//! the end of file is stable; the append reads it and gives back what lies below.
+//! An append locks from the end of file, which is known only when all who can move it are out of
+//! the way. A waiting append therefore asks for all from the lowest place where the end of file can
+//! be until its grant: the end of file at its arrival or, if lower, the start of any earlier
+//! exclusive range that reaches to the end, since who cuts off the file at x must hold
+//! `x..u64::MAX` or more. Later requests that could move the end of file conflict with that range
+//! and wait. So at the grant the end of file is stable; the append reads it and gives back what
+//! lies below.
 
 use std::ops::Range;
 
@@ -67,8 +68,8 @@ impl RangeLock {
                 node: Some(node),
             };
             entered.cells = entered.slow.enter(self, &(0..u64::MAX), Access::Write);
-            // Only now: all who hold a range are in the queue. Who has not yet lowered the end of file is
-            // counted in the minimum.
+            // Only now: all who hold a range are in the queue. Who has not yet lowered the end of
+            // file is counted in the minimum.
             let start = end_of_file().min(entered.slow.queue.write_to_end_min());
             range = start..u64::MAX;
             let blockers = entered.slow.queue.blockers(&range, Access::Write);

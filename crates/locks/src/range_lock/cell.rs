@@ -1,17 +1,17 @@
-//! [`Cell`]: the one-word fast path. Holds one range at a time: a writer's, or that of any number of
-//! readers who ask for the very same one.
+//! [`Cell`]: the one-word fast path. Holds one range at a time: a writer's, or that of any number
+//! of readers who ask for the very same one.
 //!
-//! Every guard knows its holding by a cell: the one that it took or, where it came by the queue or is
-//! metered, one in its node that is always closed. So all leave alike.
+//! Every guard knows its holding by a cell: the one that it took or, where it came by the queue or
+//! is metered, one in its node that is always closed. So all leave alike.
 //!
 //! # Data model
 //! The word, from the lowest bit:
-//! - COUNT: a number that rises with every holding; its highest bit is SAMPLE: the next who looks at it before
-//!   he comes makes a sample (`take_or_join`), which lets it start anew;
+//! - COUNT: a number that rises with every holding; its highest bit is SAMPLE: the next who looks
+//!   at it before he comes makes a sample (`take_or_join`), which lets it start anew;
 //! - READERS: the number of readers less one; all bits set, when there are none;
 //! - TAKEN: somebody holds the cell, or whoever comes has to look closer;
-//! - ALWAYS, which is always set: while the meter counts all acquisitions it makes `take_if` fail, by the one
-//!   test that it has (`finefs_lockmeter::hindrances`);
+//! - ALWAYS, which is always set: while the meter counts all acquisitions it makes `take_if` fail,
+//!   by the one test that it has (`finefs_lockmeter::hindrances`);
 //! - a sequence number, of which COUNT is the low part;
 //! - CLOSED, the sign: no holder comes any more, and who leaves goes to the lock's queue.
 //!
@@ -26,13 +26,13 @@
 //! | closed: n readers | 1 | n | 0 | closed: n - 1 readers, or nobody |
 //!
 //! So a writer comes by setting a bit, without knowing the word, and each who leaves does so by one
-//! subtraction: a writer's takes TAKEN away and adds 1, of which the carry runs through READERS and puts TAKEN
-//! back, once COUNT is full (then the cell is *due* for a sample) or was filled up by who closed the cell.
-//! Readers, who must find each other, come by compare-and-swap.
+//! subtraction: a writer's takes TAKEN away and adds 1, of which the carry runs through READERS and
+//! puts TAKEN back, once COUNT is full (then the cell is *due* for a sample) or was filled up by
+//! who closed the cell. Readers, who must find each other, come by compare-and-swap.
 //!
-//! A writer's range is `writer_start..writer_end`; `writer_start` is UNPUBLISHED while there is none. Ranges
-//! of writers that start there are none of a cell: they are in the queue. The readers' range counts when
-//! `published` has the word's number.
+//! A writer's range is `writer_start..writer_end`; `writer_start` is UNPUBLISHED while there is
+//! none. Ranges of writers that start there are none of a cell: they are in the queue. The readers'
+//! range counts when `published` has the word's number.
 //!
 //! # Invariants
 //! 1. Holders come only while the cell is open. A word of an open cell never comes again with the
@@ -40,13 +40,14 @@
 //! 2. `close`, `open` and the use of `users` and `imported` are for who holds the lock's mutex.
 //! 3. A cell opens only when its word shows no holder: every holder that `close` found has left the
 //!    word and, under the mutex, its entry in the queue.
-//! 4. `writer_start` is UNPUBLISHED whenever a writer comes: each who leaves stores that before, and so does
-//!    `open`.
+//! 4. `writer_start` is UNPUBLISHED whenever a writer comes: each who leaves stores that before,
+//!    and so does `open`.
 //!
 //! # Orderings
 //! Taking is an acquire, leaving a release, both read-modify-writes, so that a writer sees what all
-//! readers before it did. (Who takes by compare-and-swap has acquired what it did by its look already.) `close` is an acquire: what the cell's holders did happens before what the
-//! queue grants. `open` is a release: what the queue's holders did happens before the next taker. For who
+//! readers before it did. (Who takes by compare-and-swap has acquired what it did by its look
+//! already.) `close` is an acquire: what the cell's holders did happens before what the queue
+//! grants. `open` is a release: what the queue's holders did happens before the next taker. For who
 //! closes, `writer_start` is never older than the writer before the one it found.
 
 use std::ops::Range;
@@ -103,8 +104,8 @@ pub(super) fn is_metering() -> bool {
     hindrances() & ALWAYS != 0
 }
 
-/// True when a writer may take the home cell without a look at it. Never so for a range that starts at
-/// UNPUBLISHED.
+/// True when a writer may take the home cell without a look at it. Never so for a range that starts
+/// at UNPUBLISHED.
 #[inline(always)]
 fn may_go_straight(start: u64) -> bool {
     #[cfg(not(any(loom, feature = "shuttle")))]
@@ -234,8 +235,8 @@ impl Cell {
 
     /// The node that this is the cell of, if it is one's. For who holds the cell.
     pub(super) fn own_node(&self) -> Option<&'static Node> {
-        // Read without the mutex: a cell that is not a node's may have any node here, but not one whose
-        // cell it is.
+        // Read without the mutex: a cell that is not a node's may have any node here, but not one
+        // whose cell it is.
         self.imported
             .get()
             .filter(|node| std::ptr::eq(&raw const node.cell, self))
@@ -245,8 +246,8 @@ impl Cell {
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// Takes an open and empty cell, unless a sample is due or the meter wants to know. A writer does so without
-    /// a look at it, if it [may go straight](may_go_straight).
+    /// Takes an open and empty cell, unless a sample is due or the meter wants to know. A writer
+    /// does so without a look at it, if it [may go straight](may_go_straight).
     #[inline(always)]
     pub(super) fn take(&self, range: &Range<u64>, access: Access) -> bool {
         if access == Access::Read {
@@ -260,8 +261,8 @@ impl Cell {
         is_taken
     }
 
-    /// Takes an open and empty cell if it is `ours` (see `take_or_join`), unless a sample is due or the meter
-    /// wants to know. `hindrances` are what [`hindrances`] gave.
+    /// Takes an open and empty cell if it is `ours` (see `take_or_join`), unless a sample is due or
+    /// the meter wants to know. `hindrances` are what [`hindrances`] gave.
     #[inline(always)]
     pub(super) fn take_if(
         &self,
@@ -275,8 +276,8 @@ impl Cell {
         is_likely(empty & hindrances == 0 && ours()) && self.take_from(empty, empty, range, access)
     }
 
-    /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is asked
-    /// after the word was read, and the word must not change from then on.
+    /// Takes an empty cell, or joins readers of the same range, if the cell is `ours`: `ours` is
+    /// asked after the word was read, and the word must not change from then on.
     #[inline]
     pub(super) fn take_or_join(
         &self,
@@ -332,8 +333,8 @@ impl Cell {
         is_taken
     }
 
-    /// Takes an empty cell for writing without publishing the range: `publish_write` must follow, soon, or
-    /// the cell be left.
+    /// Takes an empty cell for writing without publishing the range: `publish_write` must follow,
+    /// soon, or the cell be left.
     pub(super) fn take_unpublished(&self) -> bool {
         let empty = self.word.load(Ordering::Relaxed);
         let taken = empty | TAKEN;
@@ -376,8 +377,8 @@ impl Cell {
 
     /// True when `word` says that readers of just this range hold an open cell.
     ///
-    /// Should the holders change meanwhile, so does the word. While it has not, no later holder can have
-    /// overwritten the range that was read here.
+    /// Should the holders change meanwhile, so does the word. While it has not, no later holder can
+    /// have overwritten the range that was read here.
     fn is_read_of(&self, word: u64, range: &Range<u64>) -> bool {
         // One more fits, and then one more for `closed`.
         word & READERS < READERS - 2 * READER && self.read_range(word).as_ref() == Some(range)
@@ -406,8 +407,8 @@ impl Cell {
         }
     }
 
-    /// Leaves. False when the cell is closed: then the holder's entry is in the queue, from which it
-    /// must be taken.
+    /// Leaves. False when the cell is closed: then the holder's entry is in the queue, from which
+    /// it must be taken.
     #[inline(always)]
     #[must_use]
     pub(super) fn leave(&self, access: Access) -> bool {
@@ -421,8 +422,8 @@ impl Cell {
         word.wrapping_add(minus) as i64 >= 0
     }
 
-    /// Turns the writer that holds the cell into a reader of `range`, which is his. False when the cell is
-    /// closed: then the holder's entry in the queue has still to be changed.
+    /// Turns the writer that holds the cell into a reader of `range`, which is his. False when the
+    /// cell is closed: then the holder's entry in the queue has still to be changed.
     #[must_use]
     pub(super) fn downgrade(&self, range: &Range<u64>) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -492,8 +493,8 @@ impl Cell {
         })
     }
 
-    /// What the writer that a closing found holds, once it has left: nothing. It will yet look for an entry in
-    /// the queue.
+    /// What the writer that a closing found holds, once it has left: nothing. It will yet look for
+    /// an entry in the queue.
     fn left_range(&self) -> Option<Range<u64>> {
         let has_left = holders(self.word.load(Ordering::Acquire)).is_none();
         // Beside where it was, which is of interest to `Policy`.
@@ -508,8 +509,8 @@ impl Cell {
         debug_assert_ne!(word & CLOSED, 0);
         // Of who downgraded after the closing.
         self.writer_start.store(UNPUBLISHED, Ordering::Relaxed);
-        // The number is new because the cell may have come to another lock. A swap, since who goes straight
-        // to a closed home cell writes its word too, though it stays the same.
+        // The number is new because the cell may have come to another lock. A swap, since who goes
+        // straight to a closed home cell writes its word too, though it stays the same.
         let closed = self.word.swap(renewed(word, 1), Ordering::Release);
         debug_assert_eq!(closed, word, "nobody changes a closed word without holders");
     }

@@ -7,8 +7,8 @@ use super::cell::Cell;
 use super::node::Access;
 use crate::order::Held;
 
-/// A range of a lock, and its cell: the lock's, one of a group, or a node's, none of which is the thread's.
-/// So a holding may be given back by any thread.
+/// A range of a lock, and its cell: the lock's, one of a group, or a node's, none of which is the
+/// thread's. So a holding may be given back by any thread.
 #[derive(Debug)]
 struct Holding<'a> {
     lock: &'a RangeLock,
@@ -46,8 +46,8 @@ impl Drop for Holding<'_> {
     }
 }
 
-/// Holds a range of a [`RangeLock`]; releases it when dropped. Stays with its thread, whose held locks
-/// the order checker knows; [`RangeGuard::into_send`] makes one that need not.
+/// Holds a range of a [`RangeLock`]; releases it when dropped. Stays with its thread, whose held
+/// locks the order checker knows; [`RangeGuard::into_send`] makes one that need not.
 ///
 /// ```
 /// # use finefs_locks::{LockClass, RangeLock};
@@ -137,9 +137,9 @@ impl<'a> RangeGuard<'a> {
         self.holding.downgrade();
     }
 
-    /// A guard that may go to another thread, as the buffer of an asynchronous write does. The order
-    /// checker loses sight of it: whoever waits for the range while holding other locks must know that
-    /// its holder needs none of them.
+    /// A guard that may go to another thread, as the buffer of an asynchronous write does. The
+    /// order checker loses sight of it: whoever waits for the range while holding other locks must
+    /// know that its holder needs none of them.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RangeLock};

@@ -1,13 +1,15 @@
 //! [`RangeLock`]: shared and exclusive locks over ranges of a file's offsets.
 //!
 //! # Interface
-//! Ranges are half-open, `start..end` in bytes; an `end` of `u64::MAX` means "to the end, wherever that
-//! is". One that does not end after its start is empty and conflicts with nothing. Readers share; a writer excludes readers and writers of overlapping ranges. Disjoint ranges
-//! never wait for each other. A holder that panics releases its range.
+//! Ranges are half-open, `start..end` in bytes; an `end` of `u64::MAX` means "to the end, wherever
+//! that is". One that does not end after its start is empty and conflicts with nothing. Readers
+//! share; a writer excludes readers and writers of overlapping ranges. Disjoint ranges never wait
+//! for each other. A holder that panics releases its range.
 //!
-//! Requests that conflict are granted in the order of their arrival in the queue, whoever comes later;
-//! who waits is woken exactly when the last one in its way leaves. A request that conflicts with a holder
-//! may look a few times before it arrives (`spin`), which is bounded; nobody passes one that has arrived.
+//! Requests that conflict are granted in the order of their arrival in the queue, whoever comes
+//! later; who waits is woken exactly when the last one in its way leaves. A request that conflicts
+//! with a holder may look a few times before it arrives (`spin`), which is bounded; nobody passes
+//! one that has arrived.
 //!
 //! # Data model
 //! | Module | What |
@@ -24,49 +26,55 @@
 //! | `seat` | what a holding that the meter watches keeps, and where |
 //! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
 //!
-//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a cell: a writer by
-//! setting one bit of the home cell's word, all others by one compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells that it
-//! lies on, which turns their holders into entries of the queue with their exact ranges, and waits for
-//! the entries before it that it conflicts with. Cells are opened again when no entry lies on them. When
-//! requests keep meeting without conflict, the lock *spreads* over 128 cells: where all read, each thread has a
-//! cell for whatever it reads; else in segments that become longer or shorter as requests need them. When one thread is alone again, or too many requests need many cells, it goes
-//! home.
+//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a
+//! cell: a writer by setting one bit of the home cell's word, all others by one compare-and-swap.
+//! If it cannot, it goes to the queue under the mutex: it *closes* the cells that it lies on, which
+//! turns their holders into entries of the queue with their exact ranges, and waits for the entries
+//! before it that it conflicts with. Cells are opened again when no entry lies on them. When
+//! requests keep meeting without conflict, the lock *spreads* over 128 cells: where all read, each
+//! thread has a cell for whatever it reads; else in segments that become longer or shorter as
+//! requests need them. When one thread is alone again, or too many requests need many cells, it
+//! goes home.
 //!
 //! # Why this structure
 //! Rates and instruction counts beside the rivals, and the command, are in `docs/locks-bench.md`.
-//! - *One mutex over an interval tree* (Linux, Lustre) is exact and FIFO, but every request writes the same
-//!   lines twice: two threads on disjoint ranges are slower than one. Ours keeps its exactness and order
-//!   for those who must wait, and needs no tree: few requests wait at one time.
-//! - *A sorted lock-free list* (Kogan et al.) does without the mutex, but all insert near the same nodes,
-//!   each needs a node and reclamation, and order among those who wait is left to chance.
-//! - *A lock per segment* (pNOVA) lets disjoint requests write nothing in common: what a scalable lock
-//!   must do. But it has a table for each file, takes a lock for each segment of a large range, and
-//!   makes disjoint ranges within a segment wait. So ours borrows the table while there is contention,
-//!   remembers the exact range in each cell, and sends whatever does not fit one cell to the queue.
+//! - *One mutex over an interval tree* (Linux, Lustre) is exact and FIFO, but every request writes
+//!   the same lines twice: two threads on disjoint ranges are slower than one. Ours keeps its
+//!   exactness and order for those who must wait, and needs no tree: few requests wait at one time.
+//! - *A sorted lock-free list* (Kogan et al.) does without the mutex, but all insert near the same
+//!   nodes, each needs a node and reclamation, and order among those who wait is left to chance.
+//! - *A lock per segment* (pNOVA) lets disjoint requests write nothing in common: what a scalable
+//!   lock must do. But it has a table for each file, takes a lock for each segment of a large
+//!   range, and makes disjoint ranges within a segment wait. So ours borrows the table while there
+//!   is contention, remembers the exact range in each cell, and sends whatever does not fit one
+//!   cell to the queue.
 //! - *A word* costs least for one user or readers of one range: home.
 //!
 //! # Cost
-//! Alone: one atomic instruction to take, one to release; 12 instructions to write and 15 to read, with all
-//! (`docs/locks-bench.md` says where they go, and what was weighed to have fewer). One word of the process says
-//! whether requests may go straight to the home cell. They may not while the meter counts all acquisitions, nor
-//! while any lock is spread, since all requests to that lock would write the line of its home cell: then they look
-//! at their lock first, which costs those to other locks some instructions more. Spread: three loads of lines
-//! that nobody writes besides. No allocation on any path: entries of the queue are static memory, of which there is enough for
-//! 1024 contended ranges in the process at a time (then more is allocated, and kept). A lock is about
-//! 150 bytes; a session borrows one of 64 groups of 16 KiB, and where all are lent a lock goes on without, in
-//! the queue. A holding that the meter watches has an entry of its own, which is in no queue.
+//! Alone: one atomic instruction to take, one to release; 12 instructions to write and 15 to read,
+//! with all (`docs/locks-bench.md` says where they go, and what was weighed to have fewer). One
+//! word of the process says whether requests may go straight to the home cell. They may not while
+//! the meter counts all acquisitions, nor while any lock is spread, since all requests to that lock
+//! would write the line of its home cell: then they look at their lock first, which costs those to
+//! other locks some instructions more. Spread: three loads of lines that nobody writes besides. No
+//! allocation on any path: entries of the queue are static memory, of which there is enough for
+//! 1024 contended ranges in the process at a time (then more is allocated, and kept). A lock is
+//! about 150 bytes; a session borrows one of 64 groups of 16 KiB, and where all are lent a lock
+//! goes on without, in the queue. A holding that the meter watches has an entry of its own, which
+//! is in no queue.
 //!
 //! # Locking
-//! The mutex is a leaf but for the mutexes of the node pool, of the groups and of the word that sends requests
-//! round (`finefs_lockmeter::begin_detour`), which are taken under it and take nothing. It is held for the length of a scan of the queue, for the closing of cells, and for
-//! the call of `append`'s `end_of_file`. A thread holds at most one range of one lock at a time; ranges of
-//! several locks of a class only in the order of keys (`read_nested`, `write_nested`).
+//! The mutex is a leaf but for the mutexes of the node pool, of the groups and of the word that
+//! sends requests round (`finefs_lockmeter::begin_detour`), which are taken under it and take
+//! nothing. It is held for the length of a scan of the queue, for the closing of cells, and for the
+//! call of `append`'s `end_of_file`. A thread holds at most one range of one lock at a time; ranges
+//! of several locks of a class only in the order of keys (`read_nested`, `write_nested`).
 //!
-//! References: Linux range-lock proposals (Kara 2013, Bueso 2017); OpenZFS `zfs_rlock.c` for append;
-//! Kogan, Dice, Issa, "Scalable range locks for scalable address spaces and beyond" (EuroSys 2020);
-//! Kim et al., "pNOVA: Optimizing shared file I/O operations of NVM file system on manycore servers"
-//! (APSys 2019) for segments; Dice, Kogan, "BRAVO: Biased Locking for Reader-Writer Locks" (ATC 2019)
-//! for spreading readers.
+//! References: Linux range-lock proposals (Kara 2013, Bueso 2017); OpenZFS `zfs_rlock.c` for
+//! append; Kogan, Dice, Issa, "Scalable range locks for scalable address spaces and beyond"
+//! (EuroSys 2020); Kim et al., "pNOVA: Optimizing shared file I/O operations of NVM file system on
+//! manycore servers" (APSys 2019) for segments; Dice, Kogan, "BRAVO: Biased Locking for
+//! Reader-Writer Locks" (ATC 2019) for spreading readers.
 
 mod append;
 mod cell;
@@ -102,44 +110,48 @@ pub use guard::{RangeGuard, SendRangeGuard};
 /// Shared and exclusive locks over ranges of offsets.
 ///
 /// # Ranges
-/// A range is half-open, `start..end`, in bytes or whatever the offsets count. An `end` of `u64::MAX` means "to the
-/// end, wherever that is". A range that does not end after its start is empty: it is granted at once, and
-/// conflicts with nothing. Readers share; a writer excludes readers and writers of ranges that overlap his. Disjoint
-/// ranges never wait for each other.
+/// A range is half-open, `start..end`, in bytes or whatever the offsets count. An `end` of
+/// `u64::MAX` means "to the end, wherever that is". A range that does not end after its start is
+/// empty: it is granted at once, and conflicts with nothing. Readers share; a writer excludes
+/// readers and writers of ranges that overlap his. Disjoint ranges never wait for each other.
 ///
 /// # Order
-/// Requests that conflict, because they overlap and not both read, are granted in the order of their arrival:
-/// nobody passes a request that waits, so nobody starves, and who waits is woken when the last one in its way
-/// leaves. (Before it arrives, a request looks a few times whether a conflicting holder has left already.) Requests that
-/// do not conflict pass each other.
+/// Requests that conflict, because they overlap and not both read, are granted in the order of
+/// their arrival: nobody passes a request that waits, so nobody starves, and who waits is woken
+/// when the last one in its way leaves. (Before it arrives, a request looks a few times whether a
+/// conflicting holder has left already.) Requests that do not conflict pass each other.
 ///
 /// # One range of one lock at a time
-/// A thread that holds a range must not wait for another one of the same lock, even for a disjoint or a shared one:
-/// by the order above it would stand behind requests that wait for what it holds. The order checker (debug
-/// builds, and the feature `order-check`) panics with "re-entry into a lock". Instead:
+/// A thread that holds a range must not wait for another one of the same lock, even for a disjoint
+/// or a shared one: by the order above it would stand behind requests that wait for what it holds.
+/// The order checker (debug builds, and the feature `order-check`) panics with "re-entry into a
+/// lock". Instead:
 /// - take one range that covers both, and [`shrink`](RangeGuard::shrink) it once less is needed;
-/// - ask for more by [`try_read`](RangeLock::try_read) or [`try_write`](RangeLock::try_write), which never wait; if
-///   they fail, give back what is held and begin anew;
-/// - hand what is held to others as a [`SendRangeGuard`], whose holder must then need nothing of this thread.
+/// - ask for more by [`try_read`](RangeLock::try_read) or [`try_write`](RangeLock::try_write),
+///   which never wait; if they fail, give back what is held and begin anew;
+/// - hand what is held to others as a [`SendRangeGuard`], whose holder must then need nothing of
+///   this thread.
 ///
 /// Ranges of several locks of one class are taken in the order of keys
 /// ([`read_nested`](RangeLock::read_nested), [`write_nested`](RangeLock::write_nested)).
 ///
 /// # Cost
-/// A lock that one thread uses, or readers of one range, is a word: one atomic instruction to take, one to release.
-/// Where threads keep meeting without conflict, the lock borrows 128 cells on cache lines of their own and spreads over
-/// them: readers by thread, others by parts of the file that become longer or shorter as their ranges need
-/// them; then they write nothing in common. It goes back to its word when one thread is left. What conflicts, and
-/// what lies in more than one such part, goes through a queue under a mutex.
+/// A lock that one thread uses, or readers of one range, is a word: one atomic instruction to take,
+/// one to release. Where threads keep meeting without conflict, the lock borrows 128 cells on cache
+/// lines of their own and spreads over them: readers by thread, others by parts of the file that
+/// become longer or shorter as their ranges need them; then they write nothing in common. It goes
+/// back to its word when one thread is left. What conflicts, and what lies in more than one such
+/// part, goes through a queue under a mutex.
 ///
-/// Nothing is allocated, whether a request waits or not, but beyond 1024 ranges that are contended in the process
-/// at one time: then there are 256 more, which are kept. A lock is about 150 bytes.
+/// Nothing is allocated, whether a request waits or not, but beyond 1024 ranges that are contended
+/// in the process at one time: then there are 256 more, which are kept. A lock is about 150 bytes.
 ///
 /// # Why this structure
-/// One mutex over a tree of ranges is exact and fair, but two threads on disjoint ranges are slower with it than one
-/// alone. A lock for each segment of the file scales, but is a table for each file and makes disjoint ranges wait.
-/// This one is a word while nothing else is needed, segments with exact ranges under contention, and an exact queue for
-/// whoever must wait. Rates and instruction counts beside other range locks stand in `docs/locks-bench.md`.
+/// One mutex over a tree of ranges is exact and fair, but two threads on disjoint ranges are slower
+/// with it than one alone. A lock for each segment of the file scales, but is a table for each file
+/// and makes disjoint ranges wait. This one is a word while nothing else is needed, segments with
+/// exact ranges under contention, and an exact queue for whoever must wait. Rates and instruction
+/// counts beside other range locks stand in `docs/locks-bench.md`.
 ///
 /// # Example
 /// ```
@@ -162,7 +174,8 @@ pub struct RangeLock {
     home: Cell,
     /// The session's [`Placement`]; 0: requests take the home cell.
     spread: AtomicU64,
-    /// Not 0 when requests that came to the queue lately had to wait: for those who think of spinning.
+    /// Not 0 when requests that came to the queue lately had to wait: for those who think of
+    /// spinning.
     pressure: AtomicU32,
     /// Requests that could not have their segment's cell at once, since the last sample.
     collisions: AtomicU32,
@@ -384,9 +397,10 @@ impl RangeLock {
     /// Takes all from the end of file on exclusively. The end of file is fixed when the lock is
     /// granted: it is the start of the guard's range.
     ///
-    /// `end_of_file` gives the end of file at the moment of its call. It may be called more than once,
-    /// must only read (an atomic, say), and must not take locks. Whoever raises the end of file must
-    /// hold the range that it writes; whoever lowers it must hold all from the new end on.
+    /// `end_of_file` gives the end of file at the moment of its call. It may be called more than
+    /// once, must only read (an atomic, say), and must not take locks. Whoever raises the end of
+    /// file must hold the range that it writes; whoever lowers it must hold all from the new end
+    /// on.
     ///
     /// ```
     /// use finefs_locks::{LockClass, RangeLock};
@@ -428,9 +442,9 @@ impl RangeLock {
         self.class
     }
 
-    /// True when the one-word fast path is open or in use, that is, when the lock is not spread, no more
-    /// than one range is held (though perhaps by several readers), and nobody waits. For tests and
-    /// statistics.
+    /// True when the one-word fast path is open or in use, that is, when the lock is not spread, no
+    /// more than one range is held (though perhaps by several readers), and nobody waits. For tests
+    /// and statistics.
     ///
     /// ```
     /// # use finefs_locks::{LockClass, RangeLock};
@@ -446,10 +460,10 @@ impl RangeLock {
         !self.home.is_closed()
     }
 
-    /// Brings a lock that is spread after contention back to its one word, at once if nobody holds a
-    /// range, else as soon as that is so. It goes back by itself once it has one user; this is for those
-    /// who know that there will be no user for a while, as when a file is closed: the number of locks
-    /// that can be spread at one time is limited. True when the lock is back.
+    /// Brings a lock that is spread after contention back to its one word, at once if nobody holds
+    /// a range, else as soon as that is so. It goes back by itself once it has one user; this is
+    /// for those who know that there will be no user for a while, as when a file is closed: the
+    /// number of locks that can be spread at one time is limited. True when the lock is back.
     ///
     /// ```
     /// use finefs_locks::{LockClass, RangeLock};

@@ -1,14 +1,16 @@
-//! [`Node`]: one request in the queue of a lock, or one metered holding; and the pool that nodes come from.
+//! [`Node`]: one request in the queue of a lock, or one metered holding; and the pool that nodes
+//! come from.
 //!
 //! # Data model
-//! Nodes live for ever: [`POOL_NODES`] of them in static memory, and more, allocated in blocks, once
-//! more ranges than that were contended in the process at one time. So a request allocates nothing, a
-//! guard can be moved while its node stays, and a stale reference is never dangling. A thread keeps a
-//! few free nodes at hand; the rest are on a list under a mutex.
+//! Nodes live for ever: [`POOL_NODES`] of them in static memory, and more, allocated in blocks,
+//! once more ranges than that were contended in the process at one time. So a request allocates
+//! nothing, a guard can be moved while its node stays, and a stale reference is never dangling. A
+//! thread keeps a few free nodes at hand; the rest are on a list under a mutex.
 //!
-//! All fields but `granted` and `metered` are guarded by the mutex of the lock in whose queue the node
-//! is; they are atomics, always accessed relaxed, so that the compiler need not be told so. Under loom
-//! and shuttle every request has a new node, since those objects belong to one execution.
+//! All fields but `granted` and `metered` are guarded by the mutex of the lock in whose queue the
+//! node is; they are atomics, always accessed relaxed, so that the compiler need not be told so.
+//! Under loom and shuttle every request has a new node, since those objects belong to one
+//! execution.
 
 use std::ops::Range;
 use std::sync::Mutex as StdMutex;
@@ -155,8 +157,8 @@ impl Node {
         *self.waiter() = Some(thread::current());
     }
 
-    /// Grants, and tells whom to wake. From here on the node is its holder's: the mutex of the lock must
-    /// still be held when this is called, and the node is not touched again for this.
+    /// Grants, and tells whom to wake. From here on the node is its holder's: the mutex of the lock
+    /// must still be held when this is called, and the node is not touched again for this.
     pub(super) fn grant(&self) -> Option<thread::Thread> {
         let waiter = self.waiter().take();
         self.granted.store(true, Ordering::Release);

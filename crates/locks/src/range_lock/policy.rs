@@ -1,13 +1,16 @@
-//! When a range lock spreads, how long its segments are, and when it goes home: what [`Slow`](super::slow::Slow)
-//! counts of the requests that it sees, and what it makes of that. Guesses: they decide about speed only.
+//! When a range lock spreads, how long its segments are, and when it goes home: what
+//! [`Slow`](super::slow::Slow) counts of the requests that it sees, and what it makes of that.
+//! Guesses: they decide about speed only.
 //!
-//! - At home, requests of different threads that *meet* without conflict make the lock spread: a cell for each
-//!   reader if no writer was seen, else segments, if the requests differ in their offsets.
-//! - In a session, requests that have to go to the queue though they conflict with nobody *strain* it, until
-//!   its segments change or it ends. More patiently, the lock puts together other segments where requests
-//!   *collide*, who only look again: the line of such a cell goes to and fro.
-//! - *Samples* (one request in many that take an empty cell) tell whether one thread is alone, and, at home,
-//!   whether several come by turns.
+//! - At home, requests of different threads that *meet* without conflict make the lock spread: a
+//!   cell for each reader if no writer was seen, else segments, if the requests differ in their
+//!   offsets.
+//! - In a session, requests that have to go to the queue though they conflict with nobody *strain*
+//!   it, until its segments change or it ends. More patiently, the lock puts together other
+//!   segments where requests *collide*, who only look again: the line of such a cell goes to and
+//!   fro.
+//! - *Samples* (one request in many that take an empty cell) tell whether one thread is alone, and,
+//!   at home, whether several come by turns.
 
 use std::ops::Range;
 
@@ -37,7 +40,8 @@ const STRAIN_MAX: u32 = 128;
 #[cfg(any(loom, feature = "shuttle"))]
 const STRAIN_MAX: u32 = 3;
 const STRAIN_OF_ALL_CELLS: u32 = 32;
-/// The strain that ends a session of segments that cannot be shorter: most requests are in the queue.
+/// The strain that ends a session of segments that cannot be shorter: most requests are in the
+/// queue.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const STRAIN_END: u32 = 1024;
 #[cfg(any(loom, feature = "shuttle"))]
@@ -45,12 +49,12 @@ const STRAIN_END: u32 = STRAIN_MAX;
 
 /// Collisions after which segments change; twice as many after each time that was so.
 const COLLISIONS_TO_PART: u32 = 32;
-/// So many samples make up for one collision. (Where one of 30 requests finds the line of its cell on another
-/// CPU, two threads make two thirds of their rate, and one of 1000 requests collides.)
+/// So many samples make up for one collision. (Where one of 30 requests finds the line of its cell
+/// on another CPU, two threads make two thirds of their rate, and one of 1000 requests collides.)
 const SAMPLES_FOR_COLLISION: u32 = 8;
 
-/// Segments are so long that only a few lie between two requests that met, of average distance (in binary
-/// logarithms): an eighth of all cells. So few share cells.
+/// Segments are so long that only a few lie between two requests that met, of average distance (in
+/// binary logarithms): an eighth of all cells. So few share cells.
 const SEGMENTS_BETWEEN_LOG: u32 = 4;
 
 /// Segments of this length are one: all met at the same offset.
@@ -67,8 +71,8 @@ pub(super) struct Policy {
     has_seen_write: bool,
     /// A session of readers has just ended because of writers: the next is none, once.
     is_for_writers: bool,
-    /// Binary logarithms of the distances of ranges that met: the least, the sum, and how many; and of the
-    /// longest range.
+    /// Binary logarithms of the distances of ranges that met: the least, the sum, and how many; and
+    /// of the longest range.
     distance_log: u32,
     distance_logs: u64,
     distances: u64,
@@ -152,8 +156,8 @@ impl Policy {
         self.length_log = self.length_log.max(u64::BITS - last.leading_zeros());
     }
 
-    /// A request in home mode or while draining, of which `queue` does not have the node yet. True when it
-    /// has met so many.
+    /// A request in home mode or while draining, of which `queue` does not have the node yet. True
+    /// when it has met so many.
     pub(super) fn met(
         &mut self,
         queue: &Queue,
@@ -207,8 +211,8 @@ impl Policy {
         self.meetings_to_spread = (self.meetings_to_spread * 2).min(MEETINGS_MAX);
     }
 
-    /// A request in a session had to go to the queue, though it conflicts with nobody. True when the session
-    /// should change (`relief`).
+    /// A request in a session had to go to the queue, though it conflicts with nobody. True when
+    /// the session should change (`relief`).
     pub(super) fn strained(
         &mut self,
         queue: &Queue,
@@ -254,15 +258,16 @@ impl Policy {
         }
         match self.crowded * 2 > self.narrow {
             true if shift > self.length_log => Relief::Segments(shift - 1),
-            // Readers of what a reader holds whom closing brought into the queue. The others are better off here.
+            // Readers of what a reader holds whom closing brought into the queue. The others are
+            // better off here.
             true if self.strain < STRAIN_END => Relief::None,
             true => Relief::End,
             false => Relief::Segments(shift + 1),
         }
     }
 
-    /// At a sample in a session with segments of `1 << shift` bytes: so many requests collided since the last, the
-    /// sample among them. Gives the shift of segments that may be better.
+    /// At a sample in a session with segments of `1 << shift` bytes: so many requests collided
+    /// since the last, the sample among them. Gives the shift of segments that may be better.
     pub(super) fn collided(&mut self, collisions: u32, shift: u32) -> Option<u32> {
         let weighed = collisions
             .saturating_sub(1)
@@ -288,8 +293,8 @@ impl Policy {
     }
 
     /// A sample, in a session or not. True when the mode should change: to home when the sampling
-    /// thread is alone; away from it when samples come from several threads whose requests do not conflict.
-    /// They seldom find each other in the home cell then, but its line goes to and fro.
+    /// thread is alone; away from it when samples come from several threads whose requests do not
+    /// conflict. They seldom find each other in the home cell then, but its line goes to and fro.
     pub(super) fn sampled(
         &mut self,
         is_home: bool,
@@ -347,8 +352,8 @@ mod tests {
         assert!((0..=SAMPLES_ALONE).any(|_| sample(&mut policy)));
     }
 
-    /// Until writers come, who read have a cell each, whatever they read; then segments, and once more in the
-    /// session after that.
+    /// Until writers come, who read have a cell each, whatever they read; then segments, and once
+    /// more in the session after that.
     #[test]
     fn readers_have_cells_of_their_own_until_writers_come() {
         let mut policy = Policy::new();
@@ -383,7 +388,8 @@ mod tests {
         assert_eq!(meet(&mut policy), None);
     }
 
-    /// Samples of readers do not make a session of readers where samples of writers came in between.
+    /// Samples of readers do not make a session of readers where samples of writers came in
+    /// between.
     #[test]
     fn samples_tell_of_writers() {
         let mut policy = Policy::new();

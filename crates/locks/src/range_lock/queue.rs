@@ -3,12 +3,12 @@
 //!
 //! # Invariants
 //! 1. `blockers` of an entry is the number of entries before it that conflict with it.
-//! 2. An entry is granted if and only if its `blockers` is 0. Once granted it stays granted: `blockers`
-//!    of a granted entry never rises, since entries change only to conflict with less, and are added
-//!    only at the end or, holding already, beside one that conflicts with the same.
+//! 2. An entry is granted if and only if its `blockers` is 0. Once granted it stays granted:
+//!    `blockers` of a granted entry never rises, since entries change only to conflict with less,
+//!    and are added only at the end or, holding already, beside one that conflicts with the same.
 //!
-//! So conflicting requests are granted in the order of their arrival, and an entry is granted, and its
-//! thread woken, exactly when the last one in its way leaves.
+//! So conflicting requests are granted in the order of their arrival, and an entry is granted, and
+//! its thread woken, exactly when the last one in its way leaves.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -118,8 +118,8 @@ impl Queue {
         self.unlink(node);
     }
 
-    /// Changes a granted entry to a part of its range or from exclusive to shared, and grants those that
-    /// waited for nothing else.
+    /// Changes a granted entry to a part of its range or from exclusive to shared, and grants those
+    /// that waited for nothing else.
     pub(super) fn reduce(
         &mut self,
         node: &'static Node,

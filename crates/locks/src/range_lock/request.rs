@@ -1,7 +1,7 @@
 //! Requests that the fast path does not serve: what each of them tries, one after the other.
 //!
-//! 1. The home cell, looked at before it is written to; or the cell of a group, where the lock is spread: this
-//!    is the fast path of spread locks.
+//! 1. The home cell, looked at before it is written to; or the cell of a group, where the lock is
+//!    spread: this is the fast path of spread locks.
 //! 2. Whatever cell the request may take or join, the home cell too.
 //! 3. Looking a few times (`spin`).
 //! 4. The queue.
@@ -58,8 +58,8 @@ impl RangeLock {
         self.request_slowly(range, access, patience)
     }
 
-    /// The home cell is taken or closed, or requests have to look first: the short way to the home cell, or to
-    /// the cells of a group, then all others.
+    /// The home cell is taken or closed, or requests have to look first: the short way to the home
+    /// cell, or to the cells of a group, then all others.
     #[inline(always)]
     #[track_caller]
     pub(super) fn lock_indirectly(&self, range: &Range<u64>, access: Access) -> &Cell {
@@ -94,8 +94,8 @@ impl RangeLock {
         }
     }
 
-    /// In a session by segments the cell could not be had at once; or a sample is due, which takes that into
-    /// account.
+    /// In a session by segments the cell could not be had at once; or a sample is due, which takes
+    /// that into account.
     fn note_collision(&self, range: &Range<u64>) {
         let spread = self.spread.load(Ordering::Relaxed);
         if Placement::is_by_segments(spread)
@@ -106,8 +106,8 @@ impl RangeLock {
         }
     }
 
-    /// True when the session has not changed. Asked after a cell's word was read: then that was the word
-    /// of a cell of this session.
+    /// True when the session has not changed. Asked after a cell's word was read: then that was the
+    /// word of a cell of this session.
     #[inline]
     fn is_spread_as(&self, spread: u64) -> bool {
         self.spread.load(Ordering::Relaxed) == spread
@@ -187,9 +187,9 @@ impl RangeLock {
         slow.rest(self);
     }
 
-    /// Looks a few times whether a conflicting holder has left, before the request arrives in the queue.
-    /// Where others have arrived and wait, gives them time to be served, or a queue that once formed
-    /// would never end: each who leaves would find it and arrive again.
+    /// Looks a few times whether a conflicting holder has left, before the request arrives in the
+    /// queue. Where others have arrived and wait, gives them time to be served, or a queue that
+    /// once formed would never end: each who leaves would find it and arrive again.
     ///
     /// Models leave this out: it adds schedules, no behaviours.
     #[cfg(not(any(loom, feature = "shuttle")))]
@@ -218,7 +218,8 @@ impl RangeLock {
                 Hindrance::Needless if is_spread && round < NEEDLESS_ROUNDS => {}
                 Hindrance::Needless => return self.try_cells(range, access),
                 Hindrance::Closed if self.pressure.load(Ordering::Relaxed) == 0 => return None,
-                // The queue alone knows whether there is anything to give way to. At home there mostly is.
+                // The queue alone knows whether there is anything to give way to. At home there
+                // mostly is.
                 Hindrance::Closed if is_spread && !has_asked => {
                     has_asked = true;
                     if let Some(node) = self.request_queued(range, access, Patience::None, wait) {
@@ -336,8 +337,8 @@ const NEEDLESS_ROUNDS: u32 = 2;
 const RELAX_ROUNDS: u32 = 4;
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SPIN_ROUNDS: u32 = 10;
-/// How long the first look takes; each further one twice that. At home it takes the line from whoever uses the
-/// lock over and over; a segment's holder is soon gone.
+/// How long the first look takes; each further one twice that. At home it takes the line from
+/// whoever uses the lock over and over; a segment's holder is soon gone.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const LOOK: u32 = 4;
 #[cfg(not(any(loom, feature = "shuttle")))]

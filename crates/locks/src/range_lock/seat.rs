@@ -1,9 +1,10 @@
 //! What a metered holding keeps for the meter, and where.
 //!
-//! Few holdings are metered, so guards have no room for what the meter must be told at their end. A metered
-//! holding has a [`Node`](super::node::Node): the one by which it came through the queue or, if it took a
-//! cell, one that is in no queue and only *stands for* that cell, its *seat*. The guard holds the node's
-//! cell, which is closed, so that the release finds its way here without asking.
+//! Few holdings are metered, so guards have no room for what the meter must be told at their end. A
+//! metered holding has a [`Node`](super::node::Node): the one by which it came through the queue
+//! or, if it took a cell, one that is in no queue and only *stands for* that cell, its *seat*. The
+//! guard holds the node's cell, which is closed, so that the release finds its way here without
+//! asking.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};

@@ -2,31 +2,33 @@
 //!
 //! # Modes
 //! - *Home*: requests take the lock's own cell. It is closed while the queue has entries.
-//! - *Spread*: requests take the cells of a group, of which each is closed while entries of the queue
-//!   lie on it. The home cell is closed.
-//! - *Draining*: all cells are closed and all requests go to the queue, until that is empty; then home.
+//! - *Spread*: requests take the cells of a group, of which each is closed while entries of the
+//!   queue lie on it. The home cell is closed.
+//! - *Draining*: all cells are closed and all requests go to the queue, until that is empty; then
+//!   home.
 //!
-//! - home -> spread: `spread`, when `Policy` has seen enough requests that met in the home cell without
-//!   conflict.
-//! - spread -> spread: `respread`, with segments of another length, when too many requests have to go to the
-//!   queue all the same: shorter ones when they share segments with others; longer ones when they touch two, or
-//!   only share cells. Also, by turns longer ones and shorter ones again, when requests collide too often. And from
-//!   cells of readers to segments, when writers come.
+//! - home -> spread: `spread`, when `Policy` has seen enough requests that met in the home cell
+//!   without conflict.
+//! - spread -> spread: `respread`, with segments of another length, when too many requests have to
+//!   go to the queue all the same: shorter ones when they share segments with others; longer ones
+//!   when they touch two, or only share cells. Also, by turns longer ones and shorter ones again,
+//!   when requests collide too often. And from cells of readers to segments, when writers come.
 //! - spread -> draining: `drain`, when that is so for other reasons, or by `settle`.
-//! - spread -> draining, and at once back (`resume`) unless nobody else holds a range: `leave_alone`, when
-//!   one thread alone seems to be left.
+//! - spread -> draining, and at once back (`resume`) unless nobody else holds a range:
+//!   `leave_alone`, when one thread alone seems to be left.
 //! - draining -> home: `rest`, when the last entry leaves.
-//! - draining -> spread: `resume`, when that takes long and requests meet without conflict meanwhile.
+//! - draining -> spread: `resume`, when that takes long and requests meet without conflict
+//!   meanwhile.
 //!
-//! A holder may be off its CPU for as long as a time slice, or asleep over its device. Its cell is closed all
-//! the while, and all requests for its segment go to the queue, as do all of a lock that is draining. So
-//! no transition waits for a holder while the others have work to do.
+//! A holder may be off its CPU for as long as a time slice, or asleep over its device. Its cell is
+//! closed all the while, and all requests for its segment go to the queue, as do all of a lock that
+//! is draining. So no transition waits for a holder while the others have work to do.
 //!
 //! # Invariants
 //! 1. A holder that is not in an open cell is in the queue, and so is every waiter.
-//! 2. A request on its way to the queue first closes its cells (`enter`), which brings their holders into
-//!    the queue. So it finds there all with whom it could conflict; and nobody who comes later and
-//!    could conflict with it takes a cell before it has left.
+//! 2. A request on its way to the queue first closes its cells (`enter`), which brings their
+//!    holders into the queue. So it finds there all with whom it could conflict; and nobody who
+//!    comes later and could conflict with it takes a cell before it has left.
 //! 3. What `enter` brings in conflicts with no waiter: a waiter's cells were closed already.
 
 use std::ops::Range;
@@ -54,8 +56,8 @@ enum Mode {
 pub(super) struct Slow {
     pub(super) queue: Queue,
     mode: Mode,
-    /// In models a lock keeps its group, as if no other had wanted one since: the objects of a group
-    /// belong to one execution.
+    /// In models a lock keeps its group, as if no other had wanted one since: the objects of a
+    /// group belong to one execution.
     #[cfg(any(loom, feature = "shuttle"))]
     kept_group: Option<u32>,
     policy: Policy,
@@ -72,8 +74,8 @@ impl Slow {
         }
     }
 
-    /// Closes the cells of a request, so that all with whom it could conflict are in the queue. Returns
-    /// the cells on which it now lies: they stay closed until `exit`.
+    /// Closes the cells of a request, so that all with whom it could conflict are in the queue.
+    /// Returns the cells on which it now lies: they stay closed until `exit`.
     pub(super) fn enter(
         &mut self,
         lock: &RangeLock,
@@ -178,8 +180,9 @@ impl Slow {
         self.rest(lock);
     }
 
-    /// A request has come to the queue, of which the queue does not have the node yet. `blockers` says how
-    /// many it waits for, `cells` is what `enter` gave. True when `change_mode` should be called.
+    /// A request has come to the queue, of which the queue does not have the node yet. `blockers`
+    /// says how many it waits for, `cells` is what `enter` gave. True when `change_mode` should be
+    /// called.
     pub(super) fn note_request(
         &mut self,
         blockers: u32,
@@ -197,8 +200,8 @@ impl Slow {
             Mode::Draining(_) => {
                 policy.met(&self.queue, blockers, (range, access), MEETINGS_TO_RESUME)
             }
-            // Those that conflict would wait at home too. But writers are a strain for a session of readers, all of
-            // whose cells they close.
+            // Those that conflict would wait at home too. But writers are a strain for a session of
+            // readers, all of whose cells they close.
             Mode::Spread(placement) => {
                 (blockers == 0 || placement.is_for_readers())
                     && policy.strained(&self.queue, placement, range, cells)
@@ -206,8 +209,8 @@ impl Slow {
         }
     }
 
-    /// Spreads, goes on otherwise, or begins to drain. The queue has all entries, and `rest` has still to be
-    /// called.
+    /// Spreads, goes on otherwise, or begins to drain. The queue has all entries, and `rest` has
+    /// still to be called.
     pub(super) fn change_mode(&mut self, lock: &RangeLock) {
         match self.mode {
             Mode::Home => match self.policy.rule() {
@@ -269,8 +272,8 @@ impl Slow {
         }
     }
 
-    /// One thread alone seems to be left, and holds a range. If it is, the lock drains, and goes home when
-    /// the thread lets go.
+    /// One thread alone seems to be left, and holds a range. If it is, the lock drains, and goes
+    /// home when the thread lets go.
     fn leave_alone(&mut self, lock: &RangeLock) {
         self.drain();
         if let Mode::Draining(placement) = self.mode
@@ -447,7 +450,8 @@ mod tests {
         }
     }
 
-    /// Requests that keep finding their cell taken for another segment, though they seldom go to the queue.
+    /// Requests that keep finding their cell taken for another segment, though they seldom go to
+    /// the queue.
     #[test]
     fn segments_that_collide_part() {
         let lock = spread();
@@ -474,7 +478,8 @@ mod tests {
         panic!("they still share a cell");
     }
 
-    /// A lock that is only read sends no reader to the queue, whatever he reads, until writers come.
+    /// A lock that is only read sends no reader to the queue, whatever he reads, until writers
+    /// come.
     #[test]
     fn readers_keep_out_of_the_queue() {
         let lock = RangeLock::new(&CLASS);
@@ -498,8 +503,8 @@ mod tests {
         assert_eq!(shift(&lock), Some(20));
     }
 
-    /// Draining does not bring a session of readers back that writers have ended, though readers keep the queue from
-    /// getting empty.
+    /// Draining does not bring a session of readers back that writers have ended, though readers
+    /// keep the queue from getting empty.
     #[test]
     fn writers_end_a_session_of_readers_of_one_range() {
         let lock = RangeLock::new(&CLASS);
@@ -550,7 +555,8 @@ mod tests {
         assert!(lock.settle());
     }
 
-    /// A lock that one thread uses stays spread while a range is held in it: at home all would go to the queue.
+    /// A lock that one thread uses stays spread while a range is held in it: at home all would go
+    /// to the queue.
     #[test]
     fn one_thread_alone_does_not_end_a_session_of_others() {
         let lock = spread();

@@ -1,14 +1,14 @@
-//! Spreading: a lock under contention borrows a group of cells, on a cache line each, so that threads
-//! with different ranges, or readers, write nothing in common.
+//! Spreading: a lock under contention borrows a group of cells, on a cache line each, so that
+//! threads with different ranges, or readers, write nothing in common.
 //!
 //! # Data model
-//! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says which,
-//! and by which rule requests are placed on cells; 0 says none.
-//! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes, which have the cells in turn. A
-//!   request within one segment takes that cell. One that touches several goes to the queue, and lies on all of
-//!   their cells.
-//! - [`Rule::Readers`]: a reader takes the cell of its thread, whatever its range. A writer goes to the queue
-//!   and lies on all cells.
+//! Groups lie in static memory. A lock owns a group for one *session*. Its `spread` word says
+//! which, and by which rule requests are placed on cells; 0 says none.
+//! - [`Rule::Segments`]: the file is cut into segments of `1 << shift` bytes, which have the cells
+//!   in turn. A request within one segment takes that cell. One that touches several goes to the
+//!   queue, and lies on all of their cells.
+//! - [`Rule::Readers`]: a reader takes the cell of its thread, whatever its range. A writer goes to
+//!   the queue and lies on all cells.
 //!
 //! # Invariants
 //! 1. Of two requests that conflict, one lies on the cell that the other may take or lies on: their
@@ -132,7 +132,8 @@ impl Placement {
         a.start() <= b.end() && b.start() <= a.end()
     }
 
-    /// The cell of a segment. No hash: its steps would stand between one atomic instruction and the next.
+    /// The cell of a segment. No hash: its steps would stand between one atomic instruction and the
+    /// next.
     #[inline(always)]
     fn index(segment: u64) -> usize {
         segment as usize % CELLS
@@ -243,8 +244,8 @@ mod groups {
         &ALL[index as usize % GROUPS]
     }
 
-    /// A group that nobody owns, if there is one. While one is owned, requests to all locks look before they
-    /// write to a home cell, which those to its owner share.
+    /// A group that nobody owns, if there is one. While one is owned, requests to all locks look
+    /// before they write to a home cell, which those to its owner share.
     pub(in super::super) fn take() -> Option<u32> {
         let mut free = FREE.lock();
         let index = free.trailing_zeros();

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use crate::wait::{Holding, Metered, Waiting};
 
-/// A request that may have to wait. Waits that end before a thread gave its CPU away are not worth a
-/// clock's reading. Dropped without a grant, the request has given up.
+/// A request that may have to wait. Waits that end before a thread gave its CPU away are not worth
+/// a clock's reading. Dropped without a grant, the request has given up.
 pub(super) struct Wait<'a> {
     metered: Metered<'a>,
     waiting: Option<Waiting>,
@@ -52,7 +52,8 @@ pub(super) fn is_watched(_: &Holding) -> bool {
 #[cfg(not(any(loom, feature = "shuttle")))]
 const PARK_SPINS: u32 = 64;
 
-/// Sleeps until a flag is set by somebody who then unparks this thread; false when the time ran out.
+/// Sleeps until a flag is set by somebody who then unparks this thread; false when the time ran
+/// out.
 #[cfg(not(any(loom, feature = "shuttle")))]
 pub(super) fn park_until(is_done: impl Fn() -> bool, deadline: Option<Instant>) -> bool {
     for _ in 0..PARK_SPINS {

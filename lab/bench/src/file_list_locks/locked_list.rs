@@ -1,12 +1,12 @@
-//! A doubly linked list with a lock in each node: no lock of the whole list. From the description of
-//! Zijlstra's "lock_list" (linux-kernel, 2007).
+//! A doubly linked list with a lock in each node: no lock of the whole list. From the description
+//! of Zijlstra's "lock_list" (linux-kernel, 2007).
 //!
 //! # Rules
 //! 1. A node's lock guards its link to the next node, and the next node's link back to it.
-//! 2. Locks are taken in the direction of the list, so threads never wait in a circle. Adding at the head
-//!    takes the head's. Removing takes the predecessor's and the node's own.
-//! 3. The link back may be read without a lock, as a hint: who has then locked the node that it names
-//!    looks again whether that is still the predecessor.
+//! 2. Locks are taken in the direction of the list, so threads never wait in a circle. Adding at
+//!    the head takes the head's. Removing takes the predecessor's and the node's own.
+//! 3. The link back may be read without a lock, as a hint: who has then locked the node that it
+//!    names looks again whether that is still the predecessor.
 //!
 //! Nodes lie in an array and are named by the files' numbers: the kernel's lie in the files.
 

@@ -1,5 +1,5 @@
-//! Instructions of one uncontended acquisition and release, by callgrind: this program runs itself under
-//! valgrind with two numbers of repetitions; the difference leaves start and end out.
+//! Instructions of one uncontended acquisition and release, by callgrind: this program runs itself
+//! under valgrind with two numbers of repetitions; the difference leaves start and end out.
 
 use super::Visitor;
 use super::candidate::Candidate;

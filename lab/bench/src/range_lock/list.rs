@@ -1,14 +1,16 @@
-//! Rival: a lock-free list of the held ranges, sorted by start, after Kogan, Dice, Issa, "Scalable range
-//! locks for scalable address spaces and beyond" (EuroSys 2020): the reader/writer form with the fast path
-//! for an empty list. Written from the paper's description.
+//! Rival: a lock-free list of the held ranges, sorted by start, after Kogan, Dice, Issa, "Scalable
+//! range locks for scalable address spaces and beyond" (EuroSys 2020): the reader/writer form with
+//! the fast path for an empty list. Written from the paper's description.
 //!
-//! A request inserts its node by compare-and-swap where its start belongs; on a node that conflicts it
-//! waits until that is marked as deleted. Readers pass readers. Then a reader looks at what follows and
-//! waits for writers that overlap; a writer looks from the head for readers that overlap and came before
-//! it in the list, and if there is one deletes its node and tries again. Who leaves marks its node; who
-//! passes a marked node unlinks it. An empty list is taken by a tagged head, without that all.
+//! A request inserts its node by compare-and-swap where its start belongs; on a node that conflicts
+//! it waits until that is marked as deleted. Readers pass readers. Then a reader looks at what
+//! follows and waits for writers that overlap; a writer looks from the head for readers that
+//! overlap and came before it in the list, and if there is one deletes its node and tries again.
+//! Who leaves marks its node; who passes a marked node unlinks it. An empty list is taken by a
+//! tagged head, without that all.
 //!
-//! Here nodes come from the allocator and go by epochs; the paper has pools of them for each thread.
+//! Here nodes come from the allocator and go by epochs; the paper has pools of them for each
+//! thread.
 
 use super::candidate::Candidate;
 use crossbeam_epoch::{self as epoch, Atomic, Guard, Owned, Shared};
@@ -75,8 +77,8 @@ struct Held(*const Node);
 impl List {
     /// The node behind a pointer, unless that is null.
     fn get<'g>(shared: Shared<'g, Node>) -> Option<&'g Node> {
-        // SAFETY: reached while pinned: from the head or from a node's `next`, so that it is destroyed,
-        // if at all, by a call of `defer_destroy` that came after the pinning.
+        // SAFETY: reached while pinned: from the head or from a node's `next`, so that it is
+        // destroyed, if at all, by a call of `defer_destroy` that came after the pinning.
         unsafe { shared.with_tag(0).as_ref() }
     }
 

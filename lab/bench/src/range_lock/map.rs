@@ -1,5 +1,5 @@
-//! Rival: one mutex over a `BTreeMap` of the ranges that are held, and a condition variable for all who
-//! wait, as the simple range locks among the Rust crates have it.
+//! Rival: one mutex over a `BTreeMap` of the ranges that are held, and a condition variable for all
+//! who wait, as the simple range locks among the Rust crates have it.
 
 use super::candidate::Candidate;
 use parking_lot::{Condvar, Mutex};

@@ -132,8 +132,8 @@ fn measure(name: &str, workload: Workload, tries: usize) -> (workload::Rates, bo
     (rates, false)
 }
 
-/// One thread on a lock, two on one, and two on a lock each, which share nothing: by turns, since what two
-/// CPUs come to changes on a virtual machine. Ratios are medians of those of the rounds.
+/// One thread on a lock, two on one, and two on a lock each, which share nothing: by turns, since
+/// what two CPUs come to changes on a virtual machine. Ratios are medians of those of the rounds.
 fn ceiling(options: &Options) -> String {
     let mut text = String::from(
         "| millions/s | one thread | two, one lock | two, a lock each | one lock / one thread | a lock each / one thread | one lock / a lock each |\n\

@@ -1,6 +1,7 @@
-//! Rival: a reader/writer lock per segment of the file, after Kim et al., "pNOVA: Optimizing shared file
-//! I/O operations of NVM file system on manycore servers" (APSys 2019). A request takes the locks of all
-//! segments that it touches, from low to high. 256 segments, as in the comparison by Kogan et al.
+//! Rival: a reader/writer lock per segment of the file, after Kim et al., "pNOVA: Optimizing shared
+//! file I/O operations of NVM file system on manycore servers" (APSys 2019). A request takes the
+//! locks of all segments that it touches, from low to high. 256 segments, as in the comparison by
+//! Kogan et al.
 
 use super::candidate::{Candidate, FILE_BYTES};
 use crossbeam_utils::CachePadded;

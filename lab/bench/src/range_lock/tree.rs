@@ -1,9 +1,10 @@
 //! Rival: one mutex over an interval tree of all requests, held and waiting; after the range locks
 //! proposed for Linux (Kara 2013, Bueso 2017) and used in Lustre.
 //!
-//! A request counts the earlier ones that it conflicts with, goes into the tree and waits until that
-//! count is 0. Who leaves takes itself out of the tree and off the counts of the later requests that it
-//! conflicts with. The tree is a treap by start, each node knowing the greatest end below it.
+//! A request counts the earlier ones that it conflicts with, goes into the tree and waits until
+//! that count is 0. Who leaves takes itself out of the tree and off the counts of the later
+//! requests that it conflicts with. The tree is a treap by start, each node knowing the greatest
+//! end below it.
 
 use super::candidate::{Candidate, Flag};
 use parking_lot::Mutex;

@@ -19,8 +19,8 @@ use finefs_cli::{CliResult, Failure};
 pub(crate) struct DbenchRun {
     #[command(flatten)]
     run: Run<Dbench>,
-    /// Run on a second file system at the same time, with as many threads again: of the same sort as the
-    /// first, in memory or at this path
+    /// Run on a second file system at the same time, with as many threads again: of the same sort
+    /// as the first, in memory or at this path
     #[arg(
         long,
         value_name = "PATH",

@@ -1,7 +1,7 @@
 //! What the lock meter says of a run: contention by class, and who waited or held too long.
 //!
-//! The second is what two SystemTap scripts did for the big kernel lock in Red Hat's bug 519126: a backtrace
-//! of each wait and hold over a threshold in microseconds.
+//! The second is what two SystemTap scripts did for the big kernel lock in Red Hat's bug 519126: a
+//! backtrace of each wait and hold over a threshold in microseconds.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub(crate) struct LockOptions {
     /// Count all acquisitions, and print them by lock class with contention, waits and holds
     #[arg(long, conflicts_with_all = ["dir", "processes"])]
     contention: bool,
-    /// Print who waited for or held a lock for at least N microseconds, with backtraces: the last 256, at
-    /// most ten of each second
+    /// Print who waited for or held a lock for at least N microseconds, with backtraces: the last
+    /// 256, at most ten of each second
     #[arg(long, value_name = "N", conflicts_with_all = ["dir", "processes"])]
     threshold_us: Option<u64>,
 }
@@ -25,8 +25,8 @@ impl LockOptions {
         self.contention
     }
 
-    /// Switches the meter to what is asked for while `is_measured`, and back: what is prepared and removed is
-    /// none of the run.
+    /// Switches the meter to what is asked for while `is_measured`, and back: what is prepared and
+    /// removed is none of the run.
     pub(crate) fn switch(&self, is_measured: bool) {
         if !is_measured {
             set_thresholds(&Thresholds::default());

@@ -41,8 +41,8 @@ use self::place::{Place, PlaceOptions};
 use crate::usage;
 
 /// What is run. Without --image or --dir a workload runs in this process, on a new file system in
-/// memory. With --dir it uses system calls on a directory of whatever file system, a mount of finefs or
-/// another. What the run makes is removed at its end, also when it is interrupted.
+/// memory. With --dir it uses system calls on a directory of whatever file system, a mount of
+/// finefs or another. What the run makes is removed at its end, also when it is interrupted.
 #[derive(Subcommand)]
 pub(crate) enum Which {
     /// Many small files are created, read, appended and deleted (Katcher's PostMark, 1997)
@@ -61,8 +61,8 @@ pub(crate) enum Which {
     PosixLock(Run<PosixLock>),
     /// Files are opened and closed: how local the list of open files is (Piggin, 2010)
     FileList(Run<FileList>),
-    /// The tables of five published threads on the locks of file systems, measured again; takes about five
-    /// minutes
+    /// The tables of five published threads on the locks of file systems, measured again; takes
+    /// about five minutes
     Studies(studies::Studies),
     /// A worker process of another run
     #[command(hide = true)]

@@ -1,5 +1,5 @@
-//! The file system that a directory is in: its name for tables, and where it is finefs's, its server's lock
-//! meter.
+//! The file system that a directory is in: its name for tables, and where it is finefs's, its
+//! server's lock meter.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-/// More threads than this are a mistake; some more, and the kernel gives no memory for their stacks.
+/// More threads than this are a mistake; some more, and the kernel gives no memory for their
+/// stacks.
 const CREW_MAX: usize = 10_000;
 
 const SECONDS_MAX: f64 = 86_400.0;

@@ -1,5 +1,5 @@
-//! A file that a run writes at its end: what was there before stays until then, and for good where there is
-//! nothing to write. That it can be written is found out at the beginning.
+//! A file that a run writes at its end: what was there before stays until then, and for good where
+//! there is nothing to write. That it can be written is found out at the beginning.
 
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, Permissions};

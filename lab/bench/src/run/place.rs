@@ -1,5 +1,5 @@
-//! What a workload runs on. It gets a directory of its own there, which goes at the end with all that the
-//! run may have left in it; nothing else is touched.
+//! What a workload runs on. It gets a directory of its own there, which goes at the end with all
+//! that the run may have left in it; nothing else is touched.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use finefs_cli::{CliResult, Failure};
 #[derive(Args)]
 #[command(next_help_heading = "What it runs on")]
 pub(crate) struct Where {
-    /// A new file system in memory, in this process (the default), of at most this size: bytes, or with
-    /// k, m, g or %
+    /// A new file system in memory, in this process (the default), of at most this size: bytes, or
+    /// with k, m, g or %
     #[arg(
         long,
         value_name = "SIZE",

@@ -1,4 +1,5 @@
-//! `finefs-bench studies`: the tables of five published threads, measured again, as text, JSON and a page.
+//! `finefs-bench studies`: the tables of five published threads, measured again, as text, JSON and
+//! a page.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;

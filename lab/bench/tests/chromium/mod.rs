@@ -1,6 +1,6 @@
-//! A browser without a window, spoken to in the DevTools protocol over a pair of pipes: messages are JSON,
-//! each ended by a zero byte. Crates for this bring an HTTP client and a TLS library along; a pipe needs
-//! neither.
+//! A browser without a window, spoken to in the DevTools protocol over a pair of pipes: messages
+//! are JSON, each ended by a zero byte. Crates for this bring an HTTP client and a TLS library
+//! along; a pipe needs neither.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -34,8 +34,8 @@ impl Chromium {
     /// Starts it with an empty page; `None` where none is installed.
     pub fn start() -> Option<Chromium> {
         let profile = tempfile::tempdir().unwrap();
-        // It reads from descriptor 3 and writes to 4. Its own sandbox wants privileges that neither root
-        // nor a container has.
+        // It reads from descriptor 3 and writes to 4. Its own sandbox wants privileges that neither
+        // root nor a container has.
         let mut child = Command::new("sh")
             .args([
                 "-c",

@@ -1,5 +1,5 @@
-//! fio with checksums in every block, read back and verified: 8 jobs in one file at disjoint offsets,
-//! and 8 jobs in a file each.
+//! fio with checksums in every block, read back and verified: 8 jobs in one file at disjoint
+//! offsets, and 8 jobs in a file each.
 
 use super::Work;
 use crate::run;

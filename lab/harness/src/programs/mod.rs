@@ -203,8 +203,9 @@ pub fn find(name: &str) -> Result<&'static Workload> {
         })
 }
 
-/// Fails unless `dir` is empty, or becomes so when libfuse has removed what it only hid: a file that is
-/// unlinked before the kernel has passed on its last close is renamed to `.fuse_hidden...` until then.
+/// Fails unless `dir` is empty, or becomes so when libfuse has removed what it only hid: a file
+/// that is unlinked before the kernel has passed on its last close is renamed to `.fuse_hidden...`
+/// until then.
 fn expect_empty(dir: &Path) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {

@@ -1,5 +1,5 @@
-//! PostMark (Katcher, 1997): a mail server's many small files. Timed from outside over the whole run,
-//! that is creating, transactions and deleting, since its own clock counts whole seconds.
+//! PostMark (Katcher, 1997): a mail server's many small files. Timed from outside over the whole
+//! run, that is creating, transactions and deleting, since its own clock counts whole seconds.
 
 use super::{Work, expect_empty};
 use crate::run;
@@ -46,11 +46,11 @@ fn note(work: &Work<'_>, processes: u64, shape: Shape) -> Result<String> {
     ))
 }
 
-/// Runs PostMark in `processes` processes, each in its own subdirectory of `dir`, checks that each did
-/// all of its work and left nothing, and returns the time from the first start to the last end.
+/// Runs PostMark in `processes` processes, each in its own subdirectory of `dir`, checks that each
+/// did all of its work and left nothing, and returns the time from the first start to the last end.
 ///
-/// libfuse hides a file that is unlinked before the kernel has passed on its last close, and may forget
-/// to remove it: `hidden_may_stay` forgives that, for rates of a server that is not ours.
+/// libfuse hides a file that is unlinked before the kernel has passed on its last close, and may
+/// forget to remove it: `hidden_may_stay` forgives that, for rates of a server that is not ours.
 pub fn run_processes(
     dir: &Path,
     processes: u64,

@@ -1,9 +1,9 @@
-//! Metadata storm: eight processes create, rename, link and unlink in the same directories, and fill
-//! one directory with names until its index has two levels.
+//! Metadata storm: eight processes create, rename, link and unlink in the same directories, and
+//! fill one directory with names until its index has two levels.
 //!
-//! Each worker has names of its own, whose outcome it knows and reports, among names that all of them
-//! fight over, where an operation may lose with an error that says so (ENOENT, EEXIST, ...). Any other
-//! error, and any own name that is not as reported, fails the proof.
+//! Each worker has names of its own, whose outcome it knows and reports, among names that all of
+//! them fight over, where an operation may lose with an error that says so (ENOENT, EEXIST, ...).
+//! Any other error, and any own name that is not as reported, fails the proof.
 
 use super::Work;
 use crate::rng::Rng;

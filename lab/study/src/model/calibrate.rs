@@ -2,8 +2,8 @@
 
 use super::{HandOver, Network, Station, turning_point};
 
-/// A program of one lock that is held for `share` of each operation, 0 to 1. An operation takes 1 ns alone:
-/// throughput is speed-up.
+/// A program of one lock that is held for `share` of each operation, 0 to 1. An operation takes 1
+/// ns alone: throughput is speed-up.
 pub fn one_lock(share: f64) -> Network {
     Network {
         delay_ns: 1.0 - share,
@@ -11,8 +11,8 @@ pub fn one_lock(share: f64) -> Network {
     }
 }
 
-/// The share at which `cores` cores wait for `waiting_share` of their time; none if no lock makes them wait
-/// so long.
+/// The share at which `cores` cores wait for `waiting_share` of their time; none if no lock makes
+/// them wait so long.
 ///
 /// ```
 /// use finefs_study::model::calibrate::{one_lock, share_for_waiting};

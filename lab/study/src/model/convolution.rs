@@ -1,14 +1,16 @@
-//! The same network with service times that depend on the queue, by its normalizing constants (Buzen 1973).
+//! The same network with service times that depend on the queue, by its normalizing constants
+//! (Buzen 1973).
 //!
-//! Mean value analysis needs the probability of an idle station for such stations, by subtraction from 1:
-//! near saturation no digit of it is right. Here nothing is subtracted. The constants span hundreds of
-//! orders of magnitude (256 cores), so their logarithms are kept.
+//! Mean value analysis needs the probability of an idle station for such stations, by subtraction
+//! from 1: near saturation no digit of it is right. Here nothing is subtracted. The constants span
+//! hundreds of orders of magnitude (256 cores), so their logarithms are kept.
 //!
-//! A station's factor for n customers is the product of its service times with 1, 2 .. n present. Work outside of
-//! locks is such a station too, of as many servers as there are CPUs: with j threads at it, its service time is
-//! `delay / min(j, CPUs)`. With a CPU for each thread that is the pure delay, `delay^n / n!`. The network's constants are the convolution of all factors, `G(0) .. G(N)`;
-//! throughput is `G(N-1) / G(N)`; the distribution at one lock comes from its factor and the
-//! constants of the network without it.
+//! A station's factor for n customers is the product of its service times with 1, 2 .. n present.
+//! Work outside of locks is such a station too, of as many servers as there are CPUs: with j
+//! threads at it, its service time is `delay / min(j, CPUs)`. With a CPU for each thread that is
+//! the pure delay, `delay^n / n!`. The network's constants are the convolution of all factors,
+//! `G(0) .. G(N)`; throughput is `G(N-1) / G(N)`; the distribution at one lock comes from its
+//! factor and the constants of the network without it.
 
 use super::{Network, Solution, Station};
 

@@ -1,13 +1,14 @@
 //! A sleeping lock that is in a convoy for a part of the time.
 //!
-//! In a convoy each hand-over costs what the network says; out of it the threads hardly meet, and hand-overs cost
-//! nothing. The two states last for much longer than an operation, so what is got through is the mean of both.
+//! In a convoy each hand-over costs what the network says; out of it the threads hardly meet, and
+//! hand-overs cost nothing. The two states last for much longer than an operation, so what is got
+//! through is the mean of both.
 
 use super::{Crowd, Network};
 
 impl Network {
-    /// The share of the time, 0 to 1, in which hand-overs cost what the network says, where so much is got through
-    /// by `crowd`. 1 where hand-overs make no difference.
+    /// The share of the time, 0 to 1, in which hand-overs cost what the network says, where so much
+    /// is got through by `crowd`. 1 where hand-overs make no difference.
     pub fn convoy_share(&self, crowd: Crowd, throughput_per_ns: f64) -> f64 {
         let free = self.without_hand_over().solve_on(crowd).throughput_per_ns;
         let convoy = self.solve_on(crowd).throughput_per_ns;
@@ -17,8 +18,8 @@ impl Network {
         ((free - throughput_per_ns) / (free - convoy)).clamp(0.0, 1.0)
     }
 
-    /// What `crowd` gets through, operations per nanosecond, where hand-overs cost something for this share of the
-    /// time only.
+    /// What `crowd` gets through, operations per nanosecond, where hand-overs cost something for
+    /// this share of the time only.
     pub fn mixed_per_ns(&self, crowd: Crowd, convoy_share: f64) -> f64 {
         let free = self.without_hand_over().solve_on(crowd).throughput_per_ns;
         let convoy = self.solve_on(crowd).throughput_per_ns;

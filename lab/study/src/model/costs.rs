@@ -1,12 +1,13 @@
 //! What handing a lock over costs on this machine, and what its meter adds to a hold time.
 //!
-//! Measured by two threads that are bound to different CPUs; where they ran on one, nothing would travel and nobody
-//! would be woken from idle.
+//! Measured by two threads that are bound to different CPUs; where they ran on one, nothing would
+//! travel and nobody would be woken from idle.
 //! - A line: they play ping-pong by spinning on one word. Half of a round is one hand-over.
-//! - A lock: each of them takes it, works, gives it back, works as long outside, and so on. So the other one waits
-//!   at each release, and gets it while the first one works outside: the lock goes from one to the other at each
-//!   visit, and what a visit takes beside the work is one hand-over, with all lines that the lock has. Under a load
-//!   a spinning lock may keep no turns; a big one is rehearsed, and this is the cost of the fine ones.
+//! - A lock: each of them takes it, works, gives it back, works as long outside, and so on. So the
+//!   other one waits at each release, and gets it while the first one works outside: the lock goes
+//!   from one to the other at each visit, and what a visit takes beside the work is one hand-over,
+//!   with all lines that the lock has. Under a load a spinning lock may keep no turns; a big one is
+//!   rehearsed, and this is the cost of the fine ones.
 //!
 //! Medians of many short batches count, and the mean over pairs of the first CPU with others.
 
@@ -24,8 +25,8 @@ use crate::affinity;
 
 static CALIBRATION: LockClass = LockClass::new("study.calibration", 99);
 
-/// Costs of this machine. Those of hand-overs are `None` with a single CPU, and where threads cannot be bound to
-/// CPUs.
+/// Costs of this machine. Those of hand-overs are `None` with a single CPU, and where threads
+/// cannot be bound to CPUs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Costs {
     /// A cache line from one core to another, nanoseconds.
@@ -34,14 +35,16 @@ pub struct Costs {
     pub spinning_ns: Option<f64>,
     /// The same of a sleeping lock, whose next holder has to be woken, nanoseconds.
     pub sleeping_ns: Option<f64>,
-    /// What the meter shows for a lock that is released at once, nanoseconds: the cost of measuring.
+    /// What the meter shows for a lock that is released at once, nanoseconds: the cost of
+    /// measuring.
     pub empty_hold_ns: f64,
     /// What it costs that threads share CPUs.
     pub preemption: Preemption,
 }
 
 impl Costs {
-    /// The median of each of them, over several measurements; nothing costs anything where there is none.
+    /// The median of each of them, over several measurements; nothing costs anything where there is
+    /// none.
     pub fn median_of(all: &[Costs]) -> Costs {
         let known = |of: fn(&Costs) -> Option<f64>| median(all.iter().filter_map(of).collect());
         let middle = |of: fn(&Costs) -> f64| median(all.iter().map(of).collect()).unwrap_or(0.0);
@@ -68,8 +71,8 @@ const LOCK_TIME: Duration = Duration::from_millis(6);
 const WORK_NS: f64 = 2_000.0;
 const HOLDS: u64 = 20_000;
 
-/// Measures; takes some hundred milliseconds, unless `stop` ends it: then the costs are those of the few hand-overs
-/// so far. Switches the meter to its full mode meanwhile.
+/// Measures; takes some hundred milliseconds, unless `stop` ends it: then the costs are those of
+/// the few hand-overs so far. Switches the meter to its full mode meanwhile.
 pub fn measure(stop: &AtomicBool) -> Costs {
     Costs {
         line_transfer_ns: over_pairs(stop, LINE_BATCHES, line_batch_ns),
@@ -84,8 +87,8 @@ pub fn measure(stop: &AtomicBool) -> Costs {
     }
 }
 
-/// How long a cache line takes from one core to another, nanoseconds; `None` with a single CPU, and where threads
-/// cannot be bound to CPUs.
+/// How long a cache line takes from one core to another, nanoseconds; `None` with a single CPU, and
+/// where threads cannot be bound to CPUs.
 pub fn line_transfer_ns() -> Option<f64> {
     over_pairs(&AtomicBool::new(false), LINE_BATCHES, line_batch_ns)
 }

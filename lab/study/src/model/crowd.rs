@@ -1,13 +1,13 @@
 //! More threads than CPUs.
 //!
-//! A thread that spins for a lock keeps its CPU, so that no more threads are in the network at a time than there
-//! are CPUs; those without one are nowhere. What they add is that they take the CPU from a holder: then the lock
-//! stands still until the holder runs again, which is after all others of its CPU have had their turn and found
-//! the lock taken.
+//! A thread that spins for a lock keeps its CPU, so that no more threads are in the network at a
+//! time than there are CPUs; those without one are nowhere. What they add is that they take the CPU
+//! from a holder: then the lock stands still until the holder runs again, which is after all others
+//! of its CPU have had their turn and found the lock taken.
 //!
-//! A thread that sleeps for a lock leaves its CPU to another, so that all are in the network, and work outside
-//! of locks is a station of as many servers as there are CPUs. That a holder needs one of them, too, is not of
-//! that form; it is kept as a bound.
+//! A thread that sleeps for a lock leaves its CPU to another, so that all are in the network, and
+//! work outside of locks is a station of as many servers as there are CPUs. That a holder needs one
+//! of them, too, is not of that form; it is kept as a bound.
 
 use super::preemption::Preemption;
 use super::{HandOver, Network, Solution, convolution};
@@ -109,8 +109,8 @@ mod tests {
         }
     }
 
-    /// Threads that sleep for a lock on a few CPUs are two queues that serve each other, M/M/k and M/M/1, with a
-    /// closed form: machine repairmen whose machines wait for few operators.
+    /// Threads that sleep for a lock on a few CPUs are two queues that serve each other, M/M/k and
+    /// M/M/1, with a closed form: machine repairmen whose machines wait for few operators.
     #[test]
     fn sleepers_share_cpus_as_two_queues_in_a_ring_do() {
         for (threads, cpus) in [(3, 2), (8, 2), (20, 5), (64, 63)] {
@@ -176,7 +176,8 @@ mod tests {
     fn a_preempted_holder_stops_all_others() {
         let network = one_lock(SPINNING);
         let running = network.solve(2).throughput_per_ns;
-        // 40 of 1,000 ns are held; each slice that ends inside costs a turn of the three others of its CPU.
+        // 40 of 1,000 ns are held; each slice that ends inside costs a turn of the three others of
+        // its CPU.
         let expected = 1.0 / (1.0 / running + 40.0 / 1_000.0 * 50.0 * 3.0);
         let crowded = network.solve_on(crowd(8, 2, PREEMPTION)).throughput_per_ns;
         assert!((crowded / expected - 1.0).abs() < 1e-9);

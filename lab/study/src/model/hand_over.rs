@@ -1,9 +1,11 @@
-//! What a visit to a spinning lock costs beside its hold time, from what threads got through together.
+//! What a visit to a spinning lock costs beside its hold time, from what threads got through
+//! together.
 //!
-//! Who gives the lock back and comes again soon finds it free: the others have to fetch its line first. So a core
-//! visits it several times in a row, and on average a visit costs less than handing it over each time would. How
-//! often it is handed over depends on the times between visits and on how long a line takes, so no cost of one
-//! hand-over tells it: here it is the mean over all visits.
+//! Who gives the lock back and comes again soon finds it free: the others have to fetch its line
+//! first. So a core visits it several times in a row, and on average a visit costs less than
+//! handing it over each time would. How often it is handed over depends on the times between visits
+//! and on how long a line takes, so no cost of one hand-over tells it: here it is the mean over all
+//! visits.
 
 use super::{HandOver, Network, turning_point};
 
@@ -28,8 +30,9 @@ impl Network {
         network
     }
 
-    /// The hand-over cost of its spinning locks with which `cores` cores get through so much, nanoseconds; 0 where
-    /// even that is too slow. `None` where no cost makes them so slow: no lock spins, or nothing is got through.
+    /// The hand-over cost of its spinning locks with which `cores` cores get through so much,
+    /// nanoseconds; 0 where even that is too slow. `None` where no cost makes them so slow: no lock
+    /// spins, or nothing is got through.
     pub fn spinning_ns(&self, cores: usize, throughput_per_ns: f64) -> Option<f64> {
         let is_too_fast = |hand_over_ns: f64| {
             let solution = self.with_spinning_ns(hand_over_ns).solve(cores);

@@ -1,13 +1,15 @@
 //! The network of a program, from what the meter counted while one thread ran it.
 //!
-//! One thread never waits, so its hold times are the plain service times. The meter's full mode counts
-//! them, and slows the program: from every hold time what the meter shows for an empty one is taken off, the time
-//! of an operation is taken from a second run with the meter at rest, and hold times are taken shorter by the ratio
-//! of the two runs. So what the meter adds is thought to lie inside of locks and outside alike.
+//! One thread never waits, so its hold times are the plain service times. The meter's full mode
+//! counts them, and slows the program: from every hold time what the meter shows for an empty one
+//! is taken off, the time of an operation is taken from a second run with the meter at rest, and
+//! hold times are taken shorter by the ratio of the two runs. So what the meter adds is thought to
+//! lie inside of locks and outside alike.
 //!
 //! # Which locks queue
-//! The counts tell of classes, not of locks. How many locks of a class there are, and who uses them, is the
-//! workload's to say ([`Sharing`]). Shared acquisitions do not exclude each other and are part of the delay.
+//! The counts tell of classes, not of locks. How many locks of a class there are, and who uses
+//! them, is the workload's to say ([`Sharing`]). Shared acquisitions do not exclude each other and
+//! are part of the delay.
 
 use finefs_lockmeter::{Counts, Snapshot};
 
@@ -42,8 +44,8 @@ pub struct Observed<'a> {
 const QUANTILES: usize = 64;
 
 impl Observed<'_> {
-    /// The network. `of_class` says for each class how it is shared and handed over; `None` leaves the class
-    /// out, as one that is only ever taken under another which is in.
+    /// The network. `of_class` says for each class how it is shared and handed over; `None` leaves
+    /// the class out, as one that is only ever taken under another which is in.
     pub fn network(&self, of_class: impl Fn(&str) -> Option<(Sharing, HandOver)>) -> Network {
         let mut stations = Vec::new();
         for class in &self.counts.classes {
@@ -54,7 +56,8 @@ impl Observed<'_> {
             stations.extend(station.filter(|station| station.visits > 0.0));
         }
         let held: f64 = stations.iter().map(Station::demand_ns).sum();
-        // Locks under locks are counted twice; together they cannot be held longer than all the time.
+        // Locks under locks are counted twice; together they cannot be held longer than all the
+        // time.
         if held > self.operation_ns {
             for station in &mut stations {
                 station.hold_ns *= self.operation_ns / held;
@@ -88,8 +91,8 @@ impl Observed<'_> {
         (hold_ns - self.empty_hold_ns).max(0.0) * faster
     }
 
-    /// How many times longer the locks of a class are held in another run in the meter's full mode. 1 where either
-    /// run does not show it.
+    /// How many times longer the locks of a class are held in another run in the meter's full mode.
+    /// 1 where either run does not show it.
     pub fn held_longer(&self, class: &str, other: &Snapshot) -> f64 {
         let held_ns = |counts: &Snapshot| {
             let mean_ns = counts.class(class)?.writer.hold.mean_ns()?;
@@ -99,8 +102,8 @@ impl Observed<'_> {
         both.map_or(1.0, |(other_ns, held_ns)| other_ns / held_ns)
     }
 
-    /// The times with which `station` of `network` is rehearsed: hold times spread as those of its class, with the
-    /// mean that the station has.
+    /// The times with which `station` of `network` is rehearsed: hold times spread as those of its
+    /// class, with the mean that the station has.
     pub fn times(&self, network: &Network, station: &Station) -> Times {
         let class = self.counts.class(&station.name);
         let holds_ns: Vec<f64> = (0..QUANTILES)

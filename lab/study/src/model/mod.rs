@@ -1,38 +1,43 @@
 //! What-if: the throughput of a program with locks on more cores than the machine has.
 //!
 //! # The model
-//! A closed network with one class of customers, threads that run operations one after the other. Part of an
-//! operation touches no shared lock: there a thread needs a CPU and nothing else. Each lock class is a queueing
-//! *station*: an operation visits it some times, and holds it for some time at each visit. A class of K locks
-//! that are chosen evenly is K stations with a K-th of the visits each.
+//! A closed network with one class of customers, threads that run operations one after the other.
+//! Part of an operation touches no shared lock: there a thread needs a CPU and nothing else. Each
+//! lock class is a queueing *station*: an operation visits it some times, and holds it for some
+//! time at each visit. A class of K locks that are chosen evenly is K stations with a K-th of the
+//! visits each.
 //!
 //! A lock costs more than holding it and waiting: it has to be handed over ([`HandOver`]).
-//! - Spinning: the lock's cache lines are where the lock was taken last. Of N cores that is another one N-1 times
-//!   in N, and they have to come from there. With waiters it is another one for certain, and each waiter has
-//!   a copy: a release takes the line that is spun on from all of them, and the next holder gets it after half of
-//!   the others have read it, on average. So with `w` waiters a visit keeps the lock busy for
-//!   `hold + hand-over + (w-1)/2 * line transfer`, and throughput *falls* as cores come (Boyd-Wickizer, Kaashoek,
-//!   Morris, Zeldovich: "Non-scalable locks are dangerous", Linux Symposium 2012, section 3). Where a core comes
-//!   back before the others have fetched the line, it has the lock again; the hand-over is then the mean over all
+//! - Spinning: the lock's cache lines are where the lock was taken last. Of N cores that is another
+//!   one N-1 times in N, and they have to come from there. With waiters it is another one for
+//!   certain, and each waiter has a copy: a release takes the line that is spun on from all of
+//!   them, and the next holder gets it after half of the others have read it, on average. So with
+//!   `w` waiters a visit keeps the lock busy for `hold + hand-over + (w-1)/2 * line transfer`, and
+//!   throughput *falls* as cores come (Boyd-Wickizer, Kaashoek, Morris, Zeldovich: "Non-scalable
+//!   locks are dangerous", Linux Symposium 2012, section 3). Where a core comes back before the
+//!   others have fetched the line, it has the lock again; the hand-over is then the mean over all
 //!   visits, from a rehearsal ([`Network::spinning_ns`]).
-//! - Sleeping in a queue: the lock goes to a thread that has to be woken first. With a waiter the lock is
-//!   busy for `hold + wake-up` per visit; nobody holds it meanwhile.
+//! - Sleeping in a queue: the lock goes to a thread that has to be woken first. With a waiter the
+//!   lock is busy for `hold + wake-up` per visit; nobody holds it meanwhile.
 //!
-//! Where there are more threads than CPUs ([`Network::solve_on`]), threads that spin keep their CPUs, and those
-//! that sleep do not. A holder can be preempted while others spin: [`preemption::Preemption`].
+//! Where there are more threads than CPUs ([`Network::solve_on`]), threads that spin keep their
+//! CPUs, and those that sleep do not. A holder can be preempted while others spin:
+//! [`preemption::Preemption`].
 //!
-//! That programs slow each other down that share no lock, by memory, caches and the clocks of cores, is
-//! measured apart, and all times are taken longer by it: [`Network::slowed`].
+//! That programs slow each other down that share no lock, by memory, caches and the clocks of
+//! cores, is measured apart, and all times are taken longer by it: [`Network::slowed`].
 //!
 //! # Assumptions
-//! 1. What is touched under a lock is as near to the next holder as to the last, but for the lock's own lines.
-//!    (In truth it is not. The prediction is the better case.)
-//! 2. What programs lose that share nothing is the same for times inside of locks and outside, and does not
-//!    grow beyond the machine's own CPUs. (In truth it does. The prediction is the better case.)
-//! 3. Hold times and the times between visits vary as exponential ones do. Real ones vary less, mostly, so
-//!    real queues are somewhat shorter. At the ends, one core and saturation, this plays no role.
-//! 4. Every visit waits for one lock at a time. A lock that is taken under another one is counted for both,
-//!    which makes the prediction the worse case.
+//! 1. What is touched under a lock is as near to the next holder as to the last, but for the lock's
+//!    own lines. (In truth it is not. The prediction is the better case.)
+//! 2. What programs lose that share nothing is the same for times inside of locks and outside, and
+//!    does not grow beyond the machine's own CPUs. (In truth it does. The prediction is the better
+//!    case.)
+//! 3. Hold times and the times between visits vary as exponential ones do. Real ones vary less,
+//!    mostly, so real queues are somewhat shorter. At the ends, one core and saturation, this plays
+//!    no role.
+//! 4. Every visit waits for one lock at a time. A lock that is taken under another one is counted
+//!    for both, which makes the prediction the worse case.
 //! 5. Each core takes a lock as often as the others, in no order.
 //!
 //! # Modules
@@ -51,10 +56,10 @@
 //! | `rehearsal` | a lock tried alone with a load's times |
 //!
 //! # References
-//! Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", J. ACM 27(2), 1980.
-//! Buzen, "Computational Algorithms for Closed Queueing Networks with Exponential Servers", CACM 16(9), 1973.
-//! Chandy and Sauer, "Computational Algorithms for Product Form Queueing Networks", CACM 23(10), 1980, on
-//! the stability of either.
+//! Reiser and Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", J. ACM 27(2),
+//! 1980. Buzen, "Computational Algorithms for Closed Queueing Networks with Exponential Servers",
+//! CACM 16(9), 1973. Chandy and Sauer, "Computational Algorithms for Product Form Queueing
+//! Networks", CACM 23(10), 1980, on the stability of either.
 //!
 //! ```
 //! use finefs_study::model::{HandOver, Network, Station};
@@ -101,7 +106,8 @@ pub enum HandOver {
 }
 
 impl HandOver {
-    /// What a visit costs beside the hold time, with so many threads at the lock, this one included, nanoseconds.
+    /// What a visit costs beside the hold time, with so many threads at the lock, this one
+    /// included, nanoseconds.
     fn cost_ns(self, present: usize, cores: usize) -> f64 {
         match self {
             HandOver::Free => 0.0,
@@ -155,8 +161,8 @@ impl Station {
         self.demand_ns() / f64::from(self.locks.max(1))
     }
 
-    /// How long an operation keeps *one* lock of the class busy with `present` threads at it, holder
-    /// included, nanoseconds.
+    /// How long an operation keeps *one* lock of the class busy with `present` threads at it,
+    /// holder included, nanoseconds.
     fn busy_ns(&self, present: usize, cores: usize) -> f64 {
         let per_visit = self.hold_ns + self.hand_over.cost_ns(present, cores);
         self.visits / f64::from(self.locks.max(1)) * per_visit
@@ -239,8 +245,8 @@ impl Network {
             .max_by(|a, b| a.demand_of_one_ns().total_cmp(&b.demand_of_one_ns()))
     }
 
-    /// What throughput cannot exceed on `cores` cores, operations per nanosecond: no waiting at all, or the
-    /// busiest lock always held (Denning and Buzen's asymptotic bounds, 1978).
+    /// What throughput cannot exceed on `cores` cores, operations per nanosecond: no waiting at
+    /// all, or the busiest lock always held (Denning and Buzen's asymptotic bounds, 1978).
     pub fn bound_per_ns(&self, cores: usize) -> f64 {
         let linear = cores as f64 / self.alone_ns();
         self.bottleneck().map_or(linear, |station| {
@@ -259,7 +265,8 @@ impl Network {
     }
 }
 
-/// Where `is_below` turns from true to false between `low` and `high`, found by halving the interval.
+/// Where `is_below` turns from true to false between `low` and `high`, found by halving the
+/// interval.
 fn turning_point(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
@@ -337,7 +344,8 @@ mod tests {
         }
     }
 
-    /// Very many threads that come seldom are an open stream of arrivals: M/M/1, whose queue is rho / (1 - rho).
+    /// Very many threads that come seldom are an open stream of arrivals: M/M/1, whose queue is rho
+    /// / (1 - rho).
     #[test]
     fn seldom_visits_of_many_make_an_open_queue() {
         for load in [0.1, 0.5, 0.8] {
@@ -360,7 +368,8 @@ mod tests {
         assert_eq!(slow.stations[0].hand_over, spinning);
     }
 
-    /// Two cores that always want a lock that is spun for: each visit waits for the line to come over.
+    /// Two cores that always want a lock that is spun for: each visit waits for the line to come
+    /// over.
     #[test]
     fn a_spinning_lock_costs_two_cores_a_transfer_a_visit() {
         let spinning = spinning(275.0, 40.0);

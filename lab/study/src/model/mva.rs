@@ -1,9 +1,10 @@
 //! Exact mean value analysis for one class of customers and stations of a fixed rate.
 //!
-//! The arrival theorem: a customer that comes to a station of a network with n customers finds there what
-//! the network with n - 1 customers has there on average. So from the empty network up, customer by
-//! customer: residence from the queues of one customer fewer, throughput from the residences, queues from
-//! Little's law (Reiser and Lavenberg 1980, equations 3.1 to 3.3 for one chain).
+//! The arrival theorem: a customer that comes to a station of a network with n customers finds
+//! there what the network with n - 1 customers has there on average. So from the empty network up,
+//! customer by customer: residence from the queues of one customer fewer, throughput from the
+//! residences, queues from Little's law (Reiser and Lavenberg 1980, equations 3.1 to 3.3 for one
+//! chain).
 
 use super::{Network, Solution};
 

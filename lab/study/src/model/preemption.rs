@@ -1,7 +1,8 @@
 //! What it costs that the holder of a spinning lock loses its CPU to a thread that wants the lock.
 //!
-//! Measured with two threads on one CPU. One holds the lock and reads the clock all the time, the other one
-//! spins for it. Where the clock makes a leap the holder was away; from leap to leap is its time slice.
+//! Measured with two threads on one CPU. One holds the lock and reads the clock all the time, the
+//! other one spins for it. Where the clock makes a leap the holder was away; from leap to leap is
+//! its time slice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,8 +42,8 @@ const TIME: Duration = Duration::from_millis(60);
 /// Shorter leaps of the clock are interrupts.
 const LEAP_MIN_NS: u64 = 5_000;
 
-/// Measures; takes some tens of milliseconds, or until `stop` becomes true. [`Preemption::NONE`] where the system
-/// does not let threads be bound to a CPU.
+/// Measures; takes some tens of milliseconds, or until `stop` becomes true. [`Preemption::NONE`]
+/// where the system does not let threads be bound to a CPU.
 pub fn measure(stop: &AtomicBool) -> Preemption {
     let Some(cpu) = affinity::allowed().first().copied() else {
         return Preemption::NONE;

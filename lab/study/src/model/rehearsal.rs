@@ -1,25 +1,26 @@
 //! A lock alone, with the hold times of a load and the times between its visits, on this machine.
 //!
-//! What a spinning lock lets through depends on how often it stays where it is: `hand_over` has more.
-//! Two cores may be near each other for some seconds and then further apart, where a virtual machine's CPUs are moved;
-//! so a lock is tried just after the run that it stands for.
+//! What a spinning lock lets through depends on how often it stays where it is: `hand_over` has
+//! more. Two cores may be near each other for some seconds and then further apart, where a virtual
+//! machine's CPUs are moved; so a lock is tried just after the run that it stands for.
 //!
-//! What a sleeping lock lets through depends on what the scheduler does with those that it wakes. Where the
-//! woken thread is put on another CPU, the waker finds the lock taken at its next visit and sleeps in its turn:
-//! a convoy (Blasgen and others, "The Convoy Phenomenon", ACM SIGOPS OSR 13(2), 1979), in which each visit costs
-//! a wake-up, and which lasts as long as a thread comes back sooner than the queue has gone through. Where it is
-//! put on the waker's CPU, one of them runs at a time, they meet only when one is preempted inside, and there is
-//! no convoy. No property of the load tells which; so the lock is tried with the load's times. In a convoy the
-//! waker comes back from waking while the other one runs already, so that one visits the lock a few times before they
-//! meet again: the longer it is held, the fewer times. And who has slept finds its caches cold and holds it longer
-//! ([`AfterWaiting`]).
+//! What a sleeping lock lets through depends on what the scheduler does with those that it wakes.
+//! Where the woken thread is put on another CPU, the waker finds the lock taken at its next visit
+//! and sleeps in its turn: a convoy (Blasgen and others, "The Convoy Phenomenon", ACM SIGOPS OSR
+//! 13(2), 1979), in which each visit costs a wake-up, and which lasts as long as a thread comes
+//! back sooner than the queue has gone through. Where it is put on the waker's CPU, one of them
+//! runs at a time, they meet only when one is preempted inside, and there is no convoy. No property
+//! of the load tells which; so the lock is tried with the load's times. In a convoy the waker comes
+//! back from waking while the other one runs already, so that one visits the lock a few times
+//! before they meet again: the longer it is held, the fewer times. And who has slept finds its
+//! caches cold and holds it longer ([`AfterWaiting`]).
 //!
-//! Now and then the state changes for some tens of milliseconds, in which a lock may let through twenty times as
-//! much. What counts is the state that lasts, so the median of slices.
+//! Now and then the state changes for some tens of milliseconds, in which a lock may let through
+//! twenty times as much. What counts is the state that lasts, so the median of slices.
 //!
-//! The times vary as the load's do: threads that hold a lock for the same time each get into step and meet less
-//! often, or always. Hold times are drawn from the quantiles that the meter's histogram has, times between visits
-//! are exponential of the measured mean.
+//! The times vary as the load's do: threads that hold a lock for the same time each get into step
+//! and meet less often, or always. Hold times are drawn from the quantiles that the meter's
+//! histogram has, times between visits are exponential of the measured mean.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,16 +121,16 @@ fn lock_ns(lock: &BigLock) -> f64 {
     began.elapsed().as_nanos() as f64 / f64::from(TIMES)
 }
 
-/// How often whoever waits for the end looks whether it is stopped. As seldom as in a run of a load: who wakes up
-/// takes a CPU from a thread, and that may begin or end a convoy.
+/// How often whoever waits for the end looks whether it is stopped. As seldom as in a run of a
+/// load: who wakes up takes a CPU from a thread, and that may begin or end a convoy.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A tenth of the time passes before visits count, as in a run of a load: threads begin on the CPU of who started
-/// them, and take turns there until the scheduler spreads them.
+/// A tenth of the time passes before visits count, as in a run of a load: threads begin on the CPU
+/// of who started them, and take turns there until the scheduler spreads them.
 const WARM_UP: f64 = 0.1;
 
-/// Visits a second of all threads to one lock in so much time, or until `stop` becomes true: the median over slices
-/// of the time, which is that of the state that lasts.
+/// Visits a second of all threads to one lock in so much time, or until `stop` becomes true: the
+/// median over slices of the time, which is that of the state that lasts.
 pub fn visits_per_second(
     kind: BigLockKind,
     threads: usize,

@@ -1,4 +1,5 @@
-//! Work that keeps a CPU busy for some nanoseconds and touches nothing: shorter than a clock could tell.
+//! Work that keeps a CPU busy for some nanoseconds and touches nothing: shorter than a clock could
+//! tell.
 
 use std::hint::black_box;
 use std::time::Instant;

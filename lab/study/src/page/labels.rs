@@ -1,7 +1,7 @@
 //! Labels in a column: each as near to its wish as possible, none nearer to another than `gap`.
 
-/// The places for labels that wish to stand at `wishes`, in their order, between `low` and `high`. If there
-/// is no room for all they are spread evenly.
+/// The places for labels that wish to stand at `wishes`, in their order, between `low` and `high`.
+/// If there is no room for all they are spread evenly.
 pub(super) fn place(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let count = wishes.len();
     if count == 0 {
@@ -10,7 +10,8 @@ pub(super) fn place(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let gap = gap.min((high - low) / count as f64);
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|a, b| wishes[*a].total_cmp(&wishes[*b]));
-    // Clusters of labels that touch: the sum of the wishes for the first one's place, and their number.
+    // Clusters of labels that touch: the sum of the wishes for the first one's place, and their
+    // number.
     let mut clusters: Vec<(f64, usize)> = Vec::new();
     for index in order.iter().copied() {
         let wish = wishes[index].clamp(low, high);

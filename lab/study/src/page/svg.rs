@@ -1,7 +1,7 @@
 //! Charts as SVG elements for a page whose style sheet colours them.
 //!
-//! Coordinates are CSS pixels of the chart's own width; the page shows the width that fits it. Text is
-//! measured by guess (the style sheet's font is not known here), generously.
+//! Coordinates are CSS pixels of the chart's own width; the page shows the width that fits it. Text
+//! is measured by guess (the style sheet's font is not known here), generously.
 
 use maud::{Markup, html};
 
@@ -16,7 +16,8 @@ fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * TEXT_WIDTH
 }
 
-/// The chart, `width` wide. `id` begins the ids in it, which must differ from all others of the page.
+/// The chart, `width` wide. `id` begins the ids in it, which must differ from all others of the
+/// page.
 pub(super) fn chart(chart: &Chart, id: &str, width: f64) -> Markup {
     let (height, body) = match chart {
         Chart::Lines {
@@ -103,7 +104,8 @@ impl Frame {
     }
 }
 
-/// The marks of a vertical axis for values from `least` to `most`, each with its digits after the point.
+/// The marks of a vertical axis for values from `least` to `most`, each with its digits after the
+/// point.
 fn y_ticks(scale: Scale, least: f64, most: f64) -> Vec<(f64, usize)> {
     let decimals_of = |value: f64| (-value.log10().floor()).max(0.0) as usize;
     if scale == Scale::Linear {

@@ -1,5 +1,5 @@
-//! Red Hat's bug 519126: four threads open and close ten files, under the big lock as a semaphore and as a
-//! spinlock, on all CPUs and on one.
+//! Red Hat's bug 519126: four threads open and close ten files, under the big lock as a semaphore
+//! and as a spinlock, on all CPUs and on one.
 
 use finefs::LockingScheme;
 

@@ -1,15 +1,16 @@
 //! A modelled device: reads and writes of data take time, and only so many a second are done.
 //!
 //! # The model
-//! A request that comes at `t` gets the device's channel as soon as that is free, at `s >= t`, and keeps it for
-//! `interval`; its data is there at `s + latency`. So a single requester is served once in `latency`, many
-//! together once in `interval`, as on a device that works on several requests at a time but transfers the data
-//! of one. The requester sleeps meanwhile, which is what a thread does that waits for a device, and holds
-//! the locks that it has. What a sleep takes longer here than was asked for is measured beforehand and taken off
-//! the latency: the wake-up is part of the time that a real device seems to take.
+//! A request that comes at `t` gets the device's channel as soon as that is free, at `s >= t`, and
+//! keeps it for `interval`; its data is there at `s + latency`. So a single requester is served
+//! once in `latency`, many together once in `interval`, as on a device that works on several
+//! requests at a time but transfers the data of one. The requester sleeps meanwhile, which is what
+//! a thread does that waits for a device, and holds the locks that it has. What a sleep takes
+//! longer here than was asked for is measured beforehand and taken off the latency: the wake-up is
+//! part of the time that a real device seems to take.
 //!
-//! [`OnDevice`] puts it before a store. It is for data only: what a file system keeps in memory anyway, its
-//! metadata, costs nothing.
+//! [`OnDevice`] puts it before a store. It is for data only: what a file system keeps in memory
+//! anyway, its metadata, costs nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -231,8 +232,8 @@ mod tests {
 
     const READERS: u64 = 4;
 
-    /// Four threads read blocks of one file under `scheme` until `is_enough`, told how many reads there were,
-    /// says so. Gives the most requests that were at the device at a time.
+    /// Four threads read blocks of one file under `scheme` until `is_enough`, told how many reads
+    /// there were, says so. Gives the most requests that were at the device at a time.
     fn most_present(scheme: LockingScheme, is_enough: impl Fn(u64, u64) -> bool + Sync) -> u64 {
         let device = Device {
             latency: Duration::from_micros(500),

@@ -121,7 +121,8 @@ pub(super) struct Experiment {
 }
 
 impl Experiment {
-    /// `workload` on a new file system, or in a directory. `more` picks what else the section wants to know.
+    /// `workload` on a new file system, or in a directory. `more` picks what else the section wants
+    /// to know.
     pub fn new<W: Workload + 'static>(
         key: Key,
         workload: W,
@@ -155,8 +156,8 @@ impl Experiment {
         }
     }
 
-    /// As many instances of `workload` as the key has threads, but no more than CPUs: each on a new file system of
-    /// its own, by one thread. They share the machine and nothing else.
+    /// As many instances of `workload` as the key has threads, but no more than CPUs: each on a new
+    /// file system of its own, by one thread. They share the machine and nothing else.
     pub fn apart<W: Workload + 'static>(key: Key, workload: W) -> Experiment {
         let load = move |key: &Key, place: &Place, seconds: f64, watch: Watch<'_>| {
             let instances = key.threads.min(key.cpus).max(1);
@@ -202,8 +203,8 @@ impl Experiment {
         }
     }
 
-    /// dbench on two new file systems in memory at once, with half of the threads on each. `of` is what the
-    /// section wants to know of each.
+    /// dbench on two new file systems in memory at once, with half of the threads on each. `of` is
+    /// what the section wants to know of each.
     pub fn on_two(
         key: Key,
         workload: Dbench,
@@ -251,7 +252,8 @@ impl Experiment {
         }
     }
 
-    /// The same with the counts of the server's meter: of the whole run, not of its measured part only.
+    /// The same with the counts of the server's meter: of the whole run, not of its measured part
+    /// only.
     fn run_mounted(
         &self,
         place: &Place,
@@ -319,7 +321,8 @@ impl Sample {
         let locks = report.locks.clone().unwrap_or_default();
         let seconds = report.seconds.max(1e-9);
         let cpu_share = share(report.cpu_seconds, seconds * key.cpus as f64);
-        // User and system apart are known of the whole run only, its making and removing of files included.
+        // User and system apart are known of the whole run only, its making and removing of files
+        // included.
         let user_part = share(cpu.user_s, cpu.user_s + cpu.system_s);
         Sample {
             operations: report.operations,

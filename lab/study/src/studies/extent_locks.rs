@@ -1,5 +1,5 @@
-//! "working on extent locks for i_mutex": random reads and writes of one file under a lock over the whole of
-//! it, under range locks, and under none.
+//! "working on extent locks for i_mutex": random reads and writes of one file under a lock over the
+//! whole of it, under range locks, and under none.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use finefs_workloads::RandRw;
 
 const LOAD: &str = "randrw";
 
-/// The order is that of the published rows: the mutex, shared reads, no lock; and what was not measured then.
+/// The order is that of the published rows: the mutex, shared reads, no lock; and what was not
+/// measured then.
 const SCHEMES: [LockingScheme; 4] = [
     LockingScheme::WholeFileMutex,
     LockingScheme::WholeFile,
@@ -50,8 +51,9 @@ pub struct DeviceTimes {
 }
 
 impl Default for DeviceTimes {
-    /// The published SSD, as its own numbers give it: under the mutex there is one request at a time, so its
-    /// rate is the latency; without the lock there are 32, so its rate is what the device can do.
+    /// The published SSD, as its own numbers give it: under the mutex there is one request at a
+    /// time, so its rate is the latency; without the lock there are 32, so its rate is what the
+    /// device can do.
     fn default() -> DeviceTimes {
         let rate = |name| published_rate(name).unwrap_or(f64::NAN);
         DeviceTimes {

@@ -1,4 +1,5 @@
-//! "fs: scale files_lock": on which CPU open files are taken off their list, and where the CPUs' time goes.
+//! "fs: scale files_lock": on which CPU open files are taken off their list, and where the CPUs'
+//! time goes.
 
 use finefs::LockingScheme;
 

@@ -1,4 +1,5 @@
-//! "Reiserfs/kill-bkl": dbench under the big lock and a lock per file system, on one and two file systems.
+//! "Reiserfs/kill-bkl": dbench under the big lock and a lock per file system, on one and two file
+//! systems.
 
 use std::path::Path;
 

@@ -10,14 +10,15 @@
 //! | `what_if` | more cores than there are, by the model |
 //! | `ratios` | what all tables compute |
 //!
-//! Machines of 2002 and of today do not compare, nor do a kernel with a disk and a file system in memory in
-//! one process. What carries over are ratios within one machine: one lock against another, many CPUs against
-//! one, the share of time that goes into waiting. So every table gives these, too.
+//! Machines of 2002 and of today do not compare, nor do a kernel with a disk and a file system in
+//! memory in one process. What carries over are ratios within one machine: one lock against
+//! another, many CPUs against one, the share of time that goes into waiting. So every table gives
+//! these, too.
 //!
 //! # Order
-//! All experiments run once, then all once more, and so on: what disturbs the machine for a while disturbs
-//! all of them, and a run that is ended early has something of each. Tables show medians. Runs in which all
-//! acquisitions are counted are for contention and the model; they run once.
+//! All experiments run once, then all once more, and so on: what disturbs the machine for a while
+//! disturbs all of them, and a run that is ended early has something of each. Tables show medians.
+//! Runs in which all acquisitions are counted are for contention and the model; they run once.
 
 mod bkl_removal;
 mod bkl_semaphore;
@@ -54,7 +55,8 @@ pub struct Options {
     pub seconds: f64,
     /// Times that everything runs.
     pub rounds: usize,
-    /// Threads of the loads that had eight processes; `None` for as many as were published, for each load.
+    /// Threads of the loads that had eight processes; `None` for as many as were published, for
+    /// each load.
     pub threads: Option<usize>,
     /// Threads to look at; empty for all.
     pub only: Vec<Study>,
@@ -113,8 +115,9 @@ impl Study {
     }
 }
 
-/// Runs what `options` say, and makes the page of it. Ends early with what there is when `watch.stop`
-/// becomes true; `watch.progress` is told the share of the whole; `name` is told what runs now.
+/// Runs what `options` say, and makes the page of it. Ends early with what there is when
+/// `watch.stop` becomes true; `watch.progress` is told the share of the whole; `name` is told what
+/// runs now.
 ///
 /// # Errors
 /// The first one of any run; for lack of room only if nothing could be measured at all.

@@ -1,5 +1,5 @@
-//! Where the loads run, and under what: a file system of this process in memory or on an image, under any
-//! locking scheme, or a directory, with the locks that it has.
+//! Where the loads run, and under what: a file system of this process in memory or on an image,
+//! under any locking scheme, or a directory, with the locks that it has.
 //!
 //! What cannot run somewhere is not measured there, and the section says so in a line.
 
@@ -14,8 +14,8 @@ use super::device::{Device, OnDevice};
 use finefs_workloads::targets::{Errno, InProcess};
 use finefs_workloads::{During, Result, WorkloadError};
 
-/// What the files of the loads may take in memory if nothing else is said, bytes. Pages are taken as they are
-/// written.
+/// What the files of the loads may take in memory if nothing else is said, bytes. Pages are taken
+/// as they are written.
 pub const MEMORY_BYTES: u64 = 8 << 30;
 
 /// Where the loads run.
@@ -34,7 +34,8 @@ pub enum Place {
 pub struct Mounted {
     /// The directory. The loads make and remove their own in it.
     pub dir: PathBuf,
-    /// What rows are headed: `finefs, mounted` with the locking scheme, or the kernel's name of the file system.
+    /// What rows are headed: `finefs, mounted` with the locking scheme, or the kernel's name of the
+    /// file system.
     pub name: &'static str,
     /// The lock meter of its server, if that is finefs and can be asked.
     pub meter: Option<Arc<dyn ServerMeter>>,
@@ -42,7 +43,8 @@ pub struct Mounted {
 
 /// The lock meter of another process.
 pub trait ServerMeter {
-    /// Counts all acquisitions, or again only the contended ones. The error is the reason, for the user.
+    /// Counts all acquisitions, or again only the contended ones. The error is the reason, for the
+    /// user.
     fn set_full(&self, is_full: bool) -> std::result::Result<(), String>;
 
     /// What was counted so far.
@@ -78,8 +80,8 @@ impl Subject {
 pub(super) enum Storage {
     /// Memory, an image or a directory as the place has it.
     Usual,
-    /// Memory that lets reads and writes of the same bytes mix, which `unlocked-data` needs. All schemes that
-    /// are compared with it run on such memory, too: it copies in another way.
+    /// Memory that lets reads and writes of the same bytes mix, which `unlocked-data` needs. All
+    /// schemes that are compared with it run on such memory, too: it copies in another way.
     WithRaces,
     /// The same, behind a modelled device. Only in memory.
     Behind(Device),

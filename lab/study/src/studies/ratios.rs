@@ -22,8 +22,8 @@ pub(super) fn percent(share: Option<f64>) -> Cell {
     Cell::maybe(share.map(|share| share * 100.0), 1)
 }
 
-/// How contended all locks together were in the counted run of `key`, and the worst class where it shows, as
-/// the tables of 2002 had it.
+/// How contended all locks together were in the counted run of `key`, and the worst class where it
+/// shows, as the tables of 2002 had it.
 pub(super) fn contention(results: &Results, key: &Key) -> Cell {
     let counted = results.last(&key.counted());
     let Some(contention) = counted.and_then(|sample| sample.locks.contention()) else {

@@ -1,8 +1,9 @@
 //! [`Client`]: replays the operations of a load file, each as dbench 4 does it.
 //!
 //! # What an operation becomes
-//! Before an operation on a path the server would look the name up in any case; so the path is asked for,
-//! and where it is not there, its directory is read for a name that differs by case only.
+//! Before an operation on a path the server would look the name up in any case; so the path is
+//! asked for, and where it is not there, its directory is read for a name that differs by case
+//! only.
 //!
 //! | operation | calls |
 //! |---|---|
@@ -13,11 +14,12 @@
 //! | Qfsinfo | statvfs |
 //! | Flush | fsync |
 //!
-//! The statuses of NTCreateX, Unlink, Rename and Rmdir must be those of the file; reads and writes must be
-//! as long as the file says. The other operations may fail: what dbench ignores is ignored here.
+//! The statuses of NTCreateX, Unlink, Rename and Rmdir must be those of the file; reads and writes
+//! must be as long as the file says. The other operations may fail: what dbench ignores is ignored
+//! here.
 //!
-//! Data differs by client and offset; where contents are checked, what is read must be that or, in a hole,
-//! zeros.
+//! Data differs by client and offset; where contents are checked, what is read must be that or, in
+//! a hole, zeros.
 
 use crate::error::{During, Result, WorkloadError};
 use crate::targets::{Errno, File, LockMode, OFlags, Target, remove_tree};

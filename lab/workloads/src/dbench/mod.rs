@@ -1,8 +1,9 @@
 //! dbench: what clients of a file server did to its disk, replayed.
 //!
-//! Each worker is a client, in a directory of its own, and replays a load file from the beginning, again
-//! and again. The load is that of Ziff-Davis' NetBench as dbench 4 (Tridgell) recorded it; its file is not
-//! part of finefs but of dbench (`/usr/share/dbench/client.txt` of Debian). The report is in dbench's form.
+//! Each worker is a client, in a directory of its own, and replays a load file from the beginning,
+//! again and again. The load is that of Ziff-Davis' NetBench as dbench 4 (Tridgell) recorded it;
+//! its file is not part of finefs but of dbench (`/usr/share/dbench/client.txt` of Debian). The
+//! report is in dbench's form.
 //!
 //! | module | about |
 //! |---|---|
@@ -38,8 +39,8 @@ pub struct Dbench {
     /// What the clients do: dbench's own file, or one in its format
     #[arg(long, value_name = "FILE", default_value = LOAD_FILE)]
     pub loadfile: PathBuf,
-    /// Each client reads and parses the load file line by line while it runs, as dbench does; the rate then
-    /// has that work in it
+    /// Each client reads and parses the load file line by line while it runs, as dbench does; the
+    /// rate then has that work in it
     #[arg(long)]
     #[serde(default)]
     pub parse_as_it_runs: bool,
@@ -231,9 +232,9 @@ fn wait_until(began_ns: u64, due_s: f64, worker: &Worker<'_>) -> Result<()> {
     }
 }
 
-/// Runs on two file systems at the same time, by a crew each: where they share a lock, or what else, one
-/// slows the other. (Weisbecker's reiserfs/kill-bkl series, 2009: "dbench with two threads, writing on a
-/// separate partition simultaneously".)
+/// Runs on two file systems at the same time, by a crew each: where they share a lock, or what
+/// else, one slows the other. (Weisbecker's reiserfs/kill-bkl series, 2009: "dbench with two
+/// threads, writing on a separate partition simultaneously".)
 pub fn run_dual<A: Target, B: Target>(
     workload: &Dbench,
     targets: (&A, &B),

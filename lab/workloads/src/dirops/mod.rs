@@ -1,17 +1,18 @@
-//! dirops: one operation of names or data again and again, by each worker for itself or by all in one
-//! place: FxMark's microbenchmarks.
+//! dirops: one operation of names or data again and again, by each worker for itself or by all in
+//! one place: FxMark's microbenchmarks.
 //!
 //! # Source
-//! C. Min, S. Kashyap, S. Maass, W. Kang, T. Kim, "Understanding Manycore Scalability of File Systems",
-//! USENIX ATC 2016, table 3, and its program FxMark (<https://github.com/sslab-gatech/fxmark>), whose names
-//! these are: D or M for data or metadata, R or W for read or write, two letters for the operation, L, M or H for how
-//! much is shared.
+//! C. Min, S. Kashyap, S. Maass, W. Kang, T. Kim, "Understanding Manycore Scalability of File
+//! Systems", USENIX ATC 2016, table 3, and its program FxMark
+//! (<https://github.com/sslab-gatech/fxmark>), whose names these are: D or M for data or metadata,
+//! R or W for read or write, two letters for the operation, L, M or H for how much is shared.
 //!
 //! # Differences
-//! - FxMark fills the file system before it unlinks, truncates or renames; here each worker has `files` files
-//!   or `pages` pages, and when one has used up its own, all end. The same bounds what is created and
-//!   appended.
-//! - FxMark counts calls of readdir at the end of the directory as entries; here the directory is read anew.
+//! - FxMark fills the file system before it unlinks, truncates or renames; here each worker has
+//!   `files` files or `pages` pages, and when one has used up its own, all end. The same bounds
+//!   what is created and appended.
+//! - FxMark counts calls of readdir at the end of the directory as entries; here the directory is
+//!   read anew.
 //! - Direct I/O and background writers are left out.
 //!
 //! | module | what it is about |
@@ -243,7 +244,8 @@ impl Numbered {
 /// Whether there is something left to do.
 type Step = std::ops::ControlFlow<()>;
 
-/// Operations until the time is over, or until `step` has nothing left to do, which ends it for all workers.
+/// Operations until the time is over, or until `step` has nothing left to do, which ends it for all
+/// workers.
 #[inline]
 fn repeat(worker: &mut Worker<'_>, mut step: impl FnMut() -> Result<Step>) -> Result<()> {
     worker.start()?;
@@ -287,7 +289,8 @@ fn make_files<T: Target>(
     })
 }
 
-/// A file system that is full of a workload's files has too few inodes, or blocks: says what can be done.
+/// A file system that is full of a workload's files has too few inodes, or blocks: says what can be
+/// done.
 #[cold]
 fn too_many(error: WorkloadError, made: u64) -> WorkloadError {
     match error {

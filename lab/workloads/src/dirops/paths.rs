@@ -8,8 +8,8 @@ use crate::worker::Worker;
 
 /// Directories on the way to a file.
 const LEVELS: u32 = 4;
-/// The file of this number in the tree of all, with so many names in each directory: its digits to that
-/// base are the names on the way.
+/// The file of this number in the tree of all, with so many names in each directory: its digits to
+/// that base are the names on the way.
 fn write_path(path: &mut String, number: u32, names: u32) {
     path.clear();
     path.push_str(SHARED);

@@ -1,24 +1,24 @@
 //! PostMark: a mail or news server's many small, short-lived files.
 //!
 //! # Source
-//! J. Katcher, "PostMark: A New File System Benchmark", Network Appliance TR3022, 1997, and the program's
-//! version 1.51 as Debian has it, whose parameters, choices and system calls this follows and whose report
-//! it prints.
+//! J. Katcher, "PostMark: A New File System Benchmark", Network Appliance TR3022, 1997, and the
+//! program's version 1.51 as Debian has it, whose parameters, choices and system calls this follows
+//! and whose report it prints.
 //!
 //! # What an instance does
 //! 1. It makes `number` files of `size_low` to `size_high` bytes, in one directory or spread over
 //!    subdirectories.
-//! 2. Transactions: each reads a whole file or appends to one, up to `size_high`, and then creates a file
-//!    or deletes one. Which of the two, and which file, is random.
+//! 2. Transactions: each reads a whole file or appends to one, up to `size_high`, and then creates
+//!    a file or deletes one. Which of the two, and which file, is random.
 //! 3. It deletes all files that are left.
 //!
-//! Instances share nothing: several are what the thread of 2002 on the removal of the big kernel lock ran,
-//! eight processes with 5,000 files and 500,000 transactions.
+//! Instances share nothing: several are what the thread of 2002 on the removal of the big kernel
+//! lock ran, eight processes with 5,000 files and 500,000 transactions.
 //!
 //! # Differences
 //! Times are not rounded to seconds. Each file's contents begin at a place of its own in the random
-//! text, so that a mix-up is noticed. There is one location: weights for several are left out. Instances
-//! wait for each other once, before their transactions.
+//! text, so that a mix-up is noticed. There is one location: weights for several are left out.
+//! Instances wait for each other once, before their transactions.
 
 mod instance;
 mod report;

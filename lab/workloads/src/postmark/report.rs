@@ -5,8 +5,8 @@ use crate::clock::Span;
 use crate::report::{Report, rate};
 use std::fmt::Write;
 
-/// All instances' report together. Rates of reading, appending and mixed work are of the transactions'
-/// time, those of data of the total time, as PostMark has them.
+/// All instances' report together. Rates of reading, appending and mixed work are of the
+/// transactions' time, those of data of the total time, as PostMark has them.
 pub(super) fn text(parameters: &PostMark, report: &Report<PostMark>) -> String {
     let counts = &report.detail;
     let mut text = String::new();

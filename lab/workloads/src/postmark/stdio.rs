@@ -1,8 +1,9 @@
-//! Reading and writing as PostMark does it, in pieces: through the buffer that the C library's stdio
-//! would give the file, or each piece by a call of its own.
+//! Reading and writing as PostMark does it, in pieces: through the buffer that the C library's
+//! stdio would give the file, or each piece by a call of its own.
 //!
-//! glibc asks for the file's attributes at the first transfer and takes a buffer of its `st_blksize`, at
-//! most 8 KiB. Pieces are copied to and from the buffer, which goes to the file when it is full.
+//! glibc asks for the file's attributes at the first transfer and takes a buffer of its
+//! `st_blksize`, at most 8 KiB. Pieces are copied to and from the buffer, which goes to the file
+//! when it is full.
 
 use crate::targets::{Errno, File, Result};
 

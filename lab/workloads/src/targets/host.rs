@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// Space for the entries that one getdents64(2) gives: what opendir(3) of glibc takes.
 const ENTRIES_BYTES: usize = 32 << 10;
 
-/// A directory as a [`Target`]: each operation is one system call, relative to the directory; listing one
-/// makes those of opendir(3) and readdir(3).
+/// A directory as a [`Target`]: each operation is one system call, relative to the directory;
+/// listing one makes those of opendir(3) and readdir(3).
 #[derive(Debug)]
 pub struct HostDirectory {
     path: PathBuf,

@@ -1,8 +1,8 @@
 //! The file system under test, as workloads see it: [`Target`] and [`File`].
 //!
-//! Paths are relative to the target's working directory. Everything is dispatched statically and nothing
-//! is buffered or cached here, so that a workload costs what its operations cost. Errors are errno
-//! values, for both sides alike.
+//! Paths are relative to the target's working directory. Everything is dispatched statically and
+//! nothing is buffered or cached here, so that a workload costs what its operations cost. Errors
+//! are errno values, for both sides alike.
 //!
 //! | target | is about |
 //! |---|---|
@@ -127,7 +127,8 @@ pub trait Target: Sync {
     /// statvfs(3): the number of free blocks.
     fn free_blocks(&self) -> Result<u64>;
 
-    /// statvfs(3): the bytes that the caller may still write; `None` where the file system does not tell.
+    /// statvfs(3): the bytes that the caller may still write; `None` where the file system does not
+    /// tell.
     fn free_bytes(&self) -> Result<Option<u64>>;
 
     /// Gives the entries of a directory, without `.` and `..`, to `sink` until it breaks off.
@@ -165,8 +166,9 @@ pub trait File: Send + Sync {
     /// fdatasync(2).
     fn sync_data(&self) -> Result<()>;
 
-    /// Locks a byte range for this open file (fcntl(2), F_OFD_SETLK and F_OFD_SETLKW). Where another open
-    /// file has locked some of it in a way that conflicts, waits, or without `waits` fails with EAGAIN.
+    /// Locks a byte range for this open file (fcntl(2), F_OFD_SETLK and F_OFD_SETLKW). Where
+    /// another open file has locked some of it in a way that conflicts, waits, or without `waits`
+    /// fails with EAGAIN.
     fn lock(&self, range: Range<u64>, mode: LockMode, waits: bool) -> Result<()>;
 
     /// Unlocks a byte range (F_UNLCK).

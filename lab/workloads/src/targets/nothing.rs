@@ -3,7 +3,8 @@
 use super::{Entry, File, FileType, LockMode, OFlags, Result, Stat, Target};
 use std::ops::{ControlFlow, Range};
 
-/// Every operation succeeds at once; reads fill nothing and are whole. Nothing can be verified on it.
+/// Every operation succeeds at once; reads fill nothing and are whole. Nothing can be verified on
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nothing;
 

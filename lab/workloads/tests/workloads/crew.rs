@@ -154,7 +154,8 @@ fn a_stop_from_outside_ends_the_preparation() {
     assert_eq!(target.stat("dirops/file").unwrap().size_bytes, 0);
 }
 
-/// With a file made off the clock: it is there when the measurement begins, and gone only after its end.
+/// With a file made off the clock: it is there when the measurement begins, and gone only after its
+/// end.
 #[test]
 fn it_is_told_when_the_measurement_begins_and_ends() {
     for length in [Length::Operations(3), Length::Seconds(0.05)] {

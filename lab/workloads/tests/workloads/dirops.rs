@@ -38,8 +38,8 @@ fn they_run_on_both() {
     on_both!(all_operations);
 }
 
-/// What creates and appends ends when there is no room any more; what needs its files beforehand says what
-/// to do. Nothing is left behind by either.
+/// What creates and appends ends when there is no room any more; what needs its files beforehand
+/// says what to do. Nothing is left behind by either.
 #[test]
 fn a_full_file_system_ends_them() {
     for operation in [Operation::Mwcl, Operation::Mwcm, Operation::Dwal] {

@@ -36,7 +36,8 @@ const KINDS: [&str; 10] = [
 const FAILING: &str = "failing device";
 const LYING: &str = "lying device";
 
-/// A part of the name of a kind of workloads. A typing error must not look like a run that found nothing.
+/// A part of the name of a kind of workloads. A typing error must not look like a run that found
+/// nothing.
 fn part_of_a_kind(part: &str) -> Result<String, String> {
     if KINDS.iter().any(|kind| kind.contains(part)) {
         Ok(part.to_owned())

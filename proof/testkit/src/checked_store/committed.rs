@@ -1,4 +1,5 @@
-//! What is committed, as a plain model, to which batches are applied and which must be a file system.
+//! What is committed, as a plain model, to which batches are applied and which must be a file
+//! system.
 
 use std::collections::{BTreeMap, BTreeSet};
 

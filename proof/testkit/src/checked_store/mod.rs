@@ -1,26 +1,28 @@
 //! A store that checks the contract of stores from below.
 //!
 //! # Purpose
-//! [`CheckedStore`] keeps data and allocates in a [`MemoryStore`], and replays every batch into a plain
-//! model of what is committed. After each commit that model must be a file system: a commit is a
-//! causally closed prefix of what happened, so whatever ran meanwhile, the committed state has no
-//! dangling name and no wrong count. It panics with the reason otherwise.
+//! [`CheckedStore`] keeps data and allocates in a [`MemoryStore`], and replays every batch into a
+//! plain model of what is committed. After each commit that model must be a file system: a commit
+//! is a causally closed prefix of what happened, so whatever ran meanwhile, the committed state has
+//! no dangling name and no wrong count. It panics with the reason otherwise.
 //!
-//! Since it knows the committed state, it can also load objects from it: [`CheckedStore::reloading`]
-//! makes a store that persists (while it lives), so eviction, reloading and reopening can be tested
-//! without an image.
+//! Since it knows the committed state, it can also load objects from it:
+//! [`CheckedStore::reloading`] makes a store that persists (while it lives), so eviction, reloading
+//! and reopening can be tested without an image.
 //!
 //! # What it checks
-//! 1. Batches: inodes ascend and are distinct; what is created was allocated and is new, what changes
-//!    exists, what is unused was allocated and never came to be.
+//! 1. Batches: inodes ascend and are distinct; what is created was allocated and is new, what
+//!    changes exists, what is unused was allocated and never came to be.
 //! 2. Mappings: new extents lie in holes, on blocks that were allocated and belong to nobody;
 //!    conversions cover only mapped blocks; no written block lies beyond the end of file.
 //! 3. Names: each names an inode that is there, of that kind. A file has as many links as names, a
-//!    directory one name, the parent that holds it, and two links and one for each subdirectory. All
-//!    directories hang on the root. An inode without names is marked an orphan, and is empty when it
-//!    is a directory.
-//! 4. Blocks whose data is forgotten: they are allocated, and no file has them. They hold noise from then on.
-//! 5. At rest ([`CheckedStore::assert_at_rest`]): nothing allocated that is not in use, nothing reserved.
+//!    directory one name, the parent that holds it, and two links and one for each subdirectory.
+//!    All directories hang on the root. An inode without names is marked an orphan, and is empty
+//!    when it is a directory.
+//! 4. Blocks whose data is forgotten: they are allocated, and no file has them. They hold noise
+//!    from then on.
+//! 5. At rest ([`CheckedStore::assert_at_rest`]): nothing allocated that is not in use, nothing
+//!    reserved.
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -127,8 +129,8 @@ impl CheckedStore {
         self.state().unchangeable.insert(ino, error);
     }
 
-    /// The same, which wants batches as a small journal does: the log is taken in every few records, and
-    /// committed when that comes to so many blocks.
+    /// The same, which wants batches as a small journal does: the log is taken in every few
+    /// records, and committed when that comes to so many blocks.
     pub fn with_batches_of(mut self, blocks: u64) -> CheckedStore {
         self.geometry.batch_records = Some(8);
         self.geometry.batch_limit = Some(BatchLimit {
@@ -242,7 +244,8 @@ impl CheckedStore {
         assert_eq!(state.reserved_blocks, 0, "reserved blocks leaked");
     }
 
-    /// Of a store without batches: checks that these inodes and so many blocks are allocated and no other.
+    /// Of a store without batches: checks that these inodes and so many blocks are allocated and no
+    /// other.
     ///
     /// # Panics
     /// When something leaked or was given back too early.

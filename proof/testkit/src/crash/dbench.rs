@@ -1,9 +1,10 @@
-//! A part of dbench's load as operations of a thread: what a client of a file server does, with the syncs that it asks
-//! for.
+//! A part of dbench's load as operations of a thread: what a client of a file server does, with the
+//! syncs that it asks for.
 //!
-//! Each thread is a client, and begins at another place of the load. What was opened before that place is there.
-//! Sizes and offsets are shrunk, since all moments of all files are kept. Reading and listing leave no trace and are left
-//! out, as are operations that the server refused, and the removal of everything at the load's two ends.
+//! Each thread is a client, and begins at another place of the load. What was opened before that
+//! place is there. Sizes and offsets are shrunk, since all moments of all files are kept. Reading
+//! and listing leave no trace and are left out, as are operations that the server refused, and the
+//! removal of everything at the load's two ends.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -40,8 +41,9 @@ pub fn load() -> &'static (Load, Option<String>) {
     })
 }
 
-/// `count` operations that change something, each with what is synced after it; all succeed on a model in which the
-/// directory `home` is empty. `place` says where in the load they begin, in parts of 2^32.
+/// `count` operations that change something, each with what is synced after it; all succeed on a
+/// model in which the directory `home` is empty. `place` says where in the load they begin, in
+/// parts of 2^32.
 pub fn script(
     load: &Load,
     home: &str,

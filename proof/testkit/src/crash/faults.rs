@@ -1,12 +1,13 @@
 //! A device that fails each of its requests in turn.
 //!
-//! A small workload runs once for every request that it makes of the device, and that request fails, or
-//! it and all after it: with an error, with an error after a part of it was done, or because the storage below
-//! is full. Whatever fails: nothing panics; a write or flush that failed is told to somebody (no storage only if
-//! there was none at the second attempt either); data that could
-//! not be written is told by the next sync too, and once; when commits have become impossible, no later sync
-//! claims that all is well, and closing fails; when there only was no storage, the next commit makes up for it;
-//! and what is left opens again with all that a sync reported as done.
+//! A small workload runs once for every request that it makes of the device, and that request
+//! fails, or it and all after it: with an error, with an error after a part of it was done, or
+//! because the storage below is full. Whatever fails: nothing panics; a write or flush that failed
+//! is told to somebody (no storage only if there was none at the second attempt either); data that
+//! could not be written is told by the next sync too, and once; when commits have become
+//! impossible, no later sync claims that all is well, and closing fails; when there only was no
+//! storage, the next commit makes up for it; and what is left opens again with all that a sync
+//! reported as done.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -68,8 +69,8 @@ const fn way(on: FaultOn, fault: Fault, count: u64) -> Way {
     Way { on, fault, count }
 }
 
-/// All ways. Storage is taken before anything is written, so that a write that finds none is rare, and is an
-/// error like any other.
+/// All ways. Storage is taken before anything is written, so that a write that finds none is rare,
+/// and is an error like any other.
 const WAYS: &[Way] = &[
     way(FaultOn::Write, Fault::Error, 1),
     way(FaultOn::Write, Fault::Error, u64::MAX),

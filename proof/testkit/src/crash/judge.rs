@@ -1,15 +1,15 @@
 //! One crash state: recovered, walked, judged by the oracle, and by e2fsck too.
 //!
 //! # Steps
-//! With a journal, the image is opened, which recovers it, and read. A share of the states
-//! goes on: a file and a directory are made on what was recovered, it is closed, and
-//! `e2fsck -fn` must be content; `e2fsck -fy` recovers a copy by its own means, must be content then,
-//! and its tree is judged like ours; and the recovery itself crashes, which must change nothing.
-//! Without a journal every state is repaired by `e2fsck -fy` first.
+//! With a journal, the image is opened, which recovers it, and read. A share of the states goes on:
+//! a file and a directory are made on what was recovered, it is closed, and `e2fsck -fn` must be
+//! content; `e2fsck -fy` recovers a copy by its own means, must be content then, and its tree is
+//! judged like ours; and the recovery itself crashes, which must change nothing. Without a journal
+//! every state is repaired by `e2fsck -fy` first.
 //!
 //! # Invariants
-//! 1. A state is recovered once in a workload, however often the record leads to it; each time it is
-//!    judged by what was synced then.
+//! 1. A state is recovered once in a workload, however often the record leads to it; each time it
+//!    is judged by what was synced then.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

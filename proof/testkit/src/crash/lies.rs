@@ -1,12 +1,14 @@
 //! A device that drops each of its writes in turn, and tells nobody.
 //!
-//! A workload of metadata alone runs once for each of its writes. After each flush that follows the dropped
-//! write the machine crashes; the image is opened, which recovers it, and read. Checksums are there to notice that
-//! something is missing. They can in a new block, and in the journal, whose transactions name the checksum of
-//! each copy; not where the block that should have been replaced was sound itself: its old content is then shown.
+//! A workload of metadata alone runs once for each of its writes. After each flush that follows the
+//! dropped write the machine crashes; the image is opened, which recovers it, and read. Checksums
+//! are there to notice that something is missing. They can in a new block, and in the journal,
+//! whose transactions name the checksum of each copy; not where the block that should have been
+//! replaced was sound itself: its old content is then shown.
 //!
-//! Whatever was dropped, nothing panics. And where it was a write to the log, what is shown is a tree that the
-//! workload went through, or the image is said to be damaged: a transaction that is not whole is never replayed.
+//! Whatever was dropped, nothing panics. And where it was a write to the log, what is shown is a
+//! tree that the workload went through, or the image is said to be damaged: a transaction that is
+//! not whole is never replayed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The crash simulator: what is left of a file system when the machine stops at any moment.
 //!
-//! A workload runs on a namespace over an ext image over a device that records what is written when.
-//! From the record comes every state that a crash could leave on the disk (see
-//! [`finefs_block::sim::crash`]). Each is opened again, which recovers it, walked, and compared with the
-//! reference model; a share of them, or all, also goes through e2fsck.
+//! A workload runs on a namespace over an ext image over a device that records what is written
+//! when. From the record comes every state that a crash could leave on the disk (see
+//! [`finefs_block::sim::crash`]). Each is opened again, which recovers it, walked, and compared
+//! with the reference model; a share of them, or all, also goes through e2fsck.
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -22,10 +22,11 @@
 //! | [`report`] | counts, violations |
 //!
 //! # What a crash may leave
-//! Commits are causally closed batches of operations in their order. So the tree after recovery must be
-//! the model's after some number of a thread's operations: not fewer than were synced, nor more than
-//! had begun. With data=ordered each sector of its files holds what it held after that many operations,
-//! or what a later one wrote that had begun: never what another file held, or nobody wrote.
+//! Commits are causally closed batches of operations in their order. So the tree after recovery
+//! must be the model's after some number of a thread's operations: not fewer than were synced, nor
+//! more than had begun. With data=ordered each sector of its files holds what it held after that
+//! many operations, or what a later one wrote that had begun: never what another file held, or
+//! nobody wrote.
 //!
 //! # References
 //! Mohan et al., "Finding Crash-Consistency Bugs with Bounded Black-Box Crash Testing", OSDI 2018.

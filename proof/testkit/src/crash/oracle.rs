@@ -1,13 +1,13 @@
 //! Which trees a crash may leave.
 //!
-//! A [`History`] holds the model after each of a thread's operations. A tree is right when some moment
-//! of it, from the last that was synced to the last that had begun, has the same names and inodes, and
-//! each sector of each file has its bytes at that moment or at a later one.
+//! A [`History`] holds the model after each of a thread's operations. A tree is right when some
+//! moment of it, from the last that was synced to the last that had begun, has the same names and
+//! inodes, and each sector of each file has its bytes at that moment or at a later one.
 //!
-//! Without a journal the batch that a crash tears may be half there. Then only this is asked: what is
-//! the same at all of those moments is there, with bytes of one of them. Where a file's size changed, e2fsck may have
-//! derived one in between from the blocks that it found mapped; and the file may have holes, since the blocks that map it reach
-//! the disk one by one.
+//! Without a journal the batch that a crash tears may be half there. Then only this is asked: what
+//! is the same at all of those moments is there, with bytes of one of them. Where a file's size
+//! changed, e2fsck may have derived one in between from the blocks that it found mapped; and the
+//! file may have holes, since the blocks that map it reach the disk one by one.
 
 use std::collections::BTreeMap;
 
@@ -116,8 +116,8 @@ impl History {
         self.records.last().copied().unwrap_or(0)
     }
 
-    /// The number of operations that a sync after all of them makes durable: all, or the last one that
-    /// changed what is synced.
+    /// The number of operations that a sync after all of them makes durable: all, or the last one
+    /// that changed what is synced.
     pub fn synced_by(&self, persist: &Persist) -> usize {
         let last = self.moments.len() - 1;
         let (Persist::One(path) | Persist::Data(path)) = persist else {
@@ -314,7 +314,8 @@ fn compare_node(node: &Node, found: &Found) -> Result<(), String> {
     differ("the extended attributes", &node.xattrs, &found.xattrs)
 }
 
-/// Whether of the blocks that map a file that changed between the moments some may be missing, so that it has holes.
+/// Whether of the blocks that map a file that changed between the moments some may be missing, so
+/// that it has holes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Torn {
     Perhaps,
@@ -333,8 +334,9 @@ enum Size {
 /// The blocks of images without a journal (`base`).
 const BLOCK_BYTES: u64 = 1024;
 
-/// True when a file whose size changed between the moments ends with a block, not before the smallest of them nor after
-/// the largest: indirect blocks reach the disk before or after their inode.
+/// True when a file whose size changed between the moments ends with a block, not before the
+/// smallest of them nor after the largest: indirect blocks reach the disk before or after their
+/// inode.
 fn is_derived_size<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, found: &Found) -> bool {
     let sizes = nodes.map(|node| node.data.len() as u64);
     let (Some(least), Some(most)) = (sizes.clone().min(), sizes.max()) else {

@@ -1,11 +1,13 @@
 //! One file that all threads append records to: what a crash may leave of it.
 //!
-//! An append is one operation, and commits hold operations whole and in their order. So what is there is whole
-//! records from the first on; each thread's are there without a gap, not fewer than were synced, nor more than
-//! had begun. Nothing else is in the file: no bytes of another one, or that nobody wrote.
+//! An append is one operation, and commits hold operations whole and in their order. So what is
+//! there is whole records from the first on; each thread's are there without a gap, not fewer than
+//! were synced, nor more than had begun. Nothing else is in the file: no bytes of another one, or
+//! that nobody wrote.
 //!
-//! Without a journal the inode of a batch that a crash tears may be there and the blocks that map its file not.
-//! Then what was synced is whole, and behind that are records, parts of them and zeros.
+//! Without a journal the inode of a batch that a crash tears may be there and the blocks that map
+//! its file not. Then what was synced is whole, and behind that are records, parts of them and
+//! zeros.
 
 use super::base::is_poison;
 use super::judge::mix;
@@ -67,7 +69,8 @@ pub fn judge(
     Ok(())
 }
 
-/// How many records each thread has, up to the first that is not right, and what is wrong with that.
+/// How many records each thread has, up to the first that is not right, and what is wrong with
+/// that.
 fn read(mut data: &[u8], threads: usize) -> (Vec<usize>, Result<(), String>) {
     let mut counts = vec![0; threads];
     while !data.is_empty() {

@@ -104,8 +104,8 @@ fn holds_commit_block(data: &[u8]) -> bool {
     data.chunks(1024).any(|block| block.starts_with(&HEAD))
 }
 
-/// Runs and judges workloads, on as many threads as there are CPUs. The report does not depend on how
-/// they share the work.
+/// Runs and judges workloads, on as many threads as there are CPUs. The report does not depend on
+/// how they share the work.
 pub fn judge_all(
     base: &Base,
     workloads: &[Workload],
@@ -162,7 +162,8 @@ fn judge_one(base: &Base, workload: &Workload, effort: &Effort, lie: Lie, seed: 
     judge_recorded(base, effort, lie, seed, &name, ran)
 }
 
-/// Judges what crashes leave of a run that a device recorded; one that failed by itself is a violation.
+/// Judges what crashes leave of a run that a device recorded; one that failed by itself is a
+/// violation.
 pub(super) fn judge_recorded(
     base: &Base,
     effort: &Effort,

@@ -1,10 +1,10 @@
-//! Threads at once on one namespace, while another one syncs: random operations, mail, clients of a file server, records,
-//! large files.
+//! Threads at once on one namespace, while another one syncs: random operations, mail, clients of a
+//! file server, records, large files.
 //!
-//! Each thread has a directory of its own and names of its own in a shared one, and its own model and
-//! history. Nobody else touches what it made, so the oracle for one thread holds for each of them:
-//! only how far each had come may differ. Which thread runs when is up to the machine; the operations
-//! are the seed's.
+//! Each thread has a directory of its own and names of its own in a shared one, and its own model
+//! and history. Nobody else touches what it made, so the oracle for one thread holds for each of
+//! them: only how far each had come may differ. Which thread runs when is up to the machine; the
+//! operations are the seed's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,8 +45,8 @@ pub enum Work {
     Dbench,
     /// After fio: blocks of a file are overwritten at random, and all append records to one file.
     Records,
-    /// A file grows beyond the size at which its data goes out before the commit, is changed, cut, removed, and another
-    /// made where it was.
+    /// A file grows beyond the size at which its data goes out before the commit, is changed, cut,
+    /// removed, and another made where it was.
     Large,
 }
 

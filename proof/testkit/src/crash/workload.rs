@@ -1,5 +1,5 @@
-//! Workloads: all sequences of a few operations over a small set of names, in the manner of ACE, with
-//! every placement of fsync and sync; and longer ones by chance.
+//! Workloads: all sequences of a few operations over a small set of names, in the manner of ACE,
+//! with every placement of fsync and sync; and longer ones by chance.
 
 use finefs_namespace::{AllocateMode, Geometry, RenameMode};
 use rand::rngs::StdRng;

@@ -1,8 +1,8 @@
 //! The differential runner: the same operations on a namespace and on the model, compared.
 //!
-//! Each result is compared (errno too), and now and then everything: attributes, contents, listings,
-//! extended attributes of every inode. A failure is shrunk: operations are taken out as long as it
-//! still fails; then the seed and what is left are printed.
+//! Each result is compared (errno too), and now and then everything: attributes, contents,
+//! listings, extended attributes of every inode. A failure is shrunk: operations are taken out as
+//! long as it still fails; then the seed and what is left are printed.
 //!
 //! | Module | Thing |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Fuzzing: builds the targets in `proof/fuzz` with libFuzzer and the address sanitizer, and runs them,
-//! one after the other, over the kept inputs and what is found beyond them.
+//! Fuzzing: builds the targets in `proof/fuzz` with libFuzzer and the address sanitizer, and runs
+//! them, one after the other, over the kept inputs and what is found beyond them.
 //!
 //! A stable compiler has the sanitizer behind `RUSTC_BOOTSTRAP`. What is found stays in a working
 //! corpus in the build directory; `--keep` puts a smallest set of inputs that reaches the same code
@@ -447,8 +447,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Fuzzing with a program in place of libFuzzer's: told a time, it says at its first run that an
-    /// input took too long; told an input, it ends with `status_alone`.
+    /// Fuzzing with a program in place of libFuzzer's: told a time, it says at its first run that
+    /// an input took too long; told an input, it ends with `status_alone`.
     fn with_one_timeout(status_alone: u8) -> (tempfile::TempDir, Fuzzer) {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);

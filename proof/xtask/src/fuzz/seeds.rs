@@ -1,8 +1,8 @@
 //! The small images that the fuzzer changes: made once, by e2fsprogs, and kept.
 //!
 //! They have a bit of everything: directories with an index, files mapped by trees and by pointer
-//! blocks, attributes in inodes and in blocks, links, inline data, an orphan; those called `log` hold
-//! transactions, with revocations and an escaped block, that are not replayed yet.
+//! blocks, attributes in inodes and in blocks, links, inline data, an orphan; those called `log`
+//! hold transactions, with revocations and an escaped block, that are not replayed yet.
 
 use anyhow::{Context, Result, ensure};
 use finefs_harness::run;

@@ -20,7 +20,8 @@ pub fn check(root: &Path, documents: &[(PathBuf, String)]) -> Vec<String> {
     findings
 }
 
-/// The files that the links of a line name, without the place in them. Not those elsewhere in the net.
+/// The files that the links of a line name, without the place in them. Not those elsewhere in the
+/// net.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](")
         .skip(1)

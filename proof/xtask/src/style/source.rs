@@ -146,8 +146,8 @@ fn quoted(rest: &[u8]) -> Option<usize> {
     Some((at + 1).min(rest.len()))
 }
 
-/// Every name that the `use` declarations of `code` bring in, with its line: `use a::{b, c::d}` gives
-/// `a::b` and `a::c::d`.
+/// Every name that the `use` declarations of `code` bring in, with its line: `use a::{b, c::d}`
+/// gives `a::b` and `a::c::d`.
 pub fn imports(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut line = 1;

@@ -1,12 +1,12 @@
 //! Indexed directories.
 //!
-//! A path from the root to a leaf is a list of [`Frame`]s, each with the entries of its index block.
-//! All changes of a leaf are made at once. When it overflows, its entries are spread over it and new
-//! leaves by hash. A new leaf gets an entry in the lowest index block; one that is full is split in turn,
-//! up to the root, which can push its entries down into a new level.
+//! A path from the root to a leaf is a list of [`Frame`]s, each with the entries of its index
+//! block. All changes of a leaf are made at once. When it overflows, its entries are spread over it
+//! and new leaves by hash. A new leaf gets an entry in the lowest index block; one that is full is
+//! split in turn, up to the root, which can push its entries down into a new level.
 //!
-//! Names whose hashes are equal may run on into the next leaf; the entry of that leaf then has the lowest
-//! bit of its hash set.
+//! Names whose hashes are equal may run on into the next leaf; the entry of that leaf then has the
+//! lowest bit of its hash set.
 
 use std::ops::Range;
 
@@ -22,7 +22,8 @@ use super::{Directory, NameChange, NewEntry, Target};
 /// Leaves that are filled at a time: fewer than half an index block has room for.
 const LEAVES_MAX: usize = 16;
 
-/// More entries of a leaf are not changed one by one, each of which takes a search from the leaf's beginning.
+/// More entries of a leaf are not changed one by one, each of which takes a search from the leaf's
+/// beginning.
 const EDITED_IN_PLACE_MAX: usize = 4;
 
 /// An index block on the way to a leaf.
@@ -595,8 +596,8 @@ impl Directory<'_, '_> {
     }
 }
 
-/// Cuts entries that are sorted by hash into parts that fit a leaf each, about equal, and about three
-/// quarters full where they are many.
+/// Cuts entries that are sorted by hash into parts that fit a leaf each, about equal, and about
+/// three quarters full where they are many.
 fn cut(entries: &[(u32, NewEntry<'_>)], size: usize, capacity: usize) -> Vec<Range<usize>> {
     let count = size.div_ceil(capacity * 3 / 4).max(2);
     let target = size.div_ceil(count);

@@ -96,7 +96,8 @@ impl Directory<'_, '_> {
         Ok(scan)
     }
 
-    /// Inserts a name that is not there; false when the directory has become an indexed one instead.
+    /// Inserts a name that is not there; false when the directory has become an indexed one
+    /// instead.
     fn insert_linear(
         &mut self,
         name: &[u8],

@@ -6,8 +6,8 @@
 //! | [`htree`] | indexed ones: by hash, in the order of hash, so that each leaf is opened once |
 //!
 //! A directory of one block that overflows becomes an indexed one where the file system has
-//! `dir_index`, as in the kernel. An index that can grow no more is dropped: the directory goes on as
-//! a plain one, since at commit nothing may fail for lack of room.
+//! `dir_index`, as in the kernel. An index that can grow no more is dropped: the directory goes on
+//! as a plain one, since at commit nothing may fail for lack of room.
 //!
 //! # Invariants
 //! 1. The size of a directory is a number of whole blocks, all of which are mapped.

@@ -1,10 +1,10 @@
 //! Extent trees.
 //!
-//! Every change walks from the root to the leaves that its range touches, edits a leaf's extents as a
-//! list, and writes the list back: into the same block, into several when it has grown too long, or
-//! nowhere when it is empty. What became of a child comes back to its parent as a list of indexes that
-//! replaces the child's one, and so on up. A root that overflows pushes its entries into new nodes below
-//! it; a root with a single child small enough takes that child's entries in.
+//! Every change walks from the root to the leaves that its range touches, edits a leaf's extents as
+//! a list, and writes the list back: into the same block, into several when it has grown too long,
+//! or nowhere when it is empty. What became of a child comes back to its parent as a list of
+//! indexes that replaces the child's one, and so on up. A root that overflows pushes its entries
+//! into new nodes below it; a root with a single child small enough takes that child's entries in.
 //!
 //! An index's first logical block always equals that of the node below (e2fsck insists).
 

@@ -1,7 +1,7 @@
 //! Block maps of ext2 and ext3.
 //!
-//! A change is made pointer block by pointer block, from the inode down. An indirect block that holds no
-//! pointer any more is freed with its pointer.
+//! A change is made pointer block by pointer block, from the inode down. An indirect block that
+//! holds no pointer any more is freed with its pointer.
 
 use std::ops::Range;
 

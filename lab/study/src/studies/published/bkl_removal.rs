@@ -1,12 +1,13 @@
-//! "BKL removal from VFS": PostMark in eight processes, under the big kernel lock (2.4.17) and with a patch
-//! that takes it out of the VFS (2.5.1).
+//! "BKL removal from VFS": PostMark in eight processes, under the big kernel lock (2.4.17) and with
+//! a patch that takes it out of the VFS (2.5.1).
 //!
 //! The two tables differ in PostMark's parameters, so only ratios within a table compare.
 //!
-//! What `spinlock contention` counts is not said. Lockmeter's reports give both the share of acquisitions
-//! that had to wait and the share of CPU time spent spinning. The class's figure is nearly the sum over all
-//! classes, although PostMark takes many other spinlocks; a share of CPU time explains that, and throughput
-//! agrees with it: 4 CPUs that spin 62 % of their time do the work of 1.52, and 1549 / 1197 is 1.29.
+//! What `spinlock contention` counts is not said. Lockmeter's reports give both the share of
+//! acquisitions that had to wait and the share of CPU time spent spinning. The class's figure is
+//! nearly the sum over all classes, although PostMark takes many other spinlocks; a share of CPU
+//! time explains that, and throughput agrees with it: 4 CPUs that spin 62 % of their time do the
+//! work of 1.52, and 1549 / 1197 is 1.29.
 
 use serde::Serialize;
 

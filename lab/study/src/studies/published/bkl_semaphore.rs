@@ -1,5 +1,6 @@
-//! Red Hat's bug 519126: the big kernel lock as a semaphore made opening files slower with eight CPUs than
-//! with one. `openspeed`: four threads open and close one of ten files at random, over NFS with `nocto`.
+//! Red Hat's bug 519126: the big kernel lock as a semaphore made opening files slower with eight
+//! CPUs than with one. `openspeed`: four threads open and close one of ten files at random, over
+//! NFS with `nocto`.
 
 use serde::Serialize;
 
@@ -102,8 +103,8 @@ pub const RUNS: [Run; 4] = [
     AFTER_THE_REVERT,
 ];
 
-/// Of the second load: comment 18. It gives a backtrace and no numbers: many processes that take POSIX locks
-/// wait for the big kernel lock in `__posix_lock_file_conf`.
+/// Of the second load: comment 18. It gives a backtrace and no numbers: many processes that take
+/// POSIX locks wait for the big kernel lock in `__posix_lock_file_conf`.
 pub const POSIX_LOCKS_SOURCE: Source = Source {
     date: "2010-03-24 12:10 UTC, comment 18",
     machine: "a customer's",
@@ -123,5 +124,6 @@ pub const BKL_STACK_SOURCE: Source = Source {
 /// The script's argument in the example, microseconds.
 pub const THRESHOLD_US: u64 = 100;
 
-/// Waits above the threshold in the example, with the caller of `lock_kernel` as far as it was named.
+/// Waits above the threshold in the example, with the caller of `lock_kernel` as far as it was
+/// named.
 pub const LONG_WAITS_US: [(u64, &str); 2] = [(124, "tty_open"), (1364, "0xffffffffa002b205")];

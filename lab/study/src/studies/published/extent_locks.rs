@@ -1,9 +1,9 @@
-//! "working on extent locks for i_mutex": what the inode's mutex costs random direct I/O to one file, three
-//! rounds.
+//! "working on extent locks for i_mutex": what the inode's mutex costs random direct I/O to one
+//! file, three rounds.
 //!
-//! `ext4+dio_nolock` is ext4 with the mutex simply left out (`__generic_file_aio_write` called without it,
-//! DIO_LOCKING cleared): an upper bound, not a correct file system. A range lock was proposed and not
-//! measured.
+//! `ext4+dio_nolock` is ext4 with the mutex simply left out (`__generic_file_aio_write` called
+//! without it, DIO_LOCKING cleared): an upper bound, not a correct file system. A range lock was
+//! proposed and not measured.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! "fs: scale files_lock": open files on per-CPU lists under a local/global lock. How often a file is taken
-//! off by the CPU that put it on, and what the whole system gains in a compile.
+//! "fs: scale files_lock": open files on per-CPU lists under a local/global lock. How often a file
+//! is taken off by the CPU that put it on, and what the whole system gains in a compile.
 
 use serde::Serialize;
 

@@ -59,8 +59,8 @@ pub(super) fn against_here(results: &Results) -> Exhibit {
     }
 }
 
-/// A holder whose CPU a spinning thread shares is away for less where nothing else runs, nanoseconds: until that
-/// thread gives up its turn.
+/// A holder whose CPU a spinning thread shares is away for less where nothing else runs,
+/// nanoseconds: until that thread gives up its turn.
 const AWAY_MAX_NS: f64 = 500_000.0;
 
 /// What is to be said where other programs use the CPUs.

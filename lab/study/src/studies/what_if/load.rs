@@ -40,8 +40,8 @@ impl Load {
         }
     }
 
-    /// Which locks of a class the threads meet at. Classes that are not known are taken as one lock for
-    /// all: the worse case.
+    /// Which locks of a class the threads meet at. Classes that are not known are taken as one lock
+    /// for all: the worse case.
     pub fn sharing(self, class: &str) -> Sharing {
         match class {
             // A lock for each CPU.
@@ -56,8 +56,8 @@ impl Load {
         }
     }
 
-    /// What is run apart to see how programs slow each other down that share nothing: as many as `threads`, but no
-    /// more than CPUs.
+    /// What is run apart to see how programs slow each other down that share nothing: as many as
+    /// `threads`, but no more than CPUs.
     pub fn apart_key(self, threads: usize) -> Key {
         let load = match self {
             Load::PostMark => "PostMark apart",

@@ -1,5 +1,5 @@
-//! More cores than there are, by the model: against what was published, against what can be measured here,
-//! and beyond.
+//! More cores than there are, by the model: against what was published, against what can be
+//! measured here, and beyond.
 //!
 //! | Module | What |
 //! |---|---|

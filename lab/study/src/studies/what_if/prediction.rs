@@ -78,8 +78,8 @@ impl<'a> Prediction<'a> {
         })
     }
 
-    /// How many times longer work takes when so many threads run that share nothing but the machine. 1 where that
-    /// was not tried.
+    /// How many times longer work takes when so many threads run that share nothing but the
+    /// machine. 1 where that was not tried.
     pub fn slowdown(&self, threads: usize) -> f64 {
         let one = self
             .results
@@ -111,8 +111,8 @@ impl<'a> Prediction<'a> {
         }
     }
 
-    /// The network on so many cores with a thread on each: what this machine's own cores cost each other is the
-    /// least that more of them do.
+    /// The network on so many cores with a thread on each: what this machine's own cores cost each
+    /// other is the least that more of them do.
     pub fn on_cores(&self, cores: usize) -> Network {
         self.handed_over(cores.min(affinity::cpus()))
             .slowed(match cores {
@@ -129,8 +129,8 @@ impl<'a> Prediction<'a> {
         }
     }
 
-    /// What handing over a spinning big lock costs so many threads: from its rehearsal, taken as a multiple of what
-    /// one thread got through there. None where there is no such lock.
+    /// What handing over a spinning big lock costs so many threads: from its rehearsal, taken as a
+    /// multiple of what one thread got through there. None where there is no such lock.
     fn rehearsed_spinning_ns(&self, threads: usize) -> Option<f64> {
         if self.scheme != LockingScheme::BigSpin {
             return None;
@@ -141,8 +141,8 @@ impl<'a> Prediction<'a> {
             .spinning_ns(tried.min(affinity::cpus()), self.rehearsed_per_ns(tried)?)
     }
 
-    /// Operations per nanosecond, if so many threads get through as many times more than one thread as they did in
-    /// the rehearsal.
+    /// Operations per nanosecond, if so many threads get through as many times more than one thread
+    /// as they did in the rehearsal.
     fn rehearsed_per_ns(&self, threads: usize) -> Option<f64> {
         let rate = |threads| self.results.rehearsed(&self.load.key(self.scheme, threads));
         let gain = ratio(rate(threads), rate(1))?;
@@ -157,8 +157,9 @@ impl<'a> Prediction<'a> {
         }
     }
 
-    /// The share of the time in which a sleeping lock is in a convoy, with so many threads: from its rehearsal,
-    /// taken as a multiple of what one thread got through there. None where there is no such lock.
+    /// The share of the time in which a sleeping lock is in a convoy, with so many threads: from
+    /// its rehearsal, taken as a multiple of what one thread got through there. None where there is
+    /// no such lock.
     pub fn convoy_share(&self, threads: usize) -> Option<f64> {
         if self.scheme != LockingScheme::BigSleep || threads < 2 {
             return None;
@@ -168,7 +169,8 @@ impl<'a> Prediction<'a> {
         Some(self.network.convoy_share(crowd, throughput_per_ns))
     }
 
-    /// How many times longer the big lock is held by threads that have slept for it; none where nobody does.
+    /// How many times longer the big lock is held by threads that have slept for it; none where
+    /// nobody does.
     pub fn held_longer(&self) -> Option<f64> {
         let key = self.load.key(self.scheme, 1).counted().napping();
         let napping = self.results.last(&key)?;
@@ -192,9 +194,9 @@ impl<'a> Prediction<'a> {
     }
 }
 
-/// Tries the big lock of `key` alone with the load's times, by as many threads; where it spins by no more than CPUs,
-/// since what more of them cost each other is known ([`crate::model::preemption`]). Nothing where the model does not
-/// predict `key`, or not yet.
+/// Tries the big lock of `key` alone with the load's times, by as many threads; where it spins by
+/// no more than CPUs, since what more of them cost each other is known
+/// ([`crate::model::preemption`]). Nothing where the model does not predict `key`, or not yet.
 pub(in crate::studies) fn rehearse(
     results: &mut Results,
     key: &Key,
@@ -237,8 +239,8 @@ fn predicted() -> impl Iterator<Item = (Load, LockingScheme, usize)> {
     schemes.flat_map(|(load, scheme)| THREADS.map(|threads| (load, scheme, threads)))
 }
 
-/// Below this share of an operation a lock is one of the commit's, taken a few times a second and not once an
-/// operation: its count says nothing of operations.
+/// Below this share of an operation a lock is one of the commit's, taken a few times a second and
+/// not once an operation: its count says nothing of operations.
 const SHARE_MIN: f64 = 1e-4;
 
 fn without_rare(network: Network) -> Network {
