@@ -37,7 +37,7 @@ pub mod sim;
 use std::io;
 
 pub use claim::Claim;
-pub use file::{Access, FileDevice, OpenError};
+pub use file::{Access, FileDevice, OpenError, OpenErrorKind};
 pub use patience::Patience;
 
 /// True for an error that says that the storage below the device is full, or a quota of it used up.

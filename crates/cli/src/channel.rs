@@ -28,7 +28,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use finefs::LockingScheme;
-use finefs::namespace::{Error, Namespace};
+use finefs::front_end::namespace::{Error, Namespace};
 use finefs_fuse::MountPoint;
 use finefs_lockmeter::control::{
     Answerer, Asked, Reply, Request, Server, answer, ask_on, begin_asking, connect,
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn it_is_frozen_once_and_thawed_once() {
         let options = finefs::Options::default();
-        let namespace = finefs::open_memory(1 << 20, 0o755, 0, 0, options).unwrap();
+        let namespace = finefs::front_end::open_memory(1 << 20, 0o755, 0, 0, options).unwrap();
         let apply = |change: Change| change.apply(&namespace);
         assert_eq!(apply(Change::Thaw).unwrap_err(), "is not frozen");
         apply(Change::Freeze).unwrap();

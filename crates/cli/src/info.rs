@@ -27,8 +27,8 @@ pub(crate) struct Info {
 
 impl Info {
     pub(crate) fn run(self) -> CliResult<()> {
-        let device =
-            finefs::open_device(&self.image, Access::Inspect, self.offset).map_err(Failure::new)?;
+        let device = finefs::front_end::open_device(&self.image, Access::Inspect, self.offset)
+            .map_err(Failure::new)?;
         let info = ImageInfo::gather(device).map_err(Failure::new)?;
         let text = if self.json {
             serde_json::to_string_pretty(&info).map_err(Failure::new)? + "\n"

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::error::ErrorKind;
-use finefs::namespace::Namespace;
+use finefs::front_end::namespace::Namespace;
 use finefs::{ImageOptions, OnError};
 use finefs_block::Claim;
 use finefs_fuse::AttachError;
@@ -274,7 +274,7 @@ impl Plan {
     fn open(&self) -> CliResult<(Arc<Namespace>, Option<Claim>)> {
         let options = &self.options;
         let Some(path) = &self.image else {
-            let namespace = finefs::open_memory(
+            let namespace = finefs::front_end::open_memory(
                 options
                     .size
                     .unwrap_or(Size::PercentOfMemory(50))
@@ -319,7 +319,7 @@ impl Plan {
             })
             // A server thread that waited would serve nobody.
             .waits_for_thaw(false);
-        let image = finefs::open_image(path, image_options).map_err(Failure::new)?;
+        let image = finefs::front_end::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));
         }

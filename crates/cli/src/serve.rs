@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use finefs::namespace::{Error, Namespace};
+use finefs::front_end::namespace::{Error, Namespace};
 use finefs_block::Claim;
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -161,7 +161,7 @@ fn check_completeness(image: &Path, report: Option<Result<(), String>>) -> CliRe
 }
 
 fn look_inside(image: &Path) -> Option<ImageInfo> {
-    let device = finefs::open_device(image, Access::Inspect, 0).ok()?;
+    let device = finefs::front_end::open_device(image, Access::Inspect, 0).ok()?;
     ImageInfo::gather(device).ok()
 }
 

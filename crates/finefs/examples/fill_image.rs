@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use finefs::{Dir, FileKind, FileSystem, FileTimes, LastLink};
+use finefs::{Dir, FileKind, FileSystem, FileTimes, LastLink, Permissions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -55,7 +55,7 @@ fn copy_directory(source: &Path, target: &Dir) -> io::Result<()> {
         let (uid, gid) = (metadata.uid(), metadata.gid());
         target.set_owner(&name, Some(uid), Some(gid), LastLink::Keep)?;
         if !kind.is_symlink() {
-            target.set_permissions(&name, metadata.mode() & 0o7777)?;
+            target.set_permissions(&name, Permissions::from_mode(metadata.mode()))?;
         }
         let times = FileTimes::new()
             .accessed(metadata.accessed()?)
@@ -77,7 +77,7 @@ fn list(dir: &Dir, path: &Path) -> finefs::Result<()> {
             metadata.len(),
             entry.path().display()
         );
-        if metadata.file_type() == FileKind::Directory {
+        if metadata.is_dir() {
             list(dir, &entry.path())?;
         }
     }

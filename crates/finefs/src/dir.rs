@@ -14,7 +14,8 @@ use finefs_namespace::{
 
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::metadata::{FileTimes, Metadata};
+use crate::metadata::{FileTimes, Metadata, Permissions};
+use crate::open_options::OpenOptions;
 use crate::read_dir::ReadDir;
 use crate::view::View;
 
@@ -118,7 +119,7 @@ impl Dir {
         Ok(dir)
     }
 
-    /// Opens a file for reading. [`crate::OpenOptions`] has every other way.
+    /// Opens a file for reading. [`Dir::open_with`] has every other way.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         File::open(self, path)
     }
@@ -126,6 +127,19 @@ impl Dir {
     /// Opens a file for writing; makes it, or empties it.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
         File::create(self, path)
+    }
+
+    /// Opens a file as `options` say.
+    pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
+        options.open(self, path)
+    }
+
+    /// Another handle of the same directory.
+    pub fn try_clone(&self) -> Result<Dir> {
+        match self.opened {
+            Some(_) => self.open_dir("."),
+            None => Ok(Dir::root(Arc::clone(&self.view))),
+        }
     }
 
     /// Lists a directory.
@@ -154,7 +168,7 @@ impl Dir {
     }
 
     /// Whether a path leads to something. An error if that cannot be told.
-    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+    pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
             Err(error) if *error.cause() == Cause::NotFound => Ok(false),
@@ -312,10 +326,10 @@ impl Dir {
         })
     }
 
-    /// Sets the permission bits (07777). EPERM for who neither owns the file nor is root.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u32) -> Result<()> {
+    /// Sets the permission bits. EPERM for who neither owns the file nor is root.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
         let change = SetAttributes {
-            permissions: Some(permissions),
+            permissions: Some(permissions.mode()),
             ..SetAttributes::default()
         };
         self.set("chmod", path.as_ref(), LastLink::Follow, &change)

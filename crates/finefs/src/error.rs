@@ -1,10 +1,13 @@
 //! What failed, where, and why.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use finefs_namespace::{Error as Cause, Ino};
+
+use crate::image::ImageError;
 
 /// A result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -25,19 +28,25 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// assert_eq!(finefs::errno(&error), Some(2));
 /// # Ok::<(), finefs::Error>(())
 /// ```
+///
+/// An image that cannot be opened is told in one line that says what, where, and what to do; its
+/// errno is the one that mount(2) gives.
 pub struct Error(Box<Inner>);
 
-struct Inner {
-    operation: &'static str,
-    path: Option<PathBuf>,
-    to: Option<PathBuf>,
-    ino: Option<u64>,
-    cause: Cause,
+enum Inner {
+    Operation {
+        operation: &'static str,
+        path: Option<PathBuf>,
+        to: Option<PathBuf>,
+        ino: Option<u64>,
+        cause: Cause,
+    },
+    Image(ImageError),
 }
 
 impl Error {
     pub(crate) fn new(operation: &'static str, cause: Cause) -> Error {
-        Error(Box::new(Inner {
+        Error(Box::new(Inner::Operation {
             operation,
             path: None,
             to: None,
@@ -47,28 +56,37 @@ impl Error {
     }
 
     /// With what the operation was applied to.
-    pub(crate) fn at(operation: &'static str, path: &Path, cause: Cause) -> Error {
+    pub(crate) fn at(operation: &'static str, at: &Path, cause: Cause) -> Error {
         let mut error = Error::new(operation, cause);
-        error.0.path = Some(path.to_owned());
+        if let Inner::Operation { path, .. } = &mut *error.0 {
+            *path = Some(at.to_owned());
+        }
         error
     }
 
     /// With the inode that an open file is.
-    pub(crate) fn of_inode(operation: &'static str, ino: Ino, cause: Cause) -> Error {
+    pub(crate) fn of_inode(operation: &'static str, number: Ino, cause: Cause) -> Error {
         let mut error = Error::new(operation, cause);
-        error.0.ino = Some(ino.0);
+        if let Inner::Operation { ino, .. } = &mut *error.0 {
+            *ino = Some(number.0);
+        }
         error
     }
 
     /// With where something was to go.
-    pub(crate) fn to(mut self, to: &Path) -> Error {
-        self.0.to = Some(to.to_owned());
+    pub(crate) fn to(mut self, place: &Path) -> Error {
+        if let Inner::Operation { to, .. } = &mut *self.0 {
+            *to = Some(place.to_owned());
+        }
         self
     }
 
     /// The number that Linux has for this (positive).
     pub fn errno(&self) -> i32 {
-        self.0.cause.errno()
+        match &*self.0 {
+            Inner::Operation { cause, .. } => cause.errno(),
+            Inner::Image(error) => error.errno(),
+        }
     }
 
     /// The kind that `std::fs` gives for this.
@@ -78,12 +96,25 @@ impl Error {
 
     /// What the operation was applied to, as it was given.
     pub fn path(&self) -> Option<&Path> {
-        self.0.path.as_deref()
+        match &*self.0 {
+            Inner::Operation { path, .. } => path.as_deref(),
+            Inner::Image(_) => None,
+        }
     }
 
-    /// The cause, apart from the place.
-    pub fn cause(&self) -> &Cause {
-        &self.0.cause
+    /// The cause, apart from the place. Opening images has causes of its own, which are EIO here.
+    pub(crate) fn cause(&self) -> &Cause {
+        const OF_IMAGE: &Cause = &Cause::Io(Cow::Borrowed("the image cannot be opened"));
+        match &*self.0 {
+            Inner::Operation { cause, .. } => cause,
+            Inner::Image(_) => OF_IMAGE,
+        }
+    }
+}
+
+impl From<ImageError> for Error {
+    fn from(error: ImageError) -> Error {
+        Error(Box::new(Inner::Image(error)))
     }
 }
 
@@ -97,17 +128,27 @@ pub fn errno(error: &io::Error) -> Option<i32> {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.operation)?;
-        if let Some(path) = &self.0.path {
+        let (operation, path, to, ino, cause) = match &*self.0 {
+            Inner::Operation {
+                operation,
+                path,
+                to,
+                ino,
+                cause,
+            } => (operation, path, to, ino, cause),
+            Inner::Image(error) => return error.fmt(f),
+        };
+        f.write_str(operation)?;
+        if let Some(path) = path {
             write!(f, " {path:?}")?;
         }
-        if let Some(to) = &self.0.to {
+        if let Some(to) = to {
             write!(f, " to {to:?}")?;
         }
-        if let Some(ino) = self.0.ino {
+        if let Some(ino) = ino {
             write!(f, " of open inode {ino}")?;
         }
-        write!(f, ": {}", self.0.cause)
+        write!(f, ": {cause}")
     }
 }
 

@@ -21,7 +21,7 @@ use finefs_namespace::{
 use crate::classes;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::metadata::{FileTimes, Metadata};
+use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::view::Anchor;
 
@@ -252,9 +252,9 @@ impl File {
     }
 
     /// Sets the permission bits (07777). EPERM for who neither owns the file nor is root.
-    pub fn set_permissions(&self, permissions: u32) -> Result<()> {
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
         let change = SetAttributes {
-            permissions: Some(permissions),
+            permissions: Some(permissions.mode()),
             ..SetAttributes::default()
         };
         self.set("chmod", &change)

@@ -9,7 +9,7 @@ use finefs_namespace::{Caller, Ino, Namespace, Options, StatFs};
 use crate::caller::superuser;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::image::{ImageOptions, OpenImageError, open_memory};
+use crate::image::{ImageOptions, open_memory};
 use crate::view::{Mounted, View};
 
 /// An open image or memory file system, as one caller sees it. Clones are cheap and share it.
@@ -34,7 +34,7 @@ pub struct FileSystem {
 impl FileSystem {
     /// Opens an image, to read and write: a file or a block device with an ext2, ext3 or ext4 file
     /// system. [`ImageOptions`] has every other way.
-    pub fn open_image(path: impl AsRef<Path>) -> std::result::Result<FileSystem, OpenImageError> {
+    pub fn open_image(path: impl AsRef<Path>) -> Result<FileSystem> {
         ImageOptions::new().open(path)
     }
 
@@ -52,6 +52,7 @@ impl FileSystem {
     }
 
     /// A file system over a namespace, which it shuts down at its end.
+    #[doc(hidden)]
     pub fn of(namespace: Arc<Namespace>, notes: Vec<String>) -> FileSystem {
         let mounted = Arc::new(Mounted { namespace, notes });
         FileSystem {
@@ -105,21 +106,25 @@ impl FileSystem {
 
     /// How often files were closed: in all, on the CPU that had opened them, and on its NUMA node.
     /// The list of open files has a part for each CPU; this says how local its use is.
+    #[doc(hidden)]
     pub fn open_file_removals(&self) -> finefs_namespace::Removals {
         self.namespace().open_file_removals()
     }
 
     /// Number of open files and directories, of all views.
+    #[doc(hidden)]
     pub fn open_file_count(&self) -> u64 {
         self.namespace().open_file_count()
     }
 
     /// The level below, which a front end works on that has inode numbers, as FUSE does.
+    #[doc(hidden)]
     pub fn namespace(&self) -> &Arc<Namespace> {
         &self.root.view().mounted.namespace
     }
 
     /// The number of the root's inode.
+    #[doc(hidden)]
     pub fn root_ino(&self) -> u64 {
         let Ino(number) = self.namespace().root();
         number

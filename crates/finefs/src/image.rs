@@ -5,10 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs_block::{Access, BlockDevice, Claim, FileDevice, OpenError, PartitionDevice, Patience};
-use finefs_ext::{ExtOptions, ExtStore, MountError, OnError};
-use finefs_namespace::{AtimePolicy, Error, LockingScheme, MemoryStore, Namespace, Options};
+use finefs_block::{
+    Access, BlockDevice, Claim, FileDevice, OpenError, OpenErrorKind, PartitionDevice, Patience,
+};
+use finefs_ext::{ExtOptions, ExtStore, MountError, MountErrorKind, OnError};
+use finefs_namespace::{
+    AtimePolicy, Error as Cause, LockingScheme, MemoryStore, Namespace, Options,
+};
+use rustix::io::Errno;
 
+use crate::error::Result;
 use crate::file_system::FileSystem;
 
 /// How to open an image.
@@ -18,7 +24,7 @@ use crate::file_system::FileSystem;
 ///
 /// // The second partition of a disk image, left as it is.
 /// let fs = ImageOptions::new().read_only(true).offset_bytes(257 << 20).open("disk.img")?;
-/// # Ok::<(), finefs::OpenImageError>(())
+/// # Ok::<(), finefs::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
@@ -138,7 +144,7 @@ impl ImageOptions {
 
     /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
     /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem, OpenImageError> {
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
         let Image {
             namespace, notes, ..
         } = open_image(path.as_ref(), self)?;
@@ -162,7 +168,7 @@ pub struct Image {
 
 /// Why an image cannot be opened: one line that says what, where, and what to do.
 #[derive(Debug)]
-pub enum OpenImageError {
+pub(crate) enum ImageError {
     /// The file cannot be used.
     Device(OpenError),
     /// `offset_bytes` lies outside of it.
@@ -181,15 +187,15 @@ pub enum OpenImageError {
         /// The image.
         image: String,
         /// Why.
-        error: Error,
+        error: Cause,
     },
 }
 
-impl std::fmt::Display for OpenImageError {
+impl std::fmt::Display for ImageError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            OpenImageError::Device(error) => error.fmt(f),
-            OpenImageError::Offset {
+            ImageError::Device(error) => error.fmt(f),
+            ImageError::Offset {
                 image,
                 offset_bytes,
                 length_bytes,
@@ -198,19 +204,42 @@ impl std::fmt::Display for OpenImageError {
                 "{image}: offset {offset_bytes} lies outside of the image, which has \
                  {length_bytes} bytes; check offset="
             ),
-            OpenImageError::Content(error) => error.fmt(f),
-            OpenImageError::Namespace { image, error } => {
+            ImageError::Content(error) => error.fmt(f),
+            ImageError::Namespace { image, error } => {
                 write!(f, "{image}: {error}; check it with e2fsck -f {image}")
             }
         }
     }
 }
 
-impl std::error::Error for OpenImageError {}
+impl ImageError {
+    /// As mount(2) has it.
+    pub(crate) fn errno(&self) -> i32 {
+        let errno = match self {
+            ImageError::Device(error) => match &error.kind {
+                OpenErrorKind::Missing => Errno::NOENT,
+                OpenErrorKind::PermissionDenied { .. } => Errno::ACCESS,
+                OpenErrorKind::Directory => Errno::ISDIR,
+                OpenErrorKind::NotAnImage => Errno::NOTBLK,
+                OpenErrorKind::ReadOnly => Errno::ROFS,
+                OpenErrorKind::InUse { .. } => Errno::BUSY,
+                OpenErrorKind::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
+            },
+            ImageError::Content(error) => match error.kind {
+                MountErrorKind::Io(_) => Errno::IO,
+                MountErrorKind::Damaged(_) | MountErrorKind::Journal(_) => Errno::UCLEAN,
+                _ => Errno::INVAL,
+            },
+            ImageError::Offset { .. } => Errno::INVAL,
+            ImageError::Namespace { error, .. } => return error.errno(),
+        };
+        errno.raw_os_error()
+    }
+}
 
 /// Opens the image at `path` for a front end that works with inode numbers; else see
 /// [`ImageOptions::open`].
-pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImageError> {
+pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     let access = if options.is_read_only {
         Access::ReadOnly
     } else {
@@ -218,7 +247,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
     };
     let patience = options.patience.unwrap_or(PATIENCE);
     let device = patience.open(path, access);
-    let device = device.map_err(OpenImageError::Device)?;
+    let device = device.map_err(ImageError::Device)?;
     let claim = device.claim();
     let device = part_of(device, options.offset_bytes, options.lacks_barriers)?;
     let image = device.describe();
@@ -232,13 +261,13 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
             on_error: options.on_error,
         },
     )
-    .map_err(OpenImageError::Content)?;
+    .map_err(ImageError::Content)?;
     let notes = store.notes().to_vec();
     let on_error = store.on_error();
     let mut namespace_options = options.namespace;
     namespace_options.is_read_only |= options.is_read_only;
     let namespace = Namespace::new(Arc::new(store), namespace_options)
-        .map_err(|error| OpenImageError::Namespace { image, error })?;
+        .map_err(|error| ImageError::Namespace { image, error })?;
     Ok(Image {
         namespace,
         notes,
@@ -248,20 +277,16 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image, OpenImage
 }
 
 /// The device at `path`, or the part of it from `offset_bytes` on.
-pub fn open_device(
-    path: &Path,
-    access: Access,
-    offset_bytes: u64,
-) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
-    let device = FileDevice::open(path, access).map_err(OpenImageError::Device)?;
-    part_of(device, offset_bytes, false)
+pub fn open_device(path: &Path, access: Access, offset_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
+    let device = FileDevice::open(path, access).map_err(ImageError::Device)?;
+    Ok(part_of(device, offset_bytes, false)?)
 }
 
 fn part_of(
     device: FileDevice,
     offset_bytes: u64,
     lacks_barriers: bool,
-) -> Result<Arc<dyn BlockDevice>, OpenImageError> {
+) -> std::result::Result<Arc<dyn BlockDevice>, ImageError> {
     let device: Arc<dyn BlockDevice> = Arc::new(if lacks_barriers {
         device.without_barriers()
     } else {
@@ -270,7 +295,7 @@ fn part_of(
     if offset_bytes == 0 {
         return Ok(device);
     }
-    let outside = OpenImageError::Offset {
+    let outside = ImageError::Offset {
         image: device.describe(),
         offset_bytes,
         length_bytes: device.len_bytes(),
@@ -288,6 +313,6 @@ pub fn open_memory(
     uid: u32,
     gid: u32,
     options: Options,
-) -> Result<Arc<Namespace>, Error> {
+) -> std::result::Result<Arc<Namespace>, Cause> {
     MemoryStore::new(size_bytes, root_permissions, uid, gid)?.into_namespace(options)
 }

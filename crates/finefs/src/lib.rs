@@ -45,7 +45,6 @@
 //! | `file`, `open_options` | open files; `file_lock`: their locks |
 //! | `read_dir`, `metadata`, `error` | what operations give |
 //! | `image` | opening images and memory, for this API and for front ends |
-//! | [`namespace`] | the level below: inodes by number, which FUSE is served from |
 
 mod caller;
 mod classes;
@@ -67,13 +66,20 @@ pub use error::{Error, Result, errno};
 pub use file::File;
 pub use file_system::FileSystem;
 pub use finefs_ext::OnError;
-pub use finefs_namespace as namespace;
 pub use finefs_namespace::{
     AllocateMode, AtimePolicy, BlockingLock, Caller, FileKind, FileLocker, Interrupt, LastLink,
     LockKind, LockWait, LockingScheme, Options, RangeOwner, Removals, RenameMode, StatFs,
     XattrMode,
 };
-pub use image::{Image, ImageOptions, OpenImageError, open_device, open_image, open_memory};
-pub use metadata::{FileTimes, Metadata};
+pub use image::ImageOptions;
+pub use metadata::{FileTimes, FileType, Metadata, Permissions};
 pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
+
+/// The level below, for front ends that name files by inode numbers, as FUSE does. It changes as
+/// they need it, whatever the version of this crate.
+#[doc(hidden)]
+pub mod front_end {
+    pub use crate::image::{Image, open_device, open_image, open_memory};
+    pub use finefs_namespace as namespace;
+}

@@ -16,8 +16,8 @@ impl Metadata {
     }
 
     /// What the file is.
-    pub fn file_type(&self) -> FileKind {
-        self.attributes.kind
+    pub fn file_type(&self) -> FileType {
+        FileType(self.attributes.kind)
     }
 
     /// True for a directory.
@@ -41,9 +41,9 @@ impl Metadata {
         self.attributes.size_bytes
     }
 
-    /// Permission bits (07777).
-    pub fn permissions(&self) -> u32 {
-        self.attributes.permissions
+    /// Permission bits.
+    pub fn permissions(&self) -> Permissions {
+        Permissions::from_mode(self.attributes.permissions)
     }
 
     /// Kind and permission bits, as `st_mode` has them.
@@ -101,10 +101,100 @@ impl Metadata {
         let created = self.attributes.times.created;
         (created != Timestamp::new(0, 0)).then(|| system_time(created))
     }
+}
 
-    /// All of it, in the terms of [`crate::namespace`].
-    pub fn attributes(&self) -> &Attributes {
-        &self.attributes
+/// What a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileType(FileKind);
+
+impl FileType {
+    pub(crate) fn new(kind: FileKind) -> FileType {
+        FileType(kind)
+    }
+
+    /// The same as a value to match on.
+    pub fn kind(self) -> FileKind {
+        self.0
+    }
+
+    /// True for a directory.
+    pub fn is_dir(self) -> bool {
+        self.0 == FileKind::Directory
+    }
+
+    /// True for a regular file.
+    pub fn is_file(self) -> bool {
+        self.0 == FileKind::Regular
+    }
+
+    /// True for a symbolic link.
+    pub fn is_symlink(self) -> bool {
+        self.0 == FileKind::Symlink
+    }
+
+    /// True for a block device.
+    pub fn is_block_device(self) -> bool {
+        self.0 == FileKind::BlockDevice
+    }
+
+    /// True for a character device.
+    pub fn is_char_device(self) -> bool {
+        self.0 == FileKind::CharDevice
+    }
+
+    /// True for a named pipe.
+    pub fn is_fifo(self) -> bool {
+        self.0 == FileKind::Fifo
+    }
+
+    /// True for a socket.
+    pub fn is_socket(self) -> bool {
+        self.0 == FileKind::Socket
+    }
+}
+
+/// Permission bits of a file (07777).
+///
+/// ```
+/// use finefs::{FileSystem, Permissions};
+///
+/// let fs = FileSystem::memory(1 << 20)?;
+/// fs.write("run", "#!/bin/sh\n")?;
+/// fs.set_permissions("run", Permissions::from_mode(0o755))?;
+/// assert!(!fs.metadata("run")?.permissions().readonly());
+/// # Ok::<(), finefs::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Permissions(u32);
+
+impl Permissions {
+    /// The bits of chmod(2); those of the file's kind, as `st_mode` has them, are left out.
+    pub fn from_mode(mode: u32) -> Permissions {
+        Permissions(mode & 0o7777)
+    }
+
+    /// The bits.
+    pub fn mode(self) -> u32 {
+        self.0
+    }
+
+    /// True when nobody may write.
+    pub fn readonly(self) -> bool {
+        self.0 & 0o222 == 0
+    }
+
+    /// Takes the right to write from all, or gives it to all (as `std::fs::Permissions` does).
+    pub fn set_readonly(&mut self, readonly: bool) {
+        match readonly {
+            true => self.0 &= !0o222,
+            false => self.0 |= 0o222,
+        }
+    }
+}
+
+impl std::fmt::Debug for Permissions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Permissions({:04o})", self.0)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::file::File;
 /// let fs = FileSystem::memory(1 << 20)?;
 /// let mut log = OpenOptions::new().append(true).create(true).mode(0o640).open(&fs, "log")?;
 /// writeln!(log, "started")?;
-/// assert_eq!(fs.metadata("log")?.permissions(), 0o640);
+/// assert_eq!(fs.metadata("log")?.permissions().mode(), 0o640);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]

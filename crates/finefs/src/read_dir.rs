@@ -9,7 +9,7 @@ use finefs_namespace::{DirectoryEntry, FileKind};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::metadata::Metadata;
+use crate::metadata::{FileType, Metadata};
 
 /// Entries that are fetched at a time.
 const CHUNK_ENTRIES: usize = 256;
@@ -180,9 +180,9 @@ impl DirEntry {
 
     /// What it is. Costs nothing; an error only in images whose directories do not note kinds,
     /// where the inode cannot be read.
-    pub fn file_type(&self) -> Result<FileKind> {
+    pub fn file_type(&self) -> Result<FileType> {
         match self.fetched().kind {
-            Some(kind) => Ok(kind),
+            Some(kind) => Ok(FileType::new(kind)),
             None => self.metadata().map(|metadata| metadata.file_type()),
         }
     }

@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use finefs_namespace::{DirectoryEntry, Error as Cause, FileKind, LastLink, Noting, OpenAccess};
+use finefs_namespace::{DirectoryEntry, Error as Cause, LastLink, Noting, OpenAccess};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
+use crate::metadata::FileType;
 use crate::open_options::OpenOptions;
 
 /// Bytes that a copy moves at a time.
@@ -60,7 +61,7 @@ impl Dir {
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(metadata.permissions())
+            .mode(metadata.permissions().mode())
             .open(self, to)?;
         target
             .set_permissions(metadata.permissions())
@@ -142,7 +143,7 @@ impl Dir {
             for entry in dir.read_dir(".")? {
                 let entry = entry?;
                 let child = PathBuf::from(entry.file_name());
-                if matches!(entry.file_type(), Ok(FileKind::Directory)) {
+                if entry.file_type().is_ok_and(FileType::is_dir) {
                     directories.push(child);
                 } else {
                     unless_missing(dir.remove_file(&child))?;

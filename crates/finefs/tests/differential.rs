@@ -10,7 +10,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use finefs::{Dir, FileKind, FileSystem, OpenOptions, Options, RenameMode, open_memory};
+use finefs::front_end::open_memory;
+use finefs::{Dir, FileKind, FileSystem, OpenOptions, Options, Permissions, RenameMode};
 use rand::prelude::*;
 use rand::rngs::StdRng;
 
@@ -56,9 +57,9 @@ fn kind_of_host(kind: fs::FileType) -> &'static str {
 }
 
 fn of_ours(metadata: &finefs::Metadata) -> String {
-    let kind = kind_of_ours(metadata.file_type());
+    let kind = kind_of_ours(metadata.file_type().kind());
     let (length, links) = (metadata.len(), u64::from(metadata.nlink()));
-    describe(kind, (length, links, metadata.permissions()))
+    describe(kind, (length, links, metadata.permissions().mode()))
 }
 
 fn kind_of_ours(kind: FileKind) -> &'static str {
@@ -485,19 +486,21 @@ impl Ours {
             Step::SymlinkMetadata(path) => {
                 ours(dir.symlink_metadata(path).map(|found| of_ours(&found)))
             }
-            Step::Exists(path) => ours(dir.exists(path)),
+            Step::Exists(path) => ours(dir.try_exists(path)),
             Step::Copy(from, to) => ours(dir.copy(from, to)),
             Step::ReadDir(path) => ours(dir.read_dir(path).and_then(|entries| {
                 let mut names = Vec::new();
                 for entry in entries {
                     let entry = entry?;
-                    let kind = kind_of_ours(entry.file_type()?);
+                    let kind = kind_of_ours(entry.file_type()?.kind());
                     names.push((entry.file_name().to_owned(), kind));
                 }
                 names.sort();
                 Ok(names)
             })),
-            Step::Chmod(path, permissions) => ours(dir.set_permissions(path, *permissions)),
+            Step::Chmod(path, permissions) => {
+                ours(dir.set_permissions(path, Permissions::from_mode(*permissions)))
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use crossbeam_utils::CachePadded;
-use finefs::namespace::{Ino, MemoryStore, Namespace, OpenAccess};
+use finefs::front_end::namespace::{Ino, MemoryStore, Namespace, OpenAccess};
 use finefs::{Caller, FileSystem, LockingScheme, RenameMode};
 use finefs_harness::rng::Rng;
 use finefs_lockmeter::{Mode, Snapshot, set_mode, snapshot};

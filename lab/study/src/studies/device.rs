@@ -15,7 +15,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use finefs::namespace::{
+use finefs::front_end::namespace::{
     Batch, BlockNo, BlockRun, Committed, DirectoryImage, Extent, FileKind, Geometry, Goal, Ino,
     InodeImage, Plan, Result, StatFs, Store, Times,
 };
@@ -199,7 +199,7 @@ impl<S: Store> Store for OnDevice<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use finefs::namespace::{MemoryStore, Namespace};
+    use finefs::front_end::namespace::{MemoryStore, Namespace};
     use finefs::{Caller, LockingScheme, Options};
     use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs::namespace::{Error, MemoryStore, Namespace};
+use finefs::front_end::namespace::{Error, MemoryStore, Namespace};
 use finefs::{FileSystem, ImageOptions, LockingScheme, Options};
 use finefs_lockmeter::Snapshot;
 

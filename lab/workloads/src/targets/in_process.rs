@@ -134,7 +134,7 @@ impl Target for InProcess {
             let given = Entry {
                 name: entry.file_name().as_encoded_bytes(),
                 ino: entry.ino(),
-                kind: file_type(entry.file_type().map_err(errno)?),
+                kind: file_type(entry.file_type().map_err(errno)?.kind()),
             };
             if sink(given).is_break() {
                 break;
@@ -217,13 +217,19 @@ fn errno(error: finefs::Error) -> Errno {
 fn convert(found: &Metadata, block_bytes: u32) -> Stat {
     Stat {
         ino: found.ino(),
-        kind: file_type(found.file_type()),
+        kind: file_type(found.file_type().kind()),
         size_bytes: found.len(),
         link_count: u64::from(found.nlink()),
         block_bytes,
-        accessed_s: found.attributes().times.accessed.seconds(),
-        modified_s: found.attributes().times.modified.seconds(),
+        accessed_s: seconds(found.accessed()),
+        modified_s: seconds(found.modified()),
     }
+}
+
+/// Whole seconds since 1970; what is before counts as 1970, since no workload makes it.
+fn seconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
 }
 
 fn file_type(kind: FileKind) -> FileType {
