@@ -6,6 +6,7 @@
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
 //! | no dead files, no overlong files, every file says what it is | [`files`] |
 //! | lock classes and their table agree | [`lock_table`] |
+//! | no function that does not fit on a screen | [`functions`] |
 //! | no path of somebody's machine in code or documents | [`files`] |
 //! | links between documents lead somewhere | [`links`] |
 //!
@@ -13,6 +14,7 @@
 //! these rules and keeps the test fast and free of a parser.
 
 mod files;
+mod functions;
 mod layers;
 mod links;
 mod lock_table;
@@ -98,6 +100,7 @@ impl Workspace {
         let mut findings = layers::check(&self.packages);
         findings.extend(names::check(&self.sources));
         findings.extend(files::check(&self.sources, &self.documents));
+        findings.extend(functions::check(&self.sources));
         findings.extend(links::check(&self.root, &self.documents));
         findings.extend(lock_table::check(&self.sources, &self.documents));
         findings.sort();
