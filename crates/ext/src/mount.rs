@@ -29,7 +29,7 @@ use crate::delayed::DelayedData;
 use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
-use crate::journal::writer::{JournalWriter, Wishes};
+use crate::journal::writer::{JournalWriter, LogFeatures};
 use crate::journal::{Journal, Log};
 use crate::load::inode;
 use crate::overlay::Overlay;
@@ -401,11 +401,11 @@ fn journal_writer(
     });
     let journal = journal.map_err(|error| format!("{}; run e2fsck -f", detail(&error)))?;
     groups.protect(journal.runs());
-    let wishes = Wishes {
+    let features = LogFeatures {
         has_checksums: superblock.has_metadata_csum(),
         has_64bit: superblock.incompat().contains(Incompat::BIT64),
     };
-    JournalWriter::new(journal, wishes)
+    JournalWriter::new(journal, features)
         .ok_or_else(|| "not writable yet: a journal of version 1".to_owned())
 }
 

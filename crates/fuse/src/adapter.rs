@@ -15,12 +15,12 @@ use crate::abi::{
     OPEN_NO_FLUSH, OpenOut, READ_LOCKOWNER, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE,
     WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
-use crate::alertness::Alertness;
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
+use crate::cpu_latency::CpuLatency;
 use crate::device::Device;
 use crate::directory;
 use crate::guard::{guarded, note_lost_write};
-use crate::negotiate::Agreement;
+use crate::negotiate::Negotiated;
 use crate::request::{self, Operation};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -68,8 +68,8 @@ type Answer = std::result::Result<usize, Failure>;
 pub(crate) struct Adapter {
     namespace: Arc<Namespace>,
     numbers: Numbers,
-    agreement: Agreement,
-    alertness: Option<Alertness>,
+    negotiated: Negotiated,
+    cpu_latency: Option<CpuLatency>,
     /// Who is told of what the kernel would not look for.
     kernel: Option<Arc<Device>>,
     /// Second since the epoch in the upper half, errors logged in it in the lower.
@@ -87,14 +87,14 @@ fn coarse_ms() -> u64 {
 impl Adapter {
     pub(crate) fn new(
         namespace: Arc<Namespace>,
-        agreement: Agreement,
-        alertness: Option<Alertness>,
+        negotiated: Negotiated,
+        cpu_latency: Option<CpuLatency>,
     ) -> Adapter {
         Adapter {
             numbers: Numbers::new(namespace.root()),
             namespace,
-            agreement,
-            alertness,
+            negotiated,
+            cpu_latency,
             kernel: None,
             logged: AtomicU64::new(0),
             // Long ago.
@@ -142,10 +142,10 @@ impl Adapter {
         rest: &[u8],
         space: &mut [u8],
     ) -> std::result::Result<usize, Refusal> {
-        if let Some(alertness) = &self.alertness {
-            alertness.note();
+        if let Some(cpu_latency) = &self.cpu_latency {
+            cpu_latency.note();
         }
-        let has_setxattr_flags = self.agreement.has_setxattr_flags;
+        let has_setxattr_flags = self.negotiated.has_setxattr_flags;
         let parse = || request::parse(header.opcode, fixed, rest, has_setxattr_flags);
         let Ok(operation) = parse() else {
             return Err(Refusal::Errno(libc::EINVAL));
@@ -430,7 +430,7 @@ impl Adapter {
             uid: header.uid,
             gid: header.gid,
             groups: Vec::new(),
-            umask: if self.agreement.applies_umask {
+            umask: if self.negotiated.applies_umask {
                 umask
             } else {
                 0
@@ -463,7 +463,7 @@ impl Adapter {
     /// that.
     fn tell_of_acl(&self, node: u64, name: &[u8]) {
         if let Some(kernel) = &self.kernel
-            && !self.agreement.checks_acls
+            && !self.negotiated.checks_acls
             && name.starts_with(b"system.posix_acl_")
         {
             kernel.tell_attributes_changed(node);
@@ -571,7 +571,7 @@ impl Adapter {
     /// SEEK_DATA and SEEK_HOLE. The kernel asks without writing its dirty pages out first, so with
     /// its write-back cache any answer could be wrong; refused for good, it takes all for data.
     fn seek(&self, ino: Ino, offset: u64, whence: i32) -> std::result::Result<u64, Failure> {
-        if self.agreement.has_writeback_cache {
+        if self.negotiated.has_writeback_cache {
             return Err(Failure::Errno(libc::ENOSYS));
         }
         if i64::try_from(offset).is_err() {

@@ -21,7 +21,7 @@ use crate::abi::{InHeader, InvalidateNodeOut, NOTIFY_INVALIDATE_NODE, OutHeader}
 use crate::adapter::{Adapter, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
 use crate::request;
-use crate::waiting::{Later, Origin};
+use crate::waiting::{Deferred, ReplyTo};
 
 /// Room for the largest request: a WRITE with its head and structure.
 const REQUEST_ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
@@ -156,23 +156,27 @@ impl Device {
         }
     }
 
-    /// Serves requests until the file system is unmounted; leaves what has to wait to `later`.
-    pub(crate) fn serve(self: &Arc<Self>, adapter: &Adapter, later: &Later) -> io::Result<()> {
+    /// Serves requests until the file system is unmounted; leaves what has to wait to `deferred`.
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        adapter: &Adapter,
+        deferred: &Deferred,
+    ) -> io::Result<()> {
         let mut buffer = request_buffer();
         let mut space = vec![0; REQUEST_BYTES_MAX as usize];
         while let Received::Request(message) = self.receive(&mut buffer)? {
-            self.serve_one(adapter, &message, &mut space, later);
+            self.serve_one(adapter, &message, &mut space, deferred);
         }
         Ok(())
     }
 
-    /// Serves one request, or leaves it to `later`; `space` has room for the largest answer.
+    /// Serves one request, or leaves it to `deferred`; `space` has room for the largest answer.
     pub(crate) fn serve_one(
         self: &Arc<Self>,
         adapter: &Adapter,
         message: &Message<'_>,
         space: &mut [u8],
-        later: &Later,
+        deferred: &Deferred,
     ) {
         let Message {
             header,
@@ -182,14 +186,14 @@ impl Device {
         if let Some(forgets) = request::forgets(header.opcode, header.node, fixed, rest) {
             return adapter.forget(forgets);
         }
-        let origin = || Origin::Device(Arc::clone(self));
-        if Later::is_sync(header) {
-            return later.sync(message, origin());
+        let origin = || ReplyTo::Device(Arc::clone(self));
+        if Deferred::is_sync(header) {
+            return deferred.sync(message, origin());
         }
         match adapter.serve(header, fixed, rest, space) {
             Ok(length) => self.answer(header.unique, Ok(&space[..length])),
             Err(Refusal::Errno(errno)) => self.answer(header.unique, Err(errno)),
-            Err(Refusal::Frozen) => later.change(message, origin()),
+            Err(Refusal::Frozen) => deferred.change(message, origin()),
         }
     }
 }

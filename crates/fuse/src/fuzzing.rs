@@ -8,7 +8,7 @@ use finefs_namespace::Namespace;
 use crate::abi::{InHeader, opcode};
 use crate::adapter::{Adapter, Refusal};
 use crate::guard::failed_operations;
-use crate::negotiate::Agreement;
+use crate::negotiate::Negotiated;
 use crate::request;
 
 /// Serves messages as a mount's threads do, but for their coming and going.
@@ -22,12 +22,12 @@ pub struct Server {
 impl Server {
     /// Serves what is in `namespace`.
     pub fn new(namespace: Arc<Namespace>) -> Server {
-        let agreement = Agreement {
+        let negotiated = Negotiated {
             applies_umask: true,
-            ..Agreement::default()
+            ..Negotiated::default()
         };
         Server {
-            adapter: Adapter::new(namespace, agreement, None),
+            adapter: Adapter::new(namespace, negotiated, None),
             held: HashMap::new(),
         }
     }

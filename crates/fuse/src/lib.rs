@@ -22,7 +22,7 @@
 //! | `adapter` | requests to calls, results to answers, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
 //! | `convert` | numbers, attributes, times |
-//! | `alertness` | keeps CPUs awake between requests, where asked |
+//! | `cpu_latency` | keeps CPUs awake between requests, where asked |
 //! | `guard` | a panic inside one operation stays inside it |
 //! | `fuzzing` | requests from bytes, without a mount (with the feature of that name) |
 //!
@@ -53,9 +53,9 @@
 
 mod abi;
 mod adapter;
-mod alertness;
 mod attach;
 mod convert;
+mod cpu_latency;
 mod detach;
 mod device;
 mod directory;

@@ -38,7 +38,7 @@ const WANTED: u64 = init::ASYNC_READ
 
 /// What the mount would like beyond that.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct Requested {
     pub has_writeback_cache: bool,
     /// Times have nanoseconds (else whole seconds).
     pub has_fine_times: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Wishes {
 
 /// What came out.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Agreement {
+pub(crate) struct Negotiated {
     /// The kernel sends modes unmasked and the mask beside them.
     pub applies_umask: bool,
     /// The kernel keeps what is written until it sees fit.
@@ -71,7 +71,7 @@ fn pages_max(page_bytes: usize) -> u16 {
 /// How to answer an INIT.
 pub(crate) enum InitAnswer {
     /// With this, and then everything is agreed.
-    Agreed(Box<InitOut>, Agreement),
+    Agreed(Box<InitOut>, Negotiated),
     /// With our version; a kernel of a later major version then asks again.
     AskAgain(Box<InitOut>),
     /// The kernel is older than the protocol.
@@ -83,7 +83,7 @@ pub(crate) fn answer_init(
     header: &InHeader,
     fixed: &[u8],
     rest: &[u8],
-    wishes: Wishes,
+    requested: Requested,
 ) -> InitAnswer {
     debug_assert_eq!(header.opcode, crate::abi::opcode::INIT);
     let Ok(asked) = request::fields::<InitIn>(fixed) else {
@@ -109,13 +109,13 @@ pub(crate) fn answer_init(
             0
         };
     let mut wanted = WANTED;
-    if wishes.has_writeback_cache {
+    if requested.has_writeback_cache {
         wanted |= init::WRITEBACK_CACHE;
     }
-    if wishes.has_ring {
+    if requested.has_ring {
         wanted |= init::OVER_IO_URING;
     }
-    if wishes.checks_acls {
+    if requested.checks_acls {
         wanted |= init::POSIX_ACL;
     }
     let agreed = wanted & offered;
@@ -126,7 +126,7 @@ pub(crate) fn answer_init(
         max_background: BACKGROUND_REQUESTS,
         congestion_threshold: BACKGROUND_REQUESTS * 3 / 4,
         max_write: REQUEST_BYTES_MAX,
-        time_granularity_ns: if wishes.has_fine_times {
+        time_granularity_ns: if requested.has_fine_times {
             1
         } else {
             1_000_000_000
@@ -134,14 +134,14 @@ pub(crate) fn answer_init(
         max_pages: pages_max(rustix::param::page_size()),
         ..version
     };
-    let agreement = Agreement {
+    let negotiated = Negotiated {
         applies_umask: agreed & init::DONT_MASK != 0,
         has_writeback_cache: agreed & init::WRITEBACK_CACHE != 0,
         has_ring: agreed & init::OVER_IO_URING != 0,
         checks_acls: agreed & init::POSIX_ACL != 0,
         has_setxattr_flags: agreed & init::SETXATTR_EXT != 0,
     };
-    InitAnswer::Agreed(Box::new(out), agreement)
+    InitAnswer::Agreed(Box::new(out), negotiated)
 }
 
 #[cfg(test)]
@@ -159,14 +159,14 @@ mod tests {
         header.opcode = opcode::INIT;
         let mut asked = InitIn::new_zeroed();
         (asked.major, asked.minor, asked.flags) = (MAJOR, MINOR, u32::MAX);
-        let wishes = Wishes {
+        let requested = Requested {
             has_writeback_cache: true,
             has_fine_times: true,
             has_ring: true,
             checks_acls: true,
         };
         let rest = u32::MAX.to_ne_bytes();
-        match answer_init(&header, asked.as_bytes(), &rest, wishes) {
+        match answer_init(&header, asked.as_bytes(), &rest, requested) {
             InitAnswer::Agreed(out, _) => {
                 assert_eq!(u64::from(out.flags) & ASYNC_DIO, 0);
                 assert_ne!(u64::from(out.flags) & init::BIG_WRITES, 0);

@@ -48,7 +48,7 @@ use crate::abi::{InHeader, OutHeader, RingCommand, RingTail, ring};
 use crate::adapter::{Adapter, Refusal};
 use crate::device::{Device, Message};
 use crate::negotiate::REQUEST_BYTES_MAX;
-use crate::waiting::{self, Later};
+use crate::waiting::{self, Deferred};
 
 /// Where things lie in an entry's head: 128 bytes for the request's head or the answer's, 128 for
 /// the operation's structure, then the tail.
@@ -179,13 +179,13 @@ struct Late {
 }
 
 /// Where a request that another thread serves came from.
-pub(crate) struct Origin {
+pub(crate) struct EntryReply {
     entry: usize,
     to: Sender<Late>,
     bell: Arc<OwnedFd>,
 }
 
-impl Origin {
+impl EntryReply {
     /// Gives the answer to the thread that has the entry.
     pub(crate) fn answer(self, answer: Result<&[u8], i32>) {
         let answer = answer.map(<[u8]>::to_vec);
@@ -202,7 +202,7 @@ impl Origin {
 }
 
 /// A thread's place at a queue.
-pub(crate) struct Seat {
+pub(crate) struct RingWorker {
     // Declared before the buffers: dropped, the ring takes its submissions back first.
     ring: Ring,
     entries: Vec<Entry>,
@@ -216,14 +216,14 @@ pub(crate) struct Seat {
     queue: u16,
 }
 
-impl Seat {
-    /// Prepares a place at the queue of a CPU; the same thread then calls [`Seat::serve`].
-    pub(crate) fn new(queue: u16) -> io::Result<Seat> {
+impl RingWorker {
+    /// Prepares a place at the queue of a CPU; the same thread then calls [`RingWorker::serve`].
+    pub(crate) fn new(queue: u16) -> io::Result<RingWorker> {
         let ring = Ring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(2 * ENTRIES_MAX as u32)?;
-        Ok(Seat {
+        Ok(RingWorker {
             ring,
             entries: vec![Entry::new()?],
             away: 0,
@@ -240,7 +240,7 @@ impl Seat {
         mut self,
         device: &Device,
         adapter: &Adapter,
-        later: &Later,
+        deferred: &Deferred,
     ) -> io::Result<()> {
         let mut scratch = vec![0; SCRATCH_BYTES];
         let mut completed = Vec::with_capacity(ENTRIES_MAX + 1);
@@ -260,7 +260,7 @@ impl Seat {
                     errno => return Err(io::Error::from_raw_os_error(errno)),
                 }
                 let entry = what as usize;
-                if self.serve_one(entry, adapter, later, &mut scratch) {
+                if self.serve_one(entry, adapter, deferred, &mut scratch) {
                     self.submit(device, ring::COMMIT_AND_FETCH, entry)?;
                 } else {
                     self.away += 1;
@@ -296,7 +296,7 @@ impl Seat {
         Ok(())
     }
 
-    /// Hands an entry to the kernel (with the next [`Seat::wait`]).
+    /// Hands an entry to the kernel (with the next [`RingWorker::wait`]).
     fn submit(&mut self, device: &Device, command: u32, entry: usize) -> io::Result<()> {
         let index = entry;
         let entry = &self.entries[index];
@@ -327,7 +327,7 @@ impl Seat {
         unsafe { self.ring.submission().push(&submission) }.map_err(io::Error::other)
     }
 
-    /// Waits for the bell (with the next [`Seat::wait`]).
+    /// Waits for the bell (with the next [`RingWorker::wait`]).
     fn listen(&mut self) -> io::Result<()> {
         let bell = types::Fd(self.bell.as_raw_fd());
         let read = opcode::Read::new(bell, self.rings.as_mut_ptr(), self.rings.len() as u32);
@@ -363,7 +363,7 @@ impl Seat {
         &mut self,
         index: usize,
         adapter: &Adapter,
-        later: &Later,
+        deferred: &Deferred,
         scratch: &mut [u8],
     ) -> bool {
         let entry = &mut self.entries[index];
@@ -382,20 +382,20 @@ impl Seat {
         let length = (tail.payload_length as usize).min(payload.len());
         let fixed = &head[FIXED_AT..TAIL_AT];
         let origin = || {
-            waiting::Origin::Entry(Origin {
+            waiting::ReplyTo::Entry(EntryReply {
                 entry: index,
                 to: self.late.0.clone(),
                 bell: Arc::clone(&self.bell),
             })
         };
-        if Later::is_sync(&header) {
+        if Deferred::is_sync(&header) {
             let rest = &payload[..length];
             let message = Message {
                 header,
                 fixed,
                 rest,
             };
-            later.sync(&message, origin());
+            deferred.sync(&message, origin());
             return false;
         }
         let answer = if let Some(scratch) = scratch.get_mut(..length) {
@@ -420,7 +420,7 @@ impl Seat {
                     fixed,
                     rest,
                 };
-                later.change(&message, origin());
+                deferred.change(&message, origin());
                 return false;
             }
         };

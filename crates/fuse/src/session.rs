@@ -40,14 +40,14 @@ use zerocopy::IntoBytes;
 
 use crate::abi::opcode;
 use crate::adapter::{Adapter, FORGET_DELAY};
-use crate::alertness::Alertness;
 use crate::attach::{self, AttachError, Options};
+use crate::cpu_latency::CpuLatency;
 use crate::detach::{DetachError, detach};
 use crate::device::{Device, Received, request_buffer};
 use crate::mounts::mount_at;
-use crate::negotiate::{Agreement, InitAnswer, REQUEST_BYTES_MAX, Wishes, answer_init};
-use crate::ring::Seat;
-use crate::waiting::Later;
+use crate::negotiate::{InitAnswer, Negotiated, REQUEST_BYTES_MAX, Requested, answer_init};
+use crate::ring::RingWorker;
+use crate::waiting::Deferred;
 
 /// What the names of the server threads start with.
 pub const SERVER_THREAD_PREFIX: &str = "fuse-";
@@ -67,7 +67,7 @@ pub struct Mount {
 }
 
 /// What a thread serves, for whom, and who serves what has to wait.
-type Work = (Arc<Device>, Arc<Adapter>, Later);
+type Work = (Arc<Device>, Arc<Adapter>, Deferred);
 
 /// A thread that has its place at a queue and waits for the adapter.
 struct RingThread {
@@ -84,8 +84,8 @@ impl Mount {
         options: &Options,
     ) -> Result<Mount, AttachError> {
         let path = attach::check_mount_point(path)?;
-        let alertness = options.cpu_latency_us.map(Alertness::start).transpose();
-        let alertness = alertness.map_err(AttachError::CpuLatency)?;
+        let cpu_latency = options.cpu_latency_us.map(CpuLatency::start).transpose();
+        let cpu_latency = cpu_latency.map_err(AttachError::CpuLatency)?;
         let attached = attach::attach(&path, options)?;
         let device = Arc::new(Device::new(attached.device));
         // Found now, while nothing else can have been mounted over it by who follows the rules.
@@ -101,28 +101,28 @@ impl Mount {
         } else {
             Vec::new()
         };
-        let wishes = Wishes {
+        let requested = Requested {
             has_writeback_cache: options.has_writeback_cache && !options.is_read_only,
             has_fine_times: namespace.geometry().has_fine_times,
             has_ring: !ring_threads.is_empty(),
             // Where nothing is checked there is no need to begin with it.
             checks_acls: namespace.has_acls() && attached.checks_permissions,
         };
-        let agreed = shake_hands(&device, wishes);
+        let agreed = shake_hands(&device, requested);
         if agreed
             .as_ref()
-            .is_ok_and(|agreed| wishes.checks_acls && !agreed.checks_acls)
+            .is_ok_and(|agreed| requested.checks_acls && !agreed.checks_acls)
         {
             log::warn!("this kernel does not check ACLs: only modes count");
         }
         match agreed {
-            Ok(agreement) => Ok(Mount {
+            Ok(negotiated) => Ok(Mount {
                 adapter: Arc::new(
-                    Adapter::new(namespace, agreement, alertness).telling(Arc::clone(&device)),
+                    Adapter::new(namespace, negotiated, cpu_latency).telling(Arc::clone(&device)),
                 ),
                 device,
                 threads,
-                has_ring: agreement.has_ring,
+                has_ring: negotiated.has_ring,
                 ring_threads,
                 unmounter,
             }),
@@ -150,12 +150,12 @@ impl Mount {
             ring_threads,
             ..
         } = self;
-        let (later, workers) = Later::new();
+        let (deferred, workers) = Deferred::new();
         let mut running = Vec::new();
         for RingThread { start, thread } in ring_threads {
             if has_ring {
                 // A thread that is gone has told why; it is joined below.
-                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter), later.clone()));
+                let _ = start.send((Arc::clone(&device), Arc::clone(&adapter), deferred.clone()));
                 running.push(thread);
             }
         }
@@ -166,7 +166,7 @@ impl Mount {
         ];
         if has_ring {
             let adapter = Arc::clone(&adapter);
-            let serve = move || serve_forgets(&device, &adapter, &later);
+            let serve = move || serve_forgets(&device, &adapter, &deferred);
             running.push(spawn("forget", serve)?);
         } else {
             for number in 0..threads {
@@ -174,12 +174,12 @@ impl Mount {
                     0 => Arc::clone(&device),
                     _ => own_or_shared(&device),
                 };
-                let (adapter, later) = (Arc::clone(&adapter), later.clone());
-                let serve = move || own.serve(&adapter, &later);
+                let (adapter, deferred) = (Arc::clone(&adapter), deferred.clone());
+                let serve = move || own.serve(&adapter, &deferred);
                 running.push(spawn(&number.to_string(), serve)?);
             }
             // Its receivers end with the last of the others.
-            drop(later);
+            drop(deferred);
         }
         let mut result = Ok(());
         for thread in running {
@@ -221,7 +221,7 @@ fn spawn_worker(
 }
 
 /// Agrees with the kernel on how to go on.
-fn shake_hands(device: &Device, wishes: Wishes) -> io::Result<Agreement> {
+fn shake_hands(device: &Device, requested: Requested) -> io::Result<Negotiated> {
     let mut buffer = request_buffer();
     loop {
         let Received::Request(message) = device.receive(&mut buffer)? else {
@@ -234,10 +234,10 @@ fn shake_hands(device: &Device, wishes: Wishes) -> io::Result<Agreement> {
                 "the kernel began with another request than INIT",
             ));
         }
-        match answer_init(&message.header, message.fixed, message.rest, wishes) {
-            InitAnswer::Agreed(out, agreement) => {
+        match answer_init(&message.header, message.fixed, message.rest, requested) {
+            InitAnswer::Agreed(out, negotiated) => {
                 device.answer(unique, Ok(out.as_bytes()));
-                return Ok(agreement);
+                return Ok(negotiated);
             }
             InitAnswer::AskAgain(out) => device.answer(unique, Ok(out.as_bytes())),
             InitAnswer::TooOld => {
@@ -288,8 +288,8 @@ fn ring_thread(
     own.set(usize::from(queue));
     // Where this is refused (a CPU that is offline, or not ours), the wake-ups cost more.
     let _ = rustix::thread::sched_setaffinity(None, &own);
-    let seat = match Seat::new(queue) {
-        Ok(seat) => seat,
+    let worker = match RingWorker::new(queue) {
+        Ok(worker) => worker,
         Err(error) => {
             let _ = to_mount.send(Err(error));
             return Ok(());
@@ -297,11 +297,13 @@ fn ring_thread(
     };
     let _ = to_mount.send(Ok(()));
     match started.recv() {
-        Ok((device, adapter, later)) => seat.serve(&device, &adapter, &later).or_else(|error| {
-            // Where the kernel refuses the place it goes on without io_uring, and needs readers.
-            log::error!("the queue of CPU {queue} lost a thread: {error}");
-            own_or_shared(&device).serve(&adapter, &later)
-        }),
+        Ok((device, adapter, deferred)) => {
+            worker.serve(&device, &adapter, &deferred).or_else(|error| {
+                // Where the kernel refuses the place it goes on without io_uring, and needs readers.
+                log::error!("the queue of CPU {queue} lost a thread: {error}");
+                own_or_shared(&device).serve(&adapter, &deferred)
+            })
+        }
         // The kernel did not want it after all.
         Err(_) => Ok(()),
     }
@@ -309,7 +311,7 @@ fn ring_thread(
 
 /// Serves what does not come through the ring: forgotten references, and whatever else before the
 /// ring is ready or after the kernel has refused it.
-fn serve_forgets(device: &Arc<Device>, adapter: &Adapter, later: &Later) -> io::Result<()> {
+fn serve_forgets(device: &Arc<Device>, adapter: &Adapter, deferred: &Deferred) -> io::Result<()> {
     let mut buffer = request_buffer();
     let mut space = vec![0; REQUEST_BYTES_MAX as usize];
     loop {
@@ -321,7 +323,7 @@ fn serve_forgets(device: &Arc<Device>, adapter: &Adapter, later: &Later) -> io::
                 Received::Request(message) => {
                     let is_forget =
                         matches!(message.header.opcode, opcode::FORGET | opcode::BATCH_FORGET);
-                    device.serve_one(adapter, &message, &mut space, later);
+                    device.serve_one(adapter, &message, &mut space, deferred);
                     if is_forget {
                         std::thread::sleep(FORGET_DELAY);
                     }
@@ -412,7 +414,7 @@ mod tests {
     fn a_thread_whose_place_is_refused_reads_the_device() {
         let store = MemoryStore::new(1 << 20, 0o755, 0, 0).expect("room");
         let namespace = Namespace::new(Arc::new(store), Options::default()).expect("a root");
-        let adapter = Arc::new(Adapter::new(namespace, Agreement::default(), None));
+        let adapter = Arc::new(Adapter::new(namespace, Negotiated::default(), None));
         let (kernel, ours) = not_a_fuse_device();
         let (to_us, seated) = channel();
         let (start, started) = channel();
@@ -421,9 +423,9 @@ mod tests {
             eprintln!("skipped: no io_uring here: {error}");
             return;
         }
-        let (later, _workers) = Later::new();
+        let (deferred, _workers) = Deferred::new();
         start
-            .send((Arc::new(Device::new(ours)), adapter, later))
+            .send((Arc::new(Device::new(ours)), adapter, deferred))
             .expect("it waits");
         // GETATTR of the root: the head, then 16 bytes.
         let mut request = [0_u8; 56];

@@ -23,17 +23,17 @@ pub(crate) struct Waiting {
     header: InHeader,
     fixed: Vec<u8>,
     rest: Vec<u8>,
-    to: Origin,
+    to: ReplyTo,
 }
 
 /// Where a request was read, which is the one place where it can be answered.
-pub(crate) enum Origin {
+pub(crate) enum ReplyTo {
     Device(Arc<Device>),
-    Entry(ring::Origin),
+    Entry(ring::EntryReply),
 }
 
 impl Waiting {
-    fn new(message: &Message<'_>, to: Origin) -> Waiting {
+    fn new(message: &Message<'_>, to: ReplyTo) -> Waiting {
         Waiting {
             header: message.header,
             fixed: message.fixed.to_vec(),
@@ -50,8 +50,8 @@ impl Waiting {
             Ok(length) => Ok(&space[..length]),
         };
         match self.to {
-            Origin::Device(device) => device.answer(self.header.unique, answer),
-            Origin::Entry(origin) => origin.answer(answer),
+            ReplyTo::Device(device) => device.answer(self.header.unique, answer),
+            ReplyTo::Entry(origin) => origin.answer(answer),
         }
         None
     }
@@ -59,7 +59,7 @@ impl Waiting {
 
 /// Takes requests that are answered later.
 #[derive(Clone)]
-pub(crate) struct Later {
+pub(crate) struct Deferred {
     syncs: Sender<Waiting>,
     changes: Sender<Waiting>,
 }
@@ -70,15 +70,15 @@ pub(crate) struct Workers {
     changes: Receiver<Waiting>,
 }
 
-impl Later {
+impl Deferred {
     /// Both ends.
-    pub(crate) fn new() -> (Later, Workers) {
+    pub(crate) fn new() -> (Deferred, Workers) {
         let ((to_syncs, syncs), (to_changes, changes)) = (channel(), channel());
-        let later = Later {
+        let deferred = Deferred {
             syncs: to_syncs,
             changes: to_changes,
         };
-        (later, Workers { syncs, changes })
+        (deferred, Workers { syncs, changes })
     }
 
     /// True for a request that waits for the disk.
@@ -90,7 +90,7 @@ impl Later {
     }
 
     /// Takes a sync.
-    pub(crate) fn sync(&self, message: &Message<'_>, to: Origin) {
+    pub(crate) fn sync(&self, message: &Message<'_>, to: ReplyTo) {
         let fixed = &message.fixed[..message.fixed.len().min(size_of::<FsyncIn>())];
         let message = Message {
             fixed,
@@ -101,7 +101,7 @@ impl Later {
     }
 
     /// Takes a change that was refused because the file system is frozen.
-    pub(crate) fn change(&self, message: &Message<'_>, to: Origin) {
+    pub(crate) fn change(&self, message: &Message<'_>, to: ReplyTo) {
         let _ = self.changes.send(Waiting::new(message, to));
     }
 }

@@ -9,7 +9,7 @@ use finefs_block::sim::{FaultDevice, FaultOn};
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext_disk::jbd2::{BlockHeader, BlockType};
 
-use super::writer::{JournalWriter, Outcome, Wishes};
+use super::writer::{JournalWriter, LogFeatures, Outcome};
 use super::*;
 use crate::overlay::Overlay;
 
@@ -122,11 +122,11 @@ fn a_writer_that_failed_stops() {
         for first in 0.. {
             let inner = image("");
             let journal = open(&inner);
-            let wishes = Wishes {
+            let features = LogFeatures {
                 has_checksums: true,
                 has_64bit: true,
             };
-            let mut writer = JournalWriter::new(journal, wishes).expect("of the second version");
+            let mut writer = JournalWriter::new(journal, features).expect("of the second version");
             let device = FaultDevice::new(inner.clone(), on, first, 1);
             let changes = |fill: u8| vec![(900_u64, Arc::from(vec![fill; 1024]))];
             if writer.commit(&device, &changes(1), &[]).is_ok() {

@@ -68,7 +68,7 @@ pub(crate) struct JournalWriter {
 
 /// What the file system says about how its journal shall be written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct LogFeatures {
     pub has_checksums: bool,
     pub has_64bit: bool,
 }
@@ -84,17 +84,17 @@ pub(crate) enum Outcome {
 impl JournalWriter {
     /// Takes over a journal whose log holds nothing that counts. `None` when the journal is of the
     /// first version, which has no revoke blocks and cannot be written safely.
-    pub fn new(journal: Journal, wishes: Wishes) -> Option<JournalWriter> {
+    pub fn new(journal: Journal, features: LogFeatures) -> Option<JournalWriter> {
         let mut superblock = journal.superblock.clone();
         if !superblock.is_v2() {
             return None;
         }
         // As the kernel does at mount: the log is empty, so its format may change.
         let mut incompat = superblock.incompat() | JournalIncompat::REVOKE;
-        if wishes.has_64bit {
+        if features.has_64bit {
             incompat |= JournalIncompat::BIT64;
         }
-        if wishes.has_checksums {
+        if features.has_checksums {
             incompat -= JournalIncompat::CSUM_V2;
             incompat |= JournalIncompat::CSUM_V3;
             superblock.set_compat(superblock.compat() - JournalCompat::CHECKSUM);

@@ -29,14 +29,14 @@ fn acl() -> Vec<u8> {
     value
 }
 
-fn adapter(agreement: Agreement) -> Adapter {
+fn adapter(negotiated: Negotiated) -> Adapter {
     let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
     let options = Options {
         atime: finefs_namespace::AtimePolicy::Strict,
         ..Options::default()
     };
     let namespace = Namespace::without_thread(Arc::new(store), options).unwrap();
-    Adapter::new(Arc::new(namespace), agreement, None)
+    Adapter::new(Arc::new(namespace), negotiated, None)
 }
 
 /// A file of mode 2775 that belongs to user and group 50, its node and number.
@@ -101,9 +101,9 @@ fn an_acl_takes_the_setgid_bit_when_the_kernel_says_so() {
         (51, None, false),
         (0, None, true),
     ] {
-        let adapter = adapter(Agreement {
+        let adapter = adapter(Negotiated {
             has_setxattr_flags: flags.is_some(),
-            ..Agreement::default()
+            ..Negotiated::default()
         });
         let (node, ino) = file(&adapter, b"f");
         set_xattr(&adapter, node, by, flags, ACCESS);
@@ -119,9 +119,9 @@ fn a_kernel_that_checks_no_acls_is_told_that_one_changed_the_mode() {
     for checks_acls in [false, true] {
         let (mut kernel, device) = UnixStream::pair().unwrap();
         kernel.set_nonblocking(true).unwrap();
-        let adapter = adapter(Agreement {
+        let adapter = adapter(Negotiated {
             checks_acls,
-            ..Agreement::default()
+            ..Negotiated::default()
         })
         .telling(Arc::new(Device::new(device.into())));
         let (node, ino) = file(&adapter, b"f");
@@ -153,7 +153,7 @@ fn a_kernel_that_checks_no_acls_is_told_that_one_changed_the_mode() {
 
 #[test]
 fn what_is_opened_with_o_noatime_is_read_unnoted() {
-    let adapter = adapter(Agreement::default());
+    let adapter = adapter(Negotiated::default());
     let (file, _) = file(&adapter, b"f");
     let ns = &adapter.namespace;
     let root = adapter.numbers.node(ns.root());
@@ -189,7 +189,7 @@ fn what_is_opened_with_o_noatime_is_read_unnoted() {
 /// A request that finds no space waits for FORGETs only where there may be some to come.
 #[test]
 fn only_what_was_removed_lately_is_waited_for() {
-    let adapter = adapter(Agreement::default());
+    let adapter = adapter(Negotiated::default());
     file(&adapter, b"f");
     assert!(!adapter.has_removed_lately());
     let root = adapter.numbers.node(adapter.namespace.root());

@@ -32,7 +32,7 @@ const WINDOW: Duration = Duration::from_millis(10);
 const BUSY_REQUESTS: i64 = 10;
 
 /// Counts requests and keeps the CPUs awake while they come.
-pub(crate) struct Alertness {
+pub(crate) struct CpuLatency {
     shared: Arc<Shared>,
     governor: Option<JoinHandle<()>>,
     thread: Thread,
@@ -44,9 +44,9 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-impl Alertness {
+impl CpuLatency {
     /// Starts the governor, which allows a wake-up to take at most so long while requests come.
-    pub(crate) fn start(latency_us: u32) -> io::Result<Alertness> {
+    pub(crate) fn start(latency_us: u32) -> io::Result<CpuLatency> {
         let device = File::options().write(true).open(DEVICE).map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -66,7 +66,7 @@ impl Alertness {
                 move || shared.govern(&mut |is_held| hold(&device, is_held, latency_us))
             })?;
         let thread = governor.thread().clone();
-        Ok(Alertness {
+        Ok(CpuLatency {
             shared,
             governor: Some(governor),
             thread,
@@ -85,7 +85,7 @@ impl Alertness {
     }
 }
 
-impl Drop for Alertness {
+impl Drop for CpuLatency {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
         self.thread.unpark();
@@ -148,24 +148,24 @@ mod tests {
             let shared = Arc::clone(&shared);
             move || shared.govern(&mut |is_held| to_us.send(is_held).unwrap())
         });
-        let alertness = Alertness {
+        let cpu_latency = CpuLatency {
             thread: governor.thread().clone(),
             shared: Arc::clone(&shared),
             governor: Some(governor),
         };
         for _ in 0..3 {
             // Nothing is held for single requests.
-            alertness.note();
+            cpu_latency.note();
             std::thread::sleep(4 * WINDOW);
             assert!(held.try_recv().is_err());
             while held.try_recv().is_err() {
                 for _ in 0..BUSY_REQUESTS {
-                    alertness.note();
+                    cpu_latency.note();
                 }
                 std::thread::sleep(WINDOW / 10);
             }
             assert!(!held.recv().unwrap(), "held on without requests");
         }
-        drop(alertness);
+        drop(cpu_latency);
     }
 }
