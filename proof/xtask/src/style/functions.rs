@@ -55,7 +55,7 @@ pub fn check(sources: &[Source]) -> Vec<String> {
             let is_excused =
                 |(in_file, name): &(&str, &str)| file.ends_with(in_file) && *name == function.name;
             unused.retain(|excuse| !is_excused(excuse));
-            if !EXCUSED.iter().any(|excuse| is_excused(excuse)) {
+            if !EXCUSED.iter().any(is_excused) {
                 findings.push(format!(
                     "{file}:{}: {} has {} lines: split what is longer than {MOST_LINES}",
                     function.line, function.name, function.lines
