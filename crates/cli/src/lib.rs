@@ -54,7 +54,9 @@ use output::say;
     version,
     about = "ext2/3/4 images and memory file systems in user space",
     long_about = "Mounts ext2, ext3 and ext4 images and memory file systems through FUSE, \
-                  read-write, without root, for many processes at once."
+                  read-write, without root, for many processes at once.",
+    after_help = "finefs NAME runs the program finefs-NAME from beside finefs or from PATH: \
+                  finefs bench measures file systems."
 )]
 struct Arguments {
     #[command(subcommand)]
