@@ -3,7 +3,7 @@
 use std::io;
 
 /// Fails unless `length_bytes` from `offset_bytes` on lie within `device_bytes`.
-pub(crate) fn check(device_bytes: u64, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+pub fn check(device_bytes: u64, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
     match offset_bytes.checked_add(length_bytes) {
         Some(end) if end <= device_bytes => Ok(()),
         _ => Err(io::Error::new(
@@ -17,6 +17,6 @@ pub(crate) fn check(device_bytes: u64, offset_bytes: u64, length_bytes: u64) -> 
 }
 
 /// The error of a write to a read-only device.
-pub(crate) fn read_only() -> io::Error {
+pub fn read_only() -> io::Error {
     io::Error::from_raw_os_error(libc::EROFS)
 }

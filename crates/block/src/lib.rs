@@ -12,7 +12,6 @@
 //! | `claim` | what keeps others from an open image, and what a server tells them |
 //! | `patience` | waiting for a server that is about to end |
 //! | `allocated` | which parts of a sparse file surely have storage |
-//! | [`sim`] | for tests: recording and failing devices, and the states that a crash can leave |
 //!
 //! # Invariants
 //! 1. A device never grows: requests past its end fail and change nothing.
@@ -22,17 +21,16 @@
 //!
 //! # Locking
 //! The trait takes `&self` everywhere and implementations are `Sync`. Locks here are leaves: no
-//! code of another crate runs under them (the wrappers of `sim` hold none over the inner device).
+//! code of another crate runs under them.
 
 mod allocated;
-mod bounds;
+pub mod bounds;
 mod claim;
 pub mod file;
 mod in_use;
 pub mod memory;
 pub mod partition;
 mod patience;
-pub mod sim;
 
 use std::io;
 

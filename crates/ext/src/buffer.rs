@@ -480,7 +480,7 @@ fn next_ticket() -> u64 {
 mod tests {
     use super::*;
     use finefs_block::MemoryDevice;
-    use finefs_block::sim::{FaultDevice, FaultOn, RecordingDevice, Request};
+    use finefs_sim::{FaultDevice, FaultOn, RecordingDevice, Request};
 
     const BLOCK: usize = 1024;
 

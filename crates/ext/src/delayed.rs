@@ -413,8 +413,8 @@ impl Shard {
 mod tests {
     use super::*;
     use finefs_block::MemoryDevice;
-    use finefs_block::sim::{FaultDevice, FaultOn, RecordingDevice, Request};
     use finefs_namespace::BlockNo;
+    use finefs_sim::{FaultDevice, FaultOn, RecordingDevice, Request};
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use apply_world::{World, assert_clean, make_image, open, open_on, pattern};
-use finefs_block::sim::{RecordingDevice, Request};
 use finefs_namespace::{BlockNo, ExtentState, FileKind, Store};
+use finefs_sim::{RecordingDevice, Request};
 
 fn crash_points(arguments: &str, has_journal: bool) {
     let directory = tempfile::tempdir().unwrap();

@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs_block::sim::{FaultDevice, FaultOn};
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::Store;
+use finefs_sim::{FaultDevice, FaultOn};
 use image::{assert_clean, debugfs, make};
 
 /// An image with two orphans in the superblock's list: one to free, one to cut.

@@ -1,7 +1,7 @@
 //! The crash simulator finds what it is there to find. What finefs itself leaves is tried at length
 //! by `xtask prove crash`.
 
-use finefs_block::sim::Limits;
+use finefs_sim::Limits;
 use finefs_testkit::crash::base::{Base, profile};
 use finefs_testkit::crash::judge::Effort;
 use finefs_testkit::crash::report::Report;

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use finefs_block::sim::{
-    Fault, FaultDevice, FaultOn, ImageDevice, Recorded, RecordingDevice, Request,
-};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Caller, Error, Ino, Namespace, OpenAccess, Options};
+use finefs_sim::{Fault, FaultDevice, FaultOn, ImageDevice, Recorded, RecordingDevice, Request};
 use finefs_testkit::crash::base::{Base, profile};
 
 fn opened(on: FaultOn, fault: Fault) -> (Arc<FaultDevice>, Arc<Namespace>) {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use finefs_block::sim::{FaultDevice, FaultOn};
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext_disk::jbd2::{BlockHeader, BlockType};
+use finefs_sim::{FaultDevice, FaultOn};
 
 use super::writer::{JournalWriter, LogFeatures, Outcome};
 use super::*;

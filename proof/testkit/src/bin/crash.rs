@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use finefs_block::sim::Limits;
+use finefs_sim::Limits;
 use finefs_testkit::crash::base::{Base, PROFILES, Profile};
 use finefs_testkit::crash::dbench;
 use finefs_testkit::crash::faults;

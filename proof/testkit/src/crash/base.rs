@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_block::sim::{Image, ImageDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Namespace, Options, Store};
+use finefs_sim::{Image, ImageDevice};
 
 use super::step::Step;
 use super::tree::Tree;

@@ -12,8 +12,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use finefs_block::sim::{Fault, FaultDevice, FaultOn, RecordingDevice};
 use finefs_namespace::Error;
+use finefs_sim::{Fault, FaultDevice, FaultOn, RecordingDevice};
 
 use super::base::{Base, open};
 use super::judge::{Effort, Judge, begun, synced};

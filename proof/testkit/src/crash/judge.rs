@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_block::sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDevice, Request};
+use finefs_sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDevice, Request};
 use tempfile::TempDir;
 
 use super::base::{Base, Opened, e2fsck, open};

@@ -13,7 +13,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use finefs_block::sim::{Fault, FaultDevice, FaultOn, RecordingDevice, Request};
+use finefs_sim::{Fault, FaultDevice, FaultOn, RecordingDevice, Request};
 
 use super::base::{Base, open};
 use super::oracle::{History, Window};

@@ -2,7 +2,7 @@
 //!
 //! A workload runs on a namespace over an ext image over a device that records what is written
 //! when. From the record comes every state that a crash could leave on the disk (see
-//! [`finefs_block::sim::crash`]). Each is opened again, which recovers it, walked, and compared
+//! [`finefs_sim::crash`]). Each is opened again, which recovers it, walked, and compared
 //! with the reference model; a share of them, or all, also goes through e2fsck.
 //!
 //! | Module | Thing |

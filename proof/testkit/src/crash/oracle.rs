@@ -377,7 +377,7 @@ mod tests {
     /// A base, opened, with the history of two more operations of which the namespace did `done`.
     fn after(done: usize) -> (History, Opened) {
         let base = Base::new(profile("ext4-nojournal").unwrap(), &setup()).unwrap();
-        let device = finefs_block::sim::ImageDevice::new(base.image.clone());
+        let device = finefs_sim::ImageDevice::new(base.image.clone());
         let opened = open(std::sync::Arc::new(device)).unwrap();
         let mut model = base.model.clone();
         let mut history = History::new(&model, Vec::new());

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use finefs_block::sim::{Recorded, RecordingDevice};
 use finefs_namespace::{Ino, Namespace};
+use finefs_sim::{Recorded, RecordingDevice};
 
 use super::base::{Base, open};
 use super::judge::{Effort, Judge, begun, mix, synced};
@@ -85,7 +85,7 @@ fn hold(ns: &Namespace, path: &str, held: &mut Vec<Ino>) {
 
 /// The record as the device would have left it, had it lied so.
 fn lied(recorded: Recorded, lie: Lie) -> Recorded {
-    use finefs_block::sim::Request;
+    use finefs_sim::Request;
     match lie {
         Lie::None => recorded,
         Lie::NoFlush => recorded.without_flushes(|_, _| true),
@@ -190,7 +190,7 @@ pub(super) fn judge_recorded(
 #[cfg(test)]
 mod tests {
     use finefs_block::BlockDevice;
-    use finefs_block::sim::Request;
+    use finefs_sim::Request;
 
     use super::*;
 

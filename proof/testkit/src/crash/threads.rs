@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use finefs_block::sim::{Recorded, RecordingDevice};
 use finefs_namespace::{AllocateMode, Namespace, RenameMode};
+use finefs_sim::{Recorded, RecordingDevice};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

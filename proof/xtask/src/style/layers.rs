@@ -37,6 +37,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("finefs-harness", &[]),
+    ("finefs-sim", &["finefs-block", "finefs-locks"]),
     (
         "finefs-workloads",
         &[
@@ -62,6 +63,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-testkit",
         &[
+            "finefs-sim",
             "finefs-dbench-load",
             "finefs-namespace",
             "finefs-block",

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::BlockDevice;
+use finefs_block::BlockDevice;
 
 /// What a [`FaultDevice`] counts and fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,7 +174,7 @@ impl BlockDevice for FaultDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
+    use finefs_block::MemoryDevice;
 
     #[test]
     fn fails_just_the_requests_it_was_told_to() {

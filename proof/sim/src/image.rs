@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use finefs_locks::{LockClass, RwLock};
 
-use crate::{BlockDevice, bounds};
+use finefs_block::{BlockDevice, bounds};
 
 /// The bytes of an [`ImageDevice`].
-pub static IMAGE: LockClass = LockClass::new("block.image", 97);
+pub static IMAGE: LockClass = LockClass::new("sim.image", 97);
 
 /// What a disk writes at once, or not at all.
 pub const SECTOR_BYTES: usize = 512;
@@ -61,7 +61,7 @@ impl Image {
     /// An image that holds `bytes`, and that others come from.
     ///
     /// ```
-    /// use finefs_block::sim::Image;
+    /// use finefs_sim::Image;
     ///
     /// let before = Image::from_bytes(&[1; 1024]);
     /// let mut after = before.clone();

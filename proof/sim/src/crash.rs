@@ -299,8 +299,8 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockDevice;
-    use crate::sim::RecordingDevice;
+    use crate::RecordingDevice;
+    use finefs_block::BlockDevice;
 
     const LIMITS: Limits = Limits {
         exhaustive_writes: 4,

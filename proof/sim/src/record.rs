@@ -5,10 +5,10 @@ use std::io;
 use finefs_locks::{LockClass, Mutex};
 
 use super::image::{Image, ImageDevice};
-use crate::{BlockDevice, bounds};
+use finefs_block::{BlockDevice, bounds};
 
 /// What a [`RecordingDevice`] saw and holds.
-pub static RECORD: LockClass = LockClass::new("block.record", 96);
+pub static RECORD: LockClass = LockClass::new("sim.record", 96);
 
 /// One request that changes the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
