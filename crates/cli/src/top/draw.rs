@@ -2,13 +2,9 @@
 
 use std::ops::Add;
 
-use ratatui::Frame;
-use ratatui::layout::Rect;
-use ratatui::style::Stylize;
-use ratatui::text::{Line, Span};
-
 use super::columns::{Column, Columns};
 use super::model::{Model, Picture};
+use super::terminal::{Line, Style};
 use finefs_lockmeter::duration;
 
 /// What stands on the last line.
@@ -31,13 +27,11 @@ const HELP: [&str; 14] = [
     "On a wider terminal there are more columns. finefs top --help tells more.",
 ];
 
-/// Draws all. What the model has scrolled too far is brought back.
-pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
-    let area = frame.area();
-    let (width, height) = (usize::from(area.width), usize::from(area.height));
+/// All lines of a screen of this size. What the model has scrolled too far is brought back.
+pub(super) fn draw(model: &mut Model, width: usize, height: usize) -> Vec<Line> {
     let mut lines = head(model);
     let mut body = if model.shows_help {
-        HELP.iter().map(|line| Line::from(*line)).collect()
+        HELP.iter().map(|line| Line::plain(*line)).collect()
     } else {
         let columns = Columns::of(width);
         lines.push(heads(&columns, model.sorted_by));
@@ -49,48 +43,37 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     let below = body.len().saturating_sub(model.scrolled + page);
     lines.extend(body.drain(model.scrolled..).take(page));
     // Where there is no room for all, the keys go first.
-    let last = usize::from(area.height.saturating_sub(1));
-    for (row, line) in lines.into_iter().take(last).enumerate() {
-        frame.render_widget(line, at(area, row));
+    lines.resize(height.saturating_sub(1), Line::default());
+    lines.push(foot(below));
+    for line in &mut lines {
+        line.fit(width);
     }
-    frame.render_widget(foot(below), at(area, last));
+    lines
 }
 
-fn at(area: Rect, row: usize) -> Rect {
-    let row = u16::try_from(row).unwrap_or(u16::MAX);
-    let line = Rect {
-        y: area.y.saturating_add(row),
-        height: 1,
-        ..area
-    };
-    line.intersection(area)
-}
-
-fn head(model: &Model) -> Vec<Line<'static>> {
+fn head(model: &Model) -> Vec<Line> {
     let paused = if model.is_paused { ", paused" } else { "" };
     let delay = model.delay.as_secs_f64();
-    let mut lines = vec![Line::from(vec![
-        Span::from("finefs top").bold(),
-        Span::from(format!(" every {delay:.1} s{paused} - {}", model.title)),
-    ])];
+    let title = format!(" every {delay:.1} s{paused} - {}", model.title);
+    let name = "finefs top".to_owned();
+    let mut lines = vec![Line(vec![(Style::Bold, name), (Style::Plain, title)])];
     let mode = if model.is_full {
         "all acquisitions"
     } else {
         "acquisitions that waited"
     };
     if model.is_unanswered {
-        lines.push(Line::from("the server does not answer").bold());
-        lines.push(Line::from(""));
+        lines.push(Line::new(Style::Bold, "the server does not answer"));
+        lines.push(Line::default());
         return lines;
     }
     let Some(picture) = &model.picture else {
-        lines.push(Line::from(format!(
-            "{mode}: the first interval is under way"
-        )));
-        lines.push(Line::from(""));
+        let text = format!("{mode}: the first interval is under way");
+        lines.push(Line::plain(text));
+        lines.push(Line::default());
         return lines;
     };
-    lines.push(Line::from(format!("{mode}{}", totals(picture, model))));
+    lines.push(Line::plain(format!("{mode}{}", totals(picture, model))));
     let threads: usize = picture
         .waiting
         .iter()
@@ -103,7 +86,7 @@ fn head(model: &Model) -> Vec<Line<'static>> {
         let one_in = picture.interval.hold_sampling;
         last += &format!("; 1 of {one_in} holds timed");
     }
-    lines.push(Line::from(last));
+    lines.push(Line::plain(last));
     lines
 }
 
@@ -127,19 +110,18 @@ fn totals(picture: &Picture, model: &Model) -> String {
     format!(": {taken:.0}/s, contention {contention}")
 }
 
-fn heads(columns: &Columns, sorted_by: Column) -> Line<'static> {
-    let spans = columns.heads().into_iter().map(|(column, text)| {
-        let span = Span::from(text).reversed();
-        if column == sorted_by {
-            span.bold().underlined()
-        } else {
-            span
-        }
+fn heads(columns: &Columns, sorted_by: Column) -> Line {
+    let heads = columns.heads().into_iter().map(|(column, text)| {
+        let style = match column == sorted_by {
+            true => Style::Chosen,
+            false => Style::Reversed,
+        };
+        (style, text)
     });
-    Line::from(spans.collect::<Vec<_>>())
+    Line(heads.collect())
 }
 
-fn body(columns: &Columns, model: &Model) -> Vec<Line<'static>> {
+fn body(columns: &Columns, model: &Model) -> Vec<Line> {
     let mut lines = Vec::new();
     let Some(picture) = &model.picture else {
         return lines;
@@ -147,12 +129,11 @@ fn body(columns: &Columns, model: &Model) -> Vec<Line<'static>> {
     for rate in model.rows() {
         let cells = columns.row(&rate, picture.took, picture.is_full);
         let row: String = cells.into_iter().map(|(_, text)| text).collect();
-        let line = Line::from(row);
-        lines.push(if rate.contended > 0.0 {
-            line.bold()
-        } else {
-            line
-        });
+        let style = match rate.contended > 0.0 {
+            true => Style::Bold,
+            false => Style::Plain,
+        };
+        lines.push(Line::new(style, row));
         if !model.shows_sites {
             continue;
         }
@@ -162,11 +143,11 @@ fn body(columns: &Columns, model: &Model) -> Vec<Line<'static>> {
                 "    {} waited {waited}, at {}",
                 site.contended, site.location
             );
-            lines.push(Line::from(text).dim());
+            lines.push(Line::new(Style::Dim, text));
         }
     }
     if lines.is_empty() {
-        lines.push(Line::from("(nothing)"));
+        lines.push(Line::plain("(nothing)"));
     }
     for queue in &picture.waiting {
         add(&mut lines, &queue.to_string());
@@ -181,18 +162,18 @@ fn body(columns: &Columns, model: &Model) -> Vec<Line<'static>> {
 }
 
 /// A text of several lines, after an empty one.
-fn add(lines: &mut Vec<Line<'static>>, text: &str) {
-    lines.push(Line::from(""));
-    lines.extend(text.lines().map(|line| Line::from(line.to_owned())));
+fn add(lines: &mut Vec<Line>, text: &str) {
+    lines.push(Line::default());
+    lines.extend(text.lines().map(Line::plain));
 }
 
-fn foot(below: usize) -> Line<'static> {
+fn foot(below: usize) -> Line {
     let more = if below > 0 {
         format!("  ({below} lines below)")
     } else {
         String::new()
     };
-    Line::from(format!("{KEYS}{more}")).dim()
+    Line::new(Style::Dim, format!("{KEYS}{more}"))
 }
 
 #[cfg(test)]

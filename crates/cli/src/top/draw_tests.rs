@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use finefs_lockmeter::{ClassCounts, Counts, Kind, Queue, Report, Snapshot, Waiter, What};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::model::Wish;
+use super::super::terminal::Key;
 use super::*;
 
 /// Two classes: one that is much taken, one that is waited for.
@@ -66,20 +64,10 @@ fn model(is_full: bool) -> Model {
     model
 }
 
-fn seen(model: &mut Model, width: u16, height: u16) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, model)).unwrap();
-    let buffer = terminal.backend().buffer();
-    let rows = buffer.content().chunks(usize::from(width));
-    rows.map(|row| {
-        let text: String = row.iter().map(|cell| cell.symbol()).collect();
-        text.trim_end().to_owned()
-    })
-    .collect()
-}
-
-fn press(model: &mut Model, code: KeyCode) -> Wish {
-    model.press(KeyEvent::new(code, KeyModifiers::NONE))
+fn seen(model: &mut Model, width: usize, height: usize) -> Vec<String> {
+    let lines = draw(model, width, height).into_iter();
+    let texts = lines.map(|line| line.0.into_iter().map(|(_, text)| text).collect::<String>());
+    texts.map(|text| text.trim_end().to_owned()).collect()
 }
 
 #[test]
@@ -104,6 +92,31 @@ fn eighty_columns_have_what_matters() {
 }
 
 #[test]
+fn styles_tell_what_matters() {
+    let mut model = model(true);
+    let styles = |model: &mut Model, row: usize| -> Vec<(Style, String)> {
+        let texts = draw(model, 80, 24)[row].0.clone().into_iter();
+        texts
+            .map(|(style, text)| (style, text.trim().to_owned()))
+            .collect()
+    };
+    let is = |style, text: &str| (style, text.to_owned());
+    assert_eq!(styles(&mut model, 0)[0], is(Style::Bold, "finefs top"));
+    model.sorted_by = Column::WaitMean;
+    let heads = styles(&mut model, 3);
+    assert_eq!(heads[0], is(Style::Reversed, "CLASS"));
+    let chosen: Vec<_> = heads
+        .iter()
+        .filter(|(style, _)| *style == Style::Chosen)
+        .collect();
+    assert_eq!(chosen, [&is(Style::Chosen, "WAIT")]);
+    // One that is waited for, one that is not, the keys.
+    for (row, style) in [(4, Style::Bold), (5, Style::Plain), (23, Style::Dim)] {
+        assert_eq!(styles(&mut model, row)[0].0, style, "{row}");
+    }
+}
+
+#[test]
 fn narrow_and_tiny_terminals_stay_usable() {
     let lines = seen(&mut model(true), 60, 20);
     assert_eq!(
@@ -117,7 +130,8 @@ fn narrow_and_tiny_terminals_stay_usable() {
     assert_eq!(lines[19], KEYS);
     for (width, height) in [(1, 1), (5, 3), (20, 4), (500, 2), (79, 5)] {
         let lines = seen(&mut model(true), width, height);
-        assert_eq!(lines.len(), usize::from(height));
+        assert_eq!(lines.len(), height);
+        assert!(lines.iter().all(|line| line.chars().count() <= width));
     }
 }
 
@@ -144,7 +158,7 @@ fn without_full_mode_no_share_is_told() {
         "ns.commit        writer        -       50      - 2.00 ms 2.00 ms 40.0 us 40.0 us"
     );
     let mut model = model(false);
-    assert_eq!(press(&mut model, KeyCode::Char('f')), Wish::ToggleFull);
+    assert_eq!(model.press(Key::Char('f')), Wish::ToggleFull);
     // The picture is of the mode before until the next one comes.
     model.is_full = true;
     assert_eq!(seen(&mut model, 80, 24)[1], "all acquisitions from now on");
@@ -162,44 +176,43 @@ fn without_full_mode_no_share_is_told() {
 fn keys_sort_scroll_and_help() {
     let mut model = model(true);
     while model.sorted_by != Column::Class {
-        assert_eq!(press(&mut model, KeyCode::Right), Wish::Nothing);
+        assert_eq!(model.press(Key::Right), Wish::Nothing);
     }
-    press(&mut model, KeyCode::Char('>'));
-    press(&mut model, KeyCode::Char('s'));
+    model.press(Key::Char('>'));
+    model.press(Key::Char('s'));
     let lines = seen(&mut model, 80, 24);
     assert!(lines[2].ends_with("by taken/s"), "{}", lines[2]);
     assert!(lines[4].starts_with("ns.inode "), "{}", lines[4]);
 
     // Eight rows: three of the head, the table's heads, three of the body, the keys.
     assert!(seen(&mut model, 80, 8)[7].ends_with("(2 lines below)"));
-    press(&mut model, KeyCode::Down);
+    model.press(Key::Down);
     let lines = seen(&mut model, 80, 8);
     assert!(
         lines[3].starts_with("CLASS") && lines[4].starts_with("ns.commit"),
         "{lines:?}"
     );
     for _ in 0..9 {
-        press(&mut model, KeyCode::Char('j'));
+        model.press(Key::Char('j'));
     }
     assert!(seen(&mut model, 80, 8)[6].contains("worker (4711)"));
-    press(&mut model, KeyCode::Char('k'));
+    model.press(Key::Char('k'));
     assert!(
         seen(&mut model, 80, 8)[4].starts_with("ns.commit"),
         "the end is not passed"
     );
 
-    press(&mut model, KeyCode::Char('?'));
+    model.press(Key::Char('?'));
     let lines = seen(&mut model, 80, 24);
     assert!(
         lines.iter().any(|line| line.starts_with("q, Ctrl-C ")),
         "{lines:?}"
     );
-    press(&mut model, KeyCode::Char('h'));
+    model.press(Key::Char('h'));
     assert!(seen(&mut model, 80, 24)[3].starts_with("CLASS"));
-    assert_eq!(press(&mut model, KeyCode::Char(' ')), Wish::TogglePause);
-    assert_eq!(press(&mut model, KeyCode::Char('q')), Wish::Quit);
-    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(model.press(interrupt), Wish::Quit);
+    assert_eq!(model.press(Key::Char(' ')), Wish::TogglePause);
+    assert_eq!(model.press(Key::Char('q')), Wish::Quit);
+    assert_eq!(model.press(Key::Char('\x03')), Wish::Quit);
 }
 
 #[test]

@@ -1,72 +1,22 @@
-//! The live view: its loop, and how it enters and leaves the terminal.
-//!
-//! The terminal is in raw mode and on its alternate screen from [`Terminal::enter`] until the [`Terminal`] is dropped,
-//! whatever the reason: a key, a signal (which is an event of the loop), a mount that has gone, an error of the
-//! terminal itself. A panic, of any thread, restores it before it prints its message.
+//! The live view: its loop.
 
-use std::io;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event;
-
 use super::draw::draw;
 use super::model::{Model, Picture, Wish};
+use super::terminal::{Keys, Terminal};
 use super::{End, Event, View};
 use finefs_lockmeter::Snapshot;
 
 /// So long after there was no answer it is asked again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The terminal while it is ours.
-pub(super) struct Terminal(Option<DefaultTerminal>);
-
-impl Terminal {
-    pub(super) fn enter() -> io::Result<Terminal> {
-        match ratatui::try_init() {
-            Ok(terminal) => Ok(Terminal(Some(terminal))),
-            Err(error) => {
-                let _ = ratatui::try_restore();
-                Err(error)
-            }
-        }
-    }
-
-    fn draw(&mut self, model: &mut Model) -> io::Result<()> {
-        if let Some(terminal) = &mut self.0 {
-            terminal.draw(|frame| draw(frame, model))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // The hook has done so before the message, over which a second time might put the cursor.
-        if !std::thread::panicking() {
-            let _ = ratatui::try_restore();
-        }
-        let Some(mut terminal) = self.0.take() else {
-            return;
-        };
-        if terminal.show_cursor().is_err() {
-            // It has hung up. Dropped, it would tell so on stderr, which has gone as well.
-            std::mem::forget(terminal);
-        }
-    }
-}
-
-/// Sends keys and changes of the size, until nobody listens or the terminal cannot be read any more. Then the view is
-/// to end: in raw mode not even Ctrl-C would be a signal.
-fn send_input(sender: &Sender<Event>) {
-    while let Ok(input) = event::read() {
-        let event = match input {
-            event::Event::Key(key) => Event::Key(key),
-            event::Event::Resize(..) => Event::Resized,
-            _ => continue,
-        };
-        if sender.send(event).is_err() {
+/// Sends keys until nobody listens or the terminal cannot be read any more. Then the view is to
+/// end: in raw mode not even Ctrl-C would be a signal.
+fn send_keys(keys: Keys, sender: &Sender<Event>) {
+    for key in keys {
+        if sender.send(Event::Key(key)).is_err() {
             return;
         }
     }
@@ -95,7 +45,8 @@ pub(super) fn run(
     sender: Sender<Event>,
 ) -> Result<(), End> {
     let thread = std::thread::Builder::new().name("input".into());
-    thread.spawn(move || send_input(&sender))?;
+    let keys = Keys::new()?;
+    thread.spawn(move || send_keys(keys, &sender))?;
     let mut model = Model::new(view.title.clone(), view.options.delay);
     model.is_full = view.options.full;
     model.is_watching = view.options.is_watching();
@@ -103,8 +54,9 @@ pub(super) fn run(
     view.is_live = true;
     let mut interval = None;
     loop {
-        terminal.draw(&mut model)?;
-        match step(view, &mut model, &mut interval) {
+        let (width, height) = terminal.size();
+        terminal.show(&draw(&mut model, width, height))?;
+        match step(view, &mut terminal, &mut model, &mut interval) {
             Err(End::Done) => return Ok(()),
             Err(End::Late) => {
                 model.is_unanswered = true;
@@ -119,6 +71,7 @@ pub(super) fn run(
 /// without answers.
 fn step(
     view: &mut View<'_>,
+    terminal: &mut Terminal,
     model: &mut Model,
     interval: &mut Option<Interval>,
 ) -> Result<(), End> {
@@ -129,7 +82,7 @@ fn step(
     };
     match view.event(until)? {
         Some(Event::Stop) => return Err(End::Done),
-        Some(Event::Resized) => {}
+        Some(Event::Resized) => terminal.forget(),
         Some(Event::Key(key)) => match model.press(key) {
             Wish::Nothing => {}
             Wish::Quit => return Err(End::Done),

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `lease` | what is on in the server meanwhile |
 //! | `screen` | one picture of an interval as text: rows per class, who waits |
-//! | `live` | the view on a terminal: its loop, entering and leaving the terminal |
+//! | `live` | the view on a terminal: its loop |
+//! | `terminal` | raw mode, keys, styled lines |
 //! | `model` | what the view shows, and what keys do to it |
 //! | `columns` | the columns of its table |
 //! | `draw` | how it is drawn |
@@ -15,6 +16,7 @@ mod lease;
 mod live;
 mod model;
 mod screen;
+mod terminal;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -24,9 +26,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use finefs_lockmeter::control::{Reply, Request};
 use finefs_lockmeter::{Queue, Report, Snapshot, Wanted};
-use ratatui::crossterm::event::KeyEvent;
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use crate::channel::{Channel, NoAnswer};
@@ -34,6 +35,7 @@ use crate::umount::find;
 use crate::{CliResult, Failure};
 use lease::{Lease, PATIENCE};
 use screen::Screen;
+use terminal::{Key, Terminal};
 
 /// Show how the locks of a mounted file system are contended and held, and who waits
 ///
@@ -125,7 +127,7 @@ impl From<std::io::Error> for End {
 enum Event {
     /// A signal to end.
     Stop,
-    Key(KeyEvent),
+    Key(Key),
     /// The terminal has another size.
     Resized,
 }
@@ -138,7 +140,7 @@ impl Top {
         let channel = Channel::of(&mount).map_err(fail)?;
         // Caught before anything is switched on.
         let (sender, events) = std::sync::mpsc::channel();
-        stop_signals(sender.clone()).map_err(|error| fail(error.to_string()))?;
+        send_signals(sender.clone()).map_err(|error| fail(error.to_string()))?;
         let mut view = View {
             title: format!("{place} ({})", mount.source.to_string_lossy()),
             options: &self,
@@ -183,23 +185,27 @@ impl Top {
     }
 
     /// The terminal for a view with keys, where it is wanted and can be had.
-    fn terminal(&self) -> Option<live::Terminal> {
+    fn terminal(&self) -> Option<Terminal> {
         let is_printed = self.batch || self.json || self.iterations.is_some();
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if is_printed || is_dumb || !std::io::stdout().is_terminal() {
             return None;
         }
-        live::Terminal::enter().ok()
+        Terminal::enter().ok()
     }
 }
 
-fn stop_signals(sender: Sender<Event>) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+fn send_signals(sender: Sender<Event>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH])?;
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            for _ in signals.forever() {
-                if sender.send(Event::Stop).is_err() {
+            for signal in signals.forever() {
+                let event = match signal {
+                    SIGWINCH => Event::Resized,
+                    _ => Event::Stop,
+                };
+                if sender.send(event).is_err() {
                     return;
                 }
             }

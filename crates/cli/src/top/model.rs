@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use finefs_lockmeter::{Queue, Rate, Report, Snapshot, rates};
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::columns::{Column, sort};
+use super::terminal::Key;
 
 /// Reports that are kept to be looked at.
 const REPORTS_MAX: usize = 100;
@@ -96,38 +96,25 @@ impl Model {
         self.reports.truncate(REPORTS_MAX);
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Wish {
-        if key.kind == KeyEventKind::Release {
-            return Wish::Nothing;
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return match key.code {
-                KeyCode::Char('c') => Wish::Quit,
-                _ => Wish::Nothing,
-            };
-        }
-        match key.code {
-            KeyCode::Char('h' | '?') => {
+    pub(super) fn press(&mut self, key: Key) -> Wish {
+        match key {
+            Key::Char('h' | '?') => {
                 self.shows_help = !self.shows_help;
                 self.scrolled = 0;
             }
-            KeyCode::Esc => self.shows_help = false,
-            KeyCode::Char('q') => return Wish::Quit,
-            KeyCode::Char('f') => return Wish::ToggleFull,
-            KeyCode::Char(' ') => return Wish::TogglePause,
-            KeyCode::Char('s' | '>') | KeyCode::Right => {
-                self.sorted_by = self.sorted_by.beside(true)
-            }
-            KeyCode::Char('S' | '<') | KeyCode::Left => {
-                self.sorted_by = self.sorted_by.beside(false)
-            }
-            KeyCode::Char('j') | KeyCode::Down => self.scrolled += 1,
-            KeyCode::Char('k') | KeyCode::Up => self.scrolled = self.scrolled.saturating_sub(1),
-            KeyCode::PageDown => self.scrolled += self.page,
-            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(self.page),
-            KeyCode::Home => self.scrolled = 0,
+            Key::Escape => self.shows_help = false,
+            Key::Char('q' | '\x03') => return Wish::Quit,
+            Key::Char('f') => return Wish::ToggleFull,
+            Key::Char(' ') => return Wish::TogglePause,
+            Key::Char('s' | '>') | Key::Right => self.sorted_by = self.sorted_by.beside(true),
+            Key::Char('S' | '<') | Key::Left => self.sorted_by = self.sorted_by.beside(false),
+            Key::Char('j') | Key::Down => self.scrolled += 1,
+            Key::Char('k') | Key::Up => self.scrolled = self.scrolled.saturating_sub(1),
+            Key::PageDown => self.scrolled += self.page,
+            Key::PageUp => self.scrolled = self.scrolled.saturating_sub(self.page),
+            Key::Home => self.scrolled = 0,
             // Drawing brings it back to the last page.
-            KeyCode::End => self.scrolled = usize::MAX / 2,
+            Key::End => self.scrolled = usize::MAX / 2,
             _ => {}
         }
         Wish::Nothing
