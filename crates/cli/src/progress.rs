@@ -1,24 +1,18 @@
 //! A sign of life during long work: a spinner with the time, on a terminal, after half a second.
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::IsTerminal;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(120);
 
-/// In turn, the first character.
-const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
-/// To the line's beginning; what follows is cut at the terminal's edge (DECAWM).
-const BEGIN: &str = "\r\x1b[?7l";
-/// The rest of the line is erased.
-const END: &str = "\x1b[K\x1b[?7h";
-
 /// Runs `work`; when it takes long and stderr is a terminal, shows `message` and the time.
 pub(crate) fn during<T>(message: &str, work: impl FnOnce() -> T) -> T {
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    if is_dumb || !stderr().is_terminal() {
+    if !std::io::stderr().is_terminal() {
         return work();
     }
     let _sign = Sign::start(message.to_owned());
@@ -38,18 +32,17 @@ impl Sign {
         let thread = std::thread::Builder::new()
             .name("progress".into())
             .spawn(move || {
-                let mut wait = PATIENCE;
-                for sign in SPINNER.iter().cycle() {
-                    if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
-                        break;
-                    }
-                    wait = TICK;
-                    let seconds = start.elapsed().as_secs();
-                    show(&format!("{sign} {message} ({seconds}s)"));
+                if stopped.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+                    return;
                 }
-                if wait == TICK {
-                    show("");
+                let bar = ProgressBar::new_spinner().with_elapsed(start.elapsed());
+                if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+                    bar.set_style(style);
                 }
+                bar.set_message(message);
+                bar.enable_steady_tick(TICK);
+                let _ = stopped.recv();
+                bar.finish_and_clear();
             })
             .ok();
         Sign {
@@ -57,11 +50,6 @@ impl Sign {
             thread,
         }
     }
-}
-
-/// A terminal that has gone is no reason to stop the work.
-fn show(text: &str) {
-    let _ = stderr().write_all(format!("{BEGIN}{text}{END}").as_bytes());
 }
 
 impl Drop for Sign {
