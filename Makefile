@@ -7,8 +7,12 @@ PREFIX = /usr/local
 # Where mount(8) and umount(8) look for helpers.
 HELPERDIR = /sbin
 HELPERS = mount.finefs mount.fuse.finefs umount.fuse.finefs umount.fuseblk.finefs
+MAN = $(PREFIX)/share/man/man1
+BASH = $(PREFIX)/share/bash-completion/completions/finefs
+ZSH = $(PREFIX)/share/zsh/site-functions/_finefs
+FISH = $(PREFIX)/share/fish/vendor_completions.d/finefs.fish
 
-.PHONY: all lab demo check test test-full advisories setup bench package install uninstall
+.PHONY: all pages lab demo check test test-full advisories setup bench package install uninstall
 
 all:
 	cargo build --release -p finefs-cli
@@ -37,16 +41,26 @@ test-full:
 advisories:
 	@cargo run --quiet -p xtask -- advisories
 
-# Installs finefs, its helpers for mount(8) and umount(8) as links to it, and finefs-bench if `make lab`
-# has built it.
-install: all
+# Manual pages in target/man, completions for bash, zsh and fish in target/completions.
+pages:
+	cargo run --quiet --release -p finefs-cli --example pages -- target
+
+# Installs finefs with its manual pages and completions, its helpers for mount(8) and umount(8) as
+# links to it, and finefs-bench if `make lab` has built it.
+install: all pages
 	install -D target/release/finefs '$(DESTDIR)$(PREFIX)/bin/finefs'
 	if [ -e target/release/finefs-bench ]; then \
 	  install -D target/release/finefs-bench '$(DESTDIR)$(PREFIX)/bin/finefs-bench'; fi
+	install -D -m 644 -t '$(DESTDIR)$(MAN)' target/man/*.1
+	install -D -m 644 target/completions/finefs.bash '$(DESTDIR)$(BASH)'
+	install -D -m 644 target/completions/_finefs '$(DESTDIR)$(ZSH)'
+	install -D -m 644 target/completions/finefs.fish '$(DESTDIR)$(FISH)'
 	mkdir -p '$(DESTDIR)$(HELPERDIR)'
 	for name in $(HELPERS); do ln -sf '$(PREFIX)/bin/finefs' '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
 
 uninstall:
+	rm -f '$(DESTDIR)$(MAN)'/finefs.1 '$(DESTDIR)$(MAN)'/finefs-*.1
+	rm -f '$(DESTDIR)$(BASH)' '$(DESTDIR)$(ZSH)' '$(DESTDIR)$(FISH)'
 	rm -f '$(DESTDIR)$(PREFIX)/bin/finefs' '$(DESTDIR)$(PREFIX)/bin/finefs-bench'
 	for name in $(HELPERS); do rm -f '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
 

@@ -2,7 +2,8 @@
 //! end with status 2, every other failure prints one line `finefs: ...` and ends with status 1.
 //!
 //! A library so that the programs of the laboratory ask a mount's server ([`channel`]), read sizes
-//! ([`size`]) and print ([`output`]) as the command does. It is no interface for others.
+//! ([`size`]) and print ([`output`]) as the command does, and so that manual pages and shell
+//! completions are made of its definition (`examples/pages.rs`). It is no interface for others.
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -46,6 +47,7 @@ use std::process::ExitCode;
 use channel::Change;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+pub use options::{OptionText, OptionsPage, options_page};
 use output::say;
 
 #[derive(Parser)]
@@ -97,9 +99,14 @@ impl Failure {
 /// What parts of the command give.
 pub type CliResult<T> = Result<T, Failure>;
 
+/// The definition of the command line.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// Ends with a usage error of the subcommand at `path`, as clap's own do.
 fn usage(path: &[&str], kind: ErrorKind, message: &str) -> ! {
-    let mut command = Arguments::command();
+    let mut command = command();
     command.build();
     let mut named = Some(&mut command);
     for name in path {
@@ -137,6 +144,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -116,6 +116,8 @@ fn try_debian(package: &Path) -> Result<()> {
     prepare(root)?;
     fs::copy(package, root.join("finefs.deb"))?;
     inside(root, &["dpkg", "--install", "/finefs.deb"])?;
+    let page = root.join("usr/share/man/man1/finefs-mount.1.gz");
+    ensure!(page.exists(), "the package has no {}", page.display());
     work(root, &["mount", "-t", "fuse.finefs"], &["umount"])?;
     inside(root, &["dpkg", "--purge", "finefs"])?;
     let left = root.join("usr/sbin/mount.fuse.finefs");

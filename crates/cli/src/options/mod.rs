@@ -18,6 +18,7 @@ use crate::size::Size;
 use crate::{CliResult, Failure};
 use table::{Of, What};
 
+pub use page::{OptionText, OptionsPage, options_page};
 pub(crate) use page::{help, page};
 
 /// What the options say.

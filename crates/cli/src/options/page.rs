@@ -8,23 +8,61 @@ use super::table::{GROUPS, Row, What};
 const INDENT: usize = 25;
 const WIDTH: usize = 100;
 
-/// One option after the other, and what becomes of it.
-fn describe(out: &mut String, row: &Row) {
-    let mut names: Vec<String> = Vec::new();
-    for name in row.names {
-        names.push(match row.value {
+/// What `finefs mount --help-options` and finefs-mount(1) tell.
+pub struct OptionsPage {
+    /// Before the options.
+    pub intro: &'static str,
+    /// A heading, and the options below it.
+    pub groups: Vec<(&'static str, Vec<OptionText>)>,
+    /// After them.
+    pub sizes: &'static str,
+}
+
+/// What is told of an option.
+pub struct OptionText {
+    /// All that are treated alike, each with its value.
+    pub names: String,
+    /// What becomes of it.
+    pub text: String,
+}
+
+impl OptionText {
+    fn new(row: &Row) -> OptionText {
+        let names = row.names.iter().map(|name| match row.value {
             None => (*name).to_owned(),
             Some(value) if value.is_optional => format!("{name}[={}]", value.shown),
             Some(value) => format!("{name}={}", value.shown),
         });
+        let (kind, text) = match &row.what {
+            What::Flag(_, text) | What::Done(_, text) => ("", *text),
+            What::Ignored(text) => ("no effect: ", *text),
+            What::Refused(text) => ("refused: ", *text),
+        };
+        OptionText {
+            names: names.collect::<Vec<_>>().join(", "),
+            text: format!("{kind}{text}"),
+        }
     }
-    let (kind, text) = match &row.what {
-        What::Flag(_, text) | What::Done(_, text) => ("", *text),
-        What::Ignored(text) => ("no effect: ", *text),
-        What::Refused(text) => ("refused: ", *text),
-    };
-    let names = fill(&names.join(", "), 2);
-    let mut lines = fill(&format!("{kind}{text}"), INDENT);
+}
+
+/// All options, and what becomes of each.
+pub fn options_page() -> OptionsPage {
+    let groups = GROUPS.iter().map(|group| {
+        let options = group.rows.iter().map(OptionText::new);
+        (group.heading, options.collect())
+    });
+    OptionsPage {
+        intro: "Options of finefs mount (-o, comma separated, may be repeated; the last of two \
+                that conflict counts). With -v it says which have no effect.",
+        groups: groups.collect(),
+        sizes: SIZES,
+    }
+}
+
+/// One option after the other, and what becomes of it.
+fn describe(out: &mut String, option: &OptionText) {
+    let names = fill(&option.names, 2);
+    let mut lines = fill(&option.text, INDENT);
     match names.len() {
         1 if names[0].chars().count() < INDENT => {
             lines[0] = format!("{:INDENT$}{}", names[0], lines[0].trim_start());
@@ -61,7 +99,7 @@ pub(crate) fn help() -> String {
     for group in GROUPS {
         for row in group.rows {
             if matches!(row.what, What::Flag(..) | What::Done(..)) {
-                describe(&mut out, row);
+                describe(&mut out, &OptionText::new(row));
             }
         }
     }
@@ -74,18 +112,16 @@ pub(crate) fn help() -> String {
     out + SIZES
 }
 
-/// All options, and what becomes of each.
+/// All of it as text.
 pub(crate) fn page() -> String {
-    let mut out = String::from(
-        "Options of finefs mount (-o, comma separated, may be repeated; the last of two that conflict\n\
-         counts). With -v it says which have no effect.\n",
-    );
-    for group in GROUPS {
-        let _ = writeln!(out, "\n{}:", group.heading);
-        for row in group.rows {
-            describe(&mut out, row);
+    let page = options_page();
+    let mut out = fill(page.intro, 0).join("\n") + "\n";
+    for (heading, options) in &page.groups {
+        let _ = writeln!(out, "\n{heading}:");
+        for option in options {
+            describe(&mut out, option);
         }
     }
-    let _ = writeln!(out, "\n{SIZES}");
+    let _ = writeln!(out, "\n{}", page.sizes);
     out
 }
