@@ -100,7 +100,7 @@ fn an_image_is_sound_and_empty_afterwards() {
         let output = run(&[arguments, &["--image", path]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");
-        assert_eq!(said, format!("finefs: {path} is modified\n"));
+        assert_eq!(said, format!("finefs-bench: {path} is modified\n"));
     }
     let text = succeed(&[
         "studies",
@@ -235,7 +235,7 @@ fn mistakes_are_told() {
 #[test]
 fn a_limit_of_open_files_is_named() {
     let dir = TempDir::new().unwrap();
-    let script = "ulimit -n 64; exec \"$0\" bench openspeed --processes 100 --dir \"$1\"";
+    let script = "ulimit -n 64; exec \"$0\" openspeed --processes 100 --dir \"$1\"";
     let output = Command::new("sh")
         .args(["-c", script, env!("CARGO_BIN_EXE_finefs-bench")])
         .arg(dir.path())

@@ -310,7 +310,10 @@ fn failures(text: &str) -> String {
         .lines()
         .filter(|line| {
             let line = line.trim_start();
-            !line.is_empty()
+            // Dots are tests that passed.
+            !line.trim_matches('.').is_empty()
+                && !line.ends_with(" ... ok")
+                && !line.starts_with("all doctests ran")
                 && !line.starts_with("running ")
                 && !line.starts_with("test result: ok")
         })
