@@ -1,5 +1,12 @@
 //! An inode in memory.
 //!
+//! | module | about |
+//! |---|---|
+//! | (here) | the inode: its words, what its kind adds, and its lock |
+//! | `references`, `split_references` | who uses it, counted so that CPUs do not pass its line around |
+//! | `inode_table` | the inodes in memory, by number |
+//! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
+//!
 //! # Data model
 //! [`Inode`] is a cell of the inode table: a number, its [`References`], and a [`Core`] that the first
 //! user loads. Front ends hold *references* on an inode (FUSE lookups, open files); while there is
@@ -12,6 +19,15 @@
 //! 2. A log record of this inode takes its number from `sequence` while holding the lock (or the
 //!    range of the data) that orders it against the records it conflicts with, and is appended
 //!    before that lock is released.
+//!
+//! # May use
+//! `base`, `schemes`, `names`, `data` and `file_lock`: an inode has a directory's names, a file's extents and locks.
+
+pub(crate) mod acl;
+pub(crate) mod acl_cell;
+pub(crate) mod inode_table;
+pub(crate) mod references;
+mod split_references;
 
 use std::collections::BTreeMap;
 #[cfg(not(any(loom, feature = "shuttle")))]
@@ -22,20 +38,20 @@ use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 
-use crate::acl::{Acl, AclKind};
-use crate::acl_cell::{AclCell, AclMarks};
-use crate::classes;
-use crate::data_lock::DataLock;
-use crate::error::{Error, Result};
-use crate::extent_map::ExtentMap;
+use crate::base::classes;
+use crate::base::error::{Error, Result};
+use crate::base::once_box::OnceBox;
+use crate::base::store::InodeImage;
+use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
+use crate::data::extent_map::ExtentMap;
+use crate::data::write_errors::WriteErrors;
 use crate::file_lock::FileLocks;
-use crate::name_table::NameTable;
-use crate::once_box::OnceBox;
-use crate::references::References;
-use crate::scheme::{LockingScheme, Scheme};
-use crate::store::InodeImage;
-use crate::types::{Attributes, FileKind, Ino, Times, Timestamp};
-use crate::write_errors::WriteErrors;
+use crate::inode::acl::{Acl, AclKind};
+use crate::inode::acl_cell::{AclCell, AclMarks};
+use crate::inode::references::References;
+use crate::names::name_table::NameTable;
+use crate::schemes::data_lock::DataLock;
+use crate::schemes::scheme::{LockingScheme, Scheme};
 
 /// A cell of the inode table.
 #[repr(C)]
