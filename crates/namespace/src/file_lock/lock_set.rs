@@ -21,7 +21,7 @@ use super::{Held, LockKind, Owner};
 pub(super) type Owners = SmallVec<[Owner; 2]>;
 
 /// See the module's head.
-pub(super) struct LockSet {
+pub(crate) struct LockSet {
     by_owner: BTreeMap<(Owner, u64), (u64, LockKind)>,
     by_range: IntervalTree,
 }
@@ -55,7 +55,7 @@ impl LockSet {
     }
 
     /// The first lock, by start, that keeps `owner` from having `range`.
-    pub(super) fn conflict(
+    pub(crate) fn conflict(
         &self,
         owner: Owner,
         kind: LockKind,
@@ -107,7 +107,7 @@ impl LockSet {
     }
 
     /// True when unlocking `range` leaves one lock more: it lies inside one.
-    pub(super) fn is_inside(&self, owner: Owner, range: &Range<u64>) -> bool {
+    pub(crate) fn is_inside(&self, owner: Owner, range: &Range<u64>) -> bool {
         let before = self
             .by_owner
             .range((owner, 0)..(owner, range.start))

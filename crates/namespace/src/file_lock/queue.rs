@@ -15,10 +15,10 @@ use super::lock_set::{ADDED_MAX, Change, LockSet};
 use super::waiter::Waiter;
 use super::waits_for::WaitsFor;
 use super::{Family, LockKind, Owner};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// What a request takes from the limit before it knows what it needs.
-pub(super) const CREDIT: u64 = ADDED_MAX;
+pub(crate) const CREDIT: u64 = ADDED_MAX;
 
 /// The locks of one file.
 pub(crate) struct FileLocks {
@@ -35,7 +35,7 @@ struct Queue {
 }
 
 /// What a request comes to.
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// It is granted.
     Granted,
     /// It waits.
@@ -45,7 +45,7 @@ pub(super) enum Asked {
 }
 
 impl FileLocks {
-    pub(super) fn new() -> FileLocks {
+    pub(crate) fn new() -> FileLocks {
         let queue = || Queue {
             held: LockSet::new(),
             waiters: Vec::new(),
@@ -64,13 +64,13 @@ impl FileLocks {
     }
 
     /// True when nothing is held. Then nobody waits (invariant 1).
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.held.is_empty() && self.whole.held.is_empty()
     }
 
     /// Asks for a lock. `credits` counts what goes back to the limit; a request that waits keeps its
     /// own.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         family: Family,
         (owner, kind, range): (Owner, LockKind, &Range<u64>),
@@ -105,7 +105,7 @@ impl FileLocks {
     }
 
     /// Unlocks a range of the owner's.
-    pub(super) fn unlock(
+    pub(crate) fn unlock(
         &mut self,
         family: Family,
         owner: Owner,
@@ -116,7 +116,7 @@ impl FileLocks {
     }
 
     /// Drops all locks of the owner, of both families.
-    pub(super) fn clear(&mut self, owner: Owner, credits: &mut i64) {
+    pub(crate) fn clear(&mut self, owner: Owner, credits: &mut i64) {
         for queue in [&mut self.ranges, &mut self.whole] {
             let change = queue.held.clear(owner);
             queue.changed(change, &(0..u64::MAX), credits);
@@ -124,7 +124,7 @@ impl FileLocks {
     }
 
     /// Takes a waiting request back; false when it is not waiting any more.
-    pub(super) fn withdraw(&mut self, family: Family, waiter: &Arc<Waiter>) -> bool {
+    pub(crate) fn withdraw(&mut self, family: Family, waiter: &Arc<Waiter>) -> bool {
         let waiters = &mut self.queue(family).waiters;
         let place = waiters.iter().position(|other| Arc::ptr_eq(other, waiter));
         place.map(|at| waiters.remove(at)).is_some()
@@ -132,7 +132,7 @@ impl FileLocks {
 
     /// Ends everything: the locks are gone, the waits fail with `error`. Gives what goes back to the
     /// limit.
-    pub(super) fn end(self, error: &Error) -> u64 {
+    pub(crate) fn end(self, error: &Error) -> u64 {
         let mut credits = 0;
         for queue in [self.ranges, self.whole] {
             credits += queue.held.len() + CREDIT * queue.waiters.len() as u64;
@@ -143,7 +143,7 @@ impl FileLocks {
         credits
     }
 
-    pub(super) fn held(&self, family: Family) -> &LockSet {
+    pub(crate) fn held(&self, family: Family) -> &LockSet {
         match family {
             Family::Range => &self.ranges.held,
             Family::Whole => &self.whole.held,
@@ -225,10 +225,10 @@ fn overlaps(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 /// The range of a whole file.
-pub(super) const WHOLE: Range<u64> = 0..u64::MAX;
+pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Checks a range that a caller gives.
-pub(super) fn checked(range: &Range<u64>) -> Result<()> {
+pub(crate) fn checked(range: &Range<u64>) -> Result<()> {
     if range.start < range.end {
         Ok(())
     } else {

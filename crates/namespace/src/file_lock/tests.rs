@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 
 use super::*;
-use crate::open_file::OpenFile;
-use crate::types::{Caller, Ino};
-use crate::{MemoryStore, Options};
+use crate::base::types::{Caller, Ino};
+use crate::operations::open_file::OpenFile;
+use crate::{Error, MemoryStore, Namespace, OpenAccess, Options};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(5);
@@ -61,7 +61,7 @@ fn assert_gone(namespace: &Namespace, ino: Ino) {
     assert!(inode.file_locks().is_none());
     inode
         .references
-        .join(&namespace.split_counts, &inode.lock());
+        .join(&namespace.inodes.split_counts, &inode.lock());
     assert!(!inode.references.any());
     assert!(namespace.waits_for.is_empty());
     assert_eq!(namespace.file_lock_count(), 0);

@@ -8,12 +8,12 @@ use finefs_locks::{Condvar, Mutex};
 
 use super::lock_set::Owners;
 use super::{LockKind, LockWait, Owner};
-use crate::classes;
-use crate::error::{Error, Result};
+use crate::base::classes;
+use crate::base::error::{Error, Result};
 
 /// A request that waits. It stands in its file's queue, and in the graph of who waits for whom if its
 /// owner is a process.
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     pub owner: Owner,
     pub kind: LockKind,
     pub range: Range<u64>,
@@ -65,7 +65,7 @@ impl Waiter {
     }
 
     /// How the wait ended, if it did. Asked under the lock of the file's locks it is the last word.
-    pub(super) fn outcome(&self) -> Option<Result<()>> {
+    pub(crate) fn outcome(&self) -> Option<Result<()>> {
         self.state.lock().outcome.clone()
     }
 
@@ -76,7 +76,7 @@ impl Waiter {
 
     /// Sleeps until the wait is ended, or time runs out, or somebody interrupts: in these two cases the
     /// outcome may come yet.
-    pub(super) fn sleep(self: &Arc<Waiter>, how: &LockWait<'_>) -> Result<()> {
+    pub(crate) fn sleep(self: &Arc<Waiter>, how: &LockWait<'_>) -> Result<()> {
         let _registered = how.interrupt.map(|interrupt| interrupt.register(self));
         let mut state = self.state.lock();
         let mut is_late = false;

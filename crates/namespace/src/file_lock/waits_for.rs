@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 
 use super::Owner;
 use super::waiter::Waiter;
-use crate::classes;
+use crate::base::classes;
 
 /// See the module's head.
 pub(crate) struct WaitsFor {
@@ -71,7 +71,7 @@ impl WaitsFor {
     }
 
     /// Takes out a request that waits no more.
-    pub(super) fn leave(&self, waiter: &Arc<Waiter>) {
+    pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
         let mut waiters = self.waiters.lock();
         if let Some(own) = waiters.get_mut(&waiter.owner) {
             own.retain(|other| !Arc::ptr_eq(other, waiter));

@@ -1,5 +1,6 @@
-//! Dependencies point downward only.
+//! Dependencies point downward only: between packages, and between the folders of the namespace.
 
+use super::source::{Source, imports};
 use std::path::PathBuf;
 
 /// Each package with the packages of ours that it may be built on: `crates/` on itself, `lab/` on
@@ -162,4 +163,133 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
         );
     }
     names
+}
+
+/// A package whose folders are layers.
+struct Folders {
+    /// Its sources.
+    root: &'static str,
+    /// From the bottom up: each may use those before it.
+    order: &'static [&'static str],
+    /// Paths that lead up all the same: the file, what it names, and why.
+    exceptions: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const FOLDERS: &[Folders] = &[Folders {
+    root: "crates/namespace/src/",
+    order: &[
+        "base",
+        "schemes",
+        "names",
+        "data",
+        "file_lock",
+        "inode",
+        "commit",
+        "namespace",
+        "access",
+        "operations",
+        "memory",
+    ],
+    exceptions: &[],
+}];
+
+/// Findings in the paths of the sources of packages whose folders are layers. Unit tests may use
+/// everything.
+pub fn check_folders(sources: &[Source]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for folders in FOLDERS {
+        for source in sources.iter().filter(|source| !source.is_test()) {
+            let name = source.name();
+            let Some(within) = name.strip_prefix(folders.root) else {
+                continue;
+            };
+            if within != "lib.rs" {
+                findings.extend(folders.check(&name, within, source.product_code()));
+            }
+        }
+    }
+    findings
+}
+
+impl Folders {
+    fn check(&self, name: &str, within: &str, code: &str) -> Vec<String> {
+        let level = |folder: &str| self.order.iter().position(|layer| *layer == folder);
+        let Some((own, _)) = within.split_once('/') else {
+            return vec![format!("{name}: lies in no folder of {}", self.root)];
+        };
+        let Some(own_level) = level(own) else {
+            return vec![format!("{name}: {own} has no place among the folders")];
+        };
+        let module: Vec<&str> = within
+            .trim_end_matches(".rs")
+            .trim_end_matches("/mod")
+            .split('/')
+            .collect();
+        let mut findings = Vec::new();
+        for (line, path) in paths(code) {
+            let Some(full) = from_root(&module, &path) else {
+                continue;
+            };
+            let folder = full.split("::").next().unwrap_or_default();
+            let is_excepted =
+                |(file, what, _): &(&str, &str, &str)| *file == within && *what == full;
+            if self.exceptions.iter().any(is_excepted) {
+                continue;
+            }
+            match level(folder) {
+                Some(level) if level <= own_level => {}
+                Some(_) => findings.push(format!(
+                    "{name}:{line}: {own} must not use {folder}, which lies above it: {full}"
+                )),
+                None => findings.push(format!(
+                    "{name}:{line}: {path}: name it by its folder, so that its layer is seen"
+                )),
+            }
+        }
+        findings
+    }
+}
+
+/// What the code names from `crate` or `super` on, in `use` declarations and elsewhere, with lines.
+fn paths(code: &str) -> Vec<(usize, String)> {
+    let mut found = imports(code);
+    for (index, line) in code.lines().enumerate() {
+        for start in ["crate::", "super::"] {
+            for (at, _) in line.match_indices(start) {
+                let is_inside = |c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '$';
+                if line[..at].ends_with(is_inside) {
+                    continue;
+                }
+                let path: String = line[at..]
+                    .chars()
+                    .take_while(|c| c.is_alphanumeric() || matches!(c, '_' | ':'))
+                    .collect();
+                // A tree that goes on in braces is among the imports.
+                if !path.ends_with("::") {
+                    found.push((index + 1, path));
+                }
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// A path from the package's root on; `None` if it leads out of the package or stays in the module.
+fn from_root(module: &[&str], path: &str) -> Option<String> {
+    if let Some(rest) = path.strip_prefix("crate::") {
+        return Some(rest.to_owned());
+    }
+    let mut rest = path.strip_prefix("self::").unwrap_or(path);
+    let mut above = 0;
+    while let Some(shorter) = rest.strip_prefix("super::") {
+        (rest, above) = (shorter, above + 1);
+    }
+    if above == 0 {
+        return None;
+    }
+    let mut full = module[..module.len().saturating_sub(above)].to_vec();
+    full.push(rest);
+    Some(full.join("::"))
 }

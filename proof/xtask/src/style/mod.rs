@@ -2,7 +2,7 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | dependencies point downward only | [`layers`] |
+//! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
 //! | no dead files, no overlong files, every file says what it is | [`files`] |
 //! | lock classes and their table agree | [`lock_table`] |
@@ -98,6 +98,7 @@ impl Workspace {
 
     fn findings(&self) -> Vec<String> {
         let mut findings = layers::check(&self.packages);
+        findings.extend(layers::check_folders(&self.sources));
         findings.extend(names::check(&self.sources));
         findings.extend(files::check(&self.sources, &self.documents));
         findings.extend(functions::check(&self.sources));
@@ -137,30 +138,61 @@ mod tests {
         ),
         (
             "crates/namespace/src/lib.rs",
-            "//! Heart.\nuse std::sync::{Arc, Mutex};\nmod a;\nmod b;\nmod c;\nmod d;\n",
+            "//! Heart.\nuse std::sync::{Arc, Mutex};\nmod base;\n\
+             mod commit;\nmod inode;\nmod new;\nmod root;\n",
             "lib.rs:2: std::sync::Mutex",
         ),
         (
-            "crates/namespace/src/a.rs",
+            "crates/namespace/src/base/mod.rs",
+            "//! Base.\nmod a;\nmod b;\nmod c;\nmod d;\n",
+            "",
+        ),
+        (
+            "crates/namespace/src/base/a.rs",
             "//! A.\nfn f() { todo!() }\n",
             "a.rs:2: todo!",
         ),
         (
-            "crates/namespace/src/b.rs",
+            "crates/namespace/src/base/b.rs",
             "//! B.\nfn f() { unsafe { g() } }\n",
             "b.rs:2: unsafe",
         ),
         (
-            "crates/namespace/src/c.rs",
+            "crates/namespace/src/base/c.rs",
             "fn no_head() {}\n",
             "c.rs: does not say what it is",
         ),
         (
-            "crates/namespace/src/d.rs",
+            "crates/namespace/src/base/d.rs",
             "//! D.\nstatic X: LockClass = LockClass::new(\"ns.x\", 7);\n\
              static Y: LockClass = LockClass::new(\"ns.y\", 4);\n\
              static Z: LockClass = LockClass::new(\"ns.y\", 4);\n",
             "ns.x (7) is not in docs/locking.md",
+        ),
+        (
+            "crates/namespace/src/commit/mod.rs",
+            "//! Commit.\nmod low;\nuse crate::inode::{A, b};\nfn f() { crate::namespace::g() }\n",
+            "commit/mod.rs:4: commit must not use namespace, which lies above it: namespace::g",
+        ),
+        (
+            "crates/namespace/src/commit/low.rs",
+            "//! Low.\nuse super::x;\nuse super::super::base::y;\nuse crate::{base, memory::m};\n",
+            "commit/low.rs:4: commit must not use memory",
+        ),
+        (
+            "crates/namespace/src/inode/mod.rs",
+            "//! Inode.\nuse super::commit::C;\n#[cfg(test)]\nmod tests {\n    use crate::m::M;\n}\n",
+            "inode/mod.rs:2: inode must not use commit",
+        ),
+        (
+            "crates/namespace/src/new/mod.rs",
+            "//! New.\n",
+            "new has no place among the folders",
+        ),
+        (
+            "crates/namespace/src/root.rs",
+            "//! Root.\n",
+            "root.rs: lies in no folder",
         ),
         (
             "docs/locking.md",
@@ -174,7 +206,7 @@ mod tests {
         ),
         (
             "docs/crashes.md",
-            "See [a](../crates/namespace/src/a.rs), [net](https://x/y), [here](#x),\n\
+            "See [a](../crates/namespace/src/base/a.rs), [net](https://x/y), [here](#x),\n\
              [all](locking.md#lock) and [gone](../gone.rs#x).\n",
             "docs/crashes.md:2: no such file: ../gone.rs",
         ),

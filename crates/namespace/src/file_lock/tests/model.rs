@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::super::queue::{Asked, CREDIT};
 use super::super::waiter::Waiter;
 use super::super::{Family, FileLocks, Held, LockKind, Owner, WaitsFor};
-use crate::error::Error;
+use crate::base::error::Error;
 
 const BYTES: u64 = 12;
 

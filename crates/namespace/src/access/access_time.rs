@@ -1,0 +1,62 @@
+//! The access time: which reads are noted in it.
+//!
+//! A read of a file, a directory or a symbolic link writes nothing but this one time. The usual policy notes the first
+//! read after a change and one a day, so that what is read often is hardly ever written. As in Linux, a read at the end of
+//! a file is one too, and one of no bytes is none, and a link is read by who follows it on a path
+//! in process. (In a mount the kernel keeps what links say, and asks once.)
+
+use crate::base::types::{FileKind, Timestamp};
+use crate::commit::options::AtimePolicy;
+use crate::inode::{Inode, Time};
+use crate::namespace::Namespace;
+
+/// Whether a read is noted in the access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Noting {
+    /// As the namespace's policy says.
+    ByPolicy,
+    /// Not at all: the file was opened so (O_NOATIME), which its opener may
+    /// ([`OpenHow::noting`](crate::OpenHow::noting)).
+    Never,
+}
+
+impl Namespace {
+    /// Notes that an inode was read. Somebody has a reference on it.
+    pub(crate) fn note_access(&self, inode: &Inode, noting: Noting) {
+        if let Some(now) = self.due_access(inode, noting) {
+            inode.set_time(Time::Accessed, now);
+            self.log_touch(inode);
+        }
+    }
+
+    /// The same where nobody may have a reference: nothing is logged of what has gone.
+    pub(crate) fn note_passing_access(&self, inode: &Inode) {
+        let noting = Noting::ByPolicy;
+        if self.due_access(inode, noting).is_some() {
+            // With its lock held it does not go.
+            let _lock = inode.lock();
+            if !inode.is_gone() {
+                self.note_access(inode, noting);
+            }
+        }
+    }
+
+    /// The time that a read now is to be noted with, if it is.
+    fn due_access(&self, inode: &Inode, noting: Noting) -> Option<Timestamp> {
+        const DAY_SECONDS: i64 = 24 * 60 * 60;
+        let policy = self.options.atime;
+        if noting == Noting::Never || self.options.is_read_only || policy == AtimePolicy::Noatime {
+            return None;
+        }
+        if !self.options.notes_directories && inode.kind == FileKind::Directory {
+            return None;
+        }
+        let now = self.now();
+        let accessed = inode.time(Time::Accessed);
+        let is_due = policy == AtimePolicy::Strict
+            || accessed <= inode.time(Time::Modified)
+            || accessed <= inode.time(Time::Changed)
+            || now.seconds() - accessed.seconds() >= DAY_SECONDS;
+        (is_due && accessed != now).then_some(now)
+    }
+}

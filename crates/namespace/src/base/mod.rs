@@ -1,0 +1,26 @@
+//! The base: what every other folder may use.
+//!
+//! | module | about |
+//! |---|---|
+//! | [`types`], [`error`] | inode numbers, attributes, callers; errors and their errno |
+//! | [`store`] | the contract with what is below |
+//! | `classes` | the lock classes of the namespace and their order |
+//! | [`number_map`] | hash tables keyed by inode or block |
+//! | `radix`, `once_box` | arrays and boxes that are filled once and read without a lock |
+//! | `retire` | when memory that readers may still see is given back |
+//!
+//! # Invariants
+//! 1. Nothing here knows what an inode in memory is, or a namespace.
+//! 2. Every lock class of the namespace stands in `classes`.
+//!
+//! # May use
+//! The crates `locks` and `lockmeter` only.
+
+pub(crate) mod classes;
+pub mod error;
+pub mod number_map;
+pub(crate) mod once_box;
+pub(crate) mod radix;
+pub(crate) mod retire;
+pub mod store;
+pub mod types;

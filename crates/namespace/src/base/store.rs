@@ -1,0 +1,491 @@
+//! The store: what keeps a namespace's objects when they are not in memory.
+//!
+//! # The contract
+//!
+//! A store never sees concurrent calls that mutate metadata. The namespace is authoritative: it
+//! loads an object on first use, changes it in memory, leaves log records, and hands batches of
+//! coalesced records to [`Store::commit`], one at a time, from one thread.
+//!
+//! What is concurrent, and what the store must therefore guard itself:
+//! - the `load_*` calls, with each other and with a commit. The namespace never loads a part of an
+//!   object (its inode, its entries, its mapping, its xattrs) while records that change that part
+//!   are uncommitted, so a load never has to see a half-applied part; it may share blocks with one;
+//! - `read` and `write` of data at blocks that are allocated to a file;
+//! - the allocator calls.
+//!
+//! # Space
+//!
+//! `allocate_inode` and `allocate_blocks` take effect in the live allocator at once and are known to
+//! nobody else until a batch names them. An operation that fails gives back what it took by
+//! `release_inode` and `release_blocks`. Whatever a batch frees becomes allocatable again only when
+//! the commit of that batch is durable. Because nothing may fail after a log record is appended,
+//! every operation first reserves, by [`Store::reserve`], the metadata blocks that applying its
+//! records can need at most; a batch carries the sum of its reservations back.
+//!
+//! # Damage
+//!
+//! What applying a record will need is looked at before its operation succeeds: by the load of the
+//! part that it changes, by the allocation, or by the reservation. So a store does not find only at
+//! the commit that it cannot keep what was promised. Where something that a batch frees turns out
+//! to be damaged, it stays allocated: [`Committed::damage`].
+
+use crate::base::error::{Error, Result};
+use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
+
+/// Facts about a store that do not change while it is mounted.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    /// The root directory.
+    pub root: Ino,
+    /// Size of a block in bytes; a power of two.
+    pub block_size_bytes: u32,
+    /// Largest file in bytes.
+    pub file_size_max_bytes: u64,
+    /// Largest file in bytes whose blocks are mapped one by one, not by extents.
+    pub block_mapped_size_max_bytes: u64,
+    /// Offsets and lengths of direct I/O are multiples of this many bytes.
+    pub direct_alignment_bytes: u32,
+    /// Most links of a file that is not a directory.
+    pub link_max: u32,
+    /// Most links of a directory, `None` where directories may have any number.
+    pub directory_link_max: Option<u32>,
+    /// A directory with more links shows 1, from then on (dir_nlink).
+    pub directory_links_counted_max: u32,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Longest symbolic link target in bytes.
+    pub symlink_max: u32,
+    /// Symbolic links up to this length (in bytes) need no block.
+    pub symlink_inline_max: u32,
+    /// Times have nanoseconds (else whole seconds, and 1901 to 2038).
+    pub has_fine_times: bool,
+    /// Blocks can be allocated without being written (unwritten extents).
+    pub has_unwritten: bool,
+    /// About how many log records a batch should have at most, so that the store can commit it in
+    /// one step (a journal is only so long). More are taken too.
+    pub batch_records: Option<u64>,
+    /// How many blocks of metadata a batch should change at most, where the store knows. Then batches of
+    /// more than `batch_records` records are welcome that come to no more blocks.
+    pub batch_limit: Option<BatchLimit>,
+    /// The store takes no changes.
+    pub is_read_only: bool,
+    /// No more changes once the store has found that what it holds is damaged.
+    pub stops_on_damage: bool,
+}
+
+/// How much a batch may change, and what is needed to tell how much it does.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimit {
+    /// Blocks.
+    pub blocks: u64,
+    /// So many inodes whose numbers follow each other share a block; the first has number 1.
+    pub inodes_per_block: u64,
+    /// Blocks that say what is free, and how much.
+    pub space_blocks: u64,
+}
+
+/// An inode as the store holds it.
+#[derive(Clone, Debug)]
+pub struct InodeImage {
+    /// All that stat(2) shows.
+    pub attributes: Attributes,
+    /// The content, when it is stored with the inode (inline_data; read-only images).
+    pub inline: Option<Vec<u8>>,
+    /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
+    /// attributes are good. `None` for all ordinary inodes.
+    pub unreadable: Option<Error>,
+    /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a permission.
+    pub may_have_acls: bool,
+}
+
+/// One entry of a directory as the store holds it. `.` and `..` are not entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryImage {
+    /// The name: 1 to 255 bytes, no `/`, no NUL.
+    pub name: Vec<u8>,
+    /// The inode that it names.
+    pub ino: Ino,
+    /// Its kind, where the format notes it in the entry.
+    pub kind: Option<FileKind>,
+}
+
+/// A directory as the store holds it.
+#[derive(Clone, Debug)]
+pub struct DirectoryImage {
+    /// The inode of `..`.
+    pub parent: Ino,
+    /// The entries, in any order. Names are distinct.
+    pub entries: Vec<EntryImage>,
+    /// Names why the entries must not be changed: damage that leaves them readable, but that a
+    /// change would meet when it is applied, or that hides other entries. `None` for all sound
+    /// directories.
+    pub damage: Option<Error>,
+}
+
+/// Whether an extent's blocks hold data or read as zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExtentState {
+    /// The blocks hold the file's data.
+    Written,
+    /// The blocks are allocated and read as zeros.
+    Unwritten,
+}
+
+/// A run of blocks of a file: `length` blocks from `logical` on lie at `physical` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// First block within the file.
+    pub logical: u64,
+    /// First block in the store.
+    pub physical: BlockNo,
+    /// Number of blocks, at least 1.
+    pub length: u64,
+    /// Written or not.
+    pub state: ExtentState,
+}
+
+impl Extent {
+    /// The first logical block after the extent.
+    pub fn end(&self) -> u64 {
+        self.logical + self.length
+    }
+}
+
+/// Where a file goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Goal {
+    /// The block behind the one before.
+    pub block: BlockNo,
+    /// Where in the file that is, in blocks: about as much as it has already.
+    pub logical: u64,
+}
+
+/// A run of blocks in the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRun {
+    /// First block.
+    pub start: BlockNo,
+    /// Number of blocks, at least 1.
+    pub length: u64,
+}
+
+/// One change of a file's mapping. The changes of a file are applied in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapChange {
+    /// A hole gets newly allocated blocks.
+    Map(Extent),
+    /// Unwritten blocks now hold data, or blocks that hold data now read as zeros; where they lie
+    /// stays. None of the range is a hole.
+    Convert {
+        /// First block within the file.
+        logical: u64,
+        /// Number of blocks.
+        length: u64,
+        /// What they become.
+        to: ExtentState,
+    },
+    /// Blocks of the range, where any are mapped, are freed. `length` may be "to the end"
+    /// (`u64::MAX - logical`).
+    Unmap {
+        /// First block within the file.
+        logical: u64,
+        /// Number of blocks.
+        length: u64,
+    },
+}
+
+/// What becomes of an inode by a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It has a name (or is the root).
+    Linked,
+    /// It has no name but is still in use: keep it, and note it as an orphan so that a later
+    /// mount frees it.
+    Orphan,
+    /// It is gone: free its number, its blocks (also those of a directory or xattrs). All its
+    /// other changes in the batch still name what was allocated to it.
+    Freed,
+}
+
+/// An extended attribute that changed: its full name ("user.x") and its value, `None` where it was
+/// removed.
+pub type XattrChange = (Box<[u8]>, Option<Box<[u8]>>);
+
+/// A name whose entry changed, and what it names after the batch, `None` where nothing.
+pub type EntryChange = (Box<[u8]>, Option<(Ino, FileKind)>);
+
+/// All that a batch changes of one inode. `attributes` are those after the batch.
+#[derive(Clone, Debug)]
+pub struct InodeChange {
+    /// Which.
+    pub ino: Ino,
+    /// True when the inode comes to be in this batch: what the store holds at its number is
+    /// stale and must not be read.
+    pub is_created: bool,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The attributes after the batch. `sectors` is not meaningful: the store keeps that count.
+    /// For a directory `link_count` and `size_bytes` are not meaningful: see `link_delta`; the
+    /// store keeps its size.
+    pub attributes: Attributes,
+    /// Directories: the change of the link count (subdirectories made less removed). The count
+    /// of a created directory starts at 2.
+    pub link_delta: i64,
+    /// Target of a created symbolic link.
+    pub symlink: Option<Box<[u8]>>,
+    /// Changes of the data mapping, in order.
+    pub map: Vec<MapChange>,
+    /// Extended attributes that changed.
+    pub xattrs: Vec<XattrChange>,
+}
+
+/// All that a batch changes of one directory's entries.
+#[derive(Clone, Debug)]
+pub struct DirectoryChange {
+    /// Which. A created directory's inode is also in the batch's inodes.
+    pub dir: Ino,
+    /// The parent after the batch, when it changed or when the directory is created.
+    pub parent: Option<Ino>,
+    /// Names whose entry changed. A name may or may not have an entry before: setting replaces,
+    /// removing a missing name is no error.
+    pub entries: Vec<EntryChange>,
+}
+
+/// A causally closed set of changes, coalesced to one change per object.
+///
+/// An inode that was created and freed within the batch does not appear in `inodes`: only what was
+/// taken from the live allocator for it appears, in `unused_inodes` and `unused_blocks`.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// Changed inodes; each at most once, in ascending order of number. Every directory in
+    /// `directories` has its inode here too (its times changed), unless it is gone. Boxed, as very many are sorted
+    /// and handed on, and a vector of them would be as large as all of them again.
+    pub inodes: Vec<Box<InodeChange>>,
+    /// Changed directories that live on; each at most once.
+    pub directories: Vec<DirectoryChange>,
+    /// Inode numbers that were allocated and are not used after all.
+    pub unused_inodes: Vec<(Ino, FileKind)>,
+    /// Blocks that were allocated and are not used after all.
+    pub unused_blocks: Vec<BlockRun>,
+    /// The sum of the reservations (in blocks) of the operations in this batch: what applying it
+    /// may allocate. The store takes back what it does not use.
+    pub reserved_blocks: u64,
+}
+
+impl Batch {
+    /// True when there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.inodes.is_empty()
+            && self.directories.is_empty()
+            && self.unused_inodes.is_empty()
+            && self.unused_blocks.is_empty()
+            && self.reserved_blocks == 0
+    }
+}
+
+/// What an operation will do, so that the store can say how many metadata blocks applying it can
+/// need at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// A name is added to a directory (create, link, rename, symlink ...).
+    AddEntry {
+        /// The directory's number of entries is about this.
+        entries_about: u64,
+    },
+    /// A new directory gets its first block.
+    NewDirectory,
+    /// A symbolic link's target of this length is stored.
+    NewSymlink {
+        /// In bytes.
+        length_bytes: u32,
+    },
+    /// `extents` new runs of blocks are mapped into a file.
+    Mapping {
+        /// Number of runs.
+        extents: u64,
+    },
+    /// Up to `extents` extents are split, as a part of them is freed or converted. That frees
+    /// space, or uses what was allocated before, so it must work where no other plan finds space.
+    Split {
+        /// Number of extents.
+        extents: u64,
+    },
+    /// An extended attribute is set.
+    Xattr,
+    /// An extended attribute is removed; as with `Split`, that works where no space is left.
+    XattrRemoval,
+}
+
+/// See the module's head for the contract.
+pub trait Store: Send + Sync + 'static {
+    /// Facts that do not change.
+    fn geometry(&self) -> &Geometry;
+
+    /// Loads an inode. A number that is out of range or free is `Error::Stale`.
+    fn load_inode(&self, ino: Ino) -> Result<InodeImage>;
+
+    /// Loads all entries of a directory.
+    fn load_directory(&self, ino: Ino) -> Result<DirectoryImage>;
+
+    /// Loads the whole mapping of a regular file: extents in ascending order that do not overlap.
+    fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>>;
+
+    /// Loads the target of a symbolic link.
+    fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Loads all extended attributes: full name and value.
+    fn load_xattrs(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>>;
+
+    /// Reads data at `offset_bytes` from the start of `block`; may run over several adjacent
+    /// blocks.
+    fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Writes data at `offset_bytes` from the start of `block`; may run over several adjacent
+    /// blocks. The store may keep it in memory until the next commit, which fails when it cannot be written then.
+    fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()>;
+
+    /// Writes data into blocks that hold nothing yet: what it leaves of its first and last block becomes
+    /// zeros. It may be kept in memory as with [`Store::write`].
+    fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        write_padded(self, block, offset_bytes, data)
+    }
+
+    /// These blocks are a piece of a large file that was just written to its end, so that what a store keeps of them in
+    /// memory may go out now. What cannot be written stays for the next commit. Some of the blocks may have been
+    /// cut off the file meanwhile, and be free or another's.
+    fn write_behind(&self, run: BlockRun) {
+        let _ = run;
+    }
+
+    /// Writes zeros over whole blocks.
+    fn write_zeros(&self, run: BlockRun) -> Result<()>;
+
+    /// Takes a free inode number for a new object in `parent`; also gives its generation.
+    fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)>;
+
+    /// Gives back an inode number that was never logged, or of an inode that is gone where there is no log.
+    fn release_inode(&self, ino: Ino, kind: FileKind);
+
+    /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after.
+    fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun>;
+
+    /// Gives back blocks that were never logged, or that nothing maps any more where there is no log.
+    fn release_blocks(&self, run: BlockRun);
+
+    /// What was written to these blocks need not be kept: the file that they belonged to was made and removed
+    /// since the last commit, and nobody reads them any more. They stay allocated until a batch gives them back.
+    fn forget_data(&self, run: BlockRun) {
+        let _ = run;
+    }
+
+    /// Reserves what applying the plans can need; gives the number of blocks reserved.
+    fn reserve(&self, plans: &[Plan]) -> Result<u64>;
+
+    /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or
+    /// the damage because of which space that there may be is not used.
+    fn why_no_space(&self) -> Error {
+        Error::NoSpace
+    }
+
+    /// Gives back a reservation that was never logged.
+    fn unreserve(&self, blocks: u64);
+
+    /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not).
+    fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()>;
+
+    /// Applies a batch, writes everything out and makes it durable; then frees what it freed. Data that was written
+    /// before the call is durable no later than what the batch says of it.
+    /// An empty batch makes earlier data writes durable. Called by one thread at a time.
+    ///
+    /// `Error::NoSpace`: there is no storage below the device at the moment. The store has taken the
+    /// batch in, and the next commit that succeeds makes it durable too. After any other error
+    /// nothing is committed any more.
+    ///
+    /// `captured` gives the times of an inode at the moment it is written out.
+    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed>;
+
+    /// Free and used space.
+    fn statfs(&self) -> StatFs;
+
+    /// Brings what is stored into the state of a clean end, durably, so that it can be copied; nothing is
+    /// written then before [`Store::thaw`]. After a commit; no other follows meanwhile.
+    fn freeze(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Ends [`Store::freeze`].
+    fn thaw(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Names the store for messages.
+    fn describe(&self) -> String {
+        "file system in memory".to_owned()
+    }
+
+    /// False for a store that persists nothing: its objects must stay in memory.
+    fn can_reload(&self) -> bool {
+        true
+    }
+
+    /// False for a store that wants to know nothing of what changes: there is no log then, and no batch.
+    /// What is removed is given back at once. Only where [`Store::can_reload`] is false too.
+    fn takes_batches(&self) -> bool {
+        true
+    }
+
+    /// Marks the store cleanly closed. After the last commit; nothing is called after it.
+    fn close(&self) -> Result<()>;
+}
+
+/// [`Store::write_blank`] by [`Store::write`] of whole blocks, at once.
+pub fn write_padded<S: Store + ?Sized>(
+    store: &S,
+    block: BlockNo,
+    offset_bytes: u64,
+    data: &[u8],
+) -> Result<()> {
+    let block_bytes = u64::from(store.geometry().block_size_bytes);
+    let mut whole = data;
+    let mut at = block;
+    if offset_bytes != 0 {
+        let (head, rest) = data.split_at(data.len().min((block_bytes - offset_bytes) as usize));
+        let mut padded = vec![0; block_bytes as usize];
+        padded[offset_bytes as usize..][..head.len()].copy_from_slice(head);
+        store.write(at, 0, &padded)?;
+        (whole, at.0) = (rest, at.0 + 1);
+    }
+    // Whole blocks in the middle are not copied.
+    let (middle, tail) = whole.split_at(whole.len() - whole.len() % block_bytes as usize);
+    if !middle.is_empty() {
+        store.write(at, 0, middle)?;
+        at.0 += middle.len() as u64 / block_bytes;
+    }
+    if !tail.is_empty() {
+        let mut padded = vec![0; block_bytes as usize];
+        padded[..tail.len()].copy_from_slice(tail);
+        store.write(at, 0, &padded)?;
+    }
+    Ok(())
+}
+
+/// What a commit tells back.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// What the inodes of the batch take of the store now.
+    pub settled: Vec<Settled>,
+    /// Damage that was met, and because of which something could not be freed. All of the batch is
+    /// durable.
+    pub damage: Option<Error>,
+}
+
+/// What an inode takes of the store after a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// Which.
+    pub ino: Ino,
+    /// Space in all, in units of 512 bytes.
+    pub sectors: u64,
+    /// The size in bytes of a directory, of which the store keeps count.
+    pub directory_bytes: Option<u64>,
+}

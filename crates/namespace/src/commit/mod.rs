@@ -1,0 +1,63 @@
+//! Commits: when the log goes to the store, and what follows from success and failure.
+//!
+//! One commit runs at a time, under `ns.commit`, which nobody takes inside an operation. A caller
+//! that waited for the lock finds that the commit before may have served it too: so concurrent
+//! fsyncs share one. Operations go on while a commit runs; only the swap of the log excludes them.
+//!
+//! | module | about |
+//! |---|---|
+//! | `oplog` | the log: what changed since the last commit, per CPU |
+//! | `coalesce`, `batch_size` | from records to one change for each object; how many blocks they come to |
+//! | `gathering`, `gather` | what was taken out of the log and waits for its commit |
+//! | `committer`, `bell` | the state of committing; what the threads wait for |
+//! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
+//! | `options`, `volume` | what operations and commits share |
+//! | `run` | a commit |
+//! | `settled` | what only a commit settles: sizes and space |
+//! | `eviction` | inodes leave memory after a commit |
+//!
+//! # When
+//! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to commit as the
+//! store wants in a batch (or [`RECORDS_SOFT`](committer::RECORDS_SOFT) records). How much that is, `gather` finds out where the store's
+//! batches are limited; other stores get a commit each time the log grows long. The commit thread does that; where
+//! it is outrun writers do it before they go on, so that the heap does not grow without bound.
+//!
+//! # What is given back
+//! The store gives the numbers and blocks of freed inodes out again when a commit is durable. The
+//! last name of an inode is logged as gone before it goes, and a commit may come in between. The
+//! number is free only after the name is gone, all the same:
+//! 1. A name goes under the lock of its inode, which is held from the append until the name's node
+//!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees
+//!    the inode, its other names are gone: it is the record of the last name, or the last
+//!    reference's, which comes after that under the same lock.
+//! 2. [`Gathered::take_in`](coalesce::Gathered::take_in) takes that lock for a moment when it meets the record, before the
+//!    number is handed on. So the last name is gone, too. It cannot deadlock: whoever holds the
+//!    lock of an inode waits for no commit.
+//! 3. A lookup that found the name before it went, and looks the number up after it came free,
+//!    meets the mark OUT (`lookup`).
+//!
+//! In memory freed inodes go when no operation can have found them. A commit frees many under one guard, so they can only go
+//! when that has ended. The next commit that frees others sees to it, or the commit thread when nothing has changed for a while.
+//!
+//! # Failure
+//! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
+//! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage at the
+//! moment keeps what it was given, and the commit is tried again. See `health`.
+//!
+//! # May use
+//! `base`, `schemes`, `data` and `inode`. No operation: a commit does not know what a namespace is.
+
+pub(crate) mod batch_size;
+mod bell;
+pub(crate) mod coalesce;
+pub(crate) mod committer;
+mod eviction;
+pub(crate) mod freeze;
+mod gather;
+pub(crate) mod gathering;
+pub(crate) mod health;
+pub(crate) mod oplog;
+pub(crate) mod options;
+pub(crate) mod run;
+pub(crate) mod settled;
+pub(crate) mod volume;

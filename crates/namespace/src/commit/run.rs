@@ -1,0 +1,217 @@
+//! Running a commit: what is gathered goes to the store, and what is freed comes back. See [`crate::commit`].
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use crossbeam_epoch::Guard;
+
+use crate::base::error::{Error, Result};
+use crate::base::retire;
+use crate::base::store::Committed;
+use crate::base::types::Ino;
+use crate::commit::bell::Wake;
+use crate::commit::coalesce::{Coalesced, Gathered};
+use crate::commit::committer::State;
+use crate::commit::gather;
+use crate::commit::gathering::Gathering;
+use crate::commit::oplog::OperationLog;
+use crate::commit::volume::Volume;
+
+/// What the commit thread knows of the interval before.
+struct Quiet {
+    /// The newest durable generation then.
+    committed: u64,
+    was_quiet: bool,
+}
+
+impl Quiet {
+    /// True when nothing was logged in this interval, and something in the one before.
+    fn is_since_last(&mut self, log: &OperationLog) -> bool {
+        let is_quiet = log.committed() == self.committed && !log.has_uncommitted();
+        let was_quiet = std::mem::replace(&mut self.was_quiet, is_quiet);
+        is_quiet && !was_quiet
+    }
+}
+
+/// Starts the commit thread, and the one that gathers where there is something to gather; they end with
+/// the volume's owner.
+pub(crate) fn start_threads<N>(owner: &Arc<N>) -> Result<()>
+where
+    N: Deref<Target = Volume> + Send + Sync + 'static,
+{
+    gather::start_thread(owner)?;
+    let weak: Weak<N> = Arc::downgrade(owner);
+    let bell = Arc::clone(&owner.committer.bell);
+    let interval = owner.options.commit_interval;
+    std::thread::Builder::new()
+        .name("finefs-commit".into())
+        .spawn(move || {
+            let mut due = Instant::now() + interval;
+            let mut quiet = Quiet {
+                committed: 0,
+                was_quiet: true,
+            };
+            loop {
+                let wake = bell.wait(due.saturating_duration_since(Instant::now()));
+                let Some(owner) = weak.upgrade() else {
+                    return;
+                };
+                // A failure was logged when it came; syncs report it.
+                let _ = match wake {
+                    Wake::Over => return,
+                    Wake::Ring => owner.commit_full(),
+                    Wake::Interval => {
+                        let is_quiet = quiet.is_since_last(&owner.log);
+                        let outcome = owner.commit();
+                        quiet.committed = owner.log.committed();
+                        if is_quiet {
+                            retire::settle();
+                            if let Some(when_quiet) = owner.options.when_quiet {
+                                when_quiet();
+                            }
+                        }
+                        due = Instant::now() + interval;
+                        outcome
+                    }
+                };
+            }
+        })
+        .map_err(|error| Error::io(format_args!("cannot start the commit thread: {error}")))?;
+    Ok(())
+}
+
+impl Volume {
+    /// Commits everything that is in the log now.
+    pub(crate) fn commit(&self) -> Result<()> {
+        self.commit_generation(self.log.current())
+    }
+
+    /// Returns when the given generation is durable.
+    pub(crate) fn commit_generation(&self, wanted: u64) -> Result<()> {
+        let mut state = self.committer.lock.lock();
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        // All that anybody did was committed before the store was frozen.
+        if self.log.committed() >= wanted || state.is_frozen {
+            return Ok(());
+        }
+        let guard = &crossbeam_epoch::pin();
+        loop {
+            let part = self.take_part(wanted, &mut state.spares, guard);
+            let number = part.number;
+            let outcome = self.commit_gathered(&mut state, part, guard);
+            match outcome {
+                // What the store has no storage for it keeps, and the next commit of it makes that durable too.
+                Ok(()) | Err(Error::NoSpace) if number < wanted => {}
+                Ok(()) => break,
+                Err(_) => return outcome,
+            }
+        }
+        self.evict(&mut state);
+        Ok(())
+    }
+
+    /// Commits what is as much as the store wants in a batch: what is gathered and full, or else the log.
+    fn commit_full(&self) -> Result<()> {
+        let Some(gathering) = &self.committer.gathering else {
+            return self.commit();
+        };
+        while self.commit_full_part(gathering)? {}
+        Ok(())
+    }
+
+    /// Commits the oldest part that is full; false when there is none. Others may commit between two of them.
+    fn commit_full_part(&self, gathering: &Gathering) -> Result<bool> {
+        let mut state = self.committer.lock.lock();
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        if state.is_frozen {
+            return Ok(false);
+        }
+        let Some(part) = self.take_full_part(gathering) else {
+            return Ok(false);
+        };
+        self.commit_gathered(&mut state, part, &crossbeam_epoch::pin())?;
+        self.evict(&mut state);
+        Ok(true)
+    }
+
+    fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
+        let number = gathered.number;
+        state.freed_space.add(gathered.freed_space);
+        let Coalesced { batch, freed } = gathered.into_batch();
+        state.freed.extend(freed);
+        let times = |ino: Ino| {
+            self.inodes
+                .get(ino, guard)
+                .and_then(|inode| inode.loaded())
+                .map(|core| core.times())
+        };
+        let mut committed = Committed::default();
+        let outcome = self.store.commit(batch, &times);
+        self.note_commit(outcome.map(|made| committed = made))?;
+        self.log.note_freed(std::mem::take(&mut state.freed_space));
+        if let Some(damage) = committed.damage {
+            self.note_damage(&damage);
+        }
+        self.settle(&committed.settled, number, guard);
+        for ino in std::mem::take(&mut state.freed) {
+            // Its number is free already: another inode may have it by now, and be gone too.
+            let cell = self.inodes.get(ino, guard);
+            if let Some(inode) =
+                cell.filter(|inode| inode.is_gone() && inode.dirty_generation() <= number)
+            {
+                self.inodes.remove(inode, guard);
+                self.committer.inodes_loaded.add(-1);
+            }
+        }
+        self.log.set_committed(number);
+        Ok(())
+    }
+
+    /// The last step of a freeze.
+    pub(crate) fn freeze_store(&self) -> Result<()> {
+        let mut state = self.committer.lock.lock();
+        if let Some(error) = self.health.failure() {
+            return Err(error.clone());
+        }
+        self.note_commit(self.store.freeze())?;
+        state.is_frozen = true;
+        Ok(())
+    }
+
+    /// The first step of a thaw.
+    pub(crate) fn thaw_store(&self) -> Result<()> {
+        let mut state = self.committer.lock.lock();
+        if !std::mem::take(&mut state.is_frozen) {
+            return Ok(());
+        }
+        self.note_commit(self.store.thaw())
+    }
+
+    /// Makes a writer that outruns the commits wait for one; refuses it after a failure.
+    pub(crate) fn wait_for_room(&self) -> Result<()> {
+        self.health.may_change()?;
+        let is_overfull = self.committer.is_overfull();
+        match &self.committer.gathering {
+            None if is_overfull => self.commit()?,
+            None => {}
+            Some(gathering) => {
+                if is_overfull {
+                    self.end_long_generation(gathering);
+                    // Somebody else may be as far while this one waits.
+                    if gathering.has_too_much(self.committer.records_hard) {
+                        self.gather_one(gathering);
+                    }
+                }
+                if gathering.is_behind() {
+                    self.commit_full_part(gathering)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

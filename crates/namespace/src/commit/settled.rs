@@ -1,0 +1,102 @@
+//! Sizes and space that only a commit settles.
+//!
+//! How large a directory is, and what the tree of a file's mapping and its extended attributes take
+//! beside its data, the store decides when it applies a batch, and [`Settled`] tells. Between a
+//! change and its commit
+//! `stat` shows what the last commit left and, of a file, the data blocks that came and went since.
+//! Such attributes are marked ([`Attributes::is_settled`]), so that a front end that keeps them
+//! asks again.
+
+use crossbeam_epoch::Guard;
+
+use crate::base::store::Settled;
+use crate::base::types::{Attributes, FileKind};
+use crate::commit::volume::Volume;
+use crate::inode::Inode;
+
+/// A mapping of so many blocks fits the inode as extents, and of so many as numbers of blocks, in
+/// all formats.
+const EXTENTS_IN_INODE: u64 = 4;
+const BLOCKS_IN_INODE: u64 = 12;
+
+impl Volume {
+    /// The attributes of an inode, as stat(2) shows them.
+    pub(crate) fn shown(&self, inode: &Inode, guard: &Guard) -> Attributes {
+        // This first: what a commit settles it has shown before it counts as durable.
+        let is_settled = self.is_settled(inode, guard);
+        Attributes {
+            is_settled,
+            ..inode.attributes()
+        }
+    }
+
+    /// True when no commit will change size or space of the inode before something else does.
+    fn is_settled(&self, inode: &Inode, guard: &Guard) -> bool {
+        // Over a store that takes no batches none is ever dirty.
+        if inode.dirty_generation() == 0 {
+            return true;
+        }
+        let is_known = match inode.kind {
+            FileKind::Directory => false,
+            FileKind::Regular => self.maps_in_inode(inode, guard),
+            _ => true,
+        };
+        is_known && !inode.has_loaded_xattrs() || !self.log.is_dirty(inode)
+    }
+
+    /// True when a file takes space for its data alone, and will after a commit: its mapping is so
+    /// small that it fits the inode. A small mapping is looked at, as there may have been a larger
+    /// one before.
+    fn maps_in_inode(&self, inode: &Inode, guard: &Guard) -> bool {
+        let sectors = inode.sectors();
+        if sectors == 0 {
+            return true;
+        }
+        let blocks = sectors.div_ceil(self.block_bytes() / 512);
+        let may_fit = if self.geometry.has_unwritten && !inode.is_block_mapped() {
+            blocks <= EXTENTS_IN_INODE
+        } else {
+            inode.size_bytes() <= BLOCKS_IN_INODE * self.block_bytes()
+        };
+        let contents = inode.file().ok().and_then(|file| file.used_contents());
+        let Some(extents) = contents.and_then(|contents| contents.extents.get()) else {
+            return false;
+        };
+        may_fit && {
+            let runs = extents.runs(0, BLOCKS_IN_INODE.max(blocks), guard);
+            runs.iter().map(|run| run.length).sum::<u64>() == blocks
+        }
+    }
+
+    /// What a new inode takes at once: a directory and a long symbolic link have a block.
+    pub(crate) fn sectors_of_new(&self, kind: FileKind, target: Option<&[u8]>) -> u64 {
+        let has_block = match kind {
+            FileKind::Directory => true,
+            FileKind::Symlink => target
+                .is_some_and(|target| target.len() > self.geometry.symlink_inline_max as usize),
+            _ => false,
+        };
+        match has_block && self.keeps_log {
+            true => self.block_bytes() / 512,
+            false => 0,
+        }
+    }
+
+    /// Takes in what a commit of the generations up to `number` settled.
+    pub(crate) fn settle(&self, settled: &[Settled], number: u64, guard: &Guard) {
+        for settled in settled {
+            let cell = self.inodes.get(settled.ino, guard);
+            let Some(core) = cell.and_then(|inode| inode.loaded()) else {
+                continue;
+            };
+            if let Some(size_bytes) = settled.directory_bytes {
+                // Nothing but commits changes these.
+                core.set_size(&core.lock(), size_bytes);
+                core.set_sectors(settled.sectors);
+            } else if core.dirty_generation() <= number {
+                // An inode that changed again since the swap gets its count by its next commit.
+                core.set_sectors(settled.sectors);
+            }
+        }
+    }
+}

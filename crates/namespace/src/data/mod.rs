@@ -1,0 +1,17 @@
+//! What a file's data needs beside its bytes.
+//!
+//! | module | about |
+//! |---|---|
+//! | `extent_map` | which blocks hold which part of a file |
+//! | `write_errors` | errors of writing data, until each opener was told |
+//!
+//! # Invariants
+//! 1. Reading a map takes no lock. It changes under the lock of a segment, by whoever holds the range of the file's
+//!    data.
+//! 2. The bytes are the store's. Nothing here reads or writes them.
+//!
+//! # May use
+//! `base`.
+
+pub(crate) mod extent_map;
+pub(crate) mod write_errors;

@@ -1,0 +1,178 @@
+//! The table of inodes in memory, by number.
+//!
+//! Finding an inode takes no lock and writes nothing: four loads. Cells are reclaimed by epochs, so
+//! a reference to one is good for as long as its epoch guard.
+//!
+//! Beside the cell, a number's [`InodeSlot`] counts the names that inodes of this number lost, whether in memory or not: by
+//! that it can be told, without a look at the directory, that what was named is named still.
+
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
+use finefs_locks::SplitCounts;
+use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
+
+use crate::base::radix::SparseArray;
+use crate::base::retire::retire;
+use crate::base::types::Ino;
+use crate::inode::Inode;
+
+/// What there is for a number.
+#[derive(Default)]
+pub(crate) struct InodeSlot {
+    cell: Atomic<Inode>,
+    /// Twice the names that were taken away, and one more while one is being taken. Changed under the inode's lock.
+    losses: AtomicU64,
+}
+
+/// A name of an inode is being taken away; until this is dropped.
+pub(crate) struct Losing<'t>(Option<&'t AtomicU64>);
+
+impl InodeSlot {
+    /// How often inodes of this number lost a name; `None` while that happens.
+    #[inline]
+    pub fn losses(&self) -> Option<u64> {
+        let losses = self.losses.load(Ordering::Acquire);
+        losses.is_multiple_of(2).then_some(losses)
+    }
+
+    /// The cell, if there is one; it may be gone or not loaded.
+    #[inline]
+    pub fn cell<'g>(&self, guard: &'g Guard) -> Option<&'g Inode> {
+        let cell = self.cell.load(Ordering::Acquire, guard);
+        // SAFETY: a cell is destroyed only after its slot stopped naming it and every guard that
+        // could have loaded it has ended.
+        unsafe { cell.as_ref() }
+    }
+}
+
+impl Drop for Losing<'_> {
+    fn drop(&mut self) {
+        // Release: who sees the number sees that the name is gone.
+        if let Some(losses) = self.0 {
+            losses.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// All inodes that are in memory.
+pub(crate) struct InodeTable {
+    slots: SparseArray<InodeSlot, 512, 256, 512>,
+    /// References on inodes that CPUs use by turns.
+    pub split_counts: SplitCounts,
+}
+
+impl InodeTable {
+    pub fn new() -> InodeTable {
+        InodeTable {
+            slots: SparseArray::new(),
+            split_counts: SplitCounts::new(),
+        }
+    }
+
+    /// What there is for a number, if there was ever anything.
+    #[inline]
+    pub fn slot(&self, ino: Ino) -> Option<&InodeSlot> {
+        self.slots.get(ino.0)
+    }
+
+    /// The cell of `ino`, if there is one; it may be gone or not loaded.
+    #[inline]
+    pub fn get<'g>(&self, ino: Ino, guard: &'g Guard) -> Option<&'g Inode> {
+        self.slot(ino)?.cell(guard)
+    }
+
+    /// To be held while a name of the inode is taken away, from before that can be seen until it is; by who holds the
+    /// inode's lock.
+    pub fn begin_loss(&self, inode: &Inode) -> Losing<'_> {
+        let losses = self.slot(inode.ino).map(|slot| &slot.losses);
+        if let Some(losses) = losses {
+            losses.fetch_add(1, Ordering::AcqRel);
+        }
+        Losing(losses)
+    }
+
+    /// The cell of `ino`, an unloaded one put there where there is none. `None` for a number
+    /// that no store gives.
+    pub fn get_or_insert<'g>(&self, ino: Ino, guard: &'g Guard) -> Option<&'g Inode> {
+        if let Some(found) = self.get(ino, guard) {
+            return Some(found);
+        }
+        let slot = &self.slots.get_or_make(ino.0)?.cell;
+        let fresh = Owned::new(Inode::unloaded(ino));
+        let cell = match slot.compare_exchange(
+            Shared::null(),
+            fresh,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+            guard,
+        ) {
+            Ok(installed) => installed,
+            Err(lost) => lost.current,
+        };
+        // SAFETY: as in `InodeSlot::cell`.
+        unsafe { cell.as_ref() }
+    }
+
+    /// Puts a created inode in its slot, over the cell of an earlier inode of that number which is
+    /// gone. False when the number is out of range.
+    pub fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Option<&'g Inode> {
+        let slot = &self.slots.get_or_make(inode.ino.0)?.cell;
+        let fresh = inode.into_shared(guard);
+        let old = slot.swap(fresh, Ordering::AcqRel, guard);
+        // SAFETY: `old` was loaded under this guard.
+        if let Some(earlier) = unsafe { old.as_ref() } {
+            debug_assert!(earlier.is_gone() || earlier.loaded().is_none());
+            // SAFETY: the slot no longer names it, so no later guard can reach it.
+            unsafe { retire(old, guard) };
+        }
+        // SAFETY: as in `InodeSlot::cell`.
+        unsafe { fresh.as_ref() }
+    }
+
+    /// Takes a cell that is gone out of the table.
+    pub fn remove(&self, inode: &Inode, guard: &Guard) {
+        debug_assert!(inode.is_gone());
+        let Some(InodeSlot { cell: slot, .. }) = self.slot(inode.ino) else {
+            return;
+        };
+        let expected = Shared::from(std::ptr::from_ref(inode));
+        if slot
+            .compare_exchange(
+                expected,
+                Shared::null(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+                guard,
+            )
+            .is_ok()
+        {
+            // SAFETY: the slot no longer names it, and the exchange happened once.
+            unsafe { retire(expected, guard) };
+        }
+    }
+
+    /// Visits every cell from number `first` on until `visit` answers false.
+    pub fn for_each_from<'g>(
+        &self,
+        first: Ino,
+        guard: &'g Guard,
+        mut visit: impl FnMut(&'g Inode) -> bool,
+    ) {
+        self.slots
+            .for_each_from(first.0, |_, slot| slot.cell(guard).is_none_or(&mut visit));
+    }
+}
+
+impl Drop for InodeTable {
+    fn drop(&mut self) {
+        // SAFETY: exclusive access: nobody else can hold a cell.
+        let guard = unsafe { crossbeam_epoch::unprotected() };
+        self.slots.for_each_from(0, |_, slot| {
+            let cell = slot.cell.swap(Shared::null(), Ordering::Relaxed, guard);
+            if !cell.is_null() {
+                // SAFETY: as above; each cell is in one slot.
+                drop(unsafe { cell.into_owned() });
+            }
+            true
+        });
+    }
+}

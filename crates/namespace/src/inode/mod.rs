@@ -1,0 +1,700 @@
+//! An inode in memory.
+//!
+//! | module | about |
+//! |---|---|
+//! | (here) | the inode: its words, what its kind adds, and its lock |
+//! | `references`, `split_references` | who uses it, counted so that CPUs do not pass its line around |
+//! | `inode_table` | the inodes in memory, by number |
+//! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
+//!
+//! # Data model
+//! [`Inode`] is a cell of the inode table: a number, its [`References`], and a [`Core`] that the first
+//! user loads. Front ends hold *references* on an inode (FUSE lookups, open files); while there is
+//! one, the inode is neither evicted nor, after its last name went, freed.
+//!
+//! # Invariants
+//! 1. Attribute words are written under the inode's lock and inside its sequence count, so a
+//!    reader of [`Core::attributes`] sees them as of one moment. Times and the space count are
+//!    single words of their own, written without the lock.
+//! 2. A log record of this inode takes its number from `sequence` while holding the lock (or the
+//!    range of the data) that orders it against the records it conflicts with, and is appended
+//!    before that lock is released.
+//!
+//! # May use
+//! `base`, `schemes`, `names`, `data` and `file_lock`: an inode has a directory's names, a file's extents and locks.
+
+pub(crate) mod acl;
+pub(crate) mod acl_cell;
+pub(crate) mod inode_table;
+pub(crate) mod references;
+mod split_references;
+
+use std::collections::BTreeMap;
+#[cfg(not(any(loom, feature = "shuttle")))]
+use std::mem::offset_of;
+use std::ops::Deref;
+
+use crossbeam_epoch::Guard;
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
+
+use crate::base::classes;
+use crate::base::error::{Error, Result};
+use crate::base::once_box::OnceBox;
+use crate::base::store::InodeImage;
+use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
+use crate::data::extent_map::ExtentMap;
+use crate::data::write_errors::WriteErrors;
+use crate::file_lock::FileLocks;
+use crate::inode::acl::{Acl, AclKind};
+use crate::inode::acl_cell::{AclCell, AclMarks};
+use crate::inode::references::References;
+use crate::names::name_table::NameTable;
+use crate::schemes::data_lock::DataLock;
+use crate::schemes::scheme::{LockingScheme, Scheme};
+
+/// A cell of the inode table.
+#[repr(C)]
+pub(crate) struct Inode {
+    pub references: References,
+    core: OnceLatch<Core>,
+    pub ino: Ino,
+}
+
+impl Inode {
+    pub fn unloaded(ino: Ino) -> Inode {
+        Inode {
+            ino,
+            references: References::new(0),
+            core: OnceLatch::new(&classes::LOAD),
+        }
+    }
+
+    /// A new object with `references` references.
+    pub fn created(core: Core, references: u64) -> Inode {
+        Inode {
+            ino: core.ino,
+            references: References::new(references),
+            core: OnceLatch::ready(&classes::LOAD, core),
+        }
+    }
+
+    /// The content, if it was loaded.
+    pub fn loaded(&self) -> Option<&Core> {
+        self.core.get()
+    }
+
+    /// The content; the first caller loads it.
+    pub fn load(&self, scheme: &Scheme, load: impl FnOnce() -> Result<Core>) -> Result<&Core> {
+        scheme.load(&self.core, load)
+    }
+
+    /// True when it was loaded, and neither freed nor evicted.
+    #[inline]
+    pub fn is_usable(&self) -> bool {
+        self.core.get().is_some() && !self.is_gone()
+    }
+
+    /// True when the inode was freed or evicted.
+    pub fn is_gone(&self) -> bool {
+        self.references.are_gone()
+    }
+
+    /// True when the inode is only out of memory.
+    pub fn is_evicted(&self) -> bool {
+        self.references.are_evicted()
+    }
+}
+
+impl Deref for Inode {
+    type Target = Core;
+    fn deref(&self) -> &Core {
+        self.core
+            .get()
+            .expect("only loaded inodes leave the inode table")
+    }
+}
+
+/// State that only the holder of the inode's lock may touch.
+///
+/// It is empty: the words that it guards are atomic so that readers need no lock. The guard is the
+/// evidence that the setters ask for.
+pub(crate) struct Guarded;
+
+/// Extended attributes: full name and value.
+pub(crate) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
+/// A loaded inode. In this order, so that what stat asks for lies in two or three cache lines, and what lookups ask a
+/// directory for in the next.
+#[repr(C)]
+pub(crate) struct Core {
+    pub kind: FileKind,
+    is_block_mapped: bool,
+    /// Made here: the store has nothing of it.
+    is_new: bool,
+    unnamed: AtomicBool,
+    pub generation: u32,
+    pub ino: Ino,
+    sectors: AtomicI64,
+    words: Words,
+    times: [AtomicU64; 4],
+    pub body: Body,
+    pub device: u64,
+    /// Order of the records of this inode.
+    sequence: AtomicU64,
+    /// The log generation of the newest record of this inode, 0 when it never had one.
+    dirty: AtomicU64,
+    lock: Mutex<Guarded>,
+    /// The attributes as of the last commit, where there are commits; only they touch them.
+    committed: Option<Box<Mutex<Attributes>>>,
+    rare: OnceBox<Rare>,
+    /// Why the content cannot be read, if it cannot.
+    pub unreadable: Option<Box<Error>>,
+}
+
+// The locks of the schedulers' builds are larger.
+#[cfg(not(any(loom, feature = "shuttle")))]
+const _: () = assert!(offset_of!(Core, body) <= 96 && size_of::<Inode>() <= 288);
+
+/// What most inodes never need: made by the first who does.
+struct Rare {
+    /// Locks on the file, while there are any.
+    file_locks: Mutex<Option<Box<FileLocks>>>,
+    xattrs: OnceLatch<RwLock<Xattrs>>,
+    /// By [`AclKind`].
+    acls: [AclCell; 2],
+    /// Why the names of a directory must not be changed, once they are loaded and if they must not.
+    names_damage: OnceBox<Error>,
+}
+
+/// How the inodes of a namespace are kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeping {
+    /// What locks their data have.
+    pub scheme: LockingScheme,
+    /// The store takes batches, so what was committed is remembered.
+    pub keeps_log: bool,
+    /// ACLs count.
+    pub has_acls: bool,
+}
+
+/// The attributes that change together.
+struct Words {
+    seq: SeqLock,
+    /// The permission bits, and above them [`AclMarks`].
+    permissions: AtomicU32,
+    links: AtomicU32,
+    uid: AtomicU32,
+    gid: AtomicU32,
+    flags: AtomicU32,
+    size_bytes: AtomicU64,
+}
+
+/// What a kind of inode has beyond attributes.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most inodes are regular files, and a box would cost each of them an allocation"
+)]
+pub(crate) enum Body {
+    Regular(FileBody),
+    Directory(DirectoryBody),
+    Symlink(OnceLatch<Box<[u8]>>),
+    Special,
+}
+
+pub(crate) struct FileBody {
+    contents: OnceBox<Contents>,
+    scheme: LockingScheme,
+    /// Made here: the store has nothing of it.
+    is_new: bool,
+    /// Content stored with the inode (read-only images).
+    pub inline: Option<Box<[u8]>>,
+    /// Data that could not be written.
+    pub write_errors: WriteErrors,
+}
+
+/// What a file has once its data is used: very many are only listed, or stay empty.
+pub(crate) struct Contents {
+    pub data: DataLock,
+    pub extents: OnceLatch<ExtentMap>,
+}
+
+pub(crate) struct DirectoryBody {
+    /// The directory that holds this one's name; its own number for the root. 0 until loaded.
+    pub parent: AtomicU64,
+    pub table: OnceLatch<NameTable>,
+}
+
+/// Which of the four times.
+#[derive(Clone, Copy)]
+pub(crate) enum Time {
+    Accessed,
+    Modified,
+    Changed,
+    Created,
+}
+
+/// Permission bits, set-id bits and sticky bit.
+const PERMISSIONS: u32 = 0o7777;
+
+/// The attributes that are set together under the inode's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ownership {
+    pub permissions: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub flags: u32,
+}
+
+impl FileBody {
+    /// Of a file that was made here.
+    fn new(scheme: LockingScheme) -> FileBody {
+        FileBody {
+            contents: OnceBox::new(),
+            scheme,
+            is_new: true,
+            inline: None,
+            write_errors: WriteErrors::new(),
+        }
+    }
+
+    /// What belongs to the file's data.
+    #[inline]
+    pub fn contents(&self) -> &Contents {
+        self.contents.get_or_make(|| Contents {
+            data: DataLock::new(self.scheme),
+            extents: if self.is_new {
+                OnceLatch::ready(&classes::LOAD, ExtentMap::new())
+            } else {
+                OnceLatch::new(&classes::LOAD)
+            },
+        })
+    }
+
+    /// The same, if the data was ever used.
+    pub fn used_contents(&self) -> Option<&Contents> {
+        self.contents.get()
+    }
+}
+
+impl Words {
+    /// As it stands, with the marks; inside a read of the sequence count.
+    #[inline]
+    fn ownership(&self) -> Ownership {
+        Ownership {
+            permissions: self.permissions.load(Ordering::Relaxed),
+            uid: self.uid.load(Ordering::Relaxed),
+            gid: self.gid.load(Ordering::Relaxed),
+            flags: self.flags.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_ownership(&self, evidence: &MutexGuard<'_, Guarded>, to: Ownership, marks: AclMarks) {
+        self.seq.write(evidence, || {
+            let permissions = to.permissions | marks.bits();
+            self.permissions.store(permissions, Ordering::Relaxed);
+            self.uid.store(to.uid, Ordering::Relaxed);
+            self.gid.store(to.gid, Ordering::Relaxed);
+            self.flags.store(to.flags, Ordering::Relaxed);
+        });
+    }
+}
+
+impl Core {
+    pub fn from_image(image: InodeImage, keeping: Keeping) -> Core {
+        let body = match image.attributes.kind {
+            FileKind::Regular => Body::Regular(FileBody {
+                is_new: false,
+                inline: image.inline.map(Vec::into_boxed_slice),
+                ..FileBody::new(keeping.scheme)
+            }),
+            FileKind::Directory => Body::Directory(DirectoryBody {
+                parent: AtomicU64::new(0),
+                table: OnceLatch::new(&classes::LOAD),
+            }),
+            FileKind::Symlink => Body::Symlink(OnceLatch::new(&classes::LOAD)),
+            _ => Body::Special,
+        };
+        let core = Core {
+            unreadable: image.unreadable.map(Box::new),
+            is_new: false,
+            ..Core::new(image.attributes, body, keeping)
+        };
+        if image.may_have_acls && keeping.has_acls {
+            let permissions = image.attributes.permissions | AclMarks::UNKNOWN.bits();
+            core.words.permissions.store(permissions, Ordering::Relaxed);
+        }
+        core
+    }
+
+    /// A new object: what a load would fill is there from the start, since nothing of it is in the
+    /// store. `parent` counts for a directory, `target` for a symbolic link.
+    pub fn created(
+        attributes: Attributes,
+        keeping: Keeping,
+        parent: Ino,
+        target: Option<&[u8]>,
+    ) -> Core {
+        let body = match attributes.kind {
+            FileKind::Regular => Body::Regular(FileBody::new(keeping.scheme)),
+            FileKind::Directory => Body::Directory(DirectoryBody {
+                parent: AtomicU64::new(parent.0),
+                table: OnceLatch::ready(&classes::LOAD, NameTable::new()),
+            }),
+            FileKind::Symlink => {
+                let text = target.unwrap_or_default().into();
+                Body::Symlink(OnceLatch::ready(&classes::LOAD, text))
+            }
+            _ => Body::Special,
+        };
+        Core::new(attributes, body, keeping)
+    }
+
+    #[inline]
+    fn new(a: Attributes, body: Body, keeping: Keeping) -> Core {
+        Core {
+            ino: a.ino,
+            generation: a.generation,
+            kind: a.kind,
+            device: a.device,
+            // 0 is the creation's.
+            sequence: AtomicU64::new(1),
+            dirty: AtomicU64::new(0),
+            lock: Mutex::new(&classes::INODE, Guarded),
+            unnamed: AtomicBool::new(false),
+            is_block_mapped: false,
+            is_new: true,
+            words: Words {
+                seq: SeqLock::new(),
+                permissions: AtomicU32::new(a.permissions),
+                links: AtomicU32::new(a.link_count),
+                uid: AtomicU32::new(a.uid),
+                gid: AtomicU32::new(a.gid),
+                flags: AtomicU32::new(a.flags),
+                size_bytes: AtomicU64::new(a.size_bytes),
+            },
+            times: [
+                AtomicU64::new(a.times.accessed.to_bits()),
+                AtomicU64::new(a.times.modified.to_bits()),
+                AtomicU64::new(a.times.changed.to_bits()),
+                AtomicU64::new(a.times.created.to_bits()),
+            ],
+            sectors: AtomicI64::new(a.sectors as i64),
+            committed: keeping
+                .keeps_log
+                .then(|| Box::new(Mutex::new(&classes::COMMITTED, a))),
+            rare: OnceBox::new(),
+            body,
+            unreadable: None,
+        }
+    }
+
+    /// From an image of a store whose new files are mapped by extents: a file without the extents
+    /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
+    pub fn from_image_with_extents(image: InodeImage, keeping: Keeping) -> Core {
+        const EXTENTS_FLAG: u32 = 0x80000;
+        let is_block_mapped = image.attributes.kind == FileKind::Regular
+            && image.attributes.flags & EXTENTS_FLAG == 0;
+        Core {
+            is_block_mapped,
+            ..Core::from_image(image, keeping)
+        }
+    }
+
+    /// True for a file that can hold no unwritten blocks and not the largest size, though others
+    /// of its store can.
+    pub fn is_block_mapped(&self) -> bool {
+        self.is_block_mapped
+    }
+
+    /// True for a file made without a name that may still get one (O_TMPFILE).
+    pub fn is_unnamed(&self) -> bool {
+        self.unnamed.load(Ordering::Acquire)
+    }
+
+    /// Says whether a link may revive the inode without names.
+    pub fn set_unnamed(&self, _evidence: &MutexGuard<'_, Guarded>, is_unnamed: bool) {
+        self.unnamed.store(is_unnamed, Ordering::Release);
+    }
+
+    /// The inode's lock. Several inodes only in ascending order of number.
+    pub fn lock(&self) -> MutexGuard<'_, Guarded> {
+        self.lock.lock_nested(self.ino.0)
+    }
+
+    /// The locks on the file.
+    pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
+        self.rare().file_locks.lock()
+    }
+
+    /// True when there were never locks on the file.
+    pub fn never_had_locks(&self) -> bool {
+        self.rare.get().is_none()
+    }
+
+    /// The extended attributes, once they are loaded.
+    pub fn xattrs(&self) -> &OnceLatch<RwLock<Xattrs>> {
+        &self.rare().xattrs
+    }
+
+    /// True when there were never extended attributes: to ask needs no place for them.
+    pub fn never_had_xattrs(&self) -> bool {
+        self.is_new && self.rare.get().is_none()
+    }
+
+    /// True when its extended attributes may have been changed: they are in memory.
+    pub fn has_loaded_xattrs(&self) -> bool {
+        self.rare
+            .get()
+            .is_some_and(|rare| rare.xattrs.get().is_some())
+    }
+
+    /// Gives a new object its access and default ACL, which are also among its attributes, before anybody can find it.
+    pub fn give_acls(&self, acls: [Option<Acl>; 2], xattrs: Xattrs) {
+        let marks = AclMarks::of(&acls);
+        let permissions = self.ownership().permissions | marks.bits();
+        let word = &self.words.permissions;
+        word.store(permissions, Ordering::Relaxed);
+        self.rare.get_or_make(|| Rare {
+            file_locks: Mutex::new(&classes::FILE_LOCKS, None),
+            xattrs: OnceLatch::ready(&classes::LOAD, RwLock::new(&classes::XATTR, xattrs)),
+            acls: acls.map(AclCell::new),
+            names_damage: OnceBox::new(),
+        });
+    }
+
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_make(|| {
+            let xattrs = if self.is_new {
+                let none = RwLock::new(&classes::XATTR, Xattrs::new());
+                OnceLatch::ready(&classes::LOAD, none)
+            } else {
+                OnceLatch::new(&classes::LOAD)
+            };
+            Rare {
+                file_locks: Mutex::new(&classes::FILE_LOCKS, None),
+                xattrs,
+                acls: [None, None].map(AclCell::new),
+                names_damage: OnceBox::new(),
+            }
+        })
+    }
+
+    /// The attributes as of the last commit, of an inode whose store takes batches.
+    pub fn committed(&self) -> MutexGuard<'_, Attributes> {
+        let committed = self.committed.as_ref();
+        committed.expect("only what is logged is committed").lock()
+    }
+
+    /// A number for the next record of this inode. See invariant 2.
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn mark_dirty(&self, generation: u64) {
+        if self.dirty.load(Ordering::Relaxed) < generation {
+            self.dirty.fetch_max(generation, Ordering::AcqRel);
+        }
+    }
+
+    /// The log generation of the newest record, 0 for none.
+    pub fn dirty_generation(&self) -> u64 {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    pub fn size_bytes(&self) -> u64 {
+        self.words.size_bytes.load(Ordering::Acquire)
+    }
+
+    pub fn set_size(&self, evidence: &MutexGuard<'_, Guarded>, size_bytes: u64) {
+        self.words.seq.write(evidence, || {
+            self.words.size_bytes.store(size_bytes, Ordering::Release)
+        });
+    }
+
+    pub fn link_count(&self) -> u32 {
+        self.words.links.load(Ordering::Acquire)
+    }
+
+    pub fn set_link_count(&self, evidence: &MutexGuard<'_, Guarded>, links: u32) {
+        self.words.seq.write(evidence, || {
+            self.words.links.store(links, Ordering::Release)
+        });
+    }
+
+    pub fn ownership(&self) -> Ownership {
+        self.ownership_and_marks().0
+    }
+
+    /// Which ACLs there are.
+    pub fn acl_marks(&self) -> AclMarks {
+        AclMarks::from_bits(self.words.permissions.load(Ordering::Acquire) & !PERMISSIONS)
+    }
+
+    /// Mode and owner, and which ACLs there are beside them, as of one moment.
+    pub fn ownership_and_marks(&self) -> (Ownership, AclMarks) {
+        let read = self.words.seq.read(|| self.words.ownership());
+        let marks = AclMarks::from_bits(read.permissions & !PERMISSIONS);
+        let permissions = read.permissions & PERMISSIONS;
+        let ownership = Ownership {
+            permissions,
+            ..read
+        };
+        (ownership, marks)
+    }
+
+    /// An ACL, if [`Core::acl_marks`] say that there is one and it was not taken away since.
+    pub fn acl<'g>(&self, kind: AclKind, guard: &'g Guard) -> Option<&'g Acl> {
+        self.rare.get()?.acls[kind as usize].get(guard)
+    }
+
+    /// Sets an ACL, or takes it away, and mode and owner with it. Who checks a permission sees all of before or all of
+    /// after: the marks tell whether there is an ACL to read, and where it is gone by then they are read again.
+    pub fn set_acl(
+        &self,
+        evidence: &MutexGuard<'_, Guarded>,
+        kind: AclKind,
+        acl: Option<Acl>,
+        to: Ownership,
+    ) {
+        let marks = self.acl_marks().with(kind, acl.is_some());
+        let cell = &self.rare().acls[kind as usize];
+        if acl.is_some() {
+            cell.set(evidence, acl);
+            self.words.set_ownership(evidence, to, marks);
+        } else {
+            self.words.set_ownership(evidence, to, marks);
+            cell.set(evidence, None);
+        }
+    }
+
+    /// Notes the access and default ACL that are among the attributes that were loaded.
+    pub fn note_acls(&self, evidence: &MutexGuard<'_, Guarded>, acls: [Option<Acl>; 2]) {
+        let marks = AclMarks::of(&acls);
+        for (cell, acl) in self.rare().acls.iter().zip(acls) {
+            cell.set(evidence, acl);
+        }
+        self.words.set_ownership(evidence, self.ownership(), marks);
+    }
+
+    pub fn set_ownership(&self, evidence: &MutexGuard<'_, Guarded>, to: Ownership) {
+        let marks = self.acl_marks();
+        self.words.set_ownership(evidence, to, marks);
+    }
+
+    /// Changes the link count of a directory whose subdirectories come and go in parallel. A
+    /// count of 1 means "not counted" (dir_nlink) and stays; more than `counted_max` become that.
+    pub fn add_directory_links(&self, delta: i32, counted_max: u32) {
+        if delta == 0 {
+            // Most renames: they leave the line of the directory's attributes to its readers.
+            return;
+        }
+        let _ = self
+            .words
+            .links
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |links| {
+                let next = links.saturating_add_signed(delta);
+                (links != 1).then_some(if next > counted_max { 1 } else { next })
+            });
+    }
+
+    pub fn time(&self, which: Time) -> Timestamp {
+        Timestamp::from_bits(self.times[which as usize].load(Ordering::Acquire))
+    }
+
+    pub fn set_time(&self, which: Time, to: Timestamp) {
+        let word = &self.times[which as usize];
+        // A hot directory's time line is written once a tick of the clock, not at each operation.
+        if word.load(Ordering::Relaxed) != to.to_bits() {
+            word.store(to.to_bits(), Ordering::Release);
+        }
+    }
+
+    /// Data changed now.
+    pub fn set_modified(&self, now: Timestamp) {
+        self.set_time(Time::Modified, now);
+        self.set_time(Time::Changed, now);
+    }
+
+    pub fn times(&self) -> Times {
+        Times {
+            accessed: self.time(Time::Accessed),
+            modified: self.time(Time::Modified),
+            changed: self.time(Time::Changed),
+            created: self.time(Time::Created),
+        }
+    }
+
+    pub fn add_sectors(&self, delta: i64) {
+        self.sectors.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    /// The space that it takes, in units of 512 bytes.
+    pub fn sectors(&self) -> u64 {
+        self.sectors.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    pub fn set_sectors(&self, sectors: u64) {
+        self.sectors.store(sectors as i64, Ordering::Relaxed);
+    }
+
+    pub fn attributes(&self) -> Attributes {
+        let (ownership, link_count, size_bytes) = self.words.seq.read(|| {
+            (
+                self.words.ownership(),
+                self.words.links.load(Ordering::Relaxed),
+                self.words.size_bytes.load(Ordering::Relaxed),
+            )
+        });
+        Attributes {
+            ino: self.ino,
+            generation: self.generation,
+            kind: self.kind,
+            permissions: ownership.permissions & PERMISSIONS,
+            link_count,
+            uid: ownership.uid,
+            gid: ownership.gid,
+            // For all others it is 0, and would be one cache line more.
+            device: if self.kind.is_device() {
+                self.device
+            } else {
+                0
+            },
+            size_bytes,
+            sectors: self.sectors(),
+            times: self.times(),
+            flags: ownership.flags,
+            is_settled: true,
+        }
+    }
+
+    pub fn file(&self) -> Result<&FileBody> {
+        match &self.body {
+            Body::Regular(file) => Ok(file),
+            Body::Directory(_) => Err(Error::IsADirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// The reason if the names of a directory, which are loaded, must not be changed because they
+    /// are damaged.
+    #[inline]
+    pub fn check_names(&self) -> Result<()> {
+        match self.rare.get().and_then(|rare| rare.names_damage.get()) {
+            None => Ok(()),
+            Some(damage) => Err(damage.clone()),
+        }
+    }
+
+    /// Says why the names of a directory must not be changed.
+    pub fn note_names_damage(&self, damage: Error) {
+        self.rare().names_damage.get_or_make(|| damage);
+    }
+
+    pub fn directory(&self) -> Result<&DirectoryBody> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(Error::NotADirectory),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! How objects come into memory: inodes, names, mappings, symbolic links and extended attributes.
+
+use crossbeam_epoch::Guard;
+use finefs_locks::RwLock;
+use finefs_locks::primitive::atomic::Ordering;
+
+use crate::base::classes;
+use crate::base::error::{Error, Result};
+use crate::base::types::Ino;
+use crate::data::extent_map::ExtentMap;
+use crate::inode::{Body, Core, Inode, Xattrs};
+use crate::names::name_table::NameTable;
+use crate::namespace::Namespace;
+
+impl Namespace {
+    /// The inode of a number; loaded if need be.
+    #[inline]
+    pub(crate) fn inode<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
+        match self.inodes.get(ino, guard) {
+            Some(cell) if cell.is_usable() => Ok(cell),
+            _ => self.inode_slowly(ino, guard),
+        }
+    }
+
+    /// The cell is not there, not loaded, or gone.
+    #[cold]
+    fn inode_slowly<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<&'g Inode> {
+        loop {
+            let cell = if self.store.can_reload() || ino == self.root() {
+                self.inodes.get_or_insert(ino, guard)
+            } else {
+                self.inodes.get(ino, guard)
+            }
+            .ok_or(Error::Stale)?;
+            cell.load(&self.scheme, || {
+                let image = self.note_load(self.store.load_inode(ino))?;
+                self.committer.inodes_loaded.add(1);
+                Ok(if self.geometry.has_unwritten {
+                    Core::from_image_with_extents(image, self.keeping())
+                } else {
+                    Core::from_image(image, self.keeping())
+                })
+            })?;
+            if !cell.is_gone() {
+                // A cell that was put where a freed inode's had been may be loaded as the next inode of that number,
+                // whose own cell has taken its place before its creation could be loaded.
+                if (self.inodes.get(ino, guard)).is_some_and(|now| std::ptr::eq(now, cell)) {
+                    return Ok(cell);
+                }
+                continue;
+            }
+            if !cell.is_evicted() {
+                return Err(Error::Stale);
+            }
+            // Whoever evicted it takes the cell out of the table next.
+            finefs_locks::primitive::thread::yield_now();
+        }
+    }
+
+    /// The names of a directory; loaded if need be.
+    pub(crate) fn table<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
+        let directory = inode.directory()?;
+        self.scheme.load(&directory.table, || {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.as_ref().clone());
+            }
+            let image = self.note_load(self.store.load_directory(inode.ino))?;
+            directory.parent.store(image.parent.0, Ordering::Release);
+            if let Some(damage) = image.damage {
+                self.note_damage(&damage);
+                inode.note_names_damage(damage);
+            }
+            Ok(NameTable::load(
+                image
+                    .entries
+                    .into_iter()
+                    .map(|e| (e.name, e.ino, e.kind))
+                    .collect(),
+            ))
+        })
+    }
+
+    /// The mapping of a regular file; loaded if need be.
+    pub(crate) fn extents<'g>(&self, inode: &'g Inode, guard: &Guard) -> Result<&'g ExtentMap> {
+        let file = inode.file()?;
+        self.scheme.load(&file.contents().extents, || {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.as_ref().clone());
+            }
+            let map = ExtentMap::new();
+            for extent in self.note_load(self.store.load_extents(inode.ino))? {
+                if !map.insert(extent, guard) {
+                    return Err(Error::corrupt(format_args!(
+                        "inode {}: blocks beyond the largest file",
+                        inode.ino
+                    )));
+                }
+            }
+            Ok(map)
+        })
+    }
+
+    /// The text of a symbolic link; loaded if need be.
+    pub(crate) fn symlink_text<'g>(&self, inode: &'g Inode) -> Result<&'g [u8]> {
+        let Body::Symlink(text) = &inode.body else {
+            return Err(Error::Invalid);
+        };
+        let text = self.scheme.load(text, || {
+            if let Some(error) = &inode.unreadable {
+                return Err(error.as_ref().clone());
+            }
+            let target = self.note_load(self.store.load_symlink(inode.ino));
+            target.map(Vec::into_boxed_slice)
+        })?;
+        Ok(text)
+    }
+
+    /// The extended attributes; loaded if need be.
+    pub(crate) fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
+        self.scheme.load(inode.xattrs(), || {
+            let loaded = self.note_load(self.store.load_xattrs(inode.ino))?;
+            let values = loaded
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()));
+            Ok(RwLock::new(&classes::XATTR, values.collect()))
+        })
+    }
+}

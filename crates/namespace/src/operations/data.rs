@@ -1,0 +1,702 @@
+//! File data: read, write, append, truncate, seek. (`fallocate` is beside it.)
+//!
+//! # Protocol
+//! An operation holds the file's range lock on the bytes that it touches, rounded out to blocks
+//! where it may allocate: disjoint ones run in parallel, overlapping ones one after the other, and
+//! a write is atomic against both. It is held over the I/O of the data (what else is, stands in
+//! `docs/locking.md`). An append and a truncate hold the range from the end of file to infinity.
+//!
+//! # Invariants
+//! 1. Data first: the store has the data of blocks before the log names them, and writes it before a commit that
+//!    names them is durable, so a committed mapping never shows what an earlier file left there. A block that is mapped
+//!    as written was written whole.
+//! 2. Bytes between the end of file and the end of its block read as zeros if the file grows: a
+//!    truncate clears them, and a write past the end clears the gap.
+//! 3. The size changes under the inode's lock, inside the range lock.
+
+use crossbeam_epoch::Guard;
+use smallvec::SmallVec;
+
+use crate::access::access_time::Noting;
+use crate::base::error::{Error, Result};
+use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
+use crate::base::types::{BlockNo, Ino, SECTOR_BYTES};
+use crate::commit::oplog::Record;
+use crate::data::extent_map::{ExtentMap, Found};
+use crate::inode::{FileBody, Inode};
+use crate::namespace::{Namespace, Reservation};
+use crate::schemes::data_lock::DataGuard;
+use crate::schemes::scheme::Call;
+
+/// A regular file in an operation.
+pub(crate) struct File<'g> {
+    pub inode: &'g Inode,
+    pub body: &'g FileBody,
+    pub extents: &'g ExtentMap,
+}
+
+/// A part of a write that lies in one extent.
+struct Piece {
+    /// The extent from the piece's first block on.
+    extent: Extent,
+    /// Where in that block the piece starts, in bytes.
+    within: u64,
+    /// Which bytes of the data.
+    bytes: std::ops::Range<usize>,
+    /// The blocks hold nothing yet: what the piece leaves of them becomes zeros.
+    is_blank: bool,
+}
+
+/// The blocks of a write that no log names yet: given back on drop.
+pub(crate) struct Pending<'n> {
+    namespace: &'n Namespace,
+    pub extents: Vec<Extent>,
+}
+
+impl<'n> Pending<'n> {
+    pub fn new(namespace: &'n Namespace) -> Pending<'n> {
+        let extents = Vec::new();
+        Pending { namespace, extents }
+    }
+}
+
+/// Mapped blocks of a file that come to hold data, or to read as zeros.
+pub(crate) struct Conversion {
+    pub from: u64,
+    pub to: u64,
+    pub state: ExtentState,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        for extent in &self.extents {
+            self.namespace.store.release_blocks(BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            });
+        }
+    }
+}
+
+/// A file that is written from one end to the other is written out in pieces of so many bytes: it is not one of those that are
+/// often removed at once, and what waits of it would fill the memory of many of them.
+const BEHIND_BYTES: u64 = 1 << 20;
+
+impl Namespace {
+    pub(crate) fn sectors_of(&self, blocks: u64) -> i64 {
+        (blocks * (self.block_bytes() / SECTOR_BYTES)) as i64
+    }
+
+    pub(crate) fn file<'g>(&self, ino: Ino, guard: &'g Guard) -> Result<File<'g>> {
+        let inode = self.inode(ino, guard)?;
+        let body = inode.file()?;
+        Ok(File {
+            inode,
+            body,
+            extents: self.extents(inode, guard)?,
+        })
+    }
+
+    /// Reads from `offset_bytes` on; gives the number of bytes read, less than asked for only at
+    /// the end of the file.
+    pub fn read(&self, ino: Ino, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.read_noting(ino, offset_bytes, buffer, Noting::ByPolicy)
+    }
+
+    /// As [`Namespace::read`], noted in the access time or not.
+    pub fn read_noting(
+        &self,
+        ino: Ino,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        noting: Noting,
+    ) -> Result<usize> {
+        let operation = self.begin(Call::Data)?;
+        let guard = &operation.guard;
+        let inode = self.inode(ino, guard)?;
+        let body = inode.file()?;
+        let end = offset_bytes.saturating_add(buffer.len() as u64);
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if let Some(content) = &body.inline {
+            let start = (offset_bytes as usize).min(content.len());
+            let end = (end as usize).min(content.len());
+            buffer[..end - start].copy_from_slice(&content[start..end]);
+            self.note_access(inode, noting);
+            return Ok(end - start);
+        }
+        let extents = self.extents(inode, guard)?;
+        let _range = body.contents().data.read(&self.scheme, offset_bytes..end);
+        let end = end.min(inode.size_bytes());
+        let length = end.saturating_sub(offset_bytes) as usize;
+        self.read_mapped(extents, offset_bytes, &mut buffer[..length], guard)?;
+        self.note_access(inode, noting);
+        Ok(length)
+    }
+
+    /// Reads bytes within the file; holes and unwritten blocks are zeros.
+    fn read_mapped(
+        &self,
+        extents: &ExtentMap,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        guard: &Guard,
+    ) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset_bytes + done as u64;
+            let (block, within) = (at / block_bytes, at % block_bytes);
+            let (blocks, source) = match extents.find(block, guard) {
+                Found::Mapped(extent) if extent.state == ExtentState::Written => {
+                    (extent.length, Some(extent.physical))
+                }
+                Found::Mapped(extent) => (extent.length, None),
+                Found::Hole(blocks) => (blocks, None),
+            };
+            let available = blocks * block_bytes - within;
+            let length = available.min((buffer.len() - done) as u64) as usize;
+            let piece = &mut buffer[done..done + length];
+            match source {
+                Some(physical) => self
+                    .scheme
+                    .device(|| self.store.read(physical, within, piece))?,
+                None => piece.fill(0),
+            }
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Writes all of `data` at `offset_bytes`; the file grows as needed. EFBIG beyond the largest
+    /// file, ENOSPC when space runs out; nothing is written then.
+    pub fn write(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        self.with_space(|| self.write_once(ino, offset_bytes, data))
+    }
+
+    /// As [`Namespace::write`], for pages that a cache writes out: whoever stored into them was
+    /// told that it was done. So with ENOSPC all blocks are written that there is space for,
+    /// foremost those that have storage. Blocks that read as their data already lack nothing.
+    pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let outcome = self.write(ino, offset_bytes, data);
+        if !matches!(outcome, Err(Error::NoSpace)) {
+            return outcome;
+        }
+        let block_bytes = self.block_bytes();
+        let (mut done, mut is_complete) = (0, true);
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let length = (data.len() - done).min((block_bytes - at % block_bytes) as usize);
+            let piece = &data[done..done + length];
+            match self.write_once(ino, at, piece) {
+                Ok(_) => {}
+                Err(Error::NoSpace) => is_complete &= self.reads_as(ino, at, piece)?,
+                error => return error,
+            }
+            done += length;
+        }
+        match is_complete {
+            true => Ok(data.len()),
+            false => outcome,
+        }
+    }
+
+    fn reads_as(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<bool> {
+        let mut found = vec![0; data.len()];
+        let length = self.read_noting(ino, offset_bytes, &mut found, Noting::Never)?;
+        Ok(length == data.len() && found == data)
+    }
+
+    fn write_once(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let operation = self.begin_change(Call::Data)?;
+        let guard = &operation.guard;
+        let file = self.file(ino, guard)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
+        let range = self.lock_write(&file, (offset_bytes, end), true, guard);
+        self.write_locked(&file, &range, offset_bytes, data, guard)?;
+        drop(range);
+        self.write_behind(&file, offset_bytes, end, guard);
+        Ok(data.len())
+    }
+
+    /// Writes all of `data` at the end of the file; gives the offset. Concurrent appends each stay
+    /// whole.
+    pub fn append(&self, ino: Ino, data: &[u8]) -> Result<u64> {
+        self.with_space(|| {
+            let operation = self.begin_change(Call::Data)?;
+            let guard = &operation.guard;
+            let file = self.file(ino, guard)?;
+            let block_bytes = self.block_bytes();
+            let range = file.body.contents().data.append(&self.scheme, || {
+                file.inode.size_bytes() / block_bytes * block_bytes
+            });
+            let offset_bytes = file.inode.size_bytes();
+            let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
+            if !data.is_empty() {
+                self.write_locked(&file, &range, offset_bytes, data, guard)?;
+                drop(range);
+                self.write_behind(&file, offset_bytes, end, guard);
+            }
+            Ok(offset_bytes)
+        })
+    }
+
+    /// EFBIG for what would end beyond the largest file: to be asked before anything is changed for
+    /// the sake of a write.
+    pub fn check_end(&self, ino: Ino, offset_bytes: u64, length_bytes: u64) -> Result<()> {
+        let operation = self.begin(Call::Data)?;
+        let inode = self.inode(ino, &operation.guard)?;
+        self.end_of(inode, offset_bytes, length_bytes).map(drop)
+    }
+
+    pub(crate) fn end_of(
+        &self,
+        inode: &Inode,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<u64> {
+        offset_bytes
+            .checked_add(length_bytes)
+            .filter(|end| *end <= self.size_max_of(inode))
+            .ok_or(Error::FileTooLarge)
+    }
+
+    fn size_max_of(&self, inode: &Inode) -> u64 {
+        match inode.is_block_mapped() {
+            true => self.geometry.block_mapped_size_max_bytes,
+            false => self.geometry.file_size_max_bytes,
+        }
+    }
+
+    /// The range of whole blocks around a range of bytes.
+    pub(crate) fn rounded(&self, from: u64, to: u64) -> std::ops::Range<u64> {
+        let block_bytes = self.block_bytes();
+        from / block_bytes * block_bytes
+            ..to.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Takes the range of a change that may grow the file: from the end of file on where that lies
+    /// before `from` and within a block, because the rest of that block is cleared.
+    pub(crate) fn lock_write<'g>(
+        &'g self,
+        file: &File<'g>,
+        (from, to): (u64, u64),
+        may_overwrite: bool,
+        guard: &Guard,
+    ) -> DataGuard<'g> {
+        let block_bytes = self.block_bytes();
+        loop {
+            let size = file.inode.size_bytes();
+            let start = if size.is_multiple_of(block_bytes) {
+                from
+            } else {
+                from.min(size)
+            };
+            let range =
+                file.body
+                    .contents()
+                    .data
+                    .write(&self.scheme, self.rounded(start, to), || {
+                        may_overwrite && self.is_overwrite(file, from, to, guard)
+                    });
+            // The file may have shrunk before the range was granted.
+            let size = file.inode.size_bytes();
+            if size.is_multiple_of(block_bytes) || range.start() <= size {
+                return range;
+            }
+        }
+    }
+
+    /// True when a write changes neither mapping nor size.
+    fn is_overwrite(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> bool {
+        if to > file.inode.size_bytes() {
+            return false;
+        }
+        let block_bytes = self.block_bytes();
+        let mut block = from / block_bytes;
+        while block * block_bytes < to {
+            match file.extents.find(block, guard) {
+                Found::Mapped(extent) if extent.state == ExtentState::Written => {
+                    block = extent.end();
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Clears the rest of the block in which the file ends, before the file grows to `to`. Where that
+    /// block is not in the range that is held, somebody else grew the file since the range was
+    /// granted, into a block of zeros.
+    pub(crate) fn clear_end(
+        &self,
+        file: &File<'_>,
+        range: &DataGuard<'_>,
+        to: u64,
+        guard: &Guard,
+    ) -> Result<()> {
+        let size = file.inode.size_bytes();
+        if to > size && range.start() <= size {
+            self.clear_tail(file, size, to, guard)?;
+        }
+        Ok(())
+    }
+
+    fn write_locked(
+        &self,
+        file: &File<'_>,
+        range: &DataGuard<'_>,
+        offset_bytes: u64,
+        data: &[u8],
+        guard: &Guard,
+    ) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let end = offset_bytes + data.len() as u64;
+        let mut pending = Pending::new(self);
+        let mut converted: Vec<Conversion> = Vec::new();
+        let mut pieces: SmallVec<[Piece; 4]> = SmallVec::new();
+        let mut done = 0;
+        // Space first: a write that finds none has changed nothing.
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            let (block, within) = (at / block_bytes, at % block_bytes);
+            let left = data.len() - done;
+            let (extent, is_blank) = match file.extents.find(block, guard) {
+                Found::Hole(length) => {
+                    let wanted = length.min((within + left as u64).div_ceil(block_bytes));
+                    let state = ExtentState::Written;
+                    (
+                        self.fill_hole(file, &mut pending, block, wanted, state, guard)?,
+                        true,
+                    )
+                }
+                Found::Mapped(extent) => (extent, extent.state == ExtentState::Unwritten),
+            };
+            let space = extent.length * block_bytes - within;
+            let length = space.min(left as u64) as usize;
+            if extent.state == ExtentState::Unwritten {
+                let blocks = (within + length as u64).div_ceil(block_bytes);
+                converted.push(Conversion {
+                    from: block,
+                    to: block + blocks,
+                    state: ExtentState::Written,
+                });
+            }
+            let bytes = done..done + length;
+            pieces.push(Piece {
+                extent,
+                within,
+                bytes,
+                is_blank,
+            });
+            done += length;
+        }
+        let reservation = self.reserve_mapping(pending.extents.len(), converted.len())?;
+
+        let written = self
+            .clear_end(file, range, offset_bytes, guard)
+            .and_then(|()| self.write_pieces(pieces, data));
+        self.note_write(file, written)?;
+        self.publish_write(file, pending, &converted, end, reservation, guard);
+        Ok(())
+    }
+
+    /// Lets the store write out a piece that a write has come to the end of. No range is locked any more, so that others go on
+    /// with the file meanwhile.
+    fn write_behind(&self, file: &File<'_>, offset_bytes: u64, end: u64, guard: &Guard) {
+        let piece_end = end - end % BEHIND_BYTES;
+        if piece_end <= offset_bytes || !self.store.takes_batches() {
+            return;
+        }
+        let block_bytes = self.block_bytes();
+        let (from, to) = (
+            (piece_end - BEHIND_BYTES) / block_bytes,
+            piece_end / block_bytes,
+        );
+        for run in file.extents.runs(from, to, guard) {
+            self.scheme.device(|| self.store.write_behind(run));
+        }
+    }
+
+    fn write_pieces(&self, pieces: SmallVec<[Piece; 4]>, data: &[u8]) -> Result<()> {
+        for piece in pieces {
+            let bytes = &data[piece.bytes];
+            if piece.is_blank {
+                let start = piece.extent.physical;
+                self.scheme
+                    .device(|| self.store.write_blank(start, piece.within, bytes))?;
+            } else {
+                self.write_store(piece.extent.physical, piece.within, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on how writing data ended. What failed is told by the next sync too: the writer may have
+    /// looked away, and what was in the file before may be there only in part.
+    pub(crate) fn note_write(&self, file: &File<'_>, written: Result<()>) -> Result<()> {
+        if matches!(written, Err(Error::Io(_))) {
+            file.body.write_errors.record();
+            self.write_errors.record();
+        }
+        written
+    }
+
+    pub(crate) fn write_store(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.scheme
+            .device(|| self.store.write(block, offset_bytes, data))
+    }
+
+    /// Takes up to `wanted` blocks for the hole at `block`.
+    pub(crate) fn fill_hole(
+        &self,
+        file: &File<'_>,
+        pending: &mut Pending<'_>,
+        block: u64,
+        wanted: u64,
+        state: ExtentState,
+        guard: &Guard,
+    ) -> Result<Extent> {
+        let goal = match pending.extents.last() {
+            Some(last) if last.end() == block => Some(BlockNo(last.physical.0 + last.length)),
+            _ => file.extents.goal(block, guard),
+        };
+        let goal = goal.map(|goal| Goal {
+            block: goal,
+            logical: block,
+        });
+        let run = self.note_load(self.store.allocate_blocks(file.inode.ino, goal, wanted))?;
+        let extent = Extent {
+            logical: block,
+            physical: run.start,
+            length: run.length,
+            state,
+        };
+        pending.extents.push(extent);
+        Ok(extent)
+    }
+
+    /// Logs and shows what a write did.
+    pub(crate) fn publish_write(
+        &self,
+        file: &File<'_>,
+        mut pending: Pending<'_>,
+        converted: &[Conversion],
+        end: u64,
+        reservation: Reservation<'_>,
+        guard: &Guard,
+    ) {
+        let inode = file.inode;
+        let now = self.now();
+        let changes_map = !pending.extents.is_empty() || !converted.is_empty();
+        if !changes_map && end <= inode.size_bytes() {
+            inode.set_modified(now);
+            self.log_touch(inode);
+            return;
+        }
+        let lock = inode.lock();
+        // Another write may have grown the file further meanwhile.
+        let grows = end > inode.size_bytes();
+        let group = || {
+            let maps = pending.extents.iter().map(|extent| MapChange::Map(*extent));
+            let converts = converted.iter().map(|range| MapChange::Convert {
+                logical: range.from,
+                length: range.to - range.from,
+                to: range.state,
+            });
+            let sized = grows.then(|| Record::Sized {
+                ino: inode.ino,
+                sequence: inode.next_sequence(),
+                size_bytes: end,
+            });
+            maps.chain(converts)
+                .map(|change| mapped(inode, change))
+                .chain(sized)
+        };
+        self.log_group(group, reservation.take(), &[inode]);
+        let mut blocks = 0;
+        for extent in std::mem::take(&mut pending.extents) {
+            let is_held = file.extents.insert(extent, guard);
+            debug_assert!(is_held, "end_of keeps writes below the largest file");
+            blocks += extent.length;
+        }
+        for range in converted {
+            (file.extents).convert(range.from, range.to, range.state, guard);
+        }
+        inode.add_sectors(self.sectors_of(blocks));
+        if grows {
+            inode.set_size(&lock, end);
+        }
+        inode.set_modified(now);
+    }
+
+    /// Reserves what it takes to map so many new runs, and to split extents so many times.
+    pub(crate) fn reserve_mapping(&self, runs: usize, splits: usize) -> Result<Reservation<'_>> {
+        let runs = (runs > 0).then_some(Plan::Mapping {
+            extents: runs as u64,
+        });
+        let splits = (splits > 0).then_some(Plan::Split {
+            extents: splits as u64,
+        });
+        let plans: SmallVec<[Plan; 2]> = runs.into_iter().chain(splits).collect();
+        self.reserve(&plans)
+    }
+
+    /// Writes zeros over `from..to` where written blocks lie there, both in the same block or `to`
+    /// beyond it: only the rest of `from`'s block matters.
+    pub(crate) fn clear_tail(
+        &self,
+        file: &File<'_>,
+        from: u64,
+        to: u64,
+        guard: &Guard,
+    ) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        let within = from % block_bytes;
+        if within == 0 {
+            return Ok(());
+        }
+        if let Found::Mapped(extent) = file.extents.find(from / block_bytes, guard)
+            && extent.state == ExtentState::Written
+        {
+            let length = (block_bytes - within).min(to - from);
+            self.write_store(extent.physical, within, &vec![0; length as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Sets the size of a file; what is beyond is freed, what is new reads as zeros.
+    pub(crate) fn truncate(&self, ino: Ino, size_bytes: u64) -> Result<()> {
+        let operation = self.begin_change(Call::SetAttributes)?;
+        let guard = &operation.guard;
+        let file = self.file(ino, guard)?;
+        if size_bytes > self.size_max_of(file.inode) {
+            return Err(Error::FileTooLarge);
+        }
+        let inode = file.inode;
+        let block_bytes = self.block_bytes();
+        let from = size_bytes.min(inode.size_bytes()) / block_bytes * block_bytes;
+        let mut range = file.body.contents().data.write_to_end(&self.scheme, from);
+        // The file may have shrunk before the range was granted: take it from further down.
+        while range.start() > inode.size_bytes() {
+            let start = inode.size_bytes() / block_bytes * block_bytes;
+            drop(range);
+            range = file.body.contents().data.write_to_end(&self.scheme, start);
+        }
+        let size_before = inode.size_bytes();
+        if size_bytes > size_before {
+            self.clear_tail(&file, size_before, size_bytes, guard)?;
+        } else {
+            self.clear_tail(&file, size_bytes, u64::MAX, guard)?;
+        }
+        let first_gone = size_bytes.div_ceil(block_bytes);
+        let freed = if size_bytes <= size_before {
+            file.extents
+                .runs(first_gone, ExtentMap::blocks_max(), guard)
+        } else {
+            Vec::new()
+        };
+        // Cutting the mapping may split nothing, but its nodes are written anew in place.
+        let lock = inode.lock();
+        let now = self.now();
+        let frees = !freed.is_empty();
+        let group = || {
+            let to_end = u64::MAX - first_gone;
+            let unmapped = frees.then(|| unmapped(inode, first_gone, to_end, &freed));
+            let sized = Record::Sized {
+                ino,
+                sequence: inode.next_sequence(),
+                size_bytes,
+            };
+            unmapped.into_iter().chain([sized])
+        };
+        self.log_group(group, 0, &[inode]);
+        if frees {
+            let blocks = file
+                .extents
+                .remove(first_gone, ExtentMap::blocks_max(), guard);
+            inode.add_sectors(-self.sectors_of(blocks));
+            self.reclaim_blocks(&freed);
+        }
+        inode.set_size(&lock, size_bytes);
+        // Also where the size is what it was (POSIX ftruncate()).
+        inode.set_modified(now);
+        Ok(())
+    }
+
+    /// The first offset at or after `offset_bytes` that holds data (lseek SEEK_DATA). ENXIO when
+    /// there is none before the end of the file.
+    pub fn seek_data(&self, ino: Ino, offset_bytes: u64) -> Result<u64> {
+        self.seek(ino, offset_bytes, true)
+    }
+
+    /// The first offset at or after `offset_bytes` in a hole; the end of file counts as one.
+    pub fn seek_hole(&self, ino: Ino, offset_bytes: u64) -> Result<u64> {
+        self.seek(ino, offset_bytes, false)
+    }
+
+    fn seek(&self, ino: Ino, offset_bytes: u64, wants_data: bool) -> Result<u64> {
+        let operation = self.begin(Call::Data)?;
+        let guard = &operation.guard;
+        let inode = self.inode(ino, guard)?;
+        let body = inode.file()?;
+        let size = inode.size_bytes();
+        if offset_bytes >= size {
+            return Err(Error::NoSuchOffset);
+        }
+        if body.inline.is_some() {
+            return Ok(if wants_data { offset_bytes } else { size });
+        }
+        let extents = self.extents(inode, guard)?;
+        let _range = body
+            .contents()
+            .data
+            .read(&self.scheme, offset_bytes..u64::MAX);
+        let size = inode.size_bytes();
+        let block_bytes = self.block_bytes();
+        let mut at = offset_bytes;
+        while at < size {
+            let block = at / block_bytes;
+            let (blocks, is_data) = match extents.find(block, guard) {
+                Found::Mapped(extent) => (extent.length, extent.state == ExtentState::Written),
+                Found::Hole(_) if wants_data => match extents.next_mapped(block, guard) {
+                    Some(next) => (next - block, false),
+                    None => break,
+                },
+                Found::Hole(blocks) => (blocks, false),
+            };
+            if is_data == wants_data {
+                return Ok(at);
+            }
+            at = (block + blocks) * block_bytes;
+        }
+        if wants_data {
+            Err(Error::NoSuchOffset)
+        } else {
+            Ok(size)
+        }
+    }
+}
+
+pub(crate) fn mapped(inode: &Inode, change: MapChange) -> Record {
+    Record::Mapped {
+        ino: inode.ino,
+        sequence: inode.next_sequence(),
+        change,
+        freed_blocks: 0,
+    }
+}
+
+/// A range leaves the mapping, where these blocks are.
+pub(crate) fn unmapped(inode: &Inode, logical: u64, length: u64, blocks: &[BlockRun]) -> Record {
+    Record::Mapped {
+        ino: inode.ino,
+        sequence: inode.next_sequence(),
+        change: MapChange::Unmap { logical, length },
+        freed_blocks: blocks.iter().map(|run| run.length).sum(),
+    }
+}

@@ -1,0 +1,272 @@
+//! Allocating, freeing and zeroing ranges of a file (fallocate(2)).
+//!
+//! # Protocol
+//! As all changes of data (see `data`): the range is locked, everything that can find no space is
+//! taken first, then data is written, and one log group names what has changed. So a call that ends
+//! with ENOSPC has changed nothing. One that ends with EIO may have zeroed parts of the range.
+//!
+//! Blocks that are zeroed stay where they are: as unwritten extents, or, in files that know none,
+//! by writing zeros.
+//!
+//! # References
+//! fallocate(2); Linux `fs/ext4/extents.c`, `ext4_zero_range`, `ext4_punch_hole`.
+
+use std::ops::Range;
+
+use crossbeam_epoch::Guard;
+
+use crate::base::error::{Error, Result};
+use crate::base::store::{BlockRun, Extent, ExtentState};
+use crate::base::types::Ino;
+use crate::data::extent_map::{ExtentMap, Found};
+use crate::namespace::Namespace;
+use crate::operations::data::{Conversion, File, Pending, unmapped};
+use crate::schemes::data_lock::DataGuard;
+use crate::schemes::scheme::Call;
+
+/// What fallocate(2) shall do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocateMode {
+    /// Allocate, and grow the file if the range ends beyond it.
+    Extend,
+    /// Allocate, and leave the size as it is.
+    KeepSize,
+    /// Free the range; it reads as zeros.
+    PunchHole,
+    /// The range reads as zeros and stays allocated; the file may grow.
+    ZeroRange,
+    /// As `ZeroRange`, and leave the size as it is.
+    ZeroRangeKeepSize,
+}
+
+/// The ends of a conversion may lie within extents: each splits one.
+const CONVERSION_SPLITS: usize = 2;
+/// A hole in the middle of an extent makes two of one.
+const PUNCH_SPLITS: usize = 1;
+
+impl Namespace {
+    /// Allocates, frees or zeroes a range (fallocate(2)). ENOSPC when space runs out: nothing has
+    /// changed then.
+    pub fn allocate(
+        &self,
+        ino: Ino,
+        mode: AllocateMode,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Result<()> {
+        if length_bytes == 0 {
+            return Err(Error::Invalid);
+        }
+        self.with_space(|| {
+            let operation = self.begin_change(Call::Data)?;
+            let guard = &operation.guard;
+            let file = self.file(ino, guard)?;
+            let end = self.end_of(file.inode, offset_bytes, length_bytes)?;
+            let bounds = (offset_bytes, end);
+            let range = self.lock_write(&file, bounds, false, guard);
+            match mode {
+                AllocateMode::Extend => self.fill(&file, &range, bounds, true, guard),
+                AllocateMode::KeepSize => self.fill(&file, &range, bounds, false, guard),
+                AllocateMode::PunchHole => self.punch(&file, bounds, guard),
+                AllocateMode::ZeroRange => self.zero(&file, &range, bounds, true, guard),
+                AllocateMode::ZeroRangeKeepSize => self.zero(&file, &range, bounds, false, guard),
+            }
+        })
+    }
+
+    fn has_unwritten(&self, file: &File<'_>) -> bool {
+        self.geometry.has_unwritten && !file.inode.is_block_mapped()
+    }
+
+    /// EOPNOTSUPP where blocks up to `to` cannot be allocated without growing the file: written
+    /// ones beyond the end of file are damage to e2fsck.
+    fn check_beyond(&self, file: &File<'_>, to: u64) -> Result<()> {
+        if to > file.inode.size_bytes() && !self.has_unwritten(file) {
+            return Err(Error::NotSupported);
+        }
+        Ok(())
+    }
+
+    /// Allocates the holes of a range.
+    fn fill(
+        &self,
+        file: &File<'_>,
+        range: &DataGuard<'_>,
+        (from, to): (u64, u64),
+        may_grow: bool,
+        guard: &Guard,
+    ) -> Result<()> {
+        if !may_grow {
+            self.check_beyond(file, to)?;
+        }
+        let pending = self.take_holes(file, (from, to), guard)?;
+        let reservation = self.reserve_mapping(pending.extents.len(), 0)?;
+        if may_grow {
+            self.clear_end(file, range, to, guard)?;
+        }
+        self.zero_unless_unwritten(&pending)?;
+        let end = if may_grow { to } else { 0 };
+        self.publish_write(file, pending, &[], end, reservation, guard);
+        Ok(())
+    }
+
+    /// Takes blocks for the holes of a range.
+    fn take_holes<'n>(
+        &'n self,
+        file: &File<'_>,
+        (from, to): (u64, u64),
+        guard: &Guard,
+    ) -> Result<Pending<'n>> {
+        let state = match self.has_unwritten(file) {
+            true => ExtentState::Unwritten,
+            false => ExtentState::Written,
+        };
+        let mut pending = Pending::new(self);
+        let mut block = from / self.block_bytes();
+        let last = to.div_ceil(self.block_bytes()).min(ExtentMap::blocks_max());
+        while block < last {
+            match file.extents.find(block, guard) {
+                Found::Mapped(extent) => block = extent.end(),
+                Found::Hole(length) => {
+                    let wanted = length.min(last - block);
+                    let extent = self.fill_hole(file, &mut pending, block, wanted, state, guard)?;
+                    block = extent.end();
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Blocks that will count as written must hold zeros.
+    fn zero_unless_unwritten(&self, pending: &Pending<'_>) -> Result<()> {
+        let written = |extent: &&Extent| extent.state == ExtentState::Written;
+        for extent in pending.extents.iter().filter(written) {
+            self.write_zeros(BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write_zeros(&self, run: BlockRun) -> Result<()> {
+        self.scheme.device(|| self.store.write_zeros(run))
+    }
+
+    /// Makes a range read as zeros, all of it allocated.
+    fn zero(
+        &self,
+        file: &File<'_>,
+        range: &DataGuard<'_>,
+        (from, to): (u64, u64),
+        may_grow: bool,
+        guard: &Guard,
+    ) -> Result<()> {
+        if !may_grow {
+            self.check_beyond(file, to)?;
+        }
+        let whole = self.whole_blocks(from, to);
+        let pending = self.take_holes(file, (from, to), guard)?;
+        let (converted, splits) = match self.has_unwritten(file) {
+            true => (written_ranges(file, &whole, guard), CONVERSION_SPLITS),
+            false => (Vec::new(), 0),
+        };
+        let reservation = self.reserve_mapping(pending.extents.len(), splits)?;
+        let zeroed = || {
+            if may_grow {
+                self.clear_end(file, range, to, guard)?;
+            }
+            self.zero_unless_unwritten(&pending)?;
+            if !self.has_unwritten(file) {
+                for run in file.extents.runs(whole.start, whole.end, guard) {
+                    self.write_zeros(run)?;
+                }
+            }
+            self.zero_ends(file, from, to, guard)
+        };
+        self.note_write(file, zeroed())?;
+        let end = if may_grow { to } else { 0 };
+        self.publish_write(file, pending, &converted, end, reservation, guard);
+        Ok(())
+    }
+
+    /// The blocks that lie in a range of bytes from their first byte to their last.
+    fn whole_blocks(&self, from: u64, to: u64) -> Range<u64> {
+        let block_bytes = self.block_bytes();
+        let first = from.div_ceil(block_bytes);
+        let last = (to / block_bytes).min(ExtentMap::blocks_max());
+        first..last.max(first)
+    }
+
+    /// Zeroes what a range has of blocks at its ends that it does not have whole.
+    fn zero_ends(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
+        let block_bytes = self.block_bytes();
+        self.clear_tail(file, from, to, guard)?;
+        let last = to / block_bytes;
+        if !to.is_multiple_of(block_bytes)
+            && last >= from.div_ceil(block_bytes)
+            && let Found::Mapped(extent) = file.extents.find(last, guard)
+            && extent.state == ExtentState::Written
+        {
+            self.write_store(extent.physical, 0, &vec![0; (to % block_bytes) as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.
+    fn punch(&self, file: &File<'_>, (from, to): (u64, u64), guard: &Guard) -> Result<()> {
+        let inode = file.inode;
+        // A hole that reaches the end of file takes the file's last block whole: nothing is left in
+        // it.
+        let size = inode.size_bytes();
+        let to = match from < size && size <= to {
+            true => to.max(size.next_multiple_of(self.block_bytes())),
+            false => to,
+        };
+        let whole = self.whole_blocks(from, to);
+        let freed = file.extents.runs(whole.start, whole.end, guard);
+        let splits = if freed.is_empty() { 0 } else { PUNCH_SPLITS };
+        let reservation = self.reserve_mapping(0, splits)?;
+        self.note_write(file, self.zero_ends(file, from, to, guard))?;
+        let now = self.now();
+        if freed.is_empty() {
+            inode.set_modified(now);
+            self.log_touch(inode);
+            return Ok(());
+        }
+        let _lock = inode.lock();
+        let length = whole.end - whole.start;
+        let record = || unmapped(inode, whole.start, length, &freed);
+        self.log_group(|| [record()], reservation.take(), &[inode]);
+        let blocks = file.extents.remove(whole.start, whole.end, guard);
+        inode.add_sectors(-self.sectors_of(blocks));
+        self.reclaim_blocks(&freed);
+        inode.set_modified(now);
+        Ok(())
+    }
+}
+
+/// The written blocks of a range, to become unwritten.
+fn written_ranges(file: &File<'_>, blocks: &Range<u64>, guard: &Guard) -> Vec<Conversion> {
+    let mut found: Vec<Conversion> = Vec::new();
+    let mut at = blocks.start;
+    while let Some(next) = file.extents.next_mapped(at, guard)
+        && next < blocks.end
+        && let Found::Mapped(extent) = file.extents.find(next, guard)
+    {
+        at = extent.end();
+        if extent.state == ExtentState::Unwritten {
+            continue;
+        }
+        let end = at.min(blocks.end);
+        match found.last_mut() {
+            Some(last) if last.to == next => last.to = end,
+            _ => found.push(Conversion {
+                from: next,
+                to: end,
+                state: ExtentState::Unwritten,
+            }),
+        }
+    }
+    found
+}

@@ -1,0 +1,209 @@
+//! What a name names, or a path that was walked before: found without a lock, and told later whether it still holds.
+
+use crossbeam_epoch::Guard;
+use finefs_locks::primitive::thread;
+
+use crate::access::permission::EXECUTE;
+use crate::base::error::{Error, Result};
+use crate::base::types::{Attributes, Caller, Ino};
+use crate::inode::Inode;
+use crate::inode::inode_table::InodeSlot;
+use crate::names::name_table::{HashedName, NameTable, Node};
+use crate::names::path_cache::{End, Way};
+use crate::namespace::Namespace;
+use crate::operations::entries::check_length;
+use crate::schemes::scheme::Call;
+
+/// What a name, or a path, was found to name.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'g> {
+    pub inode: &'g Inode,
+    evidence: Evidence<'g>,
+}
+
+/// By what it can be told later that it is still named so.
+#[derive(Clone, Copy)]
+enum Evidence<'g> {
+    /// It is not: the names were `.` and `..`.
+    Dots,
+    /// The name itself.
+    Name(&'g Node),
+    /// The names that inodes of this number had lost.
+    Losses(&'g InodeSlot, u64),
+}
+
+impl<'g> Named<'g> {
+    /// What was named when inodes of its number had lost so many names.
+    pub fn as_of(inode: &'g Inode, slot: &'g InodeSlot, losses: u64) -> Named<'g> {
+        let evidence = Evidence::Losses(slot, losses);
+        Named { inode, evidence }
+    }
+
+    /// True when the name named it when it was found: a number that became another inode's in between would tell, since
+    /// it does so only after the name is marked.
+    #[inline]
+    pub fn is_named(self, guard: &Guard) -> bool {
+        match self.evidence {
+            Evidence::Dots => true,
+            Evidence::Name(node) => !node.is_out(guard),
+            Evidence::Losses(slot, losses) => slot.losses() == Some(losses),
+        }
+    }
+
+    /// True when it was found by its name.
+    pub fn is_by_name(self) -> bool {
+        matches!(self.evidence, Evidence::Name(_))
+    }
+}
+
+impl Namespace {
+    /// Finds a name in a directory (`.` and `..` too) and takes a reference on its inode.
+    pub fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attributes> {
+        let operation = self.begin(Call::Lookup)?;
+        let guard = &operation.guard;
+        let dir = self.inode(parent, guard)?;
+        dir.directory()?;
+        self.check_access(caller, dir, EXECUTE)?;
+        let table = self.table(dir)?;
+        let name = table.hashed(name);
+        loop {
+            let found = self.found(dir, table, name, guard)?;
+            if self.refer_found(found, guard) {
+                return Ok(self.shown(found.inode, guard));
+            }
+            // It was freed or evicted in between: its name goes, or it comes back, at once.
+            thread::yield_now();
+        }
+    }
+
+    /// Takes a reference on what a name was found to name; false when it names that no longer.
+    ///
+    /// A number may be used again as soon as its name went. Once the inode is held, the name tells whether this is
+    /// the one that it names.
+    pub(crate) fn refer_found(&self, found: Named<'_>, guard: &Guard) -> bool {
+        if !self.inodes.refer(found.inode, guard) {
+            return false;
+        }
+        let is_named = found.is_named(guard);
+        if !is_named && found.inode.references.release(&self.inodes.split_counts, 1) {
+            self.free_unlinked(found.inode, guard);
+        }
+        is_named
+    }
+
+    /// The inode that a name of a directory names.
+    pub(crate) fn child<'g>(
+        &self,
+        dir: &'g Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &'g Guard,
+    ) -> Result<&'g Inode> {
+        let found = self.found(dir, table, name, guard)?;
+        Ok(found.inode)
+    }
+
+    /// The same, to be asked later whether the name still names it.
+    pub(crate) fn found<'g>(
+        &self,
+        dir: &'g Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &'g Guard,
+    ) -> Result<Named<'g>> {
+        let of_dots = |inode| Named {
+            inode,
+            evidence: Evidence::Dots,
+        };
+        match name.bytes {
+            b"." => return Ok(of_dots(dir)),
+            b".." => return self.inode(self.parent_of(dir)?, guard).map(of_dots),
+            bytes => check_length(self, bytes)?,
+        }
+        loop {
+            let node = table.find(name, guard).ok_or(Error::NotFound)?;
+            match self.inode(node.ino, guard) {
+                // The name outlives its inode by a moment while it is being removed. A name that
+                // stays so is damage. The cell first: it goes only after the name.
+                Err(Error::Stale) => {
+                    let cell = self.inodes.get(node.ino, guard);
+                    let is_going = cell.is_some_and(|cell| cell.is_gone());
+                    if !is_going && !node.is_out(guard) {
+                        return Err(Error::corrupt(format_args!(
+                            "directory {}: an entry names inode {}, which is not in use",
+                            dir.ino, node.ino
+                        )));
+                    }
+                    thread::yield_now();
+                }
+                result => {
+                    return Ok(Named {
+                        inode: result?,
+                        evidence: Evidence::Name(node),
+                    });
+                }
+            }
+        }
+    }
+
+    /// The number of a directory's parent; its own for the root.
+    pub(crate) fn parent_of(&self, dir: &Inode) -> Result<Ino> {
+        self.table(dir)?;
+        let parent = dir
+            .directory()?
+            .parent
+            .load(std::sync::atomic::Ordering::Acquire);
+        Ok(if dir.ino == self.root() {
+            dir.ino
+        } else {
+            Ino(parent)
+        })
+    }
+
+    /// The inode that a name of a directory names; see invariant 1 of `walk`.
+    pub(crate) fn named<'g>(
+        &self,
+        dir: &'g Inode,
+        table: &NameTable,
+        name: HashedName<'_>,
+        guard: &'g Guard,
+    ) -> Result<Named<'g>> {
+        loop {
+            match self.found(dir, table, name, guard) {
+                Ok(found) if !found.is_named(guard) => {}
+                // The parent of a directory that was removed, removed too.
+                Err(Error::Stale) => return Err(Error::NotFound),
+                result => return result,
+            }
+        }
+    }
+
+    /// What is at the end of a way, if that is remembered and still holds, and the inode is in memory.
+    #[inline]
+    pub(crate) fn known<'g>(&'g self, way: Way, guard: &'g Guard) -> Option<Named<'g>> {
+        let end = self.paths.find(way)?;
+        let slot = self.inodes.slot(end.ino)?;
+        let inode = slot.cell(guard).filter(|inode| inode.is_usable())?;
+        // The cell first: another inode of this number is there only after this one lost its names.
+        let named = Named::as_of(inode, slot, end.losses);
+        named.is_named(guard).then_some(named)
+    }
+
+    /// Remembers that a way led to what its last name was found to name.
+    pub(crate) fn remember(&self, way: Way, found: Named<'_>, guard: &Guard) {
+        let inode = found.inode;
+        let losses = self.inodes.slot(inode.ino).and_then(InodeSlot::losses);
+        if let Some(losses) = losses
+            && found.is_by_name()
+            && found.is_named(guard)
+        {
+            let inodes = || self.committer.inodes_loaded.approximate().max(0) as u64;
+            let end = End {
+                ino: inode.ino,
+                losses,
+            };
+            let address = std::ptr::from_ref(inode).addr();
+            self.paths.insert(way, end, address, inodes);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The operations: what system calls mean, each an `impl Namespace`.
+//!
+//! | module | about |
+//! |---|---|
+//! | `lookup`, `walk` | what a name names; path walks |
+//! | `entries`, `rename` | names come, go and move |
+//! | `paths` | operations on paths |
+//! | `read_directory` | listings |
+//! | `attributes`, `xattrs` | stat, chmod and their like; extended attributes |
+//! | `data`, `fallocate` | reads, writes, sizes, holes |
+//! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
+//! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
+//!
+//! # Invariants
+//! 1. An operation checks and reserves, locks, checks again, appends one log group (where the store takes
+//!    batches), publishes, unlocks. Nothing fails after the append; nothing is seen before it.
+//! 2. Over device I/O only those locks are held that `docs/locking.md` lists.
+//! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and that only until
+//!    the inode is found to be shared).
+//!
+//! # May use
+//! Everything but `memory`.
+
+pub(crate) mod attributes;
+pub(crate) mod data;
+pub(crate) mod entries;
+pub(crate) mod fallocate;
+pub(crate) mod file_locks;
+mod freeze;
+mod lookup;
+pub(crate) mod open_file;
+pub(crate) mod paths;
+pub(crate) mod read_directory;
+pub(crate) mod rename;
+mod shutdown;
+mod sync;
+pub(crate) mod walk;
+pub(crate) mod xattrs;

@@ -1,0 +1,351 @@
+//! Locking schemes: the locks of other times around the same code, to compare with.
+//!
+//! # What a scheme is
+//! Every operation is written for fine locks and takes them under every scheme. A scheme puts a lock
+//! around the operations, or coarsens the one over a file's data ([`crate::schemes::data_lock`]). So what two
+//! schemes differ in is their locking and nothing else, for every store alike.
+//!
+//! | scheme | the lock | how the kernel had it |
+//! |---|---|---|
+//! | `fine` | none | |
+//! | `big-spin` | one for the process, spinning | the big kernel lock before 2.6.11 |
+//! | `big-sleep` | one for the process, fair, sleeping | `CONFIG_PREEMPT_BKL`, 2.6.11 to 2.6.25 |
+//! | `big-optional` | as `big-spin`, around what [`Call::is_under_kernel_lock`] names | 2.5.5-pre1 |
+//! | `per-superblock` | one for the file system, recursive, spins while its owner runs | reiserfs, 2.6.32 |
+//! | `whole-file` | a reader/writer lock for each file's data | XFS's iolock, `i_rwsem` |
+//! | `whole-file-mutex` | the same, reads exclusive too | `i_mutex` in ext4's direct I/O, 2012 |
+//! | `unlocked-data` | none over reads and overwrites | the experiment of January 2012; not for mounts |
+//!
+//! # Sleeping
+//! The kernel's scheduler took the big lock from a task that went to sleep and gave it back when the
+//! task ran again. Here whatever waits for the device ([`Scheme::device`]: data, loads), for
+//! a lock that others hold while they wait for it ([`Scheme::wait`]: ranges of data, the topology), or
+//! for somebody else's load ([`Scheme::load`]) does the same. A store that does not wait for a
+//! device is called with the lock held. Commits run outside of operations and wait for the
+//! device all the time: they are not under the lock.
+//!
+//! # No deadlock
+//! 1. The lock stands just inside the gate: a task waits for the gate without it, and whoever waits for
+//!    the gate's readers to leave does not hold it.
+//! 2. A task that sleeps takes the lock back with other locks held, against the order. What others may
+//!    hold over a sleep is a range (or whole file), a load and the topology; whoever holds the lock and
+//!    waits for one of these does so in a sleep itself. So nobody keeps the lock from a sleeper while
+//!    waiting for it.
+//! 3. Operations that `big-optional` leaves out never take the lock while they hold another.
+
+use std::str::FromStr;
+
+use finefs_locks::{
+    BigLock, BigLockGuard, BigLockKind, BigReader, OnceLatch, RelaxedMutex, RelaxedMutexGuard,
+};
+
+use crate::base::classes;
+
+/// Which locks stand around operations and file data, beside the fine ones. For comparison: `Fine` is
+/// never slower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LockingScheme {
+    /// None: only the fine locks.
+    #[default]
+    Fine,
+    /// One spinning lock around every operation of every file system of the process.
+    BigSpin,
+    /// One fair, sleeping lock around every operation of every file system of the process.
+    BigSleep,
+    /// As `BigSpin`, around those operations that Linux 2.5.5-pre1 still had under its big lock.
+    BigOptional,
+    /// A lock for each file system around its operations.
+    PerSuperblock,
+    /// Reads of a file's data exclude its writes, and these each other, wherever they lie.
+    WholeFile,
+    /// All reads and writes of a file's data exclude each other.
+    WholeFileMutex,
+    /// Reads and overwrites exclude nothing: concurrent ones of the same bytes may mix. What
+    /// allocates, frees or resizes excludes all of them in the file system. Only for
+    /// benchmarks: it breaks POSIX.
+    UnlockedData,
+}
+
+impl LockingScheme {
+    /// All of them.
+    pub const ALL: [LockingScheme; 8] = [
+        LockingScheme::Fine,
+        LockingScheme::BigSpin,
+        LockingScheme::BigSleep,
+        LockingScheme::BigOptional,
+        LockingScheme::PerSuperblock,
+        LockingScheme::WholeFile,
+        LockingScheme::WholeFileMutex,
+        LockingScheme::UnlockedData,
+    ];
+
+    /// The name that options and tables give it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockingScheme::Fine => "fine",
+            LockingScheme::BigSpin => "big-spin",
+            LockingScheme::BigSleep => "big-sleep",
+            LockingScheme::BigOptional => "big-optional",
+            LockingScheme::PerSuperblock => "per-superblock",
+            LockingScheme::WholeFile => "whole-file",
+            LockingScheme::WholeFileMutex => "whole-file-mutex",
+            LockingScheme::UnlockedData => "unlocked-data",
+        }
+    }
+
+    /// True where files keep what POSIX promises of them: such a file system may be mounted.
+    pub fn keeps_semantics(self) -> bool {
+        self != LockingScheme::UnlockedData
+    }
+}
+
+/// No scheme has that name.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("there is no locking scheme {0:?}")]
+pub struct UnknownScheme(String);
+
+impl FromStr for LockingScheme {
+    type Err = UnknownScheme;
+
+    fn from_str(name: &str) -> Result<LockingScheme, UnknownScheme> {
+        let mut all = LockingScheme::ALL.into_iter();
+        all.find(|scheme| scheme.name() == name)
+            .ok_or_else(|| UnknownScheme(name.to_owned()))
+    }
+}
+
+/// What an operation does, as far as schemes care.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    /// Find a name, or an inode by its number.
+    Lookup,
+    /// Make a name: create, mknod, mkdir, symlink, link, or a file without a name.
+    MakeName,
+    /// unlink, rmdir.
+    RemoveName,
+    Rename,
+    ReadDirectory,
+    ReadLink,
+    /// stat.
+    GetAttributes,
+    /// chmod, chown, utimens, truncate, and the loss of set-id bits.
+    SetAttributes,
+    /// access.
+    Permission,
+    /// Get, set, list, remove extended attributes.
+    Xattr,
+    /// Open a file, close it, or give back references.
+    OpenClose,
+    /// Read, write, append, fallocate, seek.
+    Data,
+    /// Lock a file or a range of it, unlock, ask who has it locked. A wait is no part of it.
+    FileLock,
+    /// fsync's look at the inode.
+    SyncFile,
+    /// statfs.
+    StatFs,
+    /// The end of an inode without names.
+    FreeInode,
+}
+
+impl Call {
+    /// True for what Linux 2.5.5-pre1 did under the big kernel lock.
+    ///
+    /// In the thread "BKL removal from VFS" (linux-fsdevel, February 2002) Viro answers that most
+    /// directory operations of 2.5 are free of it already: what is left in fs/namei.c is
+    /// `->permission()` and, for renames, two calls of `d_move()`; `->setattr()` is to follow. The
+    /// kernel's Documentation/filesystems/porting lists what was called without it by then: lookup, create,
+    /// unlink, mknod, mkdir, rmdir, link, symlink, lseek, readdir; permission and statfs followed in
+    /// 2.5.23 and 2.5.25. Data, open, close and stat of regular files had not been under it since 2.2.
+    pub fn is_under_kernel_lock(self) -> bool {
+        match self {
+            // notify_change(), ->truncate() included.
+            Call::SetAttributes => true,
+            Call::Permission => true,
+            // d_move().
+            Call::Rename => true,
+            // fs/xattr.c takes it.
+            Call::Xattr => true,
+            // posix_lock_file() and flock_lock_file(), until 2.6.37.
+            Call::FileLock => true,
+            // sys_fsync().
+            Call::SyncFile => true,
+            Call::StatFs => true,
+            // ->delete_inode() of ext2.
+            Call::FreeInode => true,
+            Call::Lookup
+            | Call::MakeName
+            | Call::RemoveName
+            | Call::ReadDirectory
+            | Call::ReadLink
+            | Call::GetAttributes
+            | Call::OpenClose
+            | Call::Data => false,
+        }
+    }
+}
+
+/// The lock around operations.
+enum Outer {
+    None,
+    Big {
+        lock: &'static BigLock,
+        is_optional: bool,
+    },
+    Superblock(RelaxedMutex),
+}
+
+/// Holds the lock around operations, where there is one.
+#[must_use = "the lock is released when the guard is dropped"]
+pub(crate) enum OuterGuard<'a> {
+    None,
+    #[expect(dead_code, reason = "held for its drop")]
+    Big(BigLockGuard<'a>),
+    #[expect(dead_code, reason = "held for its drop")]
+    Superblock(RelaxedMutexGuard<'a>),
+}
+
+/// A file system's scheme.
+pub(crate) struct Scheme {
+    kind: LockingScheme,
+    outer: Outer,
+    /// `UnlockedData`: reads and overwrites against what changes the mapping or size of files.
+    unlocked: Option<BigReader>,
+    /// The store's data and loads come from a device.
+    waits_for_device: bool,
+}
+
+impl Scheme {
+    pub fn new(kind: LockingScheme, waits_for_device: bool) -> Scheme {
+        let big = |kind, is_optional| Outer::Big {
+            lock: big_lock(kind),
+            is_optional,
+        };
+        Scheme {
+            kind,
+            outer: match kind {
+                LockingScheme::BigSpin => big(BigLockKind::Spinning, false),
+                LockingScheme::BigSleep => big(BigLockKind::Sleeping, false),
+                LockingScheme::BigOptional => big(BigLockKind::Spinning, true),
+                LockingScheme::PerSuperblock => {
+                    Outer::Superblock(RelaxedMutex::new(&classes::SUPERBLOCK))
+                }
+                _ => Outer::None,
+            },
+            unlocked: (kind == LockingScheme::UnlockedData)
+                .then(|| BigReader::new(&classes::UNLOCKED)),
+            waits_for_device,
+        }
+    }
+
+    pub fn kind(&self) -> LockingScheme {
+        self.kind
+    }
+
+    /// Who reads and overwrites data without a lock, against all others. Only `UnlockedData` has it.
+    pub fn unlocked(&self) -> Option<&BigReader> {
+        self.unlocked.as_ref()
+    }
+
+    #[inline]
+    fn has_outer(&self) -> bool {
+        !matches!(self.outer, Outer::None)
+    }
+
+    /// Takes the lock around an operation.
+    #[inline]
+    pub fn enter(&self, call: Call) -> OuterGuard<'_> {
+        if self.has_outer() {
+            self.enter_outer(call)
+        } else {
+            OuterGuard::None
+        }
+    }
+
+    #[cold]
+    fn enter_outer(&self, call: Call) -> OuterGuard<'_> {
+        match &self.outer {
+            Outer::Big { is_optional, .. } if *is_optional && !call.is_under_kernel_lock() => {
+                OuterGuard::None
+            }
+            Outer::None => OuterGuard::None,
+            Outer::Big { lock, .. } => OuterGuard::Big(lock.lock()),
+            Outer::Superblock(lock) => OuterGuard::Superblock(lock.lock()),
+        }
+    }
+
+    /// Runs what sleeps without the lock.
+    #[cold]
+    fn sleep<R>(&self, f: impl FnOnce() -> R) -> R {
+        match &self.outer {
+            Outer::None => f(),
+            Outer::Big { lock, .. } => lock.sleep(f).value,
+            Outer::Superblock(lock) => lock.sleep(f).value,
+        }
+    }
+
+    /// Runs what waits for the device.
+    #[inline]
+    pub fn device<R>(&self, f: impl FnOnce() -> R) -> R {
+        if self.has_outer() && self.waits_for_device {
+            self.sleep(f)
+        } else {
+            f()
+        }
+    }
+
+    /// Takes a lock that may be held by somebody who waits for the device.
+    #[inline]
+    pub fn wait<G>(&self, try_take: impl FnOnce() -> Option<G>, take: impl FnOnce() -> G) -> G {
+        if self.has_outer() {
+            try_take().unwrap_or_else(|| self.sleep(take))
+        } else {
+            take()
+        }
+    }
+
+    /// What is in a latch; loaded if need be, by this task or another.
+    #[inline]
+    pub fn load<'a, T, E>(
+        &self,
+        latch: &'a OnceLatch<T>,
+        load: impl FnOnce() -> Result<T, E>,
+    ) -> Result<&'a T, E> {
+        match latch.get() {
+            Some(value) => Ok(value),
+            None if self.has_outer() => self.sleep(|| latch.get_or_try_init(load)),
+            None => latch.get_or_try_init(load),
+        }
+    }
+}
+
+/// The big lock of a kind: one for all file systems of the process.
+#[cfg(not(feature = "shuttle"))]
+fn big_lock(kind: BigLockKind) -> &'static BigLock {
+    static SPINNING: BigLock = BigLock::new(&classes::BIG, BigLockKind::Spinning);
+    static SLEEPING: BigLock = BigLock::new(&classes::BIG, BigLockKind::Sleeping);
+    match kind {
+        BigLockKind::Spinning => &SPINNING,
+        BigLockKind::Sleeping => &SLEEPING,
+    }
+}
+
+/// What the model's scheduler knows of a lock ends with a run: each needs locks of its own.
+#[cfg(feature = "shuttle")]
+fn big_lock(kind: BigLockKind) -> &'static BigLock {
+    Box::leak(Box::new(BigLock::new(&classes::BIG, kind)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_schemes() {
+        for scheme in LockingScheme::ALL {
+            assert_eq!(scheme.name().parse(), Ok(scheme));
+        }
+        let error = "big".parse::<LockingScheme>().unwrap_err();
+        assert!(error.to_string().contains("\"big\""));
+    }
+}
