@@ -299,7 +299,8 @@ fn ring_thread(
     match started.recv() {
         Ok((device, adapter, deferred)) => {
             worker.serve(&device, &adapter, &deferred).or_else(|error| {
-                // Where the kernel refuses the place it goes on without io_uring, and needs readers.
+                // Where the kernel refuses the place it goes on without io_uring, and needs
+                // readers.
                 log::error!("the queue of CPU {queue} lost a thread: {error}");
                 own_or_shared(&device).serve(&adapter, &deferred)
             })

@@ -1,7 +1,7 @@
 //! pjdfstest, the POSIX conformance tests, in a memory mount and on ext4.
 //!
-//! Each failure must be listed with its reason in `xtask/known-failures.toml`, and a listed one
-//! must still fail. The tests that remount read-only run in a process each: others in the same
+//! Each failure must be listed with its reason in `proof/xtask/known-failures.toml`, and a listed
+//! one must still fail. The tests that remount read-only run in a process each: others in the same
 //! process may leave a file open for writing, on which the kernel refuses the remount.
 
 use crate::report::Report;
@@ -71,7 +71,7 @@ struct KnownFailure {
 
 /// Runs the tests on both file systems and judges them against the known failures.
 pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
-    let path = tools::workspace().join("xtask/known-failures.toml");
+    let path = tools::workspace().join("proof/xtask/known-failures.toml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let known: Known = toml::from_str(&text).with_context(|| path.display().to_string())?;
     let scratch = Scratch::new_in(parent)?;

@@ -1,4 +1,5 @@
-//! The columns of the live view's table: which of them a terminal has room for, and the order of the rows.
+//! The columns of the live view's table: which of them a terminal has room for, and the order of
+//! the rows.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -90,7 +91,8 @@ impl Column {
         }
     }
 
-    /// Its text in a row of an interval that took so long; `is_full`: all acquisitions were counted.
+    /// Its text in a row of an interval that took so long; `is_full`: all acquisitions were
+    /// counted.
     fn text(self, rate: &Rate, took: Duration, is_full: bool) -> String {
         let (wait, hold) = (&rate.counts.wait, &rate.counts.hold);
         let none = || "-".to_owned();

@@ -1,5 +1,5 @@
-//! What `finefs top` has on in the server: asked for a few seconds at a time, so that it goes by itself when nobody
-//! asks any more, and side by side with what others ask for.
+//! What `finefs top` has on in the server: asked for a few seconds at a time, so that it goes by
+//! itself when nobody asks any more, and side by side with what others ask for.
 
 use std::time::{Duration, Instant};
 

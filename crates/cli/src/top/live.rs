@@ -67,8 +67,8 @@ pub(super) fn run(
     }
 }
 
-/// Waits for what happens next, and does what is to be done then. There is no interval at first, and after a time
-/// without answers.
+/// Waits for what happens next, and does what is to be done then. There is no interval at first,
+/// and after a time without answers.
 fn step(
     view: &mut View<'_>,
     terminal: &mut Terminal,

@@ -39,11 +39,12 @@ use terminal::{Key, Terminal};
 
 /// Show how the locks of a mounted file system are contended and held, and who waits
 ///
-/// On a terminal this is a view with keys, as top(1): q quits, f counts all acquisitions or only those that waited, s or
-/// the left and right arrows (also < and >) choose what the table is sorted by, the up and down arrows (also k and j)
-/// scroll, space pauses, h shows all keys. With --iterations, --batch or --json, or into a file or pipe, pictures are
-/// printed below each other. Several can look at one mount at a time; what they have the server count and report ends
-/// with them.
+/// On a terminal this is a view with keys, as top(1): q quits, f counts all acquisitions or only
+/// those that waited, s or the left and right arrows (also < and >) choose what the table is sorted
+/// by, the up and down arrows (also k and j) scroll, space pauses, h shows all keys. With
+/// --iterations, --batch or --json, or into a file or pipe, pictures are printed below each other.
+/// Several can look at one mount at a time; what they have the server count and report ends with
+/// them.
 #[derive(Args)]
 pub(crate) struct Top {
     /// The directory that it is mounted at, or the image
@@ -61,22 +62,22 @@ pub(crate) struct Top {
     /// Count all acquisitions while this runs, not only those that had to wait
     #[arg(short, long)]
     full: bool,
-    /// With --full, time one in N of the holdings that nobody waited for, at random; 1: all [default: what the
-    /// server does, at first 32]
+    /// With --full, time one in N of the holdings that nobody waited for, at random; 1: all
+    /// [default: what the server does, at first 32]
     #[arg(long, value_name = "N", requires = "full", value_parser = clap::value_parser!(u32).range(1..))]
     hold_sampling: Option<u32>,
     /// Show the worst call sites below each class
     #[arg(short, long)]
     sites: bool,
-    /// Print what was counted since the server's start as OpenMetrics text, and end; with --full, what is counted in
-    /// one --delay from now
+    /// Print what was counted since the server's start as OpenMetrics text, and end; with --full,
+    /// what is counted in one --delay from now
     #[arg(long, conflicts_with_all = ["json", "threshold_us", "waiters", "batch"])]
     openmetrics: bool,
     /// Print one JSON object a picture (or report) and line
     #[arg(long)]
     json: bool,
-    /// Report each wait and hold that took at least so long, with a backtrace: below the table on a terminal, else
-    /// instead of pictures
+    /// Report each wait and hold that took at least so long, with a backtrace: below the table on a
+    /// terminal, else instead of pictures
     #[arg(long, value_name = "MICROSECONDS")]
     threshold_us: Option<u64>,
     /// Report the queue of each lock that more than so many threads wait for, likewise
@@ -102,7 +103,8 @@ enum End {
     Done,
     /// The server has gone; the reason.
     Gone(String),
-    /// The server does not answer now: it freezes the file system, say. Only the live view ends its asking so.
+    /// The server does not answer now: it freezes the file system, say. Only the live view ends its
+    /// asking so.
     Late,
     /// Nobody reads any more, or output failed.
     Output(std::io::Error),
@@ -219,7 +221,8 @@ struct View<'a> {
     options: &'a Top,
     channel: &'a Channel,
     lease: Lease<'a>,
-    /// The lease has had a break (this process or the server was stopped, say): what was counted since is not all.
+    /// The lease has had a break (this process or the server was stopped, say): what was counted
+    /// since is not all.
     has_lapsed: bool,
     /// It tells the user itself that there is no answer, and asks again.
     is_live: bool,

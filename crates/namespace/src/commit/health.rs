@@ -7,8 +7,8 @@
 //!   |                          \--a commit succeeds--> sound
 //!   \--a commit fails--> failed                                changes EROFS; syncs report the error for good
 //! ```
-//! Reading goes on in all of them. Each way into a state is told once: to the log, and to whoever asked for it
-//! ([`Health::listen`]).
+//! Reading goes on in all of them. Each way into a state is told once: to the log, and to whoever
+//! asked for it ([`Health::listen`]).
 
 use std::fmt;
 use std::sync::OnceLock;

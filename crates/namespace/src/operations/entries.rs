@@ -1,8 +1,9 @@
 //! Names come and go: create, link, unlink, rmdir.
 //!
-//! Each operation that changes a name follows one pattern: check and reserve without locks, lock the
-//! name's bucket (and the inode whose links change), check again, append one log group, publish,
-//! unlock. A name that changed between the look and the lock sends the operation back to the start.
+//! Each operation that changes a name follows one pattern: check and reserve without locks, lock
+//! the name's bucket (and the inode whose links change), check again, append one log group,
+//! publish, unlock. A name that changed between the look and the lock sends the operation back to
+//! the start.
 
 use crossbeam_epoch::{Guard, Owned};
 use smallvec::{SmallVec, smallvec};
@@ -332,7 +333,8 @@ impl Namespace {
         self.reserve(&plans)
     }
 
-    /// Gives what is inherited to a new inode that is not in the table yet; ENOSPC where it does not fit.
+    /// Gives what is inherited to a new inode that is not in the table yet; ENOSPC where it does
+    /// not fit.
     #[cold]
     fn give_inherited(&self, inode: &Inode, inherited: &Inherited) -> Result<()> {
         if inherited.has_xattrs() {

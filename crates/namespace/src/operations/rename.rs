@@ -330,8 +330,8 @@ impl Namespace {
         Ok(Side { dir, table, name })
     }
 
-    /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that before
-    /// all that follows. What decides it is looked at again under the topology lock.
+    /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that
+    /// before all that follows. What decides it is looked at again under the topology lock.
     fn check_above(
         &self,
         from: &Side<'_, '_>,

@@ -321,6 +321,10 @@ impl<'a> Pair<'a> {
             let dir = self.path(side).join(tree).join(DEPTH);
             std::fs::create_dir_all(&dir)?;
             std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o777))?;
+            File::options()
+                .create(true)
+                .append(true)
+                .open(dir.join(SYNCED))?;
         }
         Ok(())
     }

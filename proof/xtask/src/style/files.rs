@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// More lines than this are two things.
 const MOST_LINES: usize = 800;
 
+/// Comments end here, as code does by rustfmt; rows of tables and examples need not.
+const MOST_COLUMNS: usize = 100;
+
 /// Paths that exist on one machine only. Put together here so that this file passes its own rule.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
@@ -36,6 +39,7 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
             findings.push(format!("{name}: reached by no `mod`: dead file"));
         }
         findings.extend(machine_paths(&name, &source.text));
+        findings.extend(long_comments(&name, &source.text));
     }
     for (path, text) in documents {
         findings.extend(machine_paths(&path.to_string_lossy(), text));
@@ -47,6 +51,28 @@ fn has_head(text: &str) -> bool {
     text.lines()
         .find(|line| !line.trim().is_empty() && !line.starts_with("#!"))
         .is_some_and(|line| line.starts_with("//!"))
+}
+
+fn long_comments(name: &str, text: &str) -> Vec<String> {
+    let mut is_example = false;
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let comment = line.trim_start();
+        if !comment.starts_with("//") {
+            is_example = false;
+            continue;
+        }
+        let words = comment.trim_start_matches(['/', '!', ' ']);
+        is_example ^= words.starts_with("```");
+        let may_be_long = is_example || words.starts_with('|');
+        if line.chars().count() > MOST_COLUMNS && !may_be_long {
+            findings.push(format!(
+                "{name}:{}: a comment beyond column {MOST_COLUMNS}",
+                index + 1
+            ));
+        }
+    }
+    findings
 }
 
 fn machine_paths(name: &str, text: &str) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Functions that are short enough to be read at once. What is longer is excused by name: a table in
-//! the form of a match, or a sequence that would not read better in pieces.
+//! Functions that are short enough to be read at once. What is longer is excused by name: a table
+//! in the form of a match, or a sequence that would not read better in pieces.
 
 use super::source::Source;
 
@@ -30,9 +30,9 @@ const EXCUSED: &[(&str, &str)] = &[
     ("ext-disk/src/geometry.rs", "new"),
     ("ext/src/mount.rs", "open"),
     // Steps under locks that are taken in one order and given back at the end.
-    ("namespace/src/rename.rs", "try_rename"),
-    ("namespace/src/entries.rs", "make_located"),
-    ("namespace/src/entries.rs", "rmdir"),
+    ("operations/rename.rs", "try_rename"),
+    ("operations/entries.rs", "make_located"),
+    ("operations/entries.rs", "rmdir"),
     ("testkit/src/model.rs", "rename"),
     // The course of a run, from its preparation to its report.
     ("study/src/studies/mod.rs", "run"),
