@@ -1,4 +1,4 @@
-//! Files: reached, not too long, with a head, and free of one machine's paths.
+//! Files: reached, not too long, with a head, and free of one machine's paths; functions not too long.
 
 use super::source::Source;
 use std::collections::BTreeSet;
@@ -6,6 +6,17 @@ use std::path::{Path, PathBuf};
 
 /// More lines than this are two things.
 const MOST_LINES: usize = 800;
+
+/// Functions of more lines do not fit a screen. Only of what users get, without tests.
+const MOST_LINES_OF_FUNCTION: usize = 70;
+
+/// Those that are longer all the same: each is a list of requests, fields or steps that reads best in one piece.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[
+    ("crates/ext-disk/src/geometry.rs", "new"),
+    ("crates/ext/src/mount.rs", "open"),
+    ("crates/fuse/src/adapter.rs", "run"),
+    ("crates/fuse/src/request.rs", "parse"),
+];
 
 /// Paths that exist on one machine only. Put together here so that this file passes its own rule.
 const MACHINE_PATHS: &[&str] = &[
@@ -36,6 +47,9 @@ pub fn check(sources: &[Source], documents: &[(PathBuf, String)]) -> Vec<String>
             findings.push(format!("{name}: reached by no `mod`: dead file"));
         }
         findings.extend(machine_paths(&name, &source.text));
+        if name.starts_with("crates/") && !source.is_test() {
+            findings.extend(long_functions(&name, source.product_code()));
+        }
     }
     for (path, text) in documents {
         findings.extend(machine_paths(&path.to_string_lossy(), text));
@@ -47,6 +61,65 @@ fn has_head(text: &str) -> bool {
     text.lines()
         .find(|line| !line.trim().is_empty() && !line.starts_with("#!"))
         .is_some_and(|line| line.starts_with("//!"))
+}
+
+fn long_functions(name: &str, code: &str) -> Vec<String> {
+    functions(code)
+        .into_iter()
+        .filter(|(_, function, lines)| {
+            *lines > MOST_LINES_OF_FUNCTION && !LONG_FUNCTIONS.contains(&(name, function.as_str()))
+        })
+        .map(|(line, function, lines)| {
+            format!(
+                "{name}:{line}: {function} has {lines} lines: more than {MOST_LINES_OF_FUNCTION} \
+                 do not fit a screen"
+            )
+        })
+        .collect()
+}
+
+/// The functions of `code` that have bodies: line, name and how many lines they have.
+fn functions(code: &str) -> Vec<(usize, String, usize)> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+            continue;
+        }
+        let is_letter = |c: &char| c.is_alphanumeric() || *c == '_';
+        let name: String = code[at + 3..].chars().take_while(is_letter).collect();
+        let rest = &code[at..];
+        let Some(open) = body(rest).filter(|_| !name.is_empty()) else {
+            continue;
+        };
+        let mut depth = 0_usize;
+        let end = rest[open..].char_indices().find(|(_, c)| {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        if let Some((end, '}')) = end {
+            let line = 1 + code[..at].matches('\n').count();
+            found.push((line, name, 1 + rest[..open + end].matches('\n').count()));
+        }
+    }
+    found
+}
+
+/// Where the body of the function that `code` starts with begins, if it has one.
+fn body(code: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let end = code.char_indices().find(|(_, c)| {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && matches!(c, '{' | ';')
+    });
+    end.and_then(|(at, c)| (c == '{').then_some(at))
 }
 
 fn machine_paths(name: &str, text: &str) -> Vec<String> {

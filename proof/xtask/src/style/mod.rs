@@ -4,7 +4,7 @@
 //! |---|---|
 //! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
-//! | no dead files, no overlong files, every file says what it is | [`files`] |
+//! | no dead files, no overlong files and functions, every file says what it is | [`files`] |
 //! | lock classes and their table agree | [`lock_table`] |
 //! | no path of somebody's machine in code or documents | [`files`] |
 //! | links between documents lead somewhere | [`links`] |
@@ -178,7 +178,7 @@ mod tests {
         ),
         (
             "crates/namespace/src/inode/mod.rs",
-            "//! Inode.\nuse super::commit::C;\n#[cfg(test)]\nmod tests {\n    use crate::m::M;\n}\n",
+            "//! Inode.\nmod deep; use super::commit::C;\n#[cfg(test)]\nmod tests {\n    use crate::m::M;\n}\n",
             "inode/mod.rs:2: inode must not use commit",
         ),
         (
@@ -223,13 +223,25 @@ mod tests {
         let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(900));
         let files: Vec<_> = BAD.iter().map(|(path, text, _)| (*path, *text)).collect();
         write(dir.path(), &files);
-        write(dir.path(), &[("crates/namespace/tests/long.rs", &long)]);
+        let body = format!(
+            "//! X.\nfn long(a: [u8; 2]) {{\n{}}}\n",
+            "    g();\n".repeat(70)
+        );
+        write(
+            dir.path(),
+            &[
+                ("crates/namespace/tests/long.rs", &long),
+                ("crates/namespace/tests/body.rs", &body),
+                ("crates/namespace/src/inode/deep.rs", &body),
+            ],
+        );
         let findings = Workspace::read(dir.path()).unwrap().findings();
         let expected: Vec<&str> = BAD
             .iter()
             .map(|(_, _, said)| *said)
             .chain([
                 "long.rs: 901 lines",
+                "deep.rs:2: long has 72 lines",
                 "lock class ns.y exists already",
                 "ns.y stands below ns.gone",
                 "ns.y stands there twice",
