@@ -16,7 +16,7 @@ use crate::base::types::INODES_END;
 use crate::base::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
 use crate::commit::oplog::Record;
 use crate::inode::{Core, Inode, Time};
-use crate::names::name_table::{Dead, HashedName, LockedBucket, Request, lock_all};
+use crate::names::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation, Reservation};
 use crate::operations::walk::{Located, Place};
 use crate::schemes::scheme::Call;
@@ -200,18 +200,7 @@ impl Namespace {
         }
         let inherited = self.inherited(dir, new.kind, new.permissions, guard)?;
         let inherited = inherited.as_deref();
-        let add = Plan::AddEntry {
-            entries_about: table.length_about(guard),
-        };
-        let reservation = match (inherited, new.kind) {
-            (Some(inherited), kind) => self.reserve_inheriting(add, kind, inherited)?,
-            (None, FileKind::Directory) => self.reserve(&[add, Plan::NewDirectory])?,
-            (None, FileKind::Symlink) => {
-                let length_bytes = new.target.map_or(0, |target| target.len() as u32);
-                self.reserve(&[add, Plan::NewSymlink { length_bytes }])?
-            }
-            (None, _) => self.reserve(&[add])?,
-        };
+        let reservation = self.reserve_new(table, new, inherited, guard)?;
         let mut allotted = self.allot(dir.ino, new.kind)?;
         let attributes = self.new_attributes(caller, dir, &allotted, new, inherited);
         let core = Core::created(attributes, self.keeping(), dir.ino, new.target);
@@ -259,6 +248,28 @@ impl Namespace {
             table.grow(dir.ino, guard);
         }
         Ok(attributes)
+    }
+
+    /// Reserves what it takes to make something with a name in this table.
+    fn reserve_new(
+        &self,
+        table: &NameTable,
+        new: &New<'_>,
+        inherited: Option<&Inherited>,
+        guard: &Guard,
+    ) -> Result<Reservation<'_>> {
+        let add = Plan::AddEntry {
+            entries_about: table.length_about(guard),
+        };
+        match (inherited, new.kind) {
+            (Some(inherited), kind) => self.reserve_inheriting(add, kind, inherited),
+            (None, FileKind::Directory) => self.reserve(&[add, Plan::NewDirectory]),
+            (None, FileKind::Symlink) => {
+                let length_bytes = new.target.map_or(0, |target| target.len() as u32);
+                self.reserve(&[add, Plan::NewSymlink { length_bytes }])
+            }
+            (None, _) => self.reserve(&[add]),
+        }
     }
 
     /// Creates a regular file without a name (O_TMPFILE) and takes a reference on it.
@@ -609,81 +620,97 @@ impl Namespace {
         let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
-        let (dir, table, name) = (located.dir, located.table, located.name());
-        match name.bytes {
+        match located.name().bytes {
             _ if located.is_root => return Err(Error::Busy),
             b"." => return Err(Error::Invalid),
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
-        loop {
-            let child = self.child(dir, table, name, guard)?;
-            self.check_remove(caller, dir, child)?;
-            if child.kind != FileKind::Directory {
-                return Err(Error::NotADirectory);
-            }
-            if child.ino == self.root() {
-                return Err(Error::Busy);
-            }
-            let names = self.table(child)?;
-            child.check_names()?;
-            if !names.seems_empty(guard) {
-                return Err(Error::NotEmpty);
-            }
-            let resize = names.lock_resize();
-            let requests = [
-                Request::Name {
-                    dir: dir.ino,
-                    table,
-                    name,
-                },
-                Request::Whole {
-                    dir: child.ino,
-                    table: names,
-                    resize: &resize,
-                },
-            ];
-            let held = lock_all(&requests, guard)?;
-            let Some(node) = held.get(0).find(name, guard) else {
-                return Err(Error::NotFound);
-            };
-            if node.ino != child.ino {
-                continue;
-            }
-            if !held.is_empty(names, guard) {
-                return Err(Error::NotEmpty);
-            }
-            let lock = child.lock();
-            if child.is_gone() {
-                continue;
-            }
-            let now = self.now();
-            let fate = self.fate_of(child, &lock, 0);
-            let entry = || entry_record(dir, held.get(0), name, true, None);
-            let linked = || Record::Linked {
-                ino: child.ino,
-                sequence: child.next_sequence(),
-                link_count: 0,
-                fate,
-            };
-            let unlinked = Record::LinkDelta {
-                ino: dir.ino,
-                delta: -1,
-            };
-            self.log_group(|| [entry(), linked(), unlinked], 0, &[dir, child]);
-            child.set_link_count(&lock, 0);
-            child.set_time(Time::Changed, now);
-            dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
-            dir.set_modified(now);
-            held.kill(names, guard);
-            let losing = self.inodes.begin_loss(child);
-            held.get(0).remove(node, guard);
-            drop(losing);
-            drop(lock);
-            drop(held);
-            self.reclaim_if(fate, child, guard);
-            return Ok(());
+        while !self.try_rmdir(caller, &located, guard)? {}
+        Ok(())
+    }
+
+    /// The names of an inode, if it is a directory that may be removed as far as a look without
+    /// locks tells.
+    fn check_rmdir<'g>(&self, child: &'g Inode, guard: &Guard) -> Result<&'g NameTable> {
+        if child.kind != FileKind::Directory {
+            return Err(Error::NotADirectory);
         }
+        if child.ino == self.root() {
+            return Err(Error::Busy);
+        }
+        let names = self.table(child)?;
+        child.check_names()?;
+        if !names.seems_empty(guard) {
+            return Err(Error::NotEmpty);
+        }
+        Ok(names)
+    }
+
+    /// One attempt; false when the name named something else before its bucket was held.
+    fn try_rmdir<'g>(
+        &'g self,
+        caller: &Caller,
+        located: &Located<'g>,
+        guard: &'g Guard,
+    ) -> Result<bool> {
+        let (dir, table, name) = (located.dir, located.table, located.name());
+        let child = self.child(dir, table, name, guard)?;
+        self.check_remove(caller, dir, child)?;
+        let names = self.check_rmdir(child, guard)?;
+        let resize = names.lock_resize();
+        let requests = [
+            Request::Name {
+                dir: dir.ino,
+                table,
+                name,
+            },
+            Request::Whole {
+                dir: child.ino,
+                table: names,
+                resize: &resize,
+            },
+        ];
+        let held = lock_all(&requests, guard)?;
+        let Some(node) = held.get(0).find(name, guard) else {
+            return Err(Error::NotFound);
+        };
+        if node.ino != child.ino {
+            return Ok(false);
+        }
+        if !held.is_empty(names, guard) {
+            return Err(Error::NotEmpty);
+        }
+        let lock = child.lock();
+        if child.is_gone() {
+            return Ok(false);
+        }
+        let now = self.now();
+        let fate = self.fate_of(child, &lock, 0);
+        let entry = || entry_record(dir, held.get(0), name, true, None);
+        let linked = || Record::Linked {
+            ino: child.ino,
+            sequence: child.next_sequence(),
+            link_count: 0,
+            fate,
+        };
+        let unlinked = Record::LinkDelta {
+            ino: dir.ino,
+            delta: -1,
+        };
+        self.log_group(|| [entry(), linked(), unlinked], 0, &[dir, child]);
+        child.set_link_count(&lock, 0);
+        child.set_time(Time::Changed, now);
+        dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
+        dir.set_modified(now);
+        held.kill(names, guard);
+        let losing = self.inodes.begin_loss(child);
+        held.get(0).remove(node, guard);
+        drop(losing);
+        drop(lock);
+        drop(held);
+        self.reclaim_if(fate, child, guard);
+        Ok(true)
     }
 
     /// EMLINK when a directory can hold no more subdirectories.

@@ -8,19 +8,25 @@
 //!    [`lock_all`].
 //! 4. The inodes that change, in ascending order of number.
 //!
+//! # Steps
+//! `try_rename` looks the names up and checks all that can be told without locks, locks as above,
+//! looks again (`look_again`), and then, when nothing can fail any more, works out what else
+//! changes (`effects`), logs it, moves the names and shows the rest.
+//!
 //! `docs/locking.md` has the argument that this neither deadlocks nor makes loops.
 
 use crossbeam_epoch::Guard;
 use finefs_locks::MutexGuard;
+use finefs_locks::primitive::atomic::Ordering;
 use smallvec::SmallVec;
 
 use crate::access::permission::{EXECUTE, WRITE};
 use crate::base::error::{Error, Result};
-use crate::base::store::Plan;
-use crate::base::types::{Caller, FileKind, Ino};
+use crate::base::store::{Fate, Plan};
+use crate::base::types::{Caller, FileKind, Ino, Timestamp};
 use crate::commit::oplog::{Group, Record};
-use crate::inode::{Guarded, Inode, Time};
-use crate::names::name_table::{HashedName, NameTable, Request, lock_all};
+use crate::inode::{Core, Guarded, Inode, Time};
+use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::operations::entries::{check_old_name, entry_record};
 use crate::operations::walk::{Located, Place};
@@ -47,6 +53,37 @@ struct Side<'a, 'g> {
 
 /// What a name names, as last looked at.
 type Target<'g> = Option<&'g Inode>;
+
+/// A directory that is replaced, and its names.
+type Dying<'g> = Option<(&'g Inode, &'g NameTable)>;
+
+/// A rename: both names and what they name, as last looked at.
+struct Renaming<'a, 'g> {
+    from: Side<'a, 'g>,
+    to: Side<'a, 'g>,
+    moved: &'g Inode,
+    /// What is replaced or exchanged.
+    victim: Target<'g>,
+    mode: RenameMode,
+}
+
+/// Where the names stand, once their buckets are held.
+struct Nodes<'g> {
+    from: &'g Node,
+    to: Option<&'g Node>,
+}
+
+/// What a rename changes beside the names.
+#[derive(Default)]
+struct Effects<'g> {
+    /// Subdirectories that come or go. In one directory all of them are `from`'s.
+    from_links: i32,
+    to_links: i32,
+    /// Directories that get another parent.
+    parents: SmallVec<[(&'g Inode, Ino); 2]>,
+    /// What loses its name, the links that it keeps, and what becomes of it.
+    replaced: Option<(&'g Inode, u32, Fate)>,
+}
 
 impl Namespace {
     /// Gives the inode at `from` the name `to`.
@@ -91,11 +128,77 @@ impl Namespace {
         let guard = &operation.guard;
         let from = self.locate(caller, from, guard)?;
         let to = self.locate(caller, to, guard)?;
-        for located in [&from, &to] {
+        let renaming = self.look_up(&from, &to, mode, guard)?;
+        self.check_above(&renaming, guard)?;
+        self.check_rename(caller, &renaming)?;
+        if renaming.is_of_one_inode() {
+            // POSIX rename() does nothing then.
+            return Ok(true);
+        }
+        let _topology = self.lock_topology(&renaming, guard)?;
+
+        let add = Plan::AddEntry {
+            entries_about: renaming.to.table.length_about(guard),
+        };
+        let reservation = self.reserve(&[add])?;
+        let dying = self.dying(&renaming)?;
+        let resize = dying.map(|(_, names)| names.lock_resize());
+        let requests = renaming.requests(dying, resize.as_ref());
+        let held = match lock_all(&requests, guard) {
+            Ok(held) => held,
+            // The victim may be what died; only a dead parent is an error.
+            Err(_) if renaming.victim.is_some() => return Ok(false),
+            Err(dead) => return Err(dead.into()),
+        };
+        let Some(nodes) = renaming.look_again(&held, guard) else {
+            return Ok(false);
+        };
+        if let Some((_, names)) = dying
+            && !held.is_empty(names, guard)
+        {
+            return Err(Error::NotEmpty);
+        }
+        let locks = renaming.lock_inodes();
+        if renaming.inodes().any(Inode::is_gone) {
+            return Ok(false);
+        }
+
+        // Nothing fails from here on.
+        let now = self.now();
+        let effects = self.effects(&renaming, &locks);
+        let group = renaming.records(&held, nodes.to.is_some(), &effects);
+        self.log_group(|| group, reservation.take(), &renaming.touched());
+        let wants_room = self.move_names(&renaming, &held, nodes, &effects, guard);
+        if let Some((_, names)) = dying {
+            held.kill(names, guard);
+        }
+        self.show_effects(&renaming, &locks, &effects, now);
+        drop(locks);
+        drop(held);
+        drop(requests);
+        drop(resize);
+        if wants_room {
+            renaming.to.table.grow(renaming.to.dir.ino, guard);
+        }
+        if let Some((victim, _, fate)) = effects.replaced {
+            self.reclaim_if(fate, victim, guard);
+        }
+        Ok(true)
+    }
+
+    /// Finds what the names name, without a lock.
+    fn look_up<'a, 'g>(
+        &'g self,
+        from: &'a Located<'g>,
+        to: &'a Located<'g>,
+        mode: RenameMode,
+        guard: &'g Guard,
+    ) -> Result<Renaming<'a, 'g>> {
+        for located in [from, to] {
             located.table.expect_change(located.name(), guard);
         }
         let slashes = (from.has_slash, to.has_slash);
-        let from = self.side(&from, Error::Busy)?;
+        let from = self.side(from, Error::Busy)?;
         if matches!(to.name().bytes, b"." | b"..") {
             return Err(match mode {
                 RenameMode::NoReplace => Error::Exists,
@@ -103,222 +206,20 @@ impl Namespace {
             });
         }
         let moved = self.child(from.dir, from.table, from.name, guard)?;
-        let to = self.side(&to, Error::Busy)?;
+        let to = self.side(to, Error::Busy)?;
         let victim = match self.child(to.dir, to.table, to.name, guard) {
             Ok(victim) => Some(victim),
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
         check_there(slashes, moved, victim, mode)?;
-        self.check_above(&from, &to, moved, victim, mode, guard)?;
-        self.check_rename(caller, &from, &to, moved, victim, mode)?;
-        if victim.is_some_and(|victim| victim.ino == moved.ino) {
-            // Two names of one inode: POSIX rename() does nothing then.
-            return Ok(true);
-        }
-        let changes_parent = from.dir.ino != to.dir.ino;
-        let moves_directory = moved.kind == FileKind::Directory
-            || (mode == RenameMode::Exchange
-                && victim.is_some_and(|victim| victim.kind == FileKind::Directory));
-        if changes_parent {
-            // What changes its parent must be loaded: a load later on would bring the old one back.
-            for inode in [Some(moved), victim].into_iter().flatten() {
-                if inode.kind == FileKind::Directory {
-                    self.table(inode)?;
-                    inode.check_names()?;
-                }
-            }
-        }
-        let topology = (changes_parent && moves_directory).then(|| {
-            let topology = &self.topology;
-            self.scheme.wait(|| topology.try_lock(), || topology.lock())
-        });
-        if topology.is_some() {
-            self.check_no_loop(moved, to.dir, guard)?;
-            if let (RenameMode::Exchange, Some(victim)) = (mode, victim) {
-                self.check_no_loop(victim, from.dir, guard)?;
-            }
-        }
-
-        let add = Plan::AddEntry {
-            entries_about: to.table.length_about(guard),
-        };
-        let reservation = self.reserve(&[add])?;
-        let dying = match (mode, victim) {
-            (RenameMode::Replace, Some(victim)) if victim.kind == FileKind::Directory => {
-                let names = self.table(victim)?;
-                victim.check_names()?;
-                Some((victim, names))
-            }
-            _ => None,
-        };
-        let resize = dying.map(|(_, names)| names.lock_resize());
-        let mut requests: SmallVec<[Request<'_, '_>; 3]> = SmallVec::new();
-        requests.push(from.request());
-        requests.push(to.request());
-        if let (Some((victim, names)), Some(resize)) = (dying, &resize) {
-            requests.push(Request::Whole {
-                dir: victim.ino,
-                table: names,
-                resize,
-            });
-        }
-        let held = match lock_all(&requests, guard) {
-            Ok(held) => held,
-            // The victim may be what died; only a dead parent is an error.
-            Err(_) if victim.is_some() => return Ok(false),
-            Err(dead) => return Err(dead.into()),
-        };
-        let from_node = held.get(0).find(from.name, guard);
-        let to_node = held.get(1).find(to.name, guard);
-        let Some(from_node) = from_node.filter(|node| node.ino == moved.ino) else {
-            return Ok(false);
-        };
-        if to_node.map(|node| node.ino) != victim.map(|victim| victim.ino) {
-            return Ok(false);
-        }
-        if let Some((_, names)) = dying
-            && !held.is_empty(names, guard)
-        {
-            return Err(Error::NotEmpty);
-        }
-        let locks = lock_inodes(moved, victim);
-        if moved.is_gone() || victim.is_some_and(|victim| victim.is_gone()) {
-            return Ok(false);
-        }
-
-        // Nothing fails from here on.
-        let now = self.now();
-        let mut group = Group::new();
-        group.push(entry_record(
-            to.dir,
-            held.get(1),
-            to.name,
-            to_node.is_some(),
-            Some((moved.ino, moved.kind)),
-        ));
-        let back = match (mode, victim) {
-            (RenameMode::Exchange, Some(victim)) => Some((victim.ino, victim.kind)),
-            _ => None,
-        };
-        group.push(entry_record(from.dir, held.get(0), from.name, true, back));
-        group.push(Record::Touched { ino: moved.ino });
-        let (mut from_links, mut to_links) = (0, 0);
-        let mut parents: SmallVec<[(&Inode, Ino); 2]> = SmallVec::new();
-        if moved.kind == FileKind::Directory && changes_parent {
-            from_links -= 1;
-            to_links += 1;
-            parents.push((moved, to.dir.ino));
-        }
-        let mut victim_links = None;
-        if let Some(victim) = victim {
-            if mode == RenameMode::Exchange {
-                group.push(Record::Touched { ino: victim.ino });
-                if victim.kind == FileKind::Directory && changes_parent {
-                    from_links += 1;
-                    to_links -= 1;
-                    parents.push((victim, from.dir.ino));
-                }
-            } else {
-                let is_directory = victim.kind == FileKind::Directory;
-                if is_directory {
-                    to_links -= 1;
-                }
-                let links = if is_directory {
-                    0
-                } else {
-                    victim.link_count().saturating_sub(1)
-                };
-                let lock = locks.of(victim);
-                let fate = self.fate_of(victim, lock, links);
-                group.push(Record::Linked {
-                    ino: victim.ino,
-                    sequence: victim.next_sequence(),
-                    link_count: links,
-                    fate,
-                });
-                victim_links = Some((victim, links, fate));
-            }
-        }
-        if from.dir.ino == to.dir.ino {
-            (from_links, to_links) = (from_links + to_links, 0);
-        }
-        for (dir, delta) in [(from.dir, from_links), (to.dir, to_links)] {
-            if delta != 0 {
-                group.push(Record::LinkDelta {
-                    ino: dir.ino,
-                    delta: i64::from(delta),
-                });
-            }
-        }
-        for (dir, parent) in &parents {
-            group.push(Record::Parent {
-                dir: dir.ino,
-                sequence: dir.next_sequence(),
-                parent: *parent,
-            });
-        }
-        let touched: SmallVec<[&crate::inode::Core; 4]> = [from.dir, to.dir, moved]
-            .into_iter()
-            .chain(victim)
-            .map(|inode| &**inode)
-            .collect();
-        self.log_group(|| group, reservation.take(), &touched);
-
-        let moving = moves_directory.then(|| self.paths.begin_move());
-        let losing = (
-            self.inodes.begin_loss(moved),
-            victim.map(|victim| self.inodes.begin_loss(victim)),
-        );
-        held.begin_rename(guard);
-        let wants_room = match to_node {
-            Some(node) => {
-                held.get(1).replace(node, moved.ino, moved.kind, guard);
-                false
-            }
-            None => to
-                .table
-                .insert(held.get(1), to.name, moved.ino, moved.kind, guard),
-        };
-        match back {
-            Some((ino, kind)) => held.get(0).replace(from_node, ino, kind, guard),
-            None => held.get(0).remove(from_node, guard),
-        }
-        for (dir, parent) in &parents {
-            if let Ok(body) = dir.directory() {
-                body.parent
-                    .store(parent.0, std::sync::atomic::Ordering::Release);
-            }
-        }
-        held.end_rename(guard);
-        drop(losing);
-        drop(moving);
-        if let Some((_, names)) = dying {
-            held.kill(names, guard);
-        }
-        if let Some((victim, links, _)) = victim_links {
-            victim.set_link_count(locks.of(victim), links);
-        }
-        let counted_max = self.geometry.directory_links_counted_max;
-        from.dir.add_directory_links(from_links, counted_max);
-        to.dir.add_directory_links(to_links, counted_max);
-        moved.set_time(Time::Changed, now);
-        if let Some(victim) = victim {
-            victim.set_time(Time::Changed, now);
-        }
-        from.dir.set_modified(now);
-        to.dir.set_modified(now);
-        drop(locks);
-        drop(held);
-        drop(requests);
-        drop(resize);
-        if wants_room {
-            to.table.grow(to.dir.ino, guard);
-        }
-        if let Some((victim, _, fate)) = victim_links {
-            self.reclaim_if(fate, victim, guard);
-        }
-        Ok(true)
+        Ok(Renaming {
+            from,
+            to,
+            moved,
+            victim,
+            mode,
+        })
     }
 
     fn side<'a, 'g>(&self, located: &'a Located<'g>, dots: Error) -> Result<Side<'a, 'g>> {
@@ -332,65 +233,186 @@ impl Namespace {
 
     /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that
     /// before all that follows. What decides it is looked at again under the topology lock.
-    fn check_above(
-        &self,
-        from: &Side<'_, '_>,
-        to: &Side<'_, '_>,
-        moved: &Inode,
-        victim: Target<'_>,
-        mode: RenameMode,
-        guard: &Guard,
-    ) -> Result<()> {
-        if from.dir.ino == to.dir.ino {
+    fn check_above(&self, renaming: &Renaming<'_, '_>, guard: &Guard) -> Result<()> {
+        let (from, to) = (&renaming.from, &renaming.to);
+        if !renaming.changes_parent() {
             return Ok(());
         }
-        self.check_no_loop(moved, to.dir, guard)?;
-        let Some(victim) = victim else {
+        self.check_no_loop(renaming.moved, to.dir, guard)?;
+        let Some(victim) = renaming.victim else {
             return Ok(());
         };
         match self.check_no_loop(victim, from.dir, guard) {
-            Err(Error::Invalid) if mode == RenameMode::Replace => Err(Error::NotEmpty),
+            Err(Error::Invalid) if renaming.mode == RenameMode::Replace => Err(Error::NotEmpty),
             result => result,
         }
     }
 
-    fn check_rename(
-        &self,
-        caller: &Caller,
-        from: &Side<'_, '_>,
-        to: &Side<'_, '_>,
-        moved: &Inode,
-        victim: Target<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        let changes_parent = from.dir.ino != to.dir.ino;
+    fn check_rename(&self, caller: &Caller, renaming: &Renaming<'_, '_>) -> Result<()> {
+        let (from, to) = (&renaming.from, &renaming.to);
+        let (moved, victim) = (renaming.moved, renaming.victim);
+        let changes_parent = renaming.changes_parent();
         self.check_remove(caller, from.dir, moved)?;
         match victim {
             Some(victim) => self.check_remove(caller, to.dir, victim)?,
             None => self.check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
         to.dir.check_names()?;
-        let moved_is_directory = moved.kind == FileKind::Directory;
-        let exchanged = victim.filter(|_| mode == RenameMode::Exchange);
-        for inode in [Some(moved), exchanged].into_iter().flatten() {
+        for inode in [Some(moved), renaming.exchanged()].into_iter().flatten() {
             // Its ".." is rewritten. Linux asks the owner for the permission too.
-            if inode.kind == FileKind::Directory && changes_parent {
+            if is_directory(inode) && changes_parent {
                 self.check_access(caller, inode, WRITE)?;
             }
         }
-        if moved.ino == self.root() || victim.is_some_and(|victim| victim.ino == self.root()) {
+        if renaming.inodes().any(|inode| inode.ino == self.root()) {
             return Err(Error::Busy);
         }
-        if let Some(victim) = victim.filter(|_| mode == RenameMode::Replace) {
-            match (moved_is_directory, victim.kind == FileKind::Directory) {
+        if let Some(victim) = victim.filter(|_| renaming.mode == RenameMode::Replace) {
+            match (is_directory(moved), is_directory(victim)) {
                 (true, false) => return Err(Error::NotADirectory),
                 (false, true) => return Err(Error::IsADirectory),
                 _ => {}
             }
-        } else if moved_is_directory && changes_parent {
+        } else if is_directory(moved) && changes_parent {
             self.check_directory_links(to.dir)?;
         }
         Ok(())
+    }
+
+    /// Where a directory changes its parent, locks the topology, and looks again whether a loop
+    /// would come of it.
+    fn lock_topology(
+        &self,
+        renaming: &Renaming<'_, '_>,
+        guard: &Guard,
+    ) -> Result<Option<MutexGuard<'_, ()>>> {
+        if !renaming.changes_parent() {
+            return Ok(None);
+        }
+        // What changes its parent must be loaded: a load later on would bring the old one back.
+        for inode in renaming.inodes().filter(|inode| is_directory(inode)) {
+            self.table(inode)?;
+            inode.check_names()?;
+        }
+        if !renaming.moves_directory() {
+            return Ok(None);
+        }
+        let topology = &self.topology;
+        let held = (self.scheme).wait(|| topology.try_lock(), || topology.lock());
+        self.check_no_loop(renaming.moved, renaming.to.dir, guard)?;
+        if let Some(victim) = renaming.exchanged() {
+            self.check_no_loop(victim, renaming.from.dir, guard)?;
+        }
+        Ok(Some(held))
+    }
+
+    /// The directory that is replaced, if one is, with its names.
+    fn dying<'g>(&self, renaming: &Renaming<'_, 'g>) -> Result<Dying<'g>> {
+        let Some(victim) = renaming.replaced().filter(|victim| is_directory(victim)) else {
+            return Ok(None);
+        };
+        let names = self.table(victim)?;
+        victim.check_names()?;
+        Ok(Some((victim, names)))
+    }
+
+    /// What changes beside the names. A replaced inode's last name counts as gone from here on.
+    fn effects<'g>(&self, renaming: &Renaming<'_, 'g>, locks: &InodeLocks<'g>) -> Effects<'g> {
+        let (from, to) = (&renaming.from, &renaming.to);
+        let changes_parent = renaming.changes_parent();
+        let mut effects = Effects::default();
+        if is_directory(renaming.moved) && changes_parent {
+            effects.from_links -= 1;
+            effects.to_links += 1;
+            effects.parents.push((renaming.moved, to.dir.ino));
+        }
+        if let Some(victim) = renaming.exchanged()
+            && is_directory(victim)
+            && changes_parent
+        {
+            effects.from_links += 1;
+            effects.to_links -= 1;
+            effects.parents.push((victim, from.dir.ino));
+        }
+        if let Some(victim) = renaming.replaced() {
+            let links = if is_directory(victim) {
+                effects.to_links -= 1;
+                0
+            } else {
+                victim.link_count().saturating_sub(1)
+            };
+            let fate = self.fate_of(victim, locks.of(victim), links);
+            effects.replaced = Some((victim, links, fate));
+        }
+        if !changes_parent {
+            effects.from_links += effects.to_links;
+            effects.to_links = 0;
+        }
+        effects
+    }
+
+    /// Lets the names name what they name from now on; true when the table of the new one wants
+    /// room.
+    fn move_names<'g>(
+        &self,
+        renaming: &Renaming<'_, 'g>,
+        held: &LockedBuckets<'g>,
+        nodes: Nodes<'g>,
+        effects: &Effects<'g>,
+        guard: &Guard,
+    ) -> bool {
+        let (to, moved) = (&renaming.to, renaming.moved);
+        let moving = renaming.moves_directory().then(|| self.paths.begin_move());
+        let losing = (
+            self.inodes.begin_loss(moved),
+            (renaming.victim).map(|victim| self.inodes.begin_loss(victim)),
+        );
+        held.begin_rename(guard);
+        let wants_room = match nodes.to {
+            Some(node) => {
+                held.get(1).replace(node, moved.ino, moved.kind, guard);
+                false
+            }
+            None => to
+                .table
+                .insert(held.get(1), to.name, moved.ino, moved.kind, guard),
+        };
+        match renaming.exchanged() {
+            Some(back) => (held.get(0)).replace(nodes.from, back.ino, back.kind, guard),
+            None => held.get(0).remove(nodes.from, guard),
+        }
+        for (dir, parent) in &effects.parents {
+            if let Ok(body) = dir.directory() {
+                body.parent.store(parent.0, Ordering::Release);
+            }
+        }
+        held.end_rename(guard);
+        drop(losing);
+        drop(moving);
+        wants_room
+    }
+
+    /// Sets link counts and times.
+    fn show_effects<'g>(
+        &self,
+        renaming: &Renaming<'_, 'g>,
+        locks: &InodeLocks<'g>,
+        effects: &Effects<'g>,
+        now: Timestamp,
+    ) {
+        let (from, to) = (&renaming.from, &renaming.to);
+        if let Some((victim, links, _)) = effects.replaced {
+            victim.set_link_count(locks.of(victim), links);
+        }
+        let counted_max = self.geometry.directory_links_counted_max;
+        from.dir
+            .add_directory_links(effects.from_links, counted_max);
+        to.dir.add_directory_links(effects.to_links, counted_max);
+        for inode in renaming.inodes() {
+            inode.set_time(Time::Changed, now);
+        }
+        from.dir.set_modified(now);
+        to.dir.set_modified(now);
     }
 
     /// EINVAL when `moved` is `into` or above it. Stable under the topology lock.
@@ -439,6 +461,10 @@ fn check_there(
     Ok(())
 }
 
+fn is_directory(inode: &Inode) -> bool {
+    inode.kind == FileKind::Directory
+}
+
 impl<'a, 'g> Side<'a, 'g> {
     fn request(&self) -> Request<'a, 'g> {
         Request::Name {
@@ -446,6 +472,125 @@ impl<'a, 'g> Side<'a, 'g> {
             table: self.table,
             name: self.name,
         }
+    }
+}
+
+impl<'a, 'g> Renaming<'a, 'g> {
+    fn changes_parent(&self) -> bool {
+        self.from.dir.ino != self.to.dir.ino
+    }
+
+    /// True when a directory gets another name.
+    fn moves_directory(&self) -> bool {
+        is_directory(self.moved) || self.exchanged().is_some_and(is_directory)
+    }
+
+    fn is_of_one_inode(&self) -> bool {
+        self.victim
+            .is_some_and(|victim| victim.ino == self.moved.ino)
+    }
+
+    /// What gets the old name.
+    fn exchanged(&self) -> Target<'g> {
+        self.victim.filter(|_| self.mode == RenameMode::Exchange)
+    }
+
+    /// What loses its name.
+    fn replaced(&self) -> Target<'g> {
+        self.victim.filter(|_| self.mode != RenameMode::Exchange)
+    }
+
+    /// The inode that moves, and the one that is replaced or exchanged.
+    fn inodes(&self) -> impl Iterator<Item = &'g Inode> {
+        [self.moved].into_iter().chain(self.victim)
+    }
+
+    /// The buckets of both names, and all of a directory that dies.
+    fn requests<'r>(
+        &self,
+        dying: Dying<'g>,
+        resize: Option<&'r MutexGuard<'g, ()>>,
+    ) -> SmallVec<[Request<'r, 'g>; 3]>
+    where
+        'a: 'r,
+    {
+        let mut requests: SmallVec<[Request<'r, 'g>; 3]> = SmallVec::new();
+        requests.push(self.from.request());
+        requests.push(self.to.request());
+        if let (Some((victim, names)), Some(resize)) = (dying, resize) {
+            requests.push(Request::Whole {
+                dir: victim.ino,
+                table: names,
+                resize,
+            });
+        }
+        requests
+    }
+
+    /// The nodes of both names, whose buckets are held, if they name what they named before.
+    fn look_again(&self, held: &LockedBuckets<'g>, guard: &'g Guard) -> Option<Nodes<'g>> {
+        let from = held.get(0).find(self.from.name, guard);
+        let to = held.get(1).find(self.to.name, guard);
+        let from = from.filter(|node| node.ino == self.moved.ino)?;
+        let is_same = to.map(|node| node.ino) == self.victim.map(|victim| victim.ino);
+        is_same.then_some(Nodes { from, to })
+    }
+
+    /// Locks the inodes that change, in ascending order of number.
+    fn lock_inodes(&self) -> InodeLocks<'g> {
+        let mut inodes: SmallVec<[&Inode; 2]> = self.inodes().collect();
+        inodes.sort_unstable_by_key(|inode| inode.ino);
+        InodeLocks {
+            locks: inodes
+                .into_iter()
+                .map(|inode| (inode.ino, inode.lock()))
+                .collect(),
+        }
+    }
+
+    /// The log group. `is_there` says whether the new name is a name already.
+    fn records(&self, held: &LockedBuckets<'g>, is_there: bool, effects: &Effects<'g>) -> Group {
+        let (from, to, moved) = (&self.from, &self.to, self.moved);
+        let mut group = Group::new();
+        let names = Some((moved.ino, moved.kind));
+        group.push(entry_record(to.dir, held.get(1), to.name, is_there, names));
+        let back = self.exchanged().map(|victim| (victim.ino, victim.kind));
+        group.push(entry_record(from.dir, held.get(0), from.name, true, back));
+        group.push(Record::Touched { ino: moved.ino });
+        if let Some(victim) = self.exchanged() {
+            group.push(Record::Touched { ino: victim.ino });
+        }
+        if let Some((victim, link_count, fate)) = effects.replaced {
+            group.push(Record::Linked {
+                ino: victim.ino,
+                sequence: victim.next_sequence(),
+                link_count,
+                fate,
+            });
+        }
+        for (dir, delta) in [(from.dir, effects.from_links), (to.dir, effects.to_links)] {
+            if delta != 0 {
+                group.push(Record::LinkDelta {
+                    ino: dir.ino,
+                    delta: i64::from(delta),
+                });
+            }
+        }
+        for (dir, parent) in &effects.parents {
+            group.push(Record::Parent {
+                dir: dir.ino,
+                sequence: dir.next_sequence(),
+                parent: *parent,
+            });
+        }
+        group
+    }
+
+    /// What the log group touches.
+    fn touched(&self) -> SmallVec<[&'g Core; 4]> {
+        let dirs = [self.from.dir, self.to.dir];
+        let inodes = dirs.into_iter().chain(self.inodes());
+        inodes.map(|inode| &**inode).collect()
     }
 }
 
@@ -462,16 +607,5 @@ impl<'g> InodeLocks<'g> {
             .find(|(ino, _)| *ino == inode.ino)
             .expect("rename locks every inode that it changes");
         lock
-    }
-}
-
-fn lock_inodes<'g>(moved: &'g Inode, victim: Target<'g>) -> InodeLocks<'g> {
-    let mut inodes: SmallVec<[&Inode; 2]> = [moved].into_iter().chain(victim).collect();
-    inodes.sort_unstable_by_key(|inode| inode.ino);
-    InodeLocks {
-        locks: inodes
-            .into_iter()
-            .map(|inode| (inode.ino, inode.lock()))
-            .collect(),
     }
 }

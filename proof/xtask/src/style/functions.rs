@@ -29,10 +29,7 @@ const EXCUSED: &[(&str, &str)] = &[
     // One check after the other, each with its own error.
     ("ext-disk/src/geometry.rs", "new"),
     ("ext/src/mount.rs", "open"),
-    // Steps under locks that are taken in one order and given back at the end.
-    ("operations/rename.rs", "try_rename"),
-    ("operations/entries.rs", "make_located"),
-    ("operations/entries.rs", "rmdir"),
+    // Steps of one change.
     ("testkit/src/model.rs", "rename"),
     // The course of a run, from its preparation to its report.
     ("study/src/studies/mod.rs", "run"),
