@@ -2,7 +2,8 @@
 //! authoritative, over a store that loads objects and takes batches of changes.
 //!
 //! # Folders
-//! In the order of the layers: each uses those above it in this table, and none below (the style test checks that).
+//! In the order of the layers: each uses those above it in this table, and none below (the style
+//! test checks that).
 //!
 //! | folder | about |
 //! |---|---|

@@ -1,7 +1,8 @@
-//! ACLs: what they grant and deny, how they are set, how they go with chmod, what is made under a default one.
+//! ACLs: what they grant and deny, how they are set, how they go with chmod, what is made under a
+//! default one.
 //!
-//! In memory, and over a store that logs and forgets; see `model.rs` for random sequences, and `xtask prove acl` for the
-//! same beside the kernel's ext4.
+//! In memory, and over a store that logs and forgets; see `model.rs` for random sequences, and
+//! `xtask prove acl` for the same beside the kernel's ext4.
 
 use std::sync::Arc;
 

@@ -10,8 +10,8 @@ use finefs_testkit::CheckedStore;
 const PIECE: usize = 1 << 20;
 const LONG: Duration = Duration::from_secs(20);
 
-/// A file, and what is told while its first piece is on its way: with how many blocks it began. The piece
-/// waits there until the second channel says something, or is closed.
+/// A file, and what is told while its first piece is on its way: with how many blocks it began. The
+/// piece waits there until the second channel says something, or is closed.
 fn world() -> (
     Arc<Namespace>,
     Ino,

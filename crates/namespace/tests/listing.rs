@@ -14,7 +14,8 @@ fn open(store: &Arc<CheckedStore>) -> Namespace {
 
 type Listing = Vec<(Vec<u8>, Ino, Option<FileKind>)>;
 
-/// Lists a directory without `.` and `..`; `change` is called with the number of each entry, before it goes on.
+/// Lists a directory without `.` and `..`; `change` is called with the number of each entry, before
+/// it goes on.
 fn list(namespace: &Namespace, dir: Ino, change: &mut dyn FnMut(usize)) -> Listing {
     let mut listing = Listing::new();
     let mut sink = |entry: finefs_namespace::DirectoryEntry<'_>| {
@@ -28,7 +29,8 @@ fn list(namespace: &Namespace, dir: Ino, change: &mut dyn FnMut(usize)) -> Listi
 
 /// Each name is there throughout, and names another inode just before its turn.
 ///
-/// Without: the second look in `Namespace::listed`, where the node is out, or where its inode is gone (each tried alone).
+/// Without: the second look in `Namespace::listed`, where the node is out, or where its inode is
+/// gone (each tried alone).
 #[test]
 fn names_that_are_replaced_meanwhile_are_listed() {
     let with_kinds = CheckedStore::reloading(1 << 20);

@@ -336,7 +336,8 @@ fn a_file_may_be_closed_after_the_shut_down() {
     assert_eq!(ns.open_file_count(), 0);
 }
 
-/// There is nothing to make durable, so nothing waits for a commit: no fsync, and not what was removed.
+/// There is nothing to make durable, so nothing waits for a commit: no fsync, and not what was
+/// removed.
 #[test]
 fn what_is_removed_from_memory_is_free_at_once() {
     let store = MemoryStore::new(64 << 20, 0o755, 0, 0).unwrap();
@@ -357,7 +358,8 @@ fn what_is_removed_from_memory_is_free_at_once() {
     ns.shut_down().unwrap();
 }
 
-/// A directory in use was removed, and then its parent: the parent's number does not lead elsewhere.
+/// A directory in use was removed, and then its parent: the parent's number does not lead
+/// elsewhere.
 #[test]
 fn a_removed_directory_has_no_strange_parent() {
     let ns = memory();

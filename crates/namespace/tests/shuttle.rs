@@ -4,9 +4,9 @@
 //! per test.
 //!
 //! Every test ends by committing everything to a [`CheckedStore`], which panics unless what was
-//! committed, then and in every commit before, is a file system; and by comparing what the namespace
-//! shows with what was committed. Most run over a store that takes no batches too: there the numbers and
-//! blocks that are shown must be those that are allocated.
+//! committed, then and in every commit before, is a file system; and by comparing what the
+//! namespace shows with what was committed. Most run over a store that takes no batches too: there
+//! the numbers and blocks that are shown must be those that are allocated.
 //!
 //! # The lines that the tests hold in place
 //! Each test names, after "Without:", the lines without which it fails; each was tried, in a copy.
@@ -129,7 +129,8 @@ fn directories_do_not_go_into_each_other() {
     });
 }
 
-/// A listing of a directory whose entries note no kinds, while a rename replaces what a name names: the name stays.
+/// A listing of a directory whose entries note no kinds, while a rename replaces what a name names:
+/// the name stays.
 ///
 /// Without: the second look in `Namespace::listed` where the inode is gone.
 #[test]
@@ -217,8 +218,9 @@ fn one_source_goes_to_one_place() {
 /// Who sees the new name does not see the old one after that; who does not see the old one sees
 /// the new one.
 ///
-/// Without: `held.begin_rename(guard)` in `try_rename`; RENAMING among the tags for which `find` hands over to
-/// `find_in_change`, or for which that walks again (the latter in three runs of five).
+/// Without: `held.begin_rename(guard)` in `try_rename`; RENAMING among the tags for which `find`
+/// hands over to `find_in_change`, or for which that walks again (the latter in three runs of
+/// five).
 #[test]
 fn a_rename_happens_at_once() {
     check(600, World::either, |world, root| {
@@ -376,9 +378,9 @@ fn a_thaw_ends_a_freeze_that_is_under_way() {
 
 /// A table grows under creates, lookups and readdirs.
 ///
-/// Without: MOVED in `lock_hash`, once it has the lock; the second look at the head in `find` (in two runs of three).
-/// What else a reader needs who meets the cut of a chain is held in place by the module's own
-/// `names_that_stay_are_found_while_their_bucket_is_cut`.
+/// Without: MOVED in `lock_hash`, once it has the lock; the second look at the head in `find` (in
+/// two runs of three). What else a reader needs who meets the cut of a chain is held in place by
+/// the module's own `names_that_stay_are_found_while_their_bucket_is_cut`.
 #[test]
 fn a_table_grows_under_use() {
     check(60, World::either, |world, root| {
@@ -638,8 +640,8 @@ fn a_write_beyond_the_end_spares_its_neighbour() {
 
 /// Truncates beside a write: what is written after the shorter one stays.
 ///
-/// Meant for the loop that takes the range from further down in `truncate`; but 12,000 schedules did
-/// not show its absence, which takes two switches at just the right places.
+/// Meant for the loop that takes the range from further down in `truncate`; but 12,000 schedules
+/// did not show its absence, which takes two switches at just the right places.
 #[test]
 fn truncates_beside_a_write() {
     check(400, World::either, |world, _| {

@@ -1,9 +1,10 @@
 //! ACLs that change while permissions are checked, under shuttle.
 //!
-//! `cargo test -p finefs-namespace --features shuttle --test shuttle_acls`; `FINEFS_SCHEDULES=n` tries n per test.
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle_acls`; `FINEFS_SCHEDULES=n`
+//! tries n per test.
 //!
-//! Nobody may get what neither the ACL and mode before a change grant nor those after it. The tests name, after
-//! "Without:", the lines without which they fail; each was tried, in a copy.
+//! Nobody may get what neither the ACL and mode before a change grant nor those after it. The tests
+//! name, after "Without:", the lines without which they fail; each was tried, in a copy.
 
 #![cfg(feature = "shuttle")]
 
@@ -81,7 +82,8 @@ fn writes(world: &World, ino: Ino, who: &Caller) -> bool {
 
 /// The mode's group bits become the mask, which says nothing of the owning group.
 ///
-/// Without: the marks of ACLs in the word of the permission bits (but written after them, by `Core::set_acl`).
+/// Without: the marks of ACLs in the word of the permission bits (but written after them, by
+/// `Core::set_acl`).
 #[test]
 fn an_acl_comes_and_its_mask_is_nobodys() {
     check(400, World::new, |world, root| {

@@ -1,11 +1,11 @@
 //! Locks on files under shuttle, which tries random schedules.
 //!
-//! `cargo test -p finefs-namespace --features shuttle --test shuttle_file_locks`; `FINEFS_SCHEDULES=n`
-//! tries n per test.
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle_file_locks`;
+//! `FINEFS_SCHEDULES=n` tries n per test.
 //!
-//! Each test names, after "Without:", the lines without which it fails; each was tried, in a copy. A wait
-//! that nobody ends shows as shuttle's "deadlock". Every test ends by asserting that no lock and no
-//! waiting request is left.
+//! Each test names, after "Without:", the lines without which it fails; each was tried, in a copy.
+//! A wait that nobody ends shows as shuttle's "deadlock". Every test ends by asserting that no lock
+//! and no waiting request is left.
 
 #![cfg(feature = "shuttle")]
 
@@ -139,8 +139,8 @@ fn ranges_exclude_each_other_and_every_wait_ends() {
 
 /// flock: a conversion lets others in between and takes the lock in the end.
 ///
-/// Without: `queue.change(owner, None, range, credits)` of the conversion in `FileLocks::ask` (both hold
-/// shared locks and wait for each other).
+/// Without: `queue.change(owner, None, range, credits)` of the conversion in `FileLocks::ask` (both
+/// hold shared locks and wait for each other).
 #[test]
 fn conversions_of_flock_do_not_wait_for_each_other() {
     check(200, || {
@@ -163,11 +163,11 @@ fn conversions_of_flock_do_not_wait_for_each_other() {
     });
 }
 
-/// A wait runs out of time, or is interrupted, while the lock is released: it either has the lock or not,
-/// and says which.
+/// A wait runs out of time, or is interrupted, while the lock is released: it either has the lock
+/// or not, and says which.
 ///
-/// Without: `waiter.outcome()` in `wait_for` (a lock that nobody knows of); `locks.withdraw(...)` there
-/// (a granted request of somebody who went).
+/// Without: `waiter.outcome()` in `wait_for` (a lock that nobody knows of); `locks.withdraw(...)`
+/// there (a granted request of somebody who went).
 #[test]
 fn a_wait_that_ends_as_the_lock_is_released_says_what_it_has() {
     check(300, || {
@@ -212,7 +212,8 @@ fn a_wait_that_ends_as_the_lock_is_released_says_what_it_has() {
     });
 }
 
-/// Two processes take two files in opposite orders: one of them is refused if they meet, never both.
+/// Two processes take two files in opposite orders: one of them is refused if they meet, never
+/// both.
 ///
 /// Without: the search in `WaitsFor::enter`; the search and the entry under one hold of its lock.
 #[test]
@@ -271,7 +272,8 @@ fn what_is_no_deadlock_is_not_refused() {
     });
 }
 
-/// A process gets a lock by another's hand, and at once wants what one who waits for that lock holds.
+/// A process gets a lock by another's hand, and at once wants what one who waits for that lock
+/// holds.
 ///
 /// Without: granting last in `Queue::changed`, after `set_blockers`.
 #[test]

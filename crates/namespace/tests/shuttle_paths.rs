@@ -1,9 +1,11 @@
 //! Paths that are remembered, under shuttle: while some are walked, what is on them goes elsewhere.
 //!
-//! `cargo test -p finefs-namespace --features shuttle --test shuttle_paths`; `FINEFS_SCHEDULES=n` tries n per test.
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle_paths`; `FINEFS_SCHEDULES=n`
+//! tries n per test.
 //!
-//! Whoever has taken a name away does not find what it named by it, whatever others remember meanwhile. The tests name,
-//! after "Without:", the lines without which they fail; each was tried, in a copy.
+//! Whoever has taken a name away does not find what it named by it, whatever others remember
+//! meanwhile. The tests name, after "Without:", the lines without which they fail; each was tried,
+//! in a copy.
 
 #![cfg(feature = "shuttle")]
 
@@ -53,7 +55,8 @@ fn walker(path: &'static str) -> Task<()> {
 
 /// A directory on the way is renamed, and back.
 ///
-/// Without: `self.paths.begin_move()` in `try_rename`; what the end of `Moving` adds to those that have ended.
+/// Without: `self.paths.begin_move()` in `try_rename`; what the end of `Moving` adds to those that
+/// have ended.
 #[test]
 fn what_was_on_the_way_has_moved() {
     check(600, World::either, |world, _| {
@@ -102,8 +105,8 @@ fn what_is_at_the_new_place_is_not_at_the_old() {
     }
 }
 
-/// Another file comes to be where one was whose directory was renamed: the slot that has what the path led to before is
-/// written while it is read.
+/// Another file comes to be where one was whose directory was renamed: the slot that has what the
+/// path led to before is written while it is read.
 ///
 /// Without: `moves` in both words of the signature.
 #[test]

@@ -1,12 +1,12 @@
-//! References that are split over the CPUs, under shuttle: who takes one is on any of two CPUs, by chance, so a
-//! count is split after a few.
+//! References that are split over the CPUs, under shuttle: who takes one is on any of two CPUs, by
+//! chance, so a count is split after a few.
 //!
-//! `cargo test -p finefs-namespace --features shuttle --test shuttle_references`; `FINEFS_SCHEDULES=n` tries n
-//! per test.
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle_references`;
+//! `FINEFS_SCHEDULES=n` tries n per test.
 //!
-//! What a test holds is there, whatever else happens; and what nobody holds any more is gone when it ends: see
-//! [`World::finish`]. The tests name, after "Without:", the lines without which they fail; each was tried, in
-//! a copy.
+//! What a test holds is there, whatever else happens; and what nobody holds any more is gone when
+//! it ends: see [`World::finish`]. The tests name, after "Without:", the lines without which they
+//! fail; each was tried, in a copy.
 
 #![cfg(feature = "shuttle")]
 
@@ -57,7 +57,8 @@ fn remove_while_it_is_used(world: &Shared, root: Ino, ino: Ino, rounds: usize) {
     assert_freed(world, ino);
 }
 
-/// The last name goes while references are taken and given back, and the file is freed by whoever comes last.
+/// The last name goes while references are taken and given back, and the file is freed by whoever
+/// comes last.
 ///
 /// Without: `is_over` in `References::split`.
 #[test]
@@ -70,7 +71,8 @@ fn the_last_name_goes_while_a_file_becomes_shared() {
 
 /// The same for a file that is shared already.
 ///
-/// Without: `self.join(counts, evidence)` in `References::unlink`; the look at SPLIT in `References::split`.
+/// Without: `self.join(counts, evidence)` in `References::unlink`; the look at SPLIT in
+/// `References::split`.
 #[test]
 fn the_last_name_of_a_shared_file_goes() {
     check(600, World::either, |world, root| {
@@ -79,7 +81,8 @@ fn the_last_name_of_a_shared_file_goes() {
     });
 }
 
-/// The same, with another file that gets the name, maybe the number, and the place in which the first was counted.
+/// The same, with another file that gets the name, maybe the number, and the place in which the
+/// first was counted.
 ///
 /// Without: `generation_of(before) != count.generation` in `SplitCounts::add`.
 #[test]

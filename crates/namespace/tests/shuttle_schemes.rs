@@ -1,7 +1,8 @@
-//! Locking schemes under shuttle: none blocks, and those that put a lock around operations exclude them.
+//! Locking schemes under shuttle: none blocks, and those that put a lock around operations exclude
+//! them.
 //!
-//! `cargo test -p finefs-namespace --features shuttle --test shuttle_schemes`; `FINEFS_SCHEDULES=n` tries
-//! n per test. "Without:" is as in `shuttle.rs`.
+//! `cargo test -p finefs-namespace --features shuttle --test shuttle_schemes`; `FINEFS_SCHEDULES=n`
+//! tries n per test. "Without:" is as in `shuttle.rs`.
 
 #![cfg(feature = "shuttle")]
 
@@ -24,8 +25,8 @@ const AROUND: [LockingScheme; 4] = [
     LockingScheme::PerSuperblock,
 ];
 
-/// Data operations wait for each other's ranges, and for the device with ranges held: whoever holds the
-/// scheme's lock lets it go for that.
+/// Data operations wait for each other's ranges, and for the device with ranges held: whoever holds
+/// the scheme's lock lets it go for that.
 ///
 /// Without: the `sleep` in `Scheme::wait`.
 #[test]

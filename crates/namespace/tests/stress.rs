@@ -1,7 +1,7 @@
 //! Threads at random work on few names, over a store that checks every commit.
 //!
-//! At the end what the namespace shows must be what was committed, with true link counts, and nothing
-//! leaked. `FINEFS_STRESS_SECONDS=n` makes each test run that long; the default is short.
+//! At the end what the namespace shows must be what was committed, with true link counts, and
+//! nothing leaked. `FINEFS_STRESS_SECONDS=n` makes each test run that long; the default is short.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -308,14 +308,15 @@ fn threads_beside_eviction() {
     stress(4, CheckedStore::reloading(16 << 20));
 }
 
-/// Most of the time what was taken out of the log waits for a commit, or is taken out while one runs.
+/// Most of the time what was taken out of the log waits for a commit, or is taken out while one
+/// runs.
 #[test]
 fn threads_whose_changes_are_gathered() {
     stress(4, CheckedStore::reloading(16 << 20).with_batches_of(200));
 }
 
-/// What cancels out needs no commit, however much it is; what does not is committed in batches of about the size
-/// that the store wants.
+/// What cancels out needs no commit, however much it is; what does not is committed in batches of
+/// about the size that the store wants.
 #[test]
 fn batches_are_as_large_as_what_is_left() {
     const LIMIT: u64 = 800;
@@ -340,8 +341,8 @@ fn batches_are_as_large_as_what_is_left() {
     for number in 0..24_000 {
         make(format!("long{number}"));
     }
-    // 6000 blocks of inodes, at least, which no thread commits: so writers do, when three batches wait. A batch may
-    // be larger by what the log holds before it is taken in.
+    // 6000 blocks of inodes, at least, which no thread commits: so writers do, when three batches
+    // wait. A batch may be larger by what the log holds before it is taken in.
     let commits = store.commits();
     assert!(commits >= 3, "{commits} commits");
     assert!(store.inode_blocks_max() <= 2 * LIMIT as usize);
@@ -353,8 +354,8 @@ fn batches_are_as_large_as_what_is_left() {
     store.assert_at_rest();
 }
 
-/// Who asked for a number when it was nobody's, and loads it when it is a new file's, gets the file as all others do:
-/// the reference that an open file has is on the one inode of that number.
+/// Who asked for a number when it was nobody's, and loads it when it is a new file's, gets the file
+/// as all others do: the reference that an open file has is on the one inode of that number.
 #[test]
 fn an_inode_has_one_cell() {
     let store = Arc::new(CheckedStore::reloading(1 << 20));

@@ -263,7 +263,8 @@ fn what_was_found_before_is_not_found_where_it_was() {
     };
     let f = thrice(&space, "a/b/f").unwrap();
 
-    // Another name; the first one taken away; the file removed, and another made, maybe with its number.
+    // Another name; the first one taken away; the file removed, and another made, maybe with its
+    // number.
     let held = space
         .walk(&root, at(&space, "a/b/f"), LastLink::Follow)
         .unwrap();
@@ -359,7 +360,8 @@ fn a_directory_that_was_removed_is_not_the_next_of_its_name() {
     assert_eq!(thrice(&space, "a/b/c/a"), follow(&space, "a"));
 }
 
-/// The way over a symbolic link is not one along names: the link may go without anything that is on the way.
+/// The way over a symbolic link is not one along names: the link may go without anything that is on
+/// the way.
 #[test]
 fn links_and_parents_on_the_way_may_go() {
     let space = tree();

@@ -1,9 +1,10 @@
 //! The access time: which reads are noted in it.
 //!
-//! A read of a file, a directory or a symbolic link writes nothing but this one time. The usual policy notes the first
-//! read after a change and one a day, so that what is read often is hardly ever written. As in Linux, a read at the end of
-//! a file is one too, and one of no bytes is none, and a link is read by who follows it on a path
-//! in process. (In a mount the kernel keeps what links say, and asks once.)
+//! A read of a file, a directory or a symbolic link writes nothing but this one time. The usual
+//! policy notes the first read after a change and one a day, so that what is read often is hardly
+//! ever written. As in Linux, a read at the end of a file is one too, and one of no bytes is none,
+//! and a link is read by who follows it on a path in process. (In a mount the kernel keeps what
+//! links say, and asks once.)
 
 use crate::base::types::{FileKind, Timestamp};
 use crate::commit::options::AtimePolicy;

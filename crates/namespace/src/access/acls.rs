@@ -1,7 +1,8 @@
 //! ACLs beside modes: set and removed as attributes, changed by chmod, inherited by what is made.
 //!
-//! An access ACL and the mode change together: in one log group, and for who checks a permission in one moment
-//! (`Core::set_acl`). Every ACL is among the inode's attributes too, which is what the store is told.
+//! An access ACL and the mode change together: in one log group, and for who checks a permission in
+//! one moment (`Core::set_acl`). Every ACL is among the inode's attributes too, which is what the
+//! store is told.
 //!
 //! References: acl(5); Linux `fs/posix_acl.c`, as ext4 uses it.
 
@@ -67,11 +68,11 @@ pub(crate) fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
     caller.is_checked || caller.uid == 0 || caller.is_in_group(gid)
 }
 
-/// True when something that is no directory and is made with these permission bits, before umask and default ACL, in a
-/// directory with these attributes must not get the set-group-ID bit: whoever is not in the directory's group would get a
-/// program that runs with it (Linux 6.0, `mode_strip_sgid`). Where everything gets its directory's
-/// group (`is_bsd`) nobody has looked at the caller's groups before, and Linux leaves the bit; here
-/// it goes.
+/// True when something that is no directory and is made with these permission bits, before umask
+/// and default ACL, in a directory with these attributes must not get the set-group-ID bit: whoever
+/// is not in the directory's group would get a program that runs with it (Linux 6.0,
+/// `mode_strip_sgid`). Where everything gets its directory's group (`is_bsd`) nobody has looked at
+/// the caller's groups before, and Linux leaves the bit; here it goes.
 pub(crate) fn loses_setgid(
     caller: &Caller,
     permissions: u32,
@@ -115,8 +116,8 @@ impl Namespace {
         Ok(inode.acl_marks())
     }
 
-    /// What is made in a directory with these permission bits, before the umask, inherits; `None` where the directory has no
-    /// default ACL.
+    /// What is made in a directory with these permission bits, before the umask, inherits; `None`
+    /// where the directory has no default ACL.
     #[inline]
     pub(crate) fn inherited(
         &self,
@@ -155,8 +156,8 @@ impl Namespace {
         Ok(Some(Box::new(Inherited::new(permissions, acls))))
     }
 
-    /// Sets an ACL, or removes it where the value is empty or none. `keeps_setgid` tells whether an access ACL may leave
-    /// the set-group-ID bit of an inode of a group.
+    /// Sets an ACL, or removes it where the value is empty or none. `keeps_setgid` tells whether an
+    /// access ACL may leave the set-group-ID bit of an inode of a group.
     pub(crate) fn change_acl(
         &self,
         caller: &Caller,
@@ -230,8 +231,8 @@ impl Namespace {
         }
     }
 
-    /// Changes mode and owner as a chmod does: an access ACL gets the same permissions. The evidence is the inode's lock;
-    /// the reservation is for the attribute.
+    /// Changes mode and owner as a chmod does: an access ACL gets the same permissions. The
+    /// evidence is the inode's lock; the reservation is for the attribute.
     pub(crate) fn set_mode(
         &self,
         inode: &Core,
@@ -245,7 +246,8 @@ impl Namespace {
         let acl = acl.map(|acl| acl.with_mode(after.permissions));
         let acl = acl.filter(|acl| !acl.is_minimal());
         let value = acl.as_ref().map(Acl::value);
-        // They are loaded: the ACL came from there. The value is as long as the one before, so it fits.
+        // They are loaded: the ACL came from there. The value is as long as the one before, so it
+        // fits.
         let mut values = self.values(inode)?.write();
         let group = || {
             [

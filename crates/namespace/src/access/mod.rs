@@ -7,7 +7,8 @@
 //! | `access_time` | which reads are noted in the access time |
 //!
 //! # Invariants
-//! 1. A caller whose checks were made already ([`Caller::is_checked`](crate::Caller)) passes all of them.
+//! 1. A caller whose checks were made already ([`Caller::is_checked`](crate::Caller)) passes all of
+//!    them.
 //! 2. An access ACL and the mode change together, for readers as in the log.
 //!
 //! # May use

@@ -41,7 +41,8 @@ impl Namespace {
         }
     }
 
-    /// Whether somebody else than the owner gets every access in `mask` on an inode that may have an access ACL.
+    /// Whether somebody else than the owner gets every access in `mask` on an inode that may have
+    /// an access ACL.
     #[cold]
     fn is_granted_by_acl(&self, caller: &Caller, inode: &Core, mask: u32) -> Result<bool> {
         let guard = &crossbeam_epoch::pin();
@@ -58,8 +59,8 @@ impl Namespace {
         }
     }
 
-    /// Whether the caller may take `child`'s name out of `dir`: write and search permission, and in a
-    /// sticky directory ownership of either.
+    /// Whether the caller may take `child`'s name out of `dir`: write and search permission, and in
+    /// a sticky directory ownership of either.
     pub(crate) fn check_remove(&self, caller: &Caller, dir: &Core, child: &Core) -> Result<()> {
         self.check_access(caller, dir, WRITE | EXECUTE)?;
         let is_sticky = dir.ownership().permissions & libc::S_ISVTX != 0;

@@ -30,7 +30,8 @@ use finefs_lockmeter::LockClass;
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
-/// What was taken out of the log and is in no commit yet, and taking it out; never inside an operation.
+/// What was taken out of the log and is in no commit yet, and taking it out; never inside an
+/// operation.
 pub static GATHERED: LockClass = LockClass::new("ns.gathered", 6);
 /// Generations of the log that have ended and were not taken in yet; never inside an operation.
 pub static ENDED: LockClass = LockClass::new("ns.ended", 7);

@@ -1,7 +1,8 @@
-//! Hash tables whose keys nobody chooses so that they collide: numbers of the file system's own, inodes and blocks.
+//! Hash tables whose keys nobody chooses so that they collide: numbers of the file system's own,
+//! inodes and blocks.
 //!
-//! They are looked at several times for each change that is committed, which the hash function of std, made to
-//! withstand such keys, takes a good part of.
+//! They are looked at several times for each change that is committed, which the hash function of
+//! std, made to withstand such keys, takes a good part of.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,8 +13,8 @@ pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 /// A set of numbers.
 pub type NumberSet<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
-/// Hashes one number; the golden ratio spreads strides of powers of two, as groups of blocks have them. Takes bytes
-/// too, for tables that are too small to be worth an attack.
+/// Hashes one number; the golden ratio spreads strides of powers of two, as groups of blocks have
+/// them. Takes bytes too, for tables that are too small to be worth an attack.
 #[derive(Default)]
 pub struct NumberHasher(u64);
 
@@ -41,7 +42,8 @@ impl Hasher for NumberHasher {
     fn write_u64(&mut self, number: u64) {
         let mixed = self.0.rotate_left(5) ^ number;
         let product = u128::from(mixed) * 0x9e37_79b9_7f4a_7c15;
-        // The low half hangs on low bits of the number in its low bits, which a table takes its place from.
+        // The low half hangs on low bits of the number in its low bits, which a table takes its
+        // place from.
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
 

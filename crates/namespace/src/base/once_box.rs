@@ -1,11 +1,12 @@
 //! [`OnceBox`]: a place for something that may never be needed; one word until it is.
 //!
-//! Whoever needs it first makes it. Where several do at the same time one keeps its own and the others take that, so
-//! making it must be cheap and change nothing else. For what is loaded, and waited for, there is
-//! [`OnceLatch`](finefs_locks::OnceLatch).
+//! Whoever needs it first makes it. Where several do at the same time one keeps its own and the
+//! others take that, so making it must be cheap and change nothing else. For what is loaded, and
+//! waited for, there is [`OnceLatch`](finefs_locks::OnceLatch).
 //!
 //! # Invariants
-//! The word is null, or came from `Box::into_raw`; once it is not null it stays as it is until the place is dropped.
+//! The word is null, or came from `Box::into_raw`; once it is not null it stays as it is until the
+//! place is dropped.
 
 use std::marker::PhantomData;
 
@@ -35,7 +36,8 @@ impl<T> OnceBox<T> {
     #[inline]
     pub fn get(&self) -> Option<&T> {
         let found = self.place.load(Ordering::Acquire);
-        // SAFETY: by the invariant it is null, or a T that lives as long as `self`; it was published with Release.
+        // SAFETY: by the invariant it is null, or a T that lives as long as `self`; it was
+        // published with Release.
         unsafe { found.as_ref() }
     }
 

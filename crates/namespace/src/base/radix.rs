@@ -1,10 +1,10 @@
 //! A sparse array that only grows: fixed height, filled in on first use, read without a lock.
 //!
-//! Elements live in leaves of LEAF each, found over two levels of TOP and MIDDLE pointers. A leaf or a middle node
-//! is installed by one compare-and-swap and never moves or goes before the array does, so a
-//! reference to an element lives as long as the array. Elements of different leaves share no
-//! cache line, and a leaf starts with one: 64 bytes' worth of elements whose first index is a multiple of
-//! as many lie in a line of their own.
+//! Elements live in leaves of LEAF each, found over two levels of TOP and MIDDLE pointers. A leaf
+//! or a middle node is installed by one compare-and-swap and never moves or goes before the array
+//! does, so a reference to an element lives as long as the array. Elements of different leaves
+//! share no cache line, and a leaf starts with one: 64 bytes' worth of elements whose first index
+//! is a multiple of as many lie in a line of their own.
 
 use crate::base::once_box::OnceBox;
 

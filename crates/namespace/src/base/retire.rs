@@ -1,14 +1,16 @@
 //! Objects that nobody can find any more, destroyed by the thread that took them out.
 //!
-//! `crossbeam_epoch` tells when: once every guard has ended that could have found the object. Left to it, an
-//! object is destroyed by whichever thread comes by, and its memory goes to that thread's part of the heap:
-//! two threads that create and remove then exchange all their memory, and with it cache lines and the
-//! allocator's locks. Here only the news that a bag of objects may go passes through the epochs.
+//! `crossbeam_epoch` tells when: once every guard has ended that could have found the object. Left
+//! to it, an object is destroyed by whichever thread comes by, and its memory goes to that thread's
+//! part of the heap: two threads that create and remove then exchange all their memory, and with it
+//! cache lines and the allocator's locks. Here only the news that a bag of objects may go passes
+//! through the epochs.
 //!
 //! # Invariants
-//! 1. An object is in one bag. A bag is sealed under a guard that follows each object's removal, and is
-//!    destroyed after the flag that was deferred under that guard has gone up.
-//! 2. No borrow of the thread's bags is held while an object is destroyed or the epochs are flushed.
+//! 1. An object is in one bag. A bag is sealed under a guard that follows each object's removal,
+//!    and is destroyed after the flag that was deferred under that guard has gone up.
+//! 2. No borrow of the thread's bags is held while an object is destroyed or the epochs are
+//!    flushed.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,8 +33,8 @@ unsafe impl Send for Garbage {}
 
 impl Drop for Garbage {
     fn drop(&mut self) {
-        // SAFETY: by invariant 1 nobody refers to the object any more, and it is destroyed once; `destroy`
-        // is of its type.
+        // SAFETY: by invariant 1 nobody refers to the object any more, and it is destroyed once;
+        // `destroy` is of its type.
         unsafe { (self.destroy)(self.object) }
     }
 }
@@ -84,11 +86,12 @@ pub(crate) unsafe fn retire<T: Send + 'static>(object: Shared<'_, T>, guard: &Gu
     }
 }
 
-/// So many steps of the epochs in a row may free nothing before [`settle`] gives up: the first two never do.
+/// So many steps of the epochs in a row may free nothing before [`settle`] gives up: the first two
+/// never do.
 const FRUITLESS_STEPS_MAX: usize = 4;
 
-/// Destroys what this thread has retired and may go by now. For who has retired much under one guard and will
-/// perhaps retire nothing for long: nothing of it could go before that guard ended.
+/// Destroys what this thread has retired and may go by now. For who has retired much under one
+/// guard and will perhaps retire nothing for long: nothing of it could go before that guard ended.
 pub(crate) fn settle() {
     let mut fruitless = 0;
     while fruitless < FRUITLESS_STEPS_MAX && RETIRED.with_borrow(Retired::has_sealed) {
@@ -185,7 +188,8 @@ mod tests {
         settle();
         assert_eq!(ended.load(Ordering::Relaxed), 0);
         drop(guard);
-        // Other tests of the process hold guards for a while. Not so often that the epochs go on by mere pinning.
+        // Other tests of the process hold guards for a while. Not so often that the epochs go on by
+        // mere pinning.
         for _ in 0..6000 {
             settle();
             if ended.load(Ordering::Relaxed) == 100 * BAG {

@@ -15,8 +15,8 @@
 //!
 //! # Space
 //!
-//! `allocate_inode` and `allocate_blocks` take effect in the live allocator at once and are known to
-//! nobody else until a batch names them. An operation that fails gives back what it took by
+//! `allocate_inode` and `allocate_blocks` take effect in the live allocator at once and are known
+//! to nobody else until a batch names them. An operation that fails gives back what it took by
 //! `release_inode` and `release_blocks`. Whatever a batch frees becomes allocatable again only when
 //! the commit of that batch is durable. Because nothing may fail after a log record is appended,
 //! every operation first reserves, by [`Store::reserve`], the metadata blocks that applying its
@@ -64,8 +64,8 @@ pub struct Geometry {
     /// About how many log records a batch should have at most, so that the store can commit it in
     /// one step (a journal is only so long). More are taken too.
     pub batch_records: Option<u64>,
-    /// How many blocks of metadata a batch should change at most, where the store knows. Then batches of
-    /// more than `batch_records` records are welcome that come to no more blocks.
+    /// How many blocks of metadata a batch should change at most, where the store knows. Then
+    /// batches of more than `batch_records` records are welcome that come to no more blocks.
     pub batch_limit: Option<BatchLimit>,
     /// The store takes no changes.
     pub is_read_only: bool,
@@ -94,7 +94,8 @@ pub struct InodeImage {
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
     pub unreadable: Option<Error>,
-    /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a permission.
+    /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a
+    /// permission.
     pub may_have_acls: bool,
 }
 
@@ -258,8 +259,8 @@ pub struct DirectoryChange {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// Changed inodes; each at most once, in ascending order of number. Every directory in
-    /// `directories` has its inode here too (its times changed), unless it is gone. Boxed, as very many are sorted
-    /// and handed on, and a vector of them would be as large as all of them again.
+    /// `directories` has its inode here too (its times changed), unless it is gone. Boxed, as very
+    /// many are sorted and handed on, and a vector of them would be as large as all of them again.
     pub inodes: Vec<Box<InodeChange>>,
     /// Changed directories that live on; each at most once.
     pub directories: Vec<DirectoryChange>,
@@ -341,18 +342,20 @@ pub trait Store: Send + Sync + 'static {
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// Writes data at `offset_bytes` from the start of `block`; may run over several adjacent
-    /// blocks. The store may keep it in memory until the next commit, which fails when it cannot be written then.
+    /// blocks. The store may keep it in memory until the next commit, which fails when it cannot be
+    /// written then.
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()>;
 
-    /// Writes data into blocks that hold nothing yet: what it leaves of its first and last block becomes
-    /// zeros. It may be kept in memory as with [`Store::write`].
+    /// Writes data into blocks that hold nothing yet: what it leaves of its first and last block
+    /// becomes zeros. It may be kept in memory as with [`Store::write`].
     fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         write_padded(self, block, offset_bytes, data)
     }
 
-    /// These blocks are a piece of a large file that was just written to its end, so that what a store keeps of them in
-    /// memory may go out now. What cannot be written stays for the next commit. Some of the blocks may have been
-    /// cut off the file meanwhile, and be free or another's.
+    /// These blocks are a piece of a large file that was just written to its end, so that what a
+    /// store keeps of them in memory may go out now. What cannot be written stays for the next
+    /// commit. Some of the blocks may have been cut off the file meanwhile, and be free or
+    /// another's.
     fn write_behind(&self, run: BlockRun) {
         let _ = run;
     }
@@ -363,17 +366,20 @@ pub trait Store: Send + Sync + 'static {
     /// Takes a free inode number for a new object in `parent`; also gives its generation.
     fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)>;
 
-    /// Gives back an inode number that was never logged, or of an inode that is gone where there is no log.
+    /// Gives back an inode number that was never logged, or of an inode that is gone where there is
+    /// no log.
     fn release_inode(&self, ino: Ino, kind: FileKind);
 
     /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after.
     fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun>;
 
-    /// Gives back blocks that were never logged, or that nothing maps any more where there is no log.
+    /// Gives back blocks that were never logged, or that nothing maps any more where there is no
+    /// log.
     fn release_blocks(&self, run: BlockRun);
 
-    /// What was written to these blocks need not be kept: the file that they belonged to was made and removed
-    /// since the last commit, and nobody reads them any more. They stay allocated until a batch gives them back.
+    /// What was written to these blocks need not be kept: the file that they belonged to was made
+    /// and removed since the last commit, and nobody reads them any more. They stay allocated until
+    /// a batch gives them back.
     fn forget_data(&self, run: BlockRun) {
         let _ = run;
     }
@@ -393,12 +399,12 @@ pub trait Store: Send + Sync + 'static {
     /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not).
     fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()>;
 
-    /// Applies a batch, writes everything out and makes it durable; then frees what it freed. Data that was written
-    /// before the call is durable no later than what the batch says of it.
-    /// An empty batch makes earlier data writes durable. Called by one thread at a time.
+    /// Applies a batch, writes everything out and makes it durable; then frees what it freed. Data
+    /// that was written before the call is durable no later than what the batch says of it. An
+    /// empty batch makes earlier data writes durable. Called by one thread at a time.
     ///
-    /// `Error::NoSpace`: there is no storage below the device at the moment. The store has taken the
-    /// batch in, and the next commit that succeeds makes it durable too. After any other error
+    /// `Error::NoSpace`: there is no storage below the device at the moment. The store has taken
+    /// the batch in, and the next commit that succeeds makes it durable too. After any other error
     /// nothing is committed any more.
     ///
     /// `captured` gives the times of an inode at the moment it is written out.
@@ -407,8 +413,8 @@ pub trait Store: Send + Sync + 'static {
     /// Free and used space.
     fn statfs(&self) -> StatFs;
 
-    /// Brings what is stored into the state of a clean end, durably, so that it can be copied; nothing is
-    /// written then before [`Store::thaw`]. After a commit; no other follows meanwhile.
+    /// Brings what is stored into the state of a clean end, durably, so that it can be copied;
+    /// nothing is written then before [`Store::thaw`]. After a commit; no other follows meanwhile.
     fn freeze(&self) -> Result<()> {
         Ok(())
     }
@@ -428,8 +434,8 @@ pub trait Store: Send + Sync + 'static {
         true
     }
 
-    /// False for a store that wants to know nothing of what changes: there is no log then, and no batch.
-    /// What is removed is given back at once. Only where [`Store::can_reload`] is false too.
+    /// False for a store that wants to know nothing of what changes: there is no log then, and no
+    /// batch. What is removed is given back at once. Only where [`Store::can_reload`] is false too.
     fn takes_batches(&self) -> bool {
         true
     }

@@ -2,12 +2,15 @@
 //!
 //! # Counted
 //! - blocks of the inode table, each once, however many of its inodes change;
-//! - blocks of directories: one for each name, but not more than the directory has, and those that it grows by;
-//! - blocks of the trees of mappings that do not fit their inodes, of extended attributes and symbolic links;
+//! - blocks of directories: one for each name, but not more than the directory has, and those that
+//!   it grows by;
+//! - blocks of the trees of mappings that do not fit their inodes, of extended attributes and
+//!   symbolic links;
 //! - bitmaps and counts: all that there are, or one for each change.
 //!
-//! It is a bound for what batches look like, not for the worst that could be made up: one hole punched into a
-//! file of a million extents changes more. So the store gives a limit that is well below what it can hold.
+//! It is a bound for what batches look like, not for the worst that could be made up: one hole
+//! punched into a file of a million extents changes more. So the store gives a limit that is well
+//! below what it can hold.
 
 use crossbeam_epoch::Guard;
 
@@ -19,8 +22,8 @@ use crate::inode::inode_table::InodeTable;
 
 /// An entry has so many bytes beside its name, padding included.
 const ENTRY_BYTES: u64 = 12;
-/// New entries fill at least one part in so many of the blocks that a directory gets for them: a block that is full
-/// is split, and by the length of names the halves may be uneven.
+/// New entries fill at least one part in so many of the blocks that a directory gets for them: a
+/// block that is full is split, and by the length of names the halves may be uneven.
 const FILLED_PART: u64 = 4;
 /// Upper blocks of a directory's index that grow with it, or are made when it has none.
 const INDEX_BLOCKS: u64 = 3;
@@ -101,8 +104,8 @@ fn space_changes(change: &InodeChange) -> u64 {
     2 + change.map.len() as u64
 }
 
-/// What is added up anew must leave at least one part in so many of the limit for what comes, so that adding up
-/// remains rare.
+/// What is added up anew must leave at least one part in so many of the limit for what comes, so
+/// that adding up remains rare.
 const WORTH_COUNTING_PART: u64 = 8;
 
 impl Gathered {
@@ -309,7 +312,8 @@ mod tests {
         assert!(own_blocks(&with(scattered(5), true), geometry) >= TREE_BLOCKS);
         // An old file may have a tree, however little changes.
         assert!(own_blocks(&with(scattered(4), false), geometry) >= TREE_BLOCKS);
-        // However much changes, not more than the tree has: 341 extents a leaf, in a file of as many blocks.
+        // However much changes, not more than the tree has: 341 extents a leaf, in a file of as
+        // many blocks.
         let mut large = with(scattered(3000), false);
         large.attributes.size_bytes = 6000 * 4096;
         let most = 1 + 6000 / 341 + TREE_BLOCKS;

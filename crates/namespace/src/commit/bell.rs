@@ -1,4 +1,5 @@
-//! What the threads of a namespace wait for: that somebody rings, that time passes, or that all is over.
+//! What the threads of a namespace wait for: that somebody rings, that time passes, or that all is
+//! over.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! From the records of generations to a batch: one change per object.
 //!
-//! What cancels out disappears here: an inode that was created and freed costs nothing but the return
-//! of what the allocator gave for it, and a name that came and went leaves nothing.
+//! What cancels out disappears here: an inode that was created and freed costs nothing but the
+//! return of what the allocator gave for it, and a name that came and went leaves nothing.
 //!
 //! # Protocol
-//! A generation's records are folded into a [`Gathered`], which is what all generations since the last
-//! commit come to; so the longer nobody asks for a commit, the more cancels out. A commit makes a batch of it.
+//! A generation's records are folded into a [`Gathered`], which is what all generations since the
+//! last commit come to; so the longer nobody asks for a commit, the more cancels out. A commit
+//! makes a batch of it.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -141,8 +142,8 @@ impl Gathered {
     }
 
     /// Takes the next generation in. Every inode that the records name is in the table: a dirty
-    /// inode is not evicted, and a freed one stays until its commit. Gives the blocks of the files that turn out to
-    /// have come and gone.
+    /// inode is not evicted, and a freed one stays until its commit. Gives the blocks of the files
+    /// that turn out to have come and gone.
     pub fn take_in(
         &mut self,
         generation: &mut Generation,
@@ -176,8 +177,8 @@ impl Gathered {
             }
             let of_inode = of_inode.iter().map(|(.., index)| take(records, *index));
             if is_freed {
-                // Whoever removed its last name is done with that, before the number can be given out again: see
-                // the head of `commit`.
+                // Whoever removed its last name is done with that, before the number can be given
+                // out again: see the head of `commit`.
                 drop(core.lock());
                 self.freed.push(ino);
                 if core.kind == FileKind::Directory {
@@ -209,7 +210,8 @@ impl Gathered {
         }
     }
 
-    /// An inode is freed. One that was created and freed leaves nothing: what was allocated for it is not used.
+    /// An inode is freed. One that was created and freed leaves nothing: what was allocated for it
+    /// is not used.
     fn free(
         &mut self,
         core: &Core,
@@ -294,9 +296,9 @@ impl Gathered {
         }
     }
 
-    /// Forgets names that came and went, once they are many. Not before the end of a generation: the records of one
-    /// come in any order, and between those that are in there may be one to come. Later generations bring nothing that
-    /// was before.
+    /// Forgets names that came and went, once they are many. Not before the end of a generation:
+    /// the records of one come in any order, and between those that are in there may be one to
+    /// come. Later generations bring nothing that was before.
     fn forget_names(&mut self) {
         if self.tally.came_and_went > CAME_AND_WENT_MAX.max(self.names.len() / 2) {
             self.names
@@ -305,8 +307,8 @@ impl Gathered {
         }
     }
 
-    /// Takes names and parents out of the records; gives for the rest the order in which they count:
-    /// inode, place among its records, index.
+    /// Takes names and parents out of the records; gives for the rest the order in which they
+    /// count: inode, place among its records, index.
     fn sort(&mut self, parts: &mut [Vec<Record>]) -> Vec<(Ino, u64, Index)> {
         let mut order = Vec::with_capacity(parts.iter().map(Vec::len).sum());
         let mut last_dir = None;
@@ -548,7 +550,8 @@ mod tests {
         }
     }
 
-    /// The names of directory 2 after these records, and whether the directory is an inode to change.
+    /// The names of directory 2 after these records, and whether the directory is an inode to
+    /// change.
     fn coalesced(records: Vec<Record>) -> (BTreeMap<Vec<u8>, Option<u64>>, bool) {
         let mut gathered = Gathered::default();
         let order = gathered.sort(&mut [records]);

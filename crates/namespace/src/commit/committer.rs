@@ -1,4 +1,5 @@
-//! The state of committing: what waits, when the next commit is due, and what one commit leaves to the next.
+//! The state of committing: what waits, when the next commit is due, and what one commit leaves to
+//! the next.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,11 +18,11 @@ use crate::commit::oplog::{FreedSpace, Spares};
 pub(crate) const RECORDS_SOFT: usize = 1 << 18;
 /// Records after which the log is taken in, at most.
 const TAKEN_IN_MAX: usize = 1 << 10;
-/// The part of what the store wants in a batch that is taken in at once, at most: before it is taken in each record
-/// counts as a block, so a part is full when less is left than this.
+/// The part of what the store wants in a batch that is taken in at once, at most: before it is
+/// taken in each record counts as a block, so a part is full when less is left than this.
 const TAKEN_IN_PART: usize = 16;
-/// Writers wait for a commit when the log holds so many times what a commit is asked for at, or end its generation
-/// where it is gathered.
+/// Writers wait for a commit when the log holds so many times what a commit is asked for at, or end
+/// its generation where it is gathered.
 const HARD_FACTOR: usize = 2;
 
 /// The state of committing.
@@ -114,8 +115,8 @@ impl Committer {
         }
     }
 
-    /// Whether the log has grown long since it was last taken out. A note of the length that came late is taken
-    /// back where it has not.
+    /// Whether the log has grown long since it was last taken out. A note of the length that came
+    /// late is taken back where it has not.
     pub fn is_log_long(&self) -> bool {
         let is_long = self.is_asked.load(Ordering::Relaxed);
         if !is_long {

@@ -1,21 +1,24 @@
-//! What was taken out of the log and is in no commit yet, for a store that commits in one step of limited size.
+//! What was taken out of the log and is in no commit yet, for a store that commits in one step of
+//! limited size.
 //!
-//! A journal is only so long, and counts in blocks. How many blocks records come to is known when they are
-//! coalesced: much of what is created is removed again, and many changes fall into the same block. So where the
-//! log grows long its generation *ends*, and is taken in, into what was gathered before, until that is as much as the
-//! store takes at once. Then it is a *part* that waits for its commit, and the next one begins.
+//! A journal is only so long, and counts in blocks. How many blocks records come to is known when
+//! they are coalesced: much of what is created is removed again, and many changes fall into the
+//! same block. So where the log grows long its generation *ends*, and is taken in, into what was
+//! gathered before, until that is as much as the store takes at once. Then it is a *part* that
+//! waits for its commit, and the next one begins.
 //!
 //! # Who does it
-//! A thread of its own, so that it goes on while a commit runs and no operation waits for either. Writers help only
-//! where they outrun a thread: one whose log is much too long ends its generation, which takes no time; one that finds
-//! more than `ENDED_FACTOR` such generations takes the oldest in; and one that finds `PARTS_MAX` parts waiting
-//! commits the oldest. So the heap does not grow without bound.
+//! A thread of its own, so that it goes on while a commit runs and no operation waits for either.
+//! Writers help only where they outrun a thread: one whose log is much too long ends its
+//! generation, which takes no time; one that finds more than `ENDED_FACTOR` such generations takes
+//! the oldest in; and one that finds `PARTS_MAX` parts waiting commits the oldest. So the heap does
+//! not grow without bound.
 //!
 //! # Invariants
-//! 1. The log is swapped only under `ns.ended`, and its generation put at the end of the queue before that is
-//!    released.
-//! 2. Generations leave the queue, the oldest first, only under `ns.gathered`, and are taken in before that is
-//!    released. So parts are in the order of their generations.
+//! 1. The log is swapped only under `ns.ended`, and its generation put at the end of the queue
+//!    before that is released.
+//! 2. Generations leave the queue, the oldest first, only under `ns.gathered`, and are taken in
+//!    before that is released. So parts are in the order of their generations.
 //! 3. Parts are taken away, the oldest first, only under `ns.commit`.
 
 use std::ops::Deref;
@@ -123,9 +126,9 @@ impl Volume {
         oldest
     }
 
-    /// What a commit that `wanted` is to be durable after has to take next: all that has ended, and the log where
-    /// `wanted` has not, or as much of it as the store can take at once. Under `ns.commit`, whose spares are for
-    /// stores whose batches are not limited.
+    /// What a commit that `wanted` is to be durable after has to take next: all that has ended, and
+    /// the log where `wanted` has not, or as much of it as the store can take at once. Under
+    /// `ns.commit`, whose spares are for stores whose batches are not limited.
     pub(crate) fn take_part(&self, wanted: u64, spares: &mut Spares, guard: &Guard) -> Gathered {
         let Some(gathering) = &self.committer.gathering else {
             let mut generation = self.log.swap(spares);

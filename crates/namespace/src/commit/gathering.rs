@@ -1,4 +1,5 @@
-//! What was taken out of the log and is in no commit yet: generations that have ended, and parts that wait.
+//! What was taken out of the log and is in no commit yet: generations that have ended, and parts
+//! that wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ use crate::commit::bell::Bell;
 use crate::commit::coalesce::Gathered;
 use crate::commit::oplog::{Generation, Record, Spares};
 
-/// So many parts may wait; a sync has to wait for all of them, and for the generations that have ended.
+/// So many parts may wait; a sync has to wait for all of them, and for the generations that have
+/// ended.
 const PARTS_MAX: usize = 3;
 
-/// Generations that have ended may take so many times the memory of the records of one that a writer ends.
+/// Generations that have ended may take so many times the memory of the records of one that a
+/// writer ends.
 const ENDED_FACTOR: usize = 96;
 
 /// See the head of `gather`.
@@ -62,7 +65,8 @@ impl Gathering {
         &self.bell
     }
 
-    /// Whether a writer has to take a generation in before it goes on, where one that it ends has so many records.
+    /// Whether a writer has to take a generation in before it goes on, where one that it ends has
+    /// so many records.
     pub fn has_too_much(&self, records_hard: usize) -> bool {
         let most = ENDED_FACTOR * records_hard * size_of::<Record>();
         self.ended_bytes.load(Ordering::Relaxed) > most

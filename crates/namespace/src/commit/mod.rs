@@ -7,7 +7,7 @@
 //! | module | about |
 //! |---|---|
 //! | `oplog` | the log: what changed since the last commit, per CPU |
-//! | `coalesce`, `batch_size` | from records to one change for each object; how many blocks they come to |
+//! | `coalesce`, `batch_size` | one change for each object; how many blocks they come to |
 //! | `gathering`, `gather` | what was taken out of the log and waits for its commit |
 //! | `committer`, `bell` | the state of committing; what the threads wait for |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
@@ -17,10 +17,11 @@
 //! | `eviction` | inodes leave memory after a commit |
 //!
 //! # When
-//! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to commit as the
-//! store wants in a batch (or [`RECORDS_SOFT`](committer::RECORDS_SOFT) records). How much that is, `gather` finds out where the store's
-//! batches are limited; other stores get a commit each time the log grows long. The commit thread does that; where
-//! it is outrun writers do it before they go on, so that the heap does not grow without bound.
+//! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to
+//! commit as the store wants in a batch (or [`RECORDS_SOFT`](committer::RECORDS_SOFT) records). How
+//! much that is, `gather` finds out where the store's batches are limited; other stores get a
+//! commit each time the log grows long. The commit thread does that; where it is outrun writers do
+//! it before they go on, so that the heap does not grow without bound.
 //!
 //! # What is given back
 //! The store gives the numbers and blocks of freed inodes out again when a commit is durable. The
@@ -30,19 +31,20 @@
 //!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees
 //!    the inode, its other names are gone: it is the record of the last name, or the last
 //!    reference's, which comes after that under the same lock.
-//! 2. [`Gathered::take_in`](coalesce::Gathered::take_in) takes that lock for a moment when it meets the record, before the
-//!    number is handed on. So the last name is gone, too. It cannot deadlock: whoever holds the
-//!    lock of an inode waits for no commit.
+//! 2. [`Gathered::take_in`](coalesce::Gathered::take_in) takes that lock for a moment when it meets
+//!    the record, before the number is handed on. So the last name is gone, too. It cannot
+//!    deadlock: whoever holds the lock of an inode waits for no commit.
 //! 3. A lookup that found the name before it went, and looks the number up after it came free,
 //!    meets the mark OUT (`lookup`).
 //!
-//! In memory freed inodes go when no operation can have found them. A commit frees many under one guard, so they can only go
-//! when that has ended. The next commit that frees others sees to it, or the commit thread when nothing has changed for a while.
+//! In memory freed inodes go when no operation can have found them. A commit frees many under one
+//! guard, so they can only go when that has ended. The next commit that frees others sees to it, or
+//! the commit thread when nothing has changed for a while.
 //!
 //! # Failure
 //! When the store fails to commit, what was logged is lost to it: the namespace then refuses every
-//! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage at the
-//! moment keeps what it was given, and the commit is tried again. See `health`.
+//! change (EROFS) and every sync reports the error; reads go on. A store that has only no storage
+//! at the moment keeps what it was given, and the commit is tried again. See `health`.
 //!
 //! # May use
 //! `base`, `schemes`, `data` and `inode`. No operation: a commit does not know what a namespace is.

@@ -1,9 +1,9 @@
 //! The operation log: what changed since the last commit, per CPU.
 //!
 //! # The protocol
-//! An operation appends one group of records to this CPU's shard while it holds the locks of all the
-//! objects that it changes, and publishes its effects after that. So an effect that anybody can see
-//! is in the log already. A commit takes the global side, which excludes every append for the
+//! An operation appends one group of records to this CPU's shard while it holds the locks of all
+//! the objects that it changes, and publishes its effects after that. So an effect that anybody can
+//! see is in the log already. A commit takes the global side, which excludes every append for the
 //! moment in which it swaps the shards' records out: if B could have seen A, and B is in, A is in.
 //! The groups between two swaps are a *generation*.
 //!
@@ -197,8 +197,8 @@ impl Generation {
     }
 }
 
-/// Room for the records of shards, in memory that has been used before: memory that is new to the process costs more
-/// than what is written there.
+/// Room for the records of shards, in memory that has been used before: memory that is new to the
+/// process costs more than what is written there.
 #[derive(Default)]
 pub(crate) struct Spares(Vec<Vec<Record>>);
 
@@ -311,8 +311,8 @@ impl OperationLog {
         self.count(length - 1, length)
     }
 
-    /// Ends the generation; gives its records. Excludes appends only for the swap. The next generation has the
-    /// room of the spares.
+    /// Ends the generation; gives its records. Excludes appends only for the swap. The next
+    /// generation has the room of the spares.
     pub fn swap(&self, spares: &mut Spares) -> Generation {
         let shards = self.shards.shard_count();
         let mut ended = Generation {
@@ -340,7 +340,8 @@ impl OperationLog {
     /// True when anything is not durable yet: it waits for a commit, or is in one.
     pub fn has_uncommitted(&self) -> bool {
         let global = self.shards.global();
-        // The generation before the current one is durable unless it waits for its commit, or that is under way.
+        // The generation before the current one is durable unless it waits for its commit, or that
+        // is under way.
         let is_under_way = global
             .iter()
             .any(|shard| shard.generation > self.committed() + 1);

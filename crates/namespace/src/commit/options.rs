@@ -32,17 +32,20 @@ pub struct Options {
     pub is_read_only: bool,
     /// Inodes in memory above which clean ones that nobody refers to are evicted.
     pub inode_cache_max: u64,
-    /// Changes wait while the file system is frozen. Else they fail with [`Error::Frozen`](crate::Error::Frozen) before
-    /// anything has happened, and the caller tries again after [`Namespace::wait_for_thaw`](crate::Namespace::wait_for_thaw).
+    /// Changes wait while the file system is frozen. Else they fail with
+    /// [`Error::Frozen`](crate::Error::Frozen) before anything has happened, and the caller tries
+    /// again after [`Namespace::wait_for_thaw`](crate::Namespace::wait_for_thaw).
     pub waits_for_thaw: bool,
     /// Locks on files, and requests for them, beyond which there is an error (ENOLCK).
     pub file_locks_max: u64,
-    /// POSIX ACLs count. Else they are neither shown nor enforced nor set (`noacl` of ext4's mounts).
+    /// POSIX ACLs count. Else they are neither shown nor enforced nor set (`noacl` of ext4's
+    /// mounts).
     pub has_acls: bool,
     /// Locks beside the fine ones, to compare with.
     pub locking: LockingScheme,
-    /// What the commit thread calls when nothing was committed for [`Options::commit_interval`] and nothing waits
-    /// to be, once until something is: the time to give memory back. Never called over a store that takes no batches.
+    /// What the commit thread calls when nothing was committed for [`Options::commit_interval`] and
+    /// nothing waits to be, once until something is: the time to give memory back. Never called
+    /// over a store that takes no batches.
     pub when_quiet: Option<fn()>,
 }
 

@@ -1,4 +1,5 @@
-//! Running a commit: what is gathered goes to the store, and what is freed comes back. See [`crate::commit`].
+//! Running a commit: what is gathered goes to the store, and what is freed comes back. See
+//! [`crate::commit`].
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -34,8 +35,8 @@ impl Quiet {
     }
 }
 
-/// Starts the commit thread, and the one that gathers where there is something to gather; they end with
-/// the volume's owner.
+/// Starts the commit thread, and the one that gathers where there is something to gather; they end
+/// with the volume's owner.
 pub(crate) fn start_threads<N>(owner: &Arc<N>) -> Result<()>
 where
     N: Deref<Target = Volume> + Send + Sync + 'static,
@@ -103,7 +104,8 @@ impl Volume {
             let number = part.number;
             let outcome = self.commit_gathered(&mut state, part, guard);
             match outcome {
-                // What the store has no storage for it keeps, and the next commit of it makes that durable too.
+                // What the store has no storage for it keeps, and the next commit of it makes that
+                // durable too.
                 Ok(()) | Err(Error::NoSpace) if number < wanted => {}
                 Ok(()) => break,
                 Err(_) => return outcome,
@@ -113,7 +115,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits what is as much as the store wants in a batch: what is gathered and full, or else the log.
+    /// Commits what is as much as the store wants in a batch: what is gathered and full, or else
+    /// the log.
     fn commit_full(&self) -> Result<()> {
         let Some(gathering) = &self.committer.gathering else {
             return self.commit();
@@ -122,7 +125,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits the oldest part that is full; false when there is none. Others may commit between two of them.
+    /// Commits the oldest part that is full; false when there is none. Others may commit between
+    /// two of them.
     fn commit_full_part(&self, gathering: &Gathering) -> Result<bool> {
         let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {

@@ -110,8 +110,8 @@ impl ExtentMap {
         }
     }
 
-    /// The first block at or after `block` that is mapped. What it takes grows with what is mapped, not
-    /// with the hole: a file may have any size.
+    /// The first block at or after `block` that is mapped. What it takes grows with what is mapped,
+    /// not with the hole: a file may have any size.
     pub fn next_mapped(&self, block: u64, guard: &Guard) -> Option<u64> {
         let index = block / SEGMENT_BLOCKS;
         let in_segment = |segment: &Segment| {

@@ -1,13 +1,13 @@
 //! Errors of writing file data: each is told to the next fsync, once to everybody who could ask.
 //!
 //! # Data model
-//! One word counts the errors of a file, as Linux's `errseq_t` does. Who opens the file keeps a sample of it, and
-//! an fsync that finds another count reports the error and takes a new sample. The lowest bit says that somebody was
-//! told: a sample taken before that counts from the last error that was told, so that one which nobody heard of is
-//! told to who comes later.
+//! One word counts the errors of a file, as Linux's `errseq_t` does. Who opens the file keeps a
+//! sample of it, and an fsync that finds another count reports the error and takes a new sample.
+//! The lowest bit says that somebody was told: a sample taken before that counts from the last
+//! error that was told, so that one which nobody heard of is told to who comes later.
 //!
-//! Who has no open file (the FUSE front end: the kernel opens files without asking) asks for what nobody has been
-//! told yet.
+//! Who has no open file (the FUSE front end: the kernel opens files without asking) asks for what
+//! nobody has been told yet.
 //!
 //! # References
 //! Linux `lib/errseq.c`, `Documentation/core-api/errseq.rst`.

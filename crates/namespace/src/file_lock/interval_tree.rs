@@ -1,9 +1,9 @@
 //! [`IntervalTree`]: held ranges, by where they lie.
 //!
 //! # Data model
-//! A treap (Seidel and Aragon, "Randomized search trees", 1996) in the order of (start, owner). Every
-//! node knows the greatest end below it, of all locks and of the exclusive ones, so that a search for
-//! what lies across a range goes only where something does: O(log n + found).
+//! A treap (Seidel and Aragon, "Randomized search trees", 1996) in the order of (start, owner).
+//! Every node knows the greatest end below it, of all locks and of the exclusive ones, so that a
+//! search for what lies across a range goes only where something does: O(log n + found).
 //!
 //! # Invariants
 //! 1. In-order, the keys ascend; no key is there twice.

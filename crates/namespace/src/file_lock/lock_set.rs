@@ -1,8 +1,8 @@
 //! [`LockSet`]: the locks that are held on one file, of one sort.
 //!
 //! # Data model
-//! Each lock is in two indexes: by owner and start, to split and merge what an owner has, and by range,
-//! to find what conflicts.
+//! Each lock is in two indexes: by owner and start, to split and merge what an owner has, and by
+//! range, to find what conflicts.
 //!
 //! # Invariants
 //! 1. Locks of one owner do not overlap, and two of one kind do not touch.

@@ -3,26 +3,30 @@
 //! # Rules
 //! | | owner | range | deadlock | dropped |
 //! |---|---|---|---|---|
-//! | [`RangeOwner::Process`] | a number that stands for a process | bytes | EDEADLK | [`FileLocker::release_owner`], which is to be called when the owner closes any open file of the inode |
-//! | [`RangeOwner::OpenFile`] | the open file | bytes | waits for ever | when the open file is closed |
-//! | [`FileLocker::flock`] | the open file | all | waits for ever | when the open file is closed |
+//! | [`RangeOwner::Process`] | a number that stands for a process | bytes | EDEADLK | (below) |
+//! | [`RangeOwner::OpenFile`] | the open file | bytes | waits for ever | when that is closed |
+//! | [`FileLocker::flock`] | the open file | all | waits for ever | when that is closed |
 //!
-//! Locks on byte ranges exclude each other whichever their owners; flock locks are a family of their own,
-//! as on local file systems of Linux. All are advisory. A range ends before its end; `u64::MAX` is
-//! beyond all files ("to the end, however far that moves").
+//! A process's locks are dropped by [`FileLocker::release_owner`], which is to be called when the
+//! owner closes any open file of the inode.
 //!
-//! A request that conflicts with no lock that is held is granted at once, even past others that wait:
-//! POSIX has F_SETLK succeed then, and to let F_SETLKW wait for somebody who is himself waiting could
-//! close a cycle of waits that the locks do not contain. Where locks go or become weaker, those that wait
-//! are granted in the order of their arrival, each of which then conflicts with none; nobody else is
-//! woken. A lock goes from its holder to the waiter by the hand of who releases it.
+//! Locks on byte ranges exclude each other whichever their owners; flock locks are a family of
+//! their own, as on local file systems of Linux. All are advisory. A range ends before its end;
+//! `u64::MAX` is beyond all files ("to the end, however far that moves").
+//!
+//! A request that conflicts with no lock that is held is granted at once, even past others that
+//! wait: POSIX has F_SETLK succeed then, and to let F_SETLKW wait for somebody who is himself
+//! waiting could close a cycle of waits that the locks do not contain. Where locks go or become
+//! weaker, those that wait are granted in the order of their arrival, each of which then conflicts
+//! with none; nobody else is woken. A lock goes from its holder to the waiter by the hand of who
+//! releases it.
 //!
 //! # Data model
 //! An inode with locks has a [`FileLocks`]: for each family what is held ([`lock_set`], over
-//! [`interval_tree`]) and the queue of those who wait ([`queue`], [`waiter`]). It comes with the first lock
-//! and goes with the last. While it is there it holds a reference on the inode, which so stays in
-//! memory. Who waits for whom stands in [`waits_for`]. The number of locks and waiting requests is limited
-//! ([`Options::file_locks_max`](crate::Options), ENOLCK).
+//! [`interval_tree`]) and the queue of those who wait ([`queue`], [`waiter`]). It comes with the
+//! first lock and goes with the last. While it is there it holds a reference on the inode, which so
+//! stays in memory. Who waits for whom stands in [`waits_for`]. The number of locks and waiting
+//! requests is limited ([`Options::file_locks_max`](crate::Options), ENOLCK).
 //!
 //! # Locking
 //! ```text
@@ -31,9 +35,9 @@
 //!     ns.lock_wait    one waiting request; its sleeper waits on it, with nothing else held
 //! ns.lock_interrupt   which waits an Interrupt ends; alone
 //! ```
-//! Waiting is no part of an operation: it passes the gate before and after, so that a sleeper holds up
-//! neither freeze nor shut-down nor the reclamation of memory. Shut-down drops all locks and ends all waits
-//! (EIO).
+//! Waiting is no part of an operation: it passes the gate before and after, so that a sleeper holds
+//! up neither freeze nor shut-down nor the reclamation of memory. Shut-down drops all locks and
+//! ends all waits (EIO).
 //!
 //! References: POSIX.1-2024, fcntl(); Linux man-pages fcntl(2), fcntl_locking(2), flock(2); Linux
 //! `fs/locks.c`, whose observable behaviour this is.
@@ -131,8 +135,8 @@ impl<'a> LockWait<'a> {
     }
 }
 
-/// Whose a lock is. An open file is known by its place on the list of open files, which is its own for
-/// as long as it is open.
+/// Whose a lock is. An open file is known by its place on the list of open files, which is its own
+/// for as long as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Owner {
     Process(u64),

@@ -3,8 +3,8 @@
 //! # Invariants
 //! 1. A request in the queue conflicts with a lock that is held.
 //! 2. Its waiter's blockers are the owners of just the locks that it conflicts with.
-//! 3. A request counts [`CREDIT`] locks against the limit while it waits, so that granting it cannot
-//!    fail.
+//! 3. A request counts [`CREDIT`] locks against the limit while it waits, so that granting it
+//!    cannot fail.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl FileLocks {
         self.ranges.held.is_empty() && self.whole.held.is_empty()
     }
 
-    /// Asks for a lock. `credits` counts what goes back to the limit; a request that waits keeps its
-    /// own.
+    /// Asks for a lock. `credits` counts what goes back to the limit; a request that waits keeps
+    /// its own.
     pub(crate) fn ask(
         &mut self,
         family: Family,
@@ -130,8 +130,8 @@ impl FileLocks {
         place.map(|at| waiters.remove(at)).is_some()
     }
 
-    /// Ends everything: the locks are gone, the waits fail with `error`. Gives what goes back to the
-    /// limit.
+    /// Ends everything: the locks are gone, the waits fail with `error`. Gives what goes back to
+    /// the limit.
     pub(crate) fn end(self, error: &Error) -> u64 {
         let mut credits = 0;
         for queue in [self.ranges, self.whole] {
@@ -202,7 +202,8 @@ impl Queue {
             *credits += CREDIT as i64 - granted.added;
             range = range.start.min(waiter.range.start)..range.end.max(waiter.range.end);
             if granted.is_weaker {
-                // It had part of the range as a stronger lock: those before it may have waited for that.
+                // It had part of the range as a stronger lock: those before it may have waited for
+                // that.
                 at = 0;
             }
             granted_now.push(waiter);
@@ -213,7 +214,8 @@ impl Queue {
                 waiter.set_blockers(blockers);
             }
         }
-        // Last, so that an owner that goes on, and may then wait elsewhere, has all edges towards it.
+        // Last, so that an owner that goes on, and may then wait elsewhere, has all edges towards
+        // it.
         for waiter in granted_now {
             waiter.end(Ok(()));
         }

@@ -360,7 +360,8 @@ fn waits_end_by_time_by_an_interrupt_and_by_the_shut_down() {
     );
 }
 
-/// Those whose last blocker left are granted in the order in which they came, and nobody else moves.
+/// Those whose last blocker left are granted in the order in which they came, and nobody else
+/// moves.
 #[test]
 fn first_come_first_served() {
     let namespace = namespace(100);

@@ -1,4 +1,5 @@
-//! [`Waiter`]: a request that waits for a file lock; [`Interrupt`]: what ends such waits from outside.
+//! [`Waiter`]: a request that waits for a file lock; [`Interrupt`]: what ends such waits from
+//! outside.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use super::{LockKind, LockWait, Owner};
 use crate::base::classes;
 use crate::base::error::{Error, Result};
 
-/// A request that waits. It stands in its file's queue, and in the graph of who waits for whom if its
-/// owner is a process.
+/// A request that waits. It stands in its file's queue, and in the graph of who waits for whom if
+/// its owner is a process.
 pub(crate) struct Waiter {
     pub owner: Owner,
     pub kind: LockKind,
@@ -22,7 +23,8 @@ pub(crate) struct Waiter {
 }
 
 struct State {
-    /// Who keeps it waiting. Changed under the lock of the file's locks; empty once it has an outcome.
+    /// Who keeps it waiting. Changed under the lock of the file's locks; empty once it has an
+    /// outcome.
     blockers: Owners,
     /// Set once, under the lock of the file's locks.
     outcome: Option<Result<()>>,
@@ -74,8 +76,8 @@ impl Waiter {
         self.ended.notify_one();
     }
 
-    /// Sleeps until the wait is ended, or time runs out, or somebody interrupts: in these two cases the
-    /// outcome may come yet.
+    /// Sleeps until the wait is ended, or time runs out, or somebody interrupts: in these two cases
+    /// the outcome may come yet.
     pub(crate) fn sleep(self: &Arc<Waiter>, how: &LockWait<'_>) -> Result<()> {
         let _registered = how.interrupt.map(|interrupt| interrupt.register(self));
         let mut state = self.state.lock();
@@ -101,8 +103,8 @@ impl Waiter {
     }
 }
 
-/// Ends waits for file locks from another thread, as a signal does (EINTR). Once raised it stays so:
-/// a request that would have to wait with it fails at once.
+/// Ends waits for file locks from another thread, as a signal does (EINTR). Once raised it stays
+/// so: a request that would have to wait with it fails at once.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Mutex<Raised>>);
 

@@ -1,28 +1,30 @@
-//! [`WaitsFor`]: which process waits for which, to refuse the wait that would close a cycle (EDEADLK).
+//! [`WaitsFor`]: which process waits for which, to refuse the wait that would close a cycle
+//! (EDEADLK).
 //!
 //! # Data model
-//! A process waits by its requests; each knows its blockers, the owners of all locks that keep it from
-//! being granted. So the edges stand in the waiters, and are kept up to date by whoever changes the locks
-//! of the waiter's file, without the graph's lock. The graph only finds the waiters of an owner. Owners
-//! of OFD locks have no outgoing edges: as in Linux their deadlocks are not looked for.
+//! A process waits by its requests; each knows its blockers, the owners of all locks that keep it
+//! from being granted. So the edges stand in the waiters, and are kept up to date by whoever
+//! changes the locks of the waiter's file, without the graph's lock. The graph only finds the
+//! waiters of an owner. Owners of OFD locks have no outgoing edges: as in Linux their deadlocks are
+//! not looked for.
 //!
 //! # Why a cycle is found if and only if there is one
-//! 1. A cycle can be closed only by a request that begins to wait: an owner that gets a lock, and with it
-//!    edges towards itself, runs; it has no edge of its own.
+//! 1. A cycle can be closed only by a request that begins to wait: an owner that gets a lock, and
+//!    with it edges towards itself, runs; it has no edge of its own.
 //! 2. Requests begin to wait one at a time, under the graph's lock, with all their blockers.
-//! 3. The search sees each waiter at a moment of its own. Let it find a path from the request's blockers
-//!    to its owner. None of the owners on the path runs: each waits since before the search, because
-//!    beginning to wait takes the graph's lock. So none of them gave back a lock meanwhile, and the edges
-//!    that the search saw one after the other were there together.
+//! 3. The search sees each waiter at a moment of its own. Let it find a path from the request's
+//!    blockers to its owner. None of the owners on the path runs: each waits since before the
+//!    search, because beginning to wait takes the graph's lock. So none of them gave back a lock
+//!    meanwhile, and the edges that the search saw one after the other were there together.
 //!
 //! An owner whose threads wait and run side by side can break the last step: with it, as in Linux,
-//! EDEADLK may be said of a wait that another thread would have ended (fcntl(2), "the deadlock-detection
-//! algorithm employed by the kernel ... can yield false positives").
+//! EDEADLK may be said of a wait that another thread would have ended (fcntl(2), "the
+//! deadlock-detection algorithm employed by the kernel ... can yield false positives").
 //!
 //! # Locking
-//! One lock for the file system, like Linux's `blocked_lock_lock`. A request that is granted at once,
-//! a refusal, an unlock and the grant of a waiting request do not take it; only a process that must sleep
-//! takes it, before and after.
+//! One lock for the file system, like Linux's `blocked_lock_lock`. A request that is granted at
+//! once, a refusal, an unlock and the grant of a waiting request do not take it; only a process
+//! that must sleep takes it, before and after.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

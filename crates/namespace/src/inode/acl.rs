@@ -1,17 +1,20 @@
-//! POSIX access control lists: the value that users set and get, what it grants, and how it goes with a mode.
+//! POSIX access control lists: the value that users set and get, what it grants, and how it goes
+//! with a mode.
 //!
 //! # Rules
-//! An *access* ACL says who may do what with an inode, and a directory's *default* ACL is what is made in it begins
-//! with. An ACL has an entry for the owner, one for the owning group and one for all others: what a mode says.
-//! It may name users and groups beside them, and then has a mask, which limits all that is granted but to the owner and
-//! the others. The permission bits of a mode are then those of the owner, the mask and the others. An ACL
-//! that says no more than a mode is not kept.
+//! An *access* ACL says who may do what with an inode, and a directory's *default* ACL is what is
+//! made in it begins with. An ACL has an entry for the owner, one for the owning group and one for
+//! all others: what a mode says. It may name users and groups beside them, and then has a mask,
+//! which limits all that is granted but to the owner and the others. The permission bits of a mode
+//! are then those of the owner, the mask and the others. An ACL that says no more than a mode is
+//! not kept.
 //!
 //! # Where Linux is different
-//! Linux does not look at an ACL whose mask is empty, so users whom it names are then treated as others.
-//! Here they are denied, as acl(5) has it.
+//! Linux does not look at an ACL whose mask is empty, so users whom it names are then treated as
+//! others. Here they are denied, as acl(5) has it.
 //!
-//! References: POSIX 1003.1e draft 17, 23.1; acl(5); `include/uapi/linux/posix_acl_xattr.h` for the value.
+//! References: POSIX 1003.1e draft 17, 23.1; acl(5); `include/uapi/linux/posix_acl_xattr.h` for the
+//! value.
 
 use smallvec::SmallVec;
 
@@ -42,7 +45,8 @@ impl AclKind {
     }
 }
 
-/// The value begins with it, and eight bytes for each entry follow: tag, permissions, id; little-endian.
+/// The value begins with it, and eight bytes for each entry follow: tag, permissions, id;
+/// little-endian.
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
 const NO_ID: u32 = u32::MAX;
@@ -93,8 +97,8 @@ impl Tag {
 }
 
 impl Acl {
-    /// Reads a value. `None` for one without entries, which stands for no ACL; EINVAL for what is no ACL, ENOTSUP
-    /// for another version. Whether it makes sense, [`Acl::check`] tells.
+    /// Reads a value. `None` for one without entries, which stands for no ACL; EINVAL for what is
+    /// no ACL, ENOTSUP for another version. Whether it makes sense, [`Acl::check`] tells.
     pub fn parse(value: &[u8]) -> Result<Option<Acl>> {
         if value.is_empty() {
             return Ok(None);
@@ -135,8 +139,8 @@ impl Acl {
     }
 
     /// EINVAL unless it has the entries of a mode once each, all entries in their order, no unknown
-    /// permission, and a mask if it names somebody. Several entries for one user or group are allowed, as in Linux: for users
-    /// the first counts.
+    /// permission, and a mask if it names somebody. Several entries for one user or group are
+    /// allowed, as in Linux: for users the first counts.
     pub fn check(&self) -> Result<()> {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let has_mode = [Tag::Owner, Tag::OwningGroup, Tag::Other]
@@ -197,14 +201,15 @@ impl Acl {
         self
     }
 
-    /// Of what is made with these permission bits in a directory that has it as its default ACL: nobody gets what the
-    /// bits leave out.
+    /// Of what is made with these permission bits in a directory that has it as its default ACL:
+    /// nobody gets what the bits leave out.
     pub fn inherited(self, mode: u32) -> Acl {
         let granted = self.mode() & mode;
         self.with_mode(granted)
     }
 
-    /// Whether the caller gets every access in `mask` on an inode of this group, which is another's.
+    /// Whether the caller gets every access in `mask` on an inode of this group, which is
+    /// another's.
     pub fn grants(&self, caller: &Caller, group: u32, mask: u32) -> bool {
         let grants = |entry: &Entry| mask & !entry.permissions == 0;
         // Read, write and execute must be granted by one entry, not by several together.

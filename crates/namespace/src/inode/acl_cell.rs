@@ -1,8 +1,9 @@
-//! What an inode knows of its ACLs: [`AclMarks`] tell which there are, an [`AclCell`] has one as it is read without a lock.
+//! What an inode knows of its ACLs: [`AclMarks`] tell which there are, an [`AclCell`] has one as it
+//! is read without a lock.
 //!
 //! # Invariants
-//! The pointer is null or names an ACL that the cell owns. An ACL is destroyed only after it was replaced and all guards
-//! of then ended.
+//! The pointer is null or names an ACL that the cell owns. An ACL is destroyed only after it was
+//! replaced and all guards of then ended.
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::MutexGuard;
@@ -12,8 +13,8 @@ use crate::base::retire::retire;
 use crate::inode::Guarded;
 use crate::inode::acl::{Acl, AclKind};
 
-/// Which ACLs an inode has. They stand in a word with the permission bits, so that who checks a permission knows by one look
-/// whether those bits tell all.
+/// Which ACLs an inode has. They stand in a word with the permission bits, so that who checks a
+/// permission knows by one look whether those bits tell all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AclMarks(u32);
 

@@ -3,8 +3,9 @@
 //! Finding an inode takes no lock and writes nothing: four loads. Cells are reclaimed by epochs, so
 //! a reference to one is good for as long as its epoch guard.
 //!
-//! Beside the cell, a number's [`InodeSlot`] counts the names that inodes of this number lost, whether in memory or not: by
-//! that it can be told, without a look at the directory, that what was named is named still.
+//! Beside the cell, a number's [`InodeSlot`] counts the names that inodes of this number lost,
+//! whether in memory or not: by that it can be told, without a look at the directory, that what was
+//! named is named still.
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::SplitCounts;
@@ -19,7 +20,8 @@ use crate::inode::Inode;
 #[derive(Default)]
 pub(crate) struct InodeSlot {
     cell: Atomic<Inode>,
-    /// Twice the names that were taken away, and one more while one is being taken. Changed under the inode's lock.
+    /// Twice the names that were taken away, and one more while one is being taken. Changed under
+    /// the inode's lock.
     losses: AtomicU64,
 }
 
@@ -80,8 +82,8 @@ impl InodeTable {
         self.slot(ino)?.cell(guard)
     }
 
-    /// To be held while a name of the inode is taken away, from before that can be seen until it is; by who holds the
-    /// inode's lock.
+    /// To be held while a name of the inode is taken away, from before that can be seen until it
+    /// is; by who holds the inode's lock.
     pub fn begin_loss(&self, inode: &Inode) -> Losing<'_> {
         let losses = self.slot(inode.ino).map(|slot| &slot.losses);
         if let Some(losses) = losses {

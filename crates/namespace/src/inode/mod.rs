@@ -3,14 +3,14 @@
 //! | module | about |
 //! |---|---|
 //! | (here) | the inode: its words, what its kind adds, and its lock |
-//! | `references`, `split_references` | who uses it, counted so that CPUs do not pass its line around |
+//! | `references`, `split_references` | users, counted so that CPUs do not pass its line around |
 //! | `inode_table` | the inodes in memory, by number |
 //! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
 //!
 //! # Data model
-//! [`Inode`] is a cell of the inode table: a number, its [`References`], and a [`Core`] that the first
-//! user loads. Front ends hold *references* on an inode (FUSE lookups, open files); while there is
-//! one, the inode is neither evicted nor, after its last name went, freed.
+//! [`Inode`] is a cell of the inode table: a number, its [`References`], and a [`Core`] that the
+//! first user loads. Front ends hold *references* on an inode (FUSE lookups, open files); while
+//! there is one, the inode is neither evicted nor, after its last name went, freed.
 //!
 //! # Invariants
 //! 1. Attribute words are written under the inode's lock and inside its sequence count, so a
@@ -21,7 +21,8 @@
 //!    before that lock is released.
 //!
 //! # May use
-//! `base`, `schemes`, `names`, `data` and `file_lock`: an inode has a directory's names, a file's extents and locks.
+//! `base`, `schemes`, `names`, `data` and `file_lock`: an inode has a directory's names, a file's
+//! extents and locks.
 
 pub(crate) mod acl;
 pub(crate) mod acl_cell;
@@ -124,8 +125,8 @@ pub(crate) struct Guarded;
 /// Extended attributes: full name and value.
 pub(crate) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-/// A loaded inode. In this order, so that what stat asks for lies in two or three cache lines, and what lookups ask a
-/// directory for in the next.
+/// A loaded inode. In this order, so that what stat asks for lies in two or three cache lines, and
+/// what lookups ask a directory for in the next.
 #[repr(C)]
 pub(crate) struct Core {
     pub kind: FileKind,
@@ -449,7 +450,8 @@ impl Core {
             .is_some_and(|rare| rare.xattrs.get().is_some())
     }
 
-    /// Gives a new object its access and default ACL, which are also among its attributes, before anybody can find it.
+    /// Gives a new object its access and default ACL, which are also among its attributes, before
+    /// anybody can find it.
     pub fn give_acls(&self, acls: [Option<Acl>; 2], xattrs: Xattrs) {
         let marks = AclMarks::of(&acls);
         let permissions = self.ownership().permissions | marks.bits();
@@ -548,8 +550,9 @@ impl Core {
         self.rare.get()?.acls[kind as usize].get(guard)
     }
 
-    /// Sets an ACL, or takes it away, and mode and owner with it. Who checks a permission sees all of before or all of
-    /// after: the marks tell whether there is an ACL to read, and where it is gone by then they are read again.
+    /// Sets an ACL, or takes it away, and mode and owner with it. Who checks a permission sees all
+    /// of before or all of after: the marks tell whether there is an ACL to read, and where it is
+    /// gone by then they are read again.
     pub fn set_acl(
         &self,
         evidence: &MutexGuard<'_, Guarded>,

@@ -3,35 +3,38 @@
 //! # Data model
 //! [`References`] is two words of the inode.
 //! - `life`: the count, with the bits UNLINKED, GONE and EVICTED.
-//! - `sharing`: how often references were taken on another CPU than the time before, with that CPU; or, with
-//!   SPLIT, the [`SplitCount`] in which each CPU counts for itself.
+//! - `sharing`: how often references were taken on another CPU than the time before, with that CPU;
+//!   or, with SPLIT, the [`SplitCount`] in which each CPU counts for itself.
 //!
 //! # Protocol
-//! An inode on which the CPUs take references by turns is *split* (`InodeTable::split_references`): `life`
-//! gets BIAS on top of its count, and from then on a reference is taken or given back by adding to this CPU's part.
-//! Whoever finds the part closed, or full, counts in `life`, which is right at any time: the references are
-//! what is in `life`, without BIAS, and in the parts. Each of these may be negative, their sum is not.
+//! An inode on which the CPUs take references by turns is *split* (`InodeTable::split_references`):
+//! `life` gets BIAS on top of its count, and from then on a reference is taken or given back by
+//! adding to this CPU's part. Whoever finds the part closed, or full, counts in `life`, which is
+//! right at any time: the references are what is in `life`, without BIAS, and in the parts. Each of
+//! these may be negative, their sum is not.
 //!
-//! It ends when somebody wants to know whether there is a reference ([`References::join`]): the parts are closed one
-//! after the other and summed, and the sum goes into `life` while BIAS leaves it, in one step. Until then BIAS keeps
-//! everybody from finding `life` without references; from then on `life` is exact. So an
-//! inode is joined before its last name goes, which is the moment from which the last reference matters; before
-//! inodes are evicted; at the end of the mount; and when another inode needs the room, of which there
-//! is for [`SPLIT_COUNTS_MAX`](finefs_locks::SPLIT_COUNTS_MAX) inodes of a file system.
+//! It ends when somebody wants to know whether there is a reference ([`References::join`]): the
+//! parts are closed one after the other and summed, and the sum goes into `life` while BIAS leaves
+//! it, in one step. Until then BIAS keeps everybody from finding `life` without references; from
+//! then on `life` is exact. So an inode is joined before its last name goes, which is the moment
+//! from which the last reference matters; before inodes are evicted; at the end of the mount; and
+//! when another inode needs the room, of which there is for
+//! [`SPLIT_COUNTS_MAX`](finefs_locks::SPLIT_COUNTS_MAX) inodes of a file system.
 //!
 //! # Invariants
-//! 1. GONE is set only by a compare-and-swap from zero references, under the inode's lock, and stays.
-//! 2. An inode becomes split, and stops being so, under its lock, and is not split while UNLINKED or GONE is
-//!    set. So who adds to a part of it has a reference.
-//! 3. While a count is open one inode has it in `sharing`, and BIAS in `life`; or the thread that opened it is about
-//!    to put it there or to close it.
+//! 1. GONE is set only by a compare-and-swap from zero references, under the inode's lock, and
+//!    stays.
+//! 2. An inode becomes split, and stops being so, under its lock, and is not split while UNLINKED
+//!    or GONE is set. So who adds to a part of it has a reference.
+//! 3. While a count is open one inode has it in `sharing`, and BIAS in `life`; or the thread that
+//!    opened it is about to put it there or to close it.
 //!
 //! # Locking
-//! Taking and giving back take no lock. To split takes the inode's lock, and is done by those that hold no lock of
-//! its level or above: who opens, or looks up.
+//! Taking and giving back take no lock. To split takes the inode's lock, and is done by those that
+//! hold no lock of its level or above: who opens, or looks up.
 //!
-//! References: Linux `lib/percpu-refcount.c`, whose PERCPU_COUNT_BIAS this is; Clements et al., "RadixVM" (2013),
-//! Refcache.
+//! References: Linux `lib/percpu-refcount.c`, whose PERCPU_COUNT_BIAS this is; Clements et al.,
+//! "RadixVM" (2013), Refcache.
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::{MutexGuard, SplitCount, SplitCounts, cpu};
@@ -48,8 +51,9 @@ const REFERENCES: u64 = EVICTED - 1;
 /// In `life` while the count is split: more than all references together.
 const BIAS: u64 = 1 << 60;
 
-/// Set in `sharing` when the rest of it is a [`SplitCount`]. Else its lower half is the CPU that took a reference
-/// last, plus 1, and its upper half counts how often that was another one than before.
+/// Set in `sharing` when the rest of it is a [`SplitCount`]. Else its lower half is the CPU that
+/// took a reference last, plus 1, and its upper half counts how often that was another one than
+/// before.
 const SPLIT: u64 = 1 << 63;
 const CPU_BITS: u32 = 32;
 
@@ -143,7 +147,8 @@ impl References {
         before & (UNLINKED | REFERENCES) == UNLINKED | count
     }
 
-    /// Splits the count; false when it is not to be: the inode has no name any more, or its count is split.
+    /// Splits the count; false when it is not to be: the inode has no name any more, or its count
+    /// is split.
     pub fn split(&self, count: SplitCount, _evidence: &MutexGuard<'_, Guarded>) -> bool {
         let is_over = self.life.load(Ordering::Acquire) & (UNLINKED | GONE) != 0;
         if is_over || self.sharing.load(Ordering::Acquire) & SPLIT != 0 {

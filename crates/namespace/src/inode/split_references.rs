@@ -1,4 +1,5 @@
-//! References on the inodes of a table: which are counted in parts, one for each CPU. See [`References`].
+//! References on the inodes of a table: which are counted in parts, one for each CPU. See
+//! [`References`].
 //!
 //! [`References`]: crate::inode::references::References
 
@@ -21,7 +22,8 @@ impl InodeTable {
         true
     }
 
-    /// Splits the references of an inode that CPUs use by turns; where there is no room, in the place of another.
+    /// Splits the references of an inode that CPUs use by turns; where there is no room, in the
+    /// place of another.
     #[cold]
     pub(super) fn split_references(&self, inode: &Inode, guard: &Guard) {
         let open = || self.split_counts.open(inode.ino.0);

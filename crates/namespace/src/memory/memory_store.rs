@@ -2,13 +2,15 @@
 //!
 //! # Data model
 //! Blocks are pages of one private anonymous mapping as large as the file system may grow; the
-//! kernel gives memory for a page when a CPU takes it with its next fresh ones, or when it is first written. Free blocks are runs on per-CPU lists;
-//! beyond them lies what was never used, of which a CPU takes a number at a time. What was freed last is
-//! given first: it is still in the CPU's caches. Long runs that are freed go back to the kernel.
+//! kernel gives memory for a page when a CPU takes it with its next fresh ones, or when it is first
+//! written. Free blocks are runs on per-CPU lists; beyond them lies what was never used, of which a
+//! CPU takes a number at a time. What was freed last is given first: it is still in the CPU's
+//! caches. Long runs that are freed go back to the kernel.
 //!
-//! Inode numbers likewise. They index the inode table, so a CPU takes as many as keep its slots out of the
-//! cache lines of another's. Directories have numbers of their own: everybody reads the slots of those that
-//! paths lead through, and they must not lie in a line with those of files that come and go.
+//! Inode numbers likewise. They index the inode table, so a CPU takes as many as keep its slots out
+//! of the cache lines of another's. Directories have numbers of their own: everybody reads the
+//! slots of those that paths lead through, and they must not lie in a line with those of files that
+//! come and go.
 //!
 //! # Invariants
 //! A block is on at most one free list, or beyond `fresh`, or belongs to one file. In a [namespace
@@ -66,8 +68,9 @@ struct FreeList {
     inodes: Vec<Ino>,
     /// Numbers for directories, never used.
     fresh_directories: Vec<Ino>,
-    /// Numbers of directories that are gone, given again only when there are no others: a directory that was removed
-    /// while it is in use still names its parent by number, and the parent may be gone too.
+    /// Numbers of directories that are gone, given again only when there are no others: a directory
+    /// that was removed while it is in use still names its parent by number, and the parent may be
+    /// gone too.
     directories: Vec<Ino>,
 }
 
@@ -146,8 +149,8 @@ impl MemoryStore {
         Namespace::new(Arc::new(store), options)
     }
 
-    /// Takes up to `count` blocks off a free list: in ascending order, so that a file that grows by one
-    /// block after the other has one extent.
+    /// Takes up to `count` blocks off a free list: in ascending order, so that a file that grows by
+    /// one block after the other has one extent.
     fn pop_run(list: &mut FreeList, count: u64) -> Option<BlockRun> {
         let last = list.runs.last_mut()?;
         if last.length <= count {
@@ -162,7 +165,8 @@ impl MemoryStore {
         })
     }
 
-    /// Takes up to `count` blocks that were never used; what was taken beyond them goes on this CPU's list.
+    /// Takes up to `count` blocks that were never used; what was taken beyond them goes on this
+    /// CPU's list.
     fn take_fresh(&self, count: u64) -> Option<BlockRun> {
         let at_once = count.max(BLOCKS_AT_ONCE);
         let start = self

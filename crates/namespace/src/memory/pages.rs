@@ -16,7 +16,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::base::error::{Error, Result};
 
-/// A range of memory that the kernel fills in when it is first written, or [before](Pages::populate). See the module's head.
+/// A range of memory that the kernel fills in when it is first written, or
+/// [before](Pages::populate). See the module's head.
 pub(crate) struct Pages {
     base: *mut u8,
     length_bytes: usize,
@@ -176,11 +177,12 @@ impl Pages {
         Ok(())
     }
 
-    /// Takes memory for whole pages that will soon be written: in one call, and not in a page fault for each.
+    /// Takes memory for whole pages that will soon be written: in one call, and not in a page fault
+    /// for each.
     pub fn populate(&self, offset_bytes: u64, length_bytes: u64) {
         if let Ok(at) = self.at(offset_bytes, length_bytes) {
-            // SAFETY: the range lies within the mapping; its contents stay what they are. A failure (older kernels
-            // have no such advice) only leaves it to the faults.
+            // SAFETY: the range lies within the mapping; its contents stay what they are. A failure
+            // (older kernels have no such advice) only leaves it to the faults.
             let _ = unsafe {
                 rustix::mm::madvise(at.cast(), length_bytes as usize, Advice::LinuxPopulateWrite)
             };

@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! 1. A name names a number and a kind. Nothing here knows the inode of that number.
-//! 2. A name that is found may go in the next moment: its node tells (`is_out`), and of a path the count of names
-//!    that inodes of its number lost.
+//! 2. A name that is found may go in the next moment: its node tells (`is_out`), and of a path the
+//!    count of names that inodes of its number lost.
 //! 3. Several buckets are locked by `lock_all` only, which sorts them.
 //!
 //! # May use

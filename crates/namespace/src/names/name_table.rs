@@ -1,53 +1,60 @@
 //! The concurrent table of one directory: from name to (inode number, kind).
 //!
 //! # Shape
-//! A power-of-two array of buckets: a lock, a version, and the head of a chain of nodes. A name belongs to the
-//! bucket that the high bits of its hash index: the names of a bucket are one interval of hashes, and
-//! when the table doubles an interval is halved, bucket `n` into `2n` and `2n + 1`. A node's cookie is its hash (63
-//! bits, made unique within the bucket), so readdir in order of cookies goes bucket by bucket, resumes in
-//! constant time, and returns every name that stays exactly once, however the table grows. A chain is in
-//! order of cookies too, so halving it is one cut, and nodes stay where they are.
+//! A power-of-two array of buckets: a lock, a version, and the head of a chain of nodes. A name
+//! belongs to the bucket that the high bits of its hash index: the names of a bucket are one
+//! interval of hashes, and when the table doubles an interval is halved, bucket `n` into `2n` and
+//! `2n + 1`. A node's cookie is its hash (63 bits, made unique within the bucket), so readdir in
+//! order of cookies goes bucket by bucket, resumes in constant time, and returns every name that
+//! stays exactly once, however the table grows. A chain is in order of cookies too, so halving it
+//! is one cut, and nodes stay where they are.
 //!
-//! Readdir reads the table from one end to the other. (Low bits would do as well, with the intervals those of the
-//! reversed hash: but buckets that readdir comes to one after the other are then half the table apart, a
-//! quarter and so on, and all map to the same few sets of each cache, which throw out again what was asked for.)
+//! Readdir reads the table from one end to the other. (Low bits would do as well, with the
+//! intervals those of the reversed hash: but buckets that readdir comes to one after the other are
+//! then half the table apart, a quarter and so on, and all map to the same few sets of each cache,
+//! which throw out again what was asked for.)
 //!
-//! A bucket has a cache line of its own while writers might meet in one; in a table of so many lines that they
-//! do not, two lie in a line. A bucket's *filter* has a bit for each name in the chain, by its hash: most names
-//! that are not there are told from it alone.
+//! A bucket has a cache line of its own while writers might meet in one; in a table of so many
+//! lines that they do not, two lie in a line. A bucket's *filter* has a bit for each name in the
+//! chain, by its hash: most names that are not there are told from it alone.
 //!
-//! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash from
-//! there. The hash is SipHash with keys of the directory's own. Cheaper keyed hashes promise nothing
-//! once somebody sees what they give, and cookies show 63 bits of it to whoever lists the directory;
-//! and with keys in common, a directory that is copied in the order of its cookies would fill one
-//! bucket of the copy after the other.
+//! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash
+//! from there. The hash is SipHash with keys of the directory's own. Cheaper keyed hashes promise
+//! nothing once somebody sees what they give, and cookies show 63 bits of it to whoever lists the
+//! directory; and with keys in common, a directory that is copied in the order of its cookies would
+//! fill one bucket of the copy after the other.
 //!
 //! # Readers
-//! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are inserted, and
-//! replaced, by one store, and reclaimed by epochs. Tag OUT of `next` is set when a node was taken out or replaced,
-//! before the lock is released: so whoever finds what a node names can tell afterwards that it named that.
+//! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are
+//! inserted, and replaced, by one store, and reclaimed by epochs. Tag OUT of `next` is set when a
+//! node was taken out or replaced, before the lock is released: so whoever finds what a node names
+//! can tell afterwards that it named that.
 //!
 //! # Growth
-//! Bucket by bucket, in their order, each under its lock. (1) Both halves begin in the next table: the lower with the head of the chain,
-//! the upper with the first node that belongs there. (2) LEFT is set: readers go to the next table. (3) The
-//! chain is cut before that node. (4) MOVED is set: writers go to the next table. A reader that met the cut
-//! sees LEFT when it looks at the head again, as all do after their walk. Between (2) and (3) a reader of the lower half
-//! walks on into the upper one, which is right for lookups; readdir leaves out what is not of the interval.
-//! A writer there would cut or be cut off: so they come after (3). From (4) on a chain is entered through the next
-//! table alone, since who takes a node out takes it out of that.
+//! Bucket by bucket, in their order, each under its lock. (1) Both halves begin in the next table:
+//! the lower with the head of the chain, the upper with the first node that belongs there. (2) LEFT
+//! is set: readers go to the next table. (3) The chain is cut before that node. (4) MOVED is set:
+//! writers go to the next table. A reader that met the cut sees LEFT when it looks at the head
+//! again, as all do after their walk. Between (2) and (3) a reader of the lower half walks on into
+//! the upper one, which is right for lookups; readdir leaves out what is not of the interval. A
+//! writer there would cut or be cut off: so they come after (3). From (4) on a chain is entered
+//! through the next table alone, since who takes a node out takes it out of that.
 //!
 //! # Invariants
-//! 1. A chain changes only under its bucket's lock, and so do the tags of the head, filter and length.
-//! 2. Tag LEFT: the names of this bucket are found from the next table, and nobody follows the head. Tag MOVED:
-//!    they are changed there, too; so it is never without LEFT. Tag DEAD: the directory was removed; the chain is empty for ever.
+//! 1. A chain changes only under its bucket's lock, and so do the tags of the head, filter and
+//!    length.
+//! 2. Tag LEFT: the names of this bucket are found from the next table, and nobody follows the
+//!    head. Tag MOVED: they are changed there, too; so it is never without LEFT. Tag DEAD: the
+//!    directory was removed; the chain is empty for ever.
 //! 3. Tag RENAMING is set on both buckets of a rename while they change. A lookup that sees it,
 //!    before or after its walk, waits and walks again. So nobody sees the new name and then still
 //!    the old one, or neither.
 //! 4. `version` counts the changes of a bucket and goes over to its halves. It orders the log
 //!    records of a name.
-//! 5. Only the holder of `resize` puts LEFT, MOVED or DEAD anywhere; so under it there is one table. Buckets get
-//!    LEFT in their order.
-//! 6. A bit of a filter is set before a name of its is in the chain, and cleared after the last one is out.
+//! 5. Only the holder of `resize` puts LEFT, MOVED or DEAD anywhere; so under it there is one
+//!    table. Buckets get LEFT in their order.
+//! 6. A bit of a filter is set before a name of its is in the chain, and cleared after the last one
+//!    is out.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -89,7 +96,8 @@ const _: () = assert!(size_of::<Line>() == 64);
 
 struct Table {
     lines: Box<[Line]>,
-    /// 1 where only every second place of the lines is used, so that each bucket has its own; else 0.
+    /// 1 where only every second place of the lines is used, so that each bucket has its own; else
+    /// 0.
     shift: u32,
     /// How far a hash is shifted to the right for the number of its bucket.
     hash_shift: u32,
@@ -397,15 +405,16 @@ impl NameTable {
         }
     }
 
-    /// To be told early that a name will change: its bucket's line comes from the CPU that wrote it last while
-    /// other things are done, and once, to be written, instead of once to be read and once to be written.
+    /// To be told early that a name will change: its bucket's line comes from the CPU that wrote it
+    /// last while other things are done, and once, to be written, instead of once to be read and
+    /// once to be written.
     #[inline]
     pub fn expect_change(&self, name: HashedName<'_>, guard: &Guard) {
         finefs_locks::prefetch_to_write(self.current(guard).bucket_of(name.hash));
     }
 
-    /// To be told early that a name will be put in, once its bucket was looked at: what its place in the chain
-    /// is found from comes while other things are done.
+    /// To be told early that a name will be put in, once its bucket was looked at: what its place
+    /// in the chain is found from comes while other things are done.
     #[inline]
     pub fn expect_insert(&self, name: HashedName<'_>, guard: &Guard) {
         self.current(guard).bucket_of(name.hash).prefetch(guard);
@@ -494,9 +503,9 @@ impl NameTable {
         self.current(guard).count() as u64 * 3
     }
 
-    /// False when there were names during the call; a quick answer before the exact one under the locks. Of
-    /// a bucket that left one cannot tell, since its head stays what it was: the exact check decides, which
-    /// waits for the growth to end.
+    /// False when there were names during the call; a quick answer before the exact one under the
+    /// locks. Of a bucket that left one cannot tell, since its head stays what it was: the exact
+    /// check decides, which waits for the growth to end.
     pub fn seems_empty(&self, guard: &Guard) -> bool {
         self.current(guard).buckets().all(|bucket| {
             let head = bucket.head(guard);

@@ -1,29 +1,32 @@
 //! What a path leads to, remembered, so that what is on the way need not be looked up again.
 //!
 //! # What is remembered
-//! The way from a directory along names to an inode, by a *signature* of 128 bits: the SipHash of the path's bytes
-//! with keys that nobody sees, combined with the number of the directory where it starts. Two ways of one signature are
-//! as likely as a key that was guessed, so the bytes themselves are not kept. Of the inode there is its number,
-//! and how many names inodes of that number had lost (`inode_table`). A way that has `..` in it, or leads over or to a symbolic
-//! link, is not remembered, and callers whose search permission must be looked at do not ask.
+//! The way from a directory along names to an inode, by a *signature* of 128 bits: the SipHash of
+//! the path's bytes with keys that nobody sees, combined with the number of the directory where it
+//! starts. Two ways of one signature are as likely as a key that was guessed, so the bytes
+//! themselves are not kept. Of the inode there is its number, and how many names inodes of that
+//! number had lost (`inode_table`). A way that has `..` in it, or leads over or to a symbolic link,
+//! is not remembered, and callers whose search permission must be looked at do not ask.
 //!
 //! # Why it holds
-//! 1. The last name of the way still names the inode, as long as inodes of that number lose none. The count is
-//!    odd while one does; it was read before the name was last seen to be there.
-//! 2. Then the names before it go by a rename of a directory only, since none of the directories on the way is
-//!    empty. Such renames are counted, and the count, read before the way was walked, goes into
-//!    the signature. While one is under way nothing is found, and nothing remembered that is found later on.
+//! 1. The last name of the way still names the inode, as long as inodes of that number lose none.
+//!    The count is odd while one does; it was read before the name was last seen to be there.
+//! 2. Then the names before it go by a rename of a directory only, since none of the directories on
+//!    the way is empty. Such renames are counted, and the count, read before the way was walked,
+//!    goes into the signature. While one is under way nothing is found, and nothing remembered that
+//!    is found later on.
 //!
 //! # Slots
-//! A way has one of two slots, which share a cache line. They are read and written without a lock, word by word. Two
-//! of the four words are the signature combined with the other two, in such a way that what several have written is found by
-//! nobody. Of two ways, be it one path before and after a rename, both words of the signatures differ, and as far as numbers by
-//! chance do: so both words are the way's that is asked for. Of two ends of one way each first word goes with its own
-//! count of losses, and then each second one with its own place. When most slots of a table are used there is a larger one, and what was in the smaller is
-//! forgotten.
+//! A way has one of two slots, which share a cache line. They are read and written without a lock,
+//! word by word. Two of the four words are the signature combined with the other two, in such a way
+//! that what several have written is found by nobody. Of two ways, be it one path before and after
+//! a rename, both words of the signatures differ, and as far as numbers by chance do: so both words
+//! are the way's that is asked for. Of two ends of one way each first word goes with its own count
+//! of losses, and then each second one with its own place. When most slots of a table are used
+//! there is a larger one, and what was in the smaller is forgotten.
 //!
-//! Reference: Tsai, Zhan, Reddy, Jiao, Zhang, Porter, "How to Get More Value From Your File System Directory Cache"
-//! (SOSP 2015).
+//! Reference: Tsai, Zhan, Reddy, Jiao, Zhang, Porter, "How to Get More Value From Your File System
+//! Directory Cache" (SOSP 2015).
 
 use crossbeam_utils::CachePadded;
 use finefs_locks::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -84,13 +87,14 @@ const LINE: usize = size_of::<Line>();
 /// What stat and lookups need of an inode comes first in it.
 const LINES_ASKED_FOR: usize = 3;
 
-/// The signature, combined with what follows; the end's *place*, which is its number and above it where its inode was in
-/// memory, and is 0 in a slot that was never written; and its losses.
+/// The signature, combined with what follows; the end's *place*, which is its number and above it
+/// where its inode was in memory, and is 0 in a slot that was never written; and its losses.
 struct Slot([AtomicU64; 4]);
 
 /// The number in a place.
 const INO: u64 = INODES_END - 1;
-/// An address in a place lacks its last bits, which are 0, and the first ones, which are those of others.
+/// An address in a place lacks its last bits, which are 0, and the first ones, which are those of
+/// others.
 const ADDRESS_AT: u32 = 32;
 const ADDRESS_UNIT: usize = 16;
 /// All of an address where addresses have 32 bits.
@@ -122,8 +126,8 @@ impl PathCache {
         Some(Way([one, other]))
     }
 
-    /// Where a way led when it was last walked; see the module's head for what tells whether it still does. Asks for
-    /// the inode's memory, which is on its way then while that is looked at.
+    /// Where a way led when it was last walked; see the module's head for what tells whether it
+    /// still does. Asks for the inode's memory, which is on its way then while that is looked at.
     #[inline]
     pub fn find(&self, way: Way) -> Option<End> {
         let table = self.tables[self.current.load(Ordering::Relaxed)].get()?;
@@ -136,7 +140,8 @@ impl PathCache {
         Some(end)
     }
 
-    /// Remembers where a way leads, and the `address` of the inode there. There are about `inodes` in memory.
+    /// Remembers where a way leads, and the `address` of the inode there. There are about `inodes`
+    /// in memory.
     pub fn insert(&self, way: Way, end: End, address: usize, inodes: impl FnOnce() -> u64) {
         let region = address & !WITHIN_REGION;
         if self.region.load(Ordering::Relaxed) != region {
@@ -157,7 +162,8 @@ impl PathCache {
         }
     }
 
-    /// To be held while a directory gets another place, from before anybody can see it until all can.
+    /// To be held while a directory gets another place, from before anybody can see it until all
+    /// can.
     pub fn begin_move(&self) -> Moving<'_> {
         self.moves.fetch_add(MOVING, Ordering::AcqRel);
         Moving(&self.moves)
@@ -217,7 +223,8 @@ impl Slot {
     /// The end, and where its inode was, within its region.
     #[inline]
     fn read(&self, way: Way) -> Option<(End, usize)> {
-        // Acquire: who looks afterwards whether it still holds sees what was seen when it was written, or later.
+        // Acquire: who looks afterwards whether it still holds sees what was seen when it was
+        // written, or later.
         let word = |at: usize| self.0[at].load(Ordering::Acquire);
         let (place, losses) = (word(2), word(3));
         let signature = [word(0) ^ losses, word(1) ^ bound(place, losses)];

@@ -42,8 +42,9 @@ impl Namespace {
                 })
             })?;
             if !cell.is_gone() {
-                // A cell that was put where a freed inode's had been may be loaded as the next inode of that number,
-                // whose own cell has taken its place before its creation could be loaded.
+                // A cell that was put where a freed inode's had been may be loaded as the next
+                // inode of that number, whose own cell has taken its place before its creation
+                // could be loaded.
                 if (self.inodes.get(ino, guard)).is_some_and(|now| std::ptr::eq(now, cell)) {
                     return Ok(cell);
                 }

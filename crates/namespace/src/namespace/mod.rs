@@ -1,4 +1,5 @@
-//! The namespace itself: its parts, how an operation begins and logs, and how objects come into memory and leave it.
+//! The namespace itself: its parts, how an operation begins and logs, and how objects come into
+//! memory and leave it.
 //!
 //! | module | about |
 //! |---|---|
@@ -9,7 +10,8 @@
 //!
 //! # Invariants
 //! 1. Whatever looks at inodes holds an [`Operation`]: it has entered the gate and pinned an epoch.
-//! 2. A log group is appended by [`Namespace::log_group`] only, with blocks that were reserved for it.
+//! 2. A log group is appended by [`Namespace::log_group`] only, with blocks that were reserved for
+//!    it.
 //!
 //! # May use
 //! All that is below operations.
@@ -69,8 +71,8 @@ pub(crate) struct Operation<'n> {
     _gate: BigReadGuard<'n>,
 }
 
-/// How often an operation that finds no space is tried before it fails. It takes that many only where others
-/// log and commit all the time, and take what each commit frees first.
+/// How often an operation that finds no space is tried before it fails. It takes that many only
+/// where others log and commit all the time, and take what each commit frees first.
 const SPACE_ATTEMPTS: u32 = 10;
 
 impl Namespace {
@@ -100,9 +102,9 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Has `tell` called when the namespace stops taking changes because of damage or of a failure of the
-    /// device; at most once for each of them, by the thread that found it, which holds locks: it must not call
-    /// the namespace. Only the first listener is taken.
+    /// Has `tell` called when the namespace stops taking changes because of damage or of a failure
+    /// of the device; at most once for each of them, by the thread that found it, which holds
+    /// locks: it must not call the namespace. Only the first listener is taken.
     pub fn on_stop(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
         self.health.listen(Box::new(tell));
     }
@@ -221,7 +223,8 @@ impl Namespace {
         }
     }
 
-    /// Appends a group to the log, if there is one, and lets the commit thread know when it grows long.
+    /// Appends a group to the log, if there is one, and lets the commit thread know when it grows
+    /// long.
     #[inline]
     pub(crate) fn log_group<G: IntoIterator<Item = Record>>(
         &self,

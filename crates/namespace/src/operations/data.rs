@@ -7,9 +7,9 @@
 //! `docs/locking.md`). An append and a truncate hold the range from the end of file to infinity.
 //!
 //! # Invariants
-//! 1. Data first: the store has the data of blocks before the log names them, and writes it before a commit that
-//!    names them is durable, so a committed mapping never shows what an earlier file left there. A block that is mapped
-//!    as written was written whole.
+//! 1. Data first: the store has the data of blocks before the log names them, and writes it before
+//!    a commit that names them is durable, so a committed mapping never shows what an earlier file
+//!    left there. A block that is mapped as written was written whole.
 //! 2. Bytes between the end of file and the end of its block read as zeros if the file grows: a
 //!    truncate clears them, and a write past the end clears the gap.
 //! 3. The size changes under the inode's lock, inside the range lock.
@@ -78,8 +78,9 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// A file that is written from one end to the other is written out in pieces of so many bytes: it is not one of those that are
-/// often removed at once, and what waits of it would fill the memory of many of them.
+/// A file that is written from one end to the other is written out in pieces of so many bytes: it
+/// is not one of those that are often removed at once, and what waits of it would fill the memory
+/// of many of them.
 const BEHIND_BYTES: u64 = 1 << 20;
 
 impl Namespace {
@@ -329,8 +330,8 @@ impl Namespace {
         true
     }
 
-    /// Clears the rest of the block in which the file ends, before the file grows to `to`. Where that
-    /// block is not in the range that is held, somebody else grew the file since the range was
+    /// Clears the rest of the block in which the file ends, before the file grows to `to`. Where
+    /// that block is not in the range that is held, somebody else grew the file since the range was
     /// granted, into a block of zeros.
     pub(crate) fn clear_end(
         &self,
@@ -405,8 +406,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Lets the store write out a piece that a write has come to the end of. No range is locked any more, so that others go on
-    /// with the file meanwhile.
+    /// Lets the store write out a piece that a write has come to the end of. No range is locked any
+    /// more, so that others go on with the file meanwhile.
     fn write_behind(&self, file: &File<'_>, offset_bytes: u64, end: u64, guard: &Guard) {
         let piece_end = end - end % BEHIND_BYTES;
         if piece_end <= offset_bytes || !self.store.takes_batches() {
@@ -436,8 +437,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Passes on how writing data ended. What failed is told by the next sync too: the writer may have
-    /// looked away, and what was in the file before may be there only in part.
+    /// Passes on how writing data ended. What failed is told by the next sync too: the writer may
+    /// have looked away, and what was in the file before may be there only in part.
     pub(crate) fn note_write(&self, file: &File<'_>, written: Result<()>) -> Result<()> {
         if matches!(written, Err(Error::Io(_))) {
             file.body.write_errors.record();

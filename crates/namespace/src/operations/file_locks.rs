@@ -1,4 +1,5 @@
-//! Locks on open files: lock, unlock, ask who has it locked, wait. The rules stand in [`crate::file_lock`].
+//! Locks on open files: lock, unlock, ask who has it locked, wait. The rules stand in
+//! [`crate::file_lock`].
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -27,9 +28,9 @@ impl FileLocker<'_> {
     /// Locks a range of bytes, replacing what the owner has there (F_SETLK, F_OFD_SETLK and their
     /// waiting forms).
     ///
-    /// EBADF: the file is not open for reading (shared) or writing (exclusive). EINVAL: the range is empty.
-    /// EAGAIN, ETIMEDOUT, EINTR: as `wait` says. EDEADLK: a process would wait for itself. ENOLCK: there
-    /// are too many locks. After an error the owner has what it had before.
+    /// EBADF: the file is not open for reading (shared) or writing (exclusive). EINVAL: the range
+    /// is empty. EAGAIN, ETIMEDOUT, EINTR: as `wait` says. EDEADLK: a process would wait for
+    /// itself. ENOLCK: there are too many locks. After an error the owner has what it had before.
     pub fn lock_range(
         &self,
         owner: RangeOwner,
@@ -95,8 +96,9 @@ impl FileLocker<'_> {
 
     /// Locks the whole file for this open file (flock).
     ///
-    /// Another kind of lock that it has is dropped first: others may get in between, and when the request
-    /// then fails, the old lock is gone (flock(2)). Errors as of [`FileLocker::lock_range`].
+    /// Another kind of lock that it has is dropped first: others may get in between, and when the
+    /// request then fails, the old lock is gone (flock(2)). Errors as of
+    /// [`FileLocker::lock_range`].
     pub fn flock(&self, kind: LockKind, wait: LockWait<'_>) -> Result<()> {
         let owner = Owner::OpenFile(self.opened.key());
         self.acquire(Family::Whole, owner, kind, &WHOLE, wait)
@@ -174,8 +176,8 @@ impl FileLocker<'_> {
         }
     }
 
-    /// Does something with the file's locks, if it has any. Goes on after the shut-down, which drops all
-    /// locks.
+    /// Does something with the file's locks, if it has any. Goes on after the shut-down, which
+    /// drops all locks.
     fn with_locks<R>(
         &self,
         f: impl FnOnce(&Namespace, &mut FileLocks, &mut i64) -> R,
@@ -219,8 +221,8 @@ impl Namespace {
         self.options.file_locks_max - self.file_lock_credit.available()
     }
 
-    /// Changes the locks of an inode that an open file refers to; makes a place for them if there is none,
-    /// and lets it go when none are left.
+    /// Changes the locks of an inode that an open file refers to; makes a place for them if there
+    /// is none, and lets it go when none are left.
     fn change_locks<R>(&self, inode: &Inode, f: impl FnOnce(&mut FileLocks, &mut i64) -> R) -> R {
         let mut credits = 0;
         let mut place = inode.file_locks();
@@ -244,8 +246,8 @@ impl Namespace {
         result
     }
 
-    /// Drops the locks of all files and ends all waits: part of the shut-down, when no request can come
-    /// any more.
+    /// Drops the locks of all files and ends all waits: part of the shut-down, when no request can
+    /// come any more.
     pub(crate) fn end_file_locks(&self, error: &Error) {
         let guard = &crossbeam_epoch::pin();
         self.inodes.for_each_from(Ino(0), guard, |inode| {

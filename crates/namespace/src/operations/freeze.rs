@@ -1,17 +1,19 @@
 //! Freezing: changes wait, everything is on the image, and the image is as after a clean end.
 //!
 //! # Protocol
-//! 1. The mark goes up. An operation that changes something looks for it when it is inside the gate, and if it is up
-//!    leaves again and waits.
-//! 2. The gate's writer side is taken for a moment: all operations that did not see the mark have ended.
+//! 1. The mark goes up. An operation that changes something looks for it when it is inside the
+//!    gate, and if it is up leaves again and waits.
+//! 2. The gate's writer side is taken for a moment: all operations that did not see the mark have
+//!    ended.
 //! 3. A commit. It holds everything that anybody has done.
-//! 4. Under `ns.commit` the store is brought into the state of a clean end, and no commit does anything until
-//!    the thaw. (What still comes into the log, when the kernel forgets a removed file, waits there.)
+//! 4. Under `ns.commit` the store is brought into the state of a clean end, and no commit does
+//!    anything until the thaw. (What still comes into the log, when the kernel forgets a removed
+//!    file, waits there.)
 //!
 //! Reading goes on all the time. The end of the namespace thaws it first.
 //!
-//! A freeze and a thaw exclude each other from beginning to end (`ns.freezing`): a thaw that came between the steps
-//! would lift the mark and leave behind a store that no commit changes any more.
+//! A freeze and a thaw exclude each other from beginning to end (`ns.freezing`): a thaw that came
+//! between the steps would lift the mark and leave behind a store that no commit changes any more.
 //!
 //! # References
 //! Linux `Documentation/filesystems/` (freeze_super), fsfreeze(8).
@@ -20,8 +22,9 @@ use crate::base::error::{Error, Result};
 use crate::namespace::Namespace;
 
 impl Namespace {
-    /// Makes everything durable, brings the store into the state of a clean end, and lets changes wait until
-    /// [`Namespace::thaw`]. EBUSY when it is frozen already; EROFS when nothing can be changed anyway.
+    /// Makes everything durable, brings the store into the state of a clean end, and lets changes
+    /// wait until [`Namespace::thaw`]. EBUSY when it is frozen already; EROFS when nothing can be
+    /// changed anyway.
     pub fn freeze(&self) -> Result<()> {
         if self.options.is_read_only {
             return Err(Error::ReadOnly);

@@ -1,4 +1,5 @@
-//! What a name names, or a path that was walked before: found without a lock, and told later whether it still holds.
+//! What a name names, or a path that was walked before: found without a lock, and told later
+//! whether it still holds.
 
 use crossbeam_epoch::Guard;
 use finefs_locks::primitive::thread;
@@ -39,8 +40,8 @@ impl<'g> Named<'g> {
         Named { inode, evidence }
     }
 
-    /// True when the name named it when it was found: a number that became another inode's in between would tell, since
-    /// it does so only after the name is marked.
+    /// True when the name named it when it was found: a number that became another inode's in
+    /// between would tell, since it does so only after the name is marked.
     #[inline]
     pub fn is_named(self, guard: &Guard) -> bool {
         match self.evidence {
@@ -78,8 +79,8 @@ impl Namespace {
 
     /// Takes a reference on what a name was found to name; false when it names that no longer.
     ///
-    /// A number may be used again as soon as its name went. Once the inode is held, the name tells whether this is
-    /// the one that it names.
+    /// A number may be used again as soon as its name went. Once the inode is held, the name tells
+    /// whether this is the one that it names.
     pub(crate) fn refer_found(&self, found: Named<'_>, guard: &Guard) -> bool {
         if !self.inodes.refer(found.inode, guard) {
             return false;
@@ -178,7 +179,8 @@ impl Namespace {
         }
     }
 
-    /// What is at the end of a way, if that is remembered and still holds, and the inode is in memory.
+    /// What is at the end of a way, if that is remembered and still holds, and the inode is in
+    /// memory.
     #[inline]
     pub(crate) fn known<'g>(&'g self, way: Way, guard: &'g Guard) -> Option<Named<'g>> {
         let end = self.paths.find(way)?;

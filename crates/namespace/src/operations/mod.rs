@@ -12,11 +12,12 @@
 //! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
 //!
 //! # Invariants
-//! 1. An operation checks and reserves, locks, checks again, appends one log group (where the store takes
-//!    batches), publishes, unlocks. Nothing fails after the append; nothing is seen before it.
+//! 1. An operation checks and reserves, locks, checks again, appends one log group (where the store
+//!    takes batches), publishes, unlocks. Nothing fails after the append; nothing is seen before
+//!    it.
 //! 2. Over device I/O only those locks are held that `docs/locking.md` lists.
-//! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and that only until
-//!    the inode is found to be shared).
+//! 3. Lookups take no lock and write no shared line, the reference that they hand out apart (and
+//!    that only until the inode is found to be shared).
 //!
 //! # May use
 //! Everything but `memory`.

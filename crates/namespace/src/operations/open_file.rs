@@ -77,9 +77,10 @@ impl Opened {
 
 /// An open file. It keeps its inode alive, and ends when dropped.
 ///
-/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere ([`Namespace::open_shared`]); but the
-/// count in that is one word that every opening and closing writes, on all CPUs. A borrowed one
-/// ([`Namespace::open`]) writes only the inode and this CPU's list.
+/// `N` is how it knows its namespace. By an [`Arc`] it can go anywhere
+/// ([`Namespace::open_shared`]); but the count in that is one word that every opening and closing
+/// writes, on all CPUs. A borrowed one ([`Namespace::open`]) writes only the inode and this CPU's
+/// list.
 pub struct OpenFile<N: Deref<Target = Namespace> = Arc<Namespace>> {
     namespace: N,
     opened: Option<Opened>,
@@ -163,9 +164,9 @@ impl Namespace {
         }
     }
 
-    /// Makes the data and attributes of an open file durable (fsync(2)). EIO when data of the file could
-    /// not be written since it was opened: once for each open file, and then again for the next such
-    /// failure.
+    /// Makes the data and attributes of an open file durable (fsync(2)). EIO when data of the file
+    /// could not be written since it was opened: once for each open file, and then again for the
+    /// next such failure.
     pub fn sync_opened(&self, opened: &Opened) -> Result<()> {
         let (dirty, is_lossy) = {
             let operation = self.begin(Call::SyncFile)?;

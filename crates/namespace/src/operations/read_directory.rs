@@ -97,8 +97,8 @@ impl Namespace {
     ) -> Result<&'g Inode> {
         match self.inode(node.ino, guard) {
             Ok(inode) if !node.is_out(guard) => Ok(inode),
-            // A name that was replaced is there all the time, and where it was. (What it named is gone before that
-            // is seen.)
+            // A name that was replaced is there all the time, and where it was. (What it named is
+            // gone before that is seen.)
             _ => {
                 let name = table.hashed(&node.name);
                 let named = self.named(dir, table, name, guard)?;

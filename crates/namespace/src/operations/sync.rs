@@ -7,8 +7,8 @@ use crate::namespace::Namespace;
 use crate::schemes::scheme::Call;
 
 impl Namespace {
-    /// Makes everything that was done before durable. EIO, once, when data of some file could not be
-    /// written and no sync has told that yet.
+    /// Makes everything that was done before durable. EIO, once, when data of some file could not
+    /// be written and no sync has told that yet.
     pub fn sync(&self) -> Result<()> {
         if self.options.is_read_only {
             return Ok(());
@@ -21,9 +21,9 @@ impl Namespace {
     }
 
     /// Makes an inode's data and attributes durable (fsync, and fdatasync, which here differs in
-    /// nothing: one commit writes both). Costs nothing when nothing changed. EIO, once, when data of the
-    /// file could not be written and no sync of it has told that yet; [`OpenFile::sync`] tells it to
-    /// everybody who has the file open.
+    /// nothing: one commit writes both). Costs nothing when nothing changed. EIO, once, when data
+    /// of the file could not be written and no sync of it has told that yet; [`OpenFile::sync`]
+    /// tells it to everybody who has the file open.
     ///
     /// [`OpenFile::sync`]: crate::OpenFile::sync
     pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
@@ -40,8 +40,8 @@ impl Namespace {
         if is_lossy { Err(lost_data()) } else { Ok(()) }
     }
 
-    /// Returns when an inode whose newest change is of generation `dirty` is durable. Where there is no log,
-    /// none is ever dirty.
+    /// Returns when an inode whose newest change is of generation `dirty` is durable. Where there
+    /// is no log, none is ever dirty.
     pub(crate) fn sync_generation(&self, dirty: u64) -> Result<()> {
         if dirty <= self.log.committed() {
             return match self.health.failure() {

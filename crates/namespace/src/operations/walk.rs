@@ -8,11 +8,13 @@
 //! ends at is referenced, and only if its caller asks for that.
 //!
 //! # Invariants
-//! 1. From a directory to a name: the name is found, then its inode, then that the name still names it. An
-//!    inode number that was given away in between is not mistaken for the inode that was named.
+//! 1. From a directory to a name: the name is found, then its inode, then that the name still names
+//!    it. An inode number that was given away in between is not mistaken for the inode that was
+//!    named.
 //! 2. The root's parent is the root: no path and no symbolic link leads out of the tree.
 //!
-//! What a path, or the way to its last name, has led to before is found at once (`path_cache`), instead of name by name.
+//! What a path, or the way to its last name, has led to before is found at once (`path_cache`),
+//! instead of name by name.
 //!
 //! References: POSIX.1-2024, XBD 4.16 Pathname Resolution; path_resolution(7).
 
@@ -204,8 +206,8 @@ impl<'g> Walk<'g> {
         goes_down.then(|| self.namespace.paths.way(self.at.ino, way))?
     }
 
-    /// Goes to the directory of the last name, if the way there is remembered; else gives what it is to be remembered by,
-    /// if it can be.
+    /// Goes to the directory of the last name, if the way there is remembered; else gives what it
+    /// is to be remembered by, if it can be.
     fn go_along_known(&mut self) -> Option<Way> {
         let length = length_of_way(&self.rest)?;
         let way = self.way(length)?;
@@ -309,7 +311,8 @@ impl<'g> Walk<'g> {
     }
 }
 
-/// How much of a path is the way to the directory of its last name, the slash included, if it has one.
+/// How much of a path is the way to the directory of its last name, the slash included, if it has
+/// one.
 fn length_of_way(path: &[u8]) -> Option<usize> {
     let is_name = |byte: &u8| *byte != b'/';
     let end = path.iter().rposition(is_name)? + 1;

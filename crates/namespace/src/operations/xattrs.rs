@@ -1,7 +1,7 @@
 //! Extended attributes (xattr(7)).
 //!
-//! A set or remove is decided and logged under the inode's lock; the map of values has a lock of its
-//! own so that readers do not wait for attribute changes.
+//! A set or remove is decided and logged under the inode's lock; the map of values has a lock of
+//! its own so that readers do not wait for attribute changes.
 
 use crate::access::acls::may_keep_setgid;
 use crate::access::permission::{READ, WRITE, check_owner};
@@ -68,10 +68,11 @@ impl Namespace {
 
     /// Sets an attribute.
     ///
-    /// ACLs are set so too, in the form of acl(5)'s `system.posix_acl_access` and, for directories (else EACCES),
-    /// `system.posix_acl_default`: by the owner (else EPERM), and what is no ACL is refused (EINVAL). As in Linux `mode` does
-    /// not count then, a value without entries removes the ACL, and an access ACL sets the permission bits, is kept
-    /// only if it says more than they do, and takes the set-group-ID bit away where a chmod by the caller would.
+    /// ACLs are set so too, in the form of acl(5)'s `system.posix_acl_access` and, for directories
+    /// (else EACCES), `system.posix_acl_default`: by the owner (else EPERM), and what is no ACL is
+    /// refused (EINVAL). As in Linux `mode` does not count then, a value without entries removes
+    /// the ACL, and an access ACL sets the permission bits, is kept only if it says more than they
+    /// do, and takes the set-group-ID bit away where a chmod by the caller would.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -90,8 +91,8 @@ impl Namespace {
         self.change_xattr(caller, ino, name, Some(value), mode)
     }
 
-    /// [`Namespace::set_xattr`] for a caller whose checks were made ([`Caller::is_checked`]) and who was found to lack
-    /// what it takes to keep a set-group-ID bit.
+    /// [`Namespace::set_xattr`] for a caller whose checks were made ([`Caller::is_checked`]) and
+    /// who was found to lack what it takes to keep a set-group-ID bit.
     pub fn set_xattr_dropping_setgid(
         &self,
         caller: &Caller,
@@ -108,7 +109,8 @@ impl Namespace {
         }
     }
 
-    /// Removes an attribute; ENODATA when there is none. To remove an ACL that is not there is no error, as in Linux.
+    /// Removes an attribute; ENODATA when there is none. To remove an ACL that is not there is no
+    /// error, as in Linux.
     pub fn remove_xattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         match AclKind::of_name(name) {
             Some(kind) => self.change_acl(caller, ino, kind, None, |_| true),

@@ -1,11 +1,11 @@
 //! The lock over a file's data, as the scheme has it.
 //!
-//! Under `fine` it is a range lock: operations exclude each other where their bytes overlap. The other
-//! forms are for comparison ([`crate::schemes::scheme`]): one reader/writer lock for the file, or, with
-//! `unlocked-data`, none for reads and for overwrites of bytes that are there. Even without a lock the
-//! mapping of a file must not change under a read, or it would read blocks that are another file's by now:
-//! so whatever allocates, frees or resizes takes the write side of a big-reader lock of the file system,
-//! whose read side costs a store to a line of the thread's own.
+//! Under `fine` it is a range lock: operations exclude each other where their bytes overlap. The
+//! other forms are for comparison ([`crate::schemes::scheme`]): one reader/writer lock for the
+//! file, or, with `unlocked-data`, none for reads and for overwrites of bytes that are there. Even
+//! without a lock the mapping of a file must not change under a read, or it would read blocks that
+//! are another file's by now: so whatever allocates, frees or resizes takes the write side of a
+//! big-reader lock of the file system, whose read side costs a store to a line of the thread's own.
 
 use std::ops::Range;
 
@@ -83,8 +83,8 @@ impl DataLock {
         }
     }
 
-    /// Holds a range for a change. `is_overwrite` tells whether the change leaves mapping and size alone,
-    /// as long as others do.
+    /// Holds a range for a change. `is_overwrite` tells whether the change leaves mapping and size
+    /// alone, as long as others do.
     #[inline]
     pub fn write<'a>(
         &'a self,

@@ -6,7 +6,8 @@
 //! | `data_lock` | the lock over one file's data, as the scheme has it |
 //!
 //! # Invariants
-//! 1. Under [`LockingScheme::Fine`](scheme::LockingScheme::Fine) nothing here is a lock but the range lock of a file.
+//! 1. Under [`LockingScheme::Fine`](scheme::LockingScheme::Fine) nothing here is a lock but the
+//!    range lock of a file.
 //! 2. No scheme takes a fine lock away, except that over a file's data.
 //!
 //! # May use

@@ -1,36 +1,37 @@
 //! Locking schemes: the locks of other times around the same code, to compare with.
 //!
 //! # What a scheme is
-//! Every operation is written for fine locks and takes them under every scheme. A scheme puts a lock
-//! around the operations, or coarsens the one over a file's data ([`crate::schemes::data_lock`]). So what two
-//! schemes differ in is their locking and nothing else, for every store alike.
+//! Every operation is written for fine locks and takes them under every scheme. A scheme puts a
+//! lock around the operations, or coarsens the one over a file's data
+//! ([`crate::schemes::data_lock`]). So what two schemes differ in is their locking and nothing
+//! else, for every store alike.
 //!
 //! | scheme | the lock | how the kernel had it |
 //! |---|---|---|
 //! | `fine` | none | |
 //! | `big-spin` | one for the process, spinning | the big kernel lock before 2.6.11 |
 //! | `big-sleep` | one for the process, fair, sleeping | `CONFIG_PREEMPT_BKL`, 2.6.11 to 2.6.25 |
-//! | `big-optional` | as `big-spin`, around what [`Call::is_under_kernel_lock`] names | 2.5.5-pre1 |
-//! | `per-superblock` | one for the file system, recursive, spins while its owner runs | reiserfs, 2.6.32 |
+//! | `big-optional` | as `big-spin`, see [`Call::is_under_kernel_lock`] | 2.5.5-pre1 |
+//! | `per-superblock` | one for each, recursive, spins while its owner runs | reiserfs, 2.6.32 |
 //! | `whole-file` | a reader/writer lock for each file's data | XFS's iolock, `i_rwsem` |
 //! | `whole-file-mutex` | the same, reads exclusive too | `i_mutex` in ext4's direct I/O, 2012 |
-//! | `unlocked-data` | none over reads and overwrites | the experiment of January 2012; not for mounts |
+//! | `unlocked-data` | none over reads and overwrites | an experiment of 2012; not for mounts |
 //!
 //! # Sleeping
-//! The kernel's scheduler took the big lock from a task that went to sleep and gave it back when the
-//! task ran again. Here whatever waits for the device ([`Scheme::device`]: data, loads), for
-//! a lock that others hold while they wait for it ([`Scheme::wait`]: ranges of data, the topology), or
-//! for somebody else's load ([`Scheme::load`]) does the same. A store that does not wait for a
-//! device is called with the lock held. Commits run outside of operations and wait for the
-//! device all the time: they are not under the lock.
+//! The kernel's scheduler took the big lock from a task that went to sleep and gave it back when
+//! the task ran again. Here whatever waits for the device ([`Scheme::device`]: data, loads), for a
+//! lock that others hold while they wait for it ([`Scheme::wait`]: ranges of data, the topology),
+//! or for somebody else's load ([`Scheme::load`]) does the same. A store that does not wait for a
+//! device is called with the lock held. Commits run outside of operations and wait for the device
+//! all the time: they are not under the lock.
 //!
 //! # No deadlock
-//! 1. The lock stands just inside the gate: a task waits for the gate without it, and whoever waits for
-//!    the gate's readers to leave does not hold it.
-//! 2. A task that sleeps takes the lock back with other locks held, against the order. What others may
-//!    hold over a sleep is a range (or whole file), a load and the topology; whoever holds the lock and
-//!    waits for one of these does so in a sleep itself. So nobody keeps the lock from a sleeper while
-//!    waiting for it.
+//! 1. The lock stands just inside the gate: a task waits for the gate without it, and whoever waits
+//!    for the gate's readers to leave does not hold it.
+//! 2. A task that sleeps takes the lock back with other locks held, against the order. What others
+//!    may hold over a sleep is a range (or whole file), a load and the topology; whoever holds the
+//!    lock and waits for one of these does so in a sleep itself. So nobody keeps the lock from a
+//!    sleeper while waiting for it.
 //! 3. Operations that `big-optional` leaves out never take the lock while they hold another.
 
 use std::str::FromStr;
@@ -41,8 +42,8 @@ use finefs_locks::{
 
 use crate::base::classes;
 
-/// Which locks stand around operations and file data, beside the fine ones. For comparison: `Fine` is
-/// never slower.
+/// Which locks stand around operations and file data, beside the fine ones. For comparison: `Fine`
+/// is never slower.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LockingScheme {
     /// None: only the fine locks.
@@ -154,9 +155,10 @@ impl Call {
     /// In the thread "BKL removal from VFS" (linux-fsdevel, February 2002) Viro answers that most
     /// directory operations of 2.5 are free of it already: what is left in fs/namei.c is
     /// `->permission()` and, for renames, two calls of `d_move()`; `->setattr()` is to follow. The
-    /// kernel's Documentation/filesystems/porting lists what was called without it by then: lookup, create,
-    /// unlink, mknod, mkdir, rmdir, link, symlink, lseek, readdir; permission and statfs followed in
-    /// 2.5.23 and 2.5.25. Data, open, close and stat of regular files had not been under it since 2.2.
+    /// kernel's Documentation/filesystems/porting lists what was called without it by then: lookup,
+    /// create, unlink, mknod, mkdir, rmdir, link, symlink, lseek, readdir; permission and statfs
+    /// followed in 2.5.23 and 2.5.25. Data, open, close and stat of regular files had not been
+    /// under it since 2.2.
     pub fn is_under_kernel_lock(self) -> bool {
         match self {
             // notify_change(), ->truncate() included.
@@ -242,7 +244,8 @@ impl Scheme {
         self.kind
     }
 
-    /// Who reads and overwrites data without a lock, against all others. Only `UnlockedData` has it.
+    /// Who reads and overwrites data without a lock, against all others. Only `UnlockedData` has
+    /// it.
     pub fn unlocked(&self) -> Option<&BigReader> {
         self.unlocked.as_ref()
     }

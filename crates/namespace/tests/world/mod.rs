@@ -213,7 +213,8 @@ pub fn check(
     });
 }
 
-/// A thread that ends destroys what was retired, and that asks shuttle, outside of its tests, for locks.
+/// A thread that ends destroys what was retired, and that asks shuttle, outside of its tests, for
+/// locks.
 fn on_a_thread_that_stays(run: impl FnOnce() + Send + 'static) {
     let (ends, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -1,8 +1,8 @@
 //! One bucket of a name table: the chain of its names, and what a lookup sees of it.
 //!
-//! What the tags of the head mean, how a chain is halved, and what readers make of that stands at the head of
-//! [`super`]. Here a chain is in strictly ascending order of cookies, and so is any walk along links as they
-//! are or were: each link ever stored leads to a greater cookie.
+//! What the tags of the head mean, how a chain is halved, and what readers make of that stands at
+//! the head of [`super`]. Here a chain is in strictly ascending order of cookies, and so is any
+//! walk along links as they are or were: each link ever stored leads to a greater cookie.
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use finefs_locks::RawLock;
@@ -77,8 +77,8 @@ impl Node {
     }
 }
 
-/// The cookie of a name whose cookie `rank` others would have. They differ in the lowest bits, of which no table has so
-/// many buckets that they would tell buckets apart.
+/// The cookie of a name whose cookie `rank` others would have. They differ in the lowest bits, of
+/// which no table has so many buckets that they would tell buckets apart.
 #[inline]
 pub(super) fn cookie(hash: u64, rank: u32) -> u64 {
     const LOWEST: u64 = (1 << 20) - 1;
@@ -153,7 +153,8 @@ impl Bucket {
         kind: Option<FileKind>,
         guard: &Guard,
     ) -> u32 {
-        // Equal 63-bit hashes do not happen by chance, but readdir's promise shall not rest on that.
+        // Equal 63-bit hashes do not happen by chance, but readdir's promise shall not rest on
+        // that.
         let mut rank = 0;
         let (link, after) = loop {
             match self.place(cookie(name.hash, rank), guard) {
@@ -171,8 +172,8 @@ impl Bucket {
         });
         node.next.store(after.with_tag(0), Ordering::Relaxed);
         let filter = self.filter.load(Ordering::Relaxed) | filter_bit(name.hash);
-        // Release: who is refused by a filter has synchronised with the removal that cleared it, also where
-        // this one has taken that one's place.
+        // Release: who is refused by a filter has synchronised with the removal that cleared it,
+        // also where this one has taken that one's place.
         self.filter.store(filter, Ordering::Release);
         scheduling_point();
         // The tags are the head's, where the link is that.
@@ -181,8 +182,8 @@ impl Bucket {
         self.add_length(1)
     }
 
-    /// Where a node of this cookie belongs: the link that shall lead to it, and what follows it. `None` when
-    /// another has it. The caller holds the lock.
+    /// Where a node of this cookie belongs: the link that shall lead to it, and what follows it.
+    /// `None` when another has it. The caller holds the lock.
     fn place<'g>(
         &'g self,
         cookie: u64,
@@ -243,9 +244,9 @@ impl Bucket {
             scheduling_point();
             link.store(into.with_tag(target.tag()), Ordering::Release);
             scheduling_point();
-            // Under the lock, and so before its inode's number can be another's: who finds the node, then the inode,
-            // and then this not set has found what the name named. Not before the chain is changed: who finds it set
-            // looks again at once.
+            // Under the lock, and so before its inode's number can be another's: who finds the
+            // node, then the inode, and then this not set has found what the name named. Not before
+            // the chain is changed: who finds it set looks again at once.
             here.next.store(after.with_tag(OUT), Ordering::Release);
             // SAFETY: the chain no longer leads to it, and only the holder of the lock, us, could
             // have unlinked it.
@@ -266,7 +267,8 @@ impl Bucket {
         self.head.store(head.with_tag(tags), Ordering::Release);
     }
 
-    /// Hands the names over to the halves of the interval in the next table. The caller holds the lock.
+    /// Hands the names over to the halves of the interval in the next table. The caller holds the
+    /// lock.
     pub(super) fn split(
         &self,
         [low, high]: [&Bucket; 2],
@@ -310,7 +312,8 @@ impl Bucket {
 
     /// Destroys the chain of a table that nobody else can reach.
     pub(super) fn clear(&mut self) {
-        // SAFETY: exclusive access. Nodes that were unlinked are in no chain and are destroyed by their own deferral.
+        // SAFETY: exclusive access. Nodes that were unlinked are in no chain and are destroyed by
+        // their own deferral.
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let head = self.head.swap(Shared::null(), Ordering::Relaxed, guard);
         let mut at = head.with_tag(0);
@@ -340,8 +343,8 @@ pub(super) fn walk<'g>(head: Shared<'g, Node>, guard: &'g Guard) -> impl Iterato
     std::iter::successors(node_at(head), |node| node.after(guard))
 }
 
-/// Where another thread may run under shuttle, for which the epoch crate's atomics are no such places.
-/// Nothing in ordinary builds.
+/// Where another thread may run under shuttle, for which the epoch crate's atomics are no such
+/// places. Nothing in ordinary builds.
 #[inline(always)]
 pub(super) fn scheduling_point() {
     #[cfg(feature = "shuttle")]

@@ -1,15 +1,17 @@
 //! Readdir: the names of a table in the order of their cookies.
 //!
-//! Names lie in memory in the order in which they were made, and are listed in that of their hashes, so in a large
-//! directory each is a cache miss. What can be done is to have many under way at a time: buckets are read up to [`BATCH`]
-//! at a time, all first nodes of their chains asked for, then all second ones and so on, and the first ones of
-//! the next batch before the names of this one are handed out. Who wants only some names shall not wait for
-//! those of many buckets: the first batch of a call is of [`BATCH_FIRST`], each further one twice as large.
+//! Names lie in memory in the order in which they were made, and are listed in that of their
+//! hashes, so in a large directory each is a cache miss. What can be done is to have many under way
+//! at a time: buckets are read up to [`BATCH`] at a time, all first nodes of their chains asked
+//! for, then all second ones and so on, and the first ones of the next batch before the names of
+//! this one are handed out. Who wants only some names shall not wait for those of many buckets: the
+//! first batch of a call is of [`BATCH_FIRST`], each further one twice as large.
 //!
 //! # What a batch may hold
-//! Buckets of the current table that neither changed hands nor were in a rename when their heads were read, and
-//! had not left when all chains had been walked (see [`super`], Growth). Their chains were cut before the table
-//! became the current one. A batch ends before any other bucket, which is read on its own, perhaps in the next table.
+//! Buckets of the current table that neither changed hands nor were in a rename when their heads
+//! were read, and had not left when all chains had been walked (see [`super`], Growth). Their
+//! chains were cut before the table became the current one. A batch ends before any other bucket,
+//! which is read on its own, perhaps in the next table.
 
 use crossbeam_epoch::{Guard, Shared};
 
@@ -48,8 +50,8 @@ impl NameTable {
     }
 }
 
-/// The names after a cookie in the next buckets, so many or fewer; gives the last cookie of their interval. `None` where
-/// the first bucket has to be read on its own.
+/// The names after a cookie in the next buckets, so many or fewer; gives the last cookie of their
+/// interval. `None` where the first bucket has to be read on its own.
 pub(super) fn batch<'g>(
     table: &'g Table,
     after: u64,
@@ -103,8 +105,9 @@ fn fetch<'g>(chains: [Option<&'g Node>; BATCH], count: usize, guard: &'g Guard) 
     }
 }
 
-/// Puts what `next` makes of the first `count` places into the first ones, without those of which it makes nothing, asks
-/// for it and gives its number. No branch hangs on how long a chain is, which no CPU can foresee.
+/// Puts what `next` makes of the first `count` places into the first ones, without those of which
+/// it makes nothing, asks for it and gives its number. No branch hangs on how long a chain is,
+/// which no CPU can foresee.
 #[inline(always)]
 fn keep<'g>(
     wanted: &mut [Option<&'g Node>; BATCH],
@@ -121,7 +124,8 @@ fn keep<'g>(
     kept
 }
 
-/// The names after a cookie in the bucket that holds the next one; gives the last cookie of its interval.
+/// The names after a cookie in the bucket that holds the next one; gives the last cookie of its
+/// interval.
 #[cold]
 pub(super) fn one_bucket<'g>(
     table: &'g Table,

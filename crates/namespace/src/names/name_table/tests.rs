@@ -128,8 +128,8 @@ fn readdir_resumes_at_any_cookie_across_growth() {
     assert_eq!(seen, expected.into_values().collect::<Vec<_>>());
 }
 
-/// Without: going on in the next table from a bucket that has left, in `one_bucket` (it does not end then); LEFT in what
-/// `batch` looks at before its walk. (Each tried, in a copy.)
+/// Without: going on in the next table from a bucket that has left, in `one_bucket` (it does not
+/// end then); LEFT in what `batch` looks at before its walk. (Each tried, in a copy.)
 #[test]
 fn readdir_gives_each_name_once_from_a_table_half_of_which_has_left() {
     let table = NameTable::new();
@@ -158,8 +158,8 @@ fn readdir_gives_each_name_once_from_a_table_half_of_which_has_left() {
     drop(growing);
 }
 
-/// Without: LEFT in what `batch` looks at before its walk. (Tried, in a copy: it crashes when it runs alone, for tests beside it
-/// may keep what is gone from being freed.)
+/// Without: LEFT in what `batch` looks at before its walk. (Tried, in a copy: it crashes when it
+/// runs alone, for tests beside it may keep what is gone from being freed.)
 #[test]
 fn readdir_does_not_follow_what_has_left_and_is_gone() {
     let table = NameTable::new();
@@ -346,7 +346,8 @@ fn growth_leaves_names_where_they_are() {
     assert_eq!(names_after(&table, 0).len(), 20_000);
 }
 
-/// Names of one position get cookies one after the other, within the interval of the smallest bucket.
+/// Names of one position get cookies one after the other, within the interval of the smallest
+/// bucket.
 #[test]
 fn names_of_one_hash_have_their_cookies() {
     const UPPER: u64 = 1 << 63;
@@ -413,7 +414,8 @@ fn what_was_removed_is_found_again_when_it_comes_back() {
     }
 }
 
-/// In the middle of a growth the buckets that left still show the names of before, which are gone by now, or not.
+/// In the middle of a growth the buckets that left still show the names of before, which are gone
+/// by now, or not.
 #[test]
 fn who_asks_a_growing_table_whether_it_is_empty_is_sent_to_the_exact_check() {
     for is_removed in [true, false] {
@@ -446,11 +448,12 @@ fn who_asks_a_growing_table_whether_it_is_empty_is_sent_to_the_exact_check() {
     }
 }
 
-/// Of the two names of a bucket one is in each half: who has read the head, and then waits, meets the cut.
+/// Of the two names of a bucket one is in each half: who has read the head, and then waits, meets
+/// the cut.
 ///
-/// Without: the second look at the head in `find`; LEFT in what `find_in_change`, `batch` and `one_bucket` look at after
-/// their walk; the last cookie of an interval in `one_bucket`; the first of the two tags that `split` sets. (Each was
-/// tried, in a copy.)
+/// Without: the second look at the head in `find`; LEFT in what `find_in_change`, `batch` and
+/// `one_bucket` look at after their walk; the last cookie of an interval in `one_bucket`; the first
+/// of the two tags that `split` sets. (Each was tried, in a copy.)
 #[cfg(feature = "shuttle")]
 #[test]
 fn names_that_stay_are_found_while_their_bucket_is_cut() {
@@ -508,8 +511,8 @@ fn names_that_stay_are_found_while_their_bucket_is_cut() {
 
 /// Listings by batches of two buckets, with names in all of them.
 ///
-/// Without: LEFT in what `batch` looks at after its walk; that it is the first bucket's, and that growth begins with that.
-/// (Each was tried, in a copy.)
+/// Without: LEFT in what `batch` looks at after its walk; that it is the first bucket's, and that
+/// growth begins with that. (Each was tried, in a copy.)
 #[cfg(feature = "shuttle")]
 #[test]
 fn names_that_stay_are_listed_once_while_their_bucket_is_cut() {
