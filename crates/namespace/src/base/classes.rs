@@ -79,5 +79,5 @@ pub static LOAD: LockClass = LockClass::new("ns.load", 32);
 pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
 /// Who waits for a thaw; a leaf that nobody takes inside an operation.
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
-/// The commit thread's bell.
-pub static BELL: LockClass = LockClass::new("ns.bell", 58);
+/// What wakes the threads that commit and gather.
+pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);

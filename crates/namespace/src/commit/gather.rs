@@ -30,12 +30,12 @@ use finefs_locks::primitive::atomic::Ordering;
 
 use crate::base::error::{Error, Result};
 use crate::commit::batch_size::Sizing;
-use crate::commit::bell::Wake;
 use crate::commit::coalesce::Gathered;
 use crate::commit::committer::RECORDS_SOFT;
 use crate::commit::gathering::{Ended, Gathering};
 use crate::commit::oplog::{Generation, Spares};
 use crate::commit::volume::Volume;
+use crate::commit::wakeup::Wake;
 
 /// The thread looks whether the namespace is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
@@ -49,16 +49,16 @@ where
         return Ok(());
     };
     let weak: Weak<N> = Arc::downgrade(owner);
-    let bell = Arc::clone(&gathering.bell);
+    let wakeup = Arc::clone(&gathering.wakeup);
     let run = move || {
         loop {
-            let wake = bell.wait(LOOK_INTERVAL);
+            let wake = wakeup.wait(LOOK_INTERVAL);
             let Some(owner) = weak.upgrade() else {
                 return;
             };
             match (wake, &owner.committer.gathering) {
-                (Wake::Ring, Some(gathering)) => owner.gather(gathering),
-                (Wake::Interval, _) => {}
+                (Wake::Woken, Some(gathering)) => owner.gather(gathering),
+                (Wake::TimedOut, _) => {}
                 _ => return,
             }
         }
@@ -113,7 +113,7 @@ impl Volume {
         self.take_in(gathering, &mut parts.open, generation, guard);
         drop(parts);
         if !has_room {
-            self.committer.ring();
+            self.committer.wake();
         }
         true
     }
@@ -159,7 +159,7 @@ impl Volume {
         }
         if gathering.next_length().is_some() {
             // What is left is for the thread, if for no further round of this commit.
-            gathering.bell().ring();
+            gathering.wakeup().wake();
         }
         std::mem::take(&mut parts.open)
     }

@@ -9,9 +9,9 @@ use finefs_locks::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::base::classes;
 use crate::base::store::BatchLimit;
-use crate::commit::bell::Bell;
 use crate::commit::coalesce::Gathered;
 use crate::commit::oplog::{Generation, Record, Spares};
+use crate::commit::wakeup::Wakeup;
 
 /// So many parts may wait; a sync has to wait for all of them, and for the generations that have
 /// ended.
@@ -28,7 +28,7 @@ pub(crate) struct Gathering {
     pub ended_bytes: AtomicUsize,
     pub(super) parts: Mutex<Parts>,
     pub limit: BatchLimit,
-    pub bell: Arc<Bell>,
+    pub wakeup: Arc<Wakeup>,
     /// As many parts wait as may.
     is_behind: AtomicBool,
 }
@@ -55,14 +55,14 @@ impl Gathering {
             ended_bytes: AtomicUsize::new(0),
             parts: Mutex::new(&classes::GATHERED, Parts::default()),
             limit,
-            bell: Arc::new(Bell::new()),
+            wakeup: Arc::new(Wakeup::new()),
             is_behind: AtomicBool::new(false),
         }
     }
 
     /// What wakes the thread.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    pub fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 
     /// Whether a writer has to take a generation in before it goes on, where one that it ends has

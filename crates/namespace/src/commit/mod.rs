@@ -9,7 +9,7 @@
 //! | `oplog` | the log: what changed since the last commit, per CPU |
 //! | `coalesce`, `batch_size` | one change for each object; how many blocks they come to |
 //! | `gathering`, `gather` | what was taken out of the log and waits for its commit |
-//! | `committer`, `bell` | the state of committing; what the threads wait for |
+//! | `committer`, `wakeup` | the state of committing; what the threads wait for |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
 //! | `options`, `volume` | what operations and commits share |
 //! | `run` | a commit |
@@ -50,7 +50,6 @@
 //! `base`, `schemes`, `data` and `inode`. No operation: a commit does not know what a namespace is.
 
 pub(crate) mod batch_size;
-mod bell;
 pub(crate) mod coalesce;
 pub(crate) mod committer;
 mod eviction;
@@ -63,3 +62,4 @@ pub(crate) mod options;
 pub(crate) mod run;
 pub(crate) mod settled;
 pub(crate) mod volume;
+mod wakeup;

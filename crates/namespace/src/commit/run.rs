@@ -11,13 +11,13 @@ use crate::base::error::{Error, Result};
 use crate::base::retire;
 use crate::base::store::Committed;
 use crate::base::types::Ino;
-use crate::commit::bell::Wake;
 use crate::commit::coalesce::{Coalesced, Gathered};
 use crate::commit::committer::State;
 use crate::commit::gather;
 use crate::commit::gathering::Gathering;
 use crate::commit::oplog::OperationLog;
 use crate::commit::volume::Volume;
+use crate::commit::wakeup::Wake;
 
 /// What the commit thread knows of the interval before.
 struct Quiet {
@@ -43,7 +43,7 @@ where
 {
     gather::start_thread(owner)?;
     let weak: Weak<N> = Arc::downgrade(owner);
-    let bell = Arc::clone(&owner.committer.bell);
+    let wakeup = Arc::clone(&owner.committer.wakeup);
     let interval = owner.options.commit_interval;
     std::thread::Builder::new()
         .name("finefs-commit".into())
@@ -54,15 +54,15 @@ where
                 was_quiet: true,
             };
             loop {
-                let wake = bell.wait(due.saturating_duration_since(Instant::now()));
+                let wake = wakeup.wait(due.saturating_duration_since(Instant::now()));
                 let Some(owner) = weak.upgrade() else {
                     return;
                 };
                 // A failure was logged when it came; syncs report it.
                 let _ = match wake {
-                    Wake::Over => return,
-                    Wake::Ring => owner.commit_full(),
-                    Wake::Interval => {
+                    Wake::Ended => return,
+                    Wake::Woken => owner.commit_full(),
+                    Wake::TimedOut => {
                         let is_quiet = quiet.is_since_last(&owner.log);
                         let outcome = owner.commit();
                         quiet.committed = owner.log.committed();
