@@ -22,7 +22,7 @@ const TAKEN_IN_MAX: usize = 1 << 10;
 /// taken in each record counts as a block, so a part is full when less is left than this.
 const TAKEN_IN_PART: usize = 16;
 /// Writers wait for a commit when the log holds so many times what a commit is asked for at, or end
-/// its generation where it is gathered.
+/// its generation where it is transaction.
 const HARD_FACTOR: usize = 2;
 
 /// The state of committing.
@@ -55,7 +55,7 @@ pub(super) struct State {
     pub freed_space: FreedSpace,
     /// The store is as after a clean end, and stays so.
     pub is_frozen: bool,
-    /// Where nothing is gathered.
+    /// Where nothing is transaction.
     pub spares: Spares,
 }
 
