@@ -3,8 +3,8 @@
 //! ```text
 //! ns.freezing          a freeze or a thaw, from beginning to end
 //! ns.commit            one commit at a time
-//!   ns.gathered        what was taken out of the log and is in no commit yet
-//!     ns.ended         generations of the log that have ended and were not taken in yet
+//!   ns.transactions    transactions that wait for their commit, and the one that grows
+//!     ns.generations   locked generations of the log, not in a transaction yet
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
@@ -30,11 +30,10 @@ use finefs_lockmeter::LockClass;
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
-/// What was taken out of the log and is in no commit yet, and taking it out; never inside an
-/// operation.
-pub static GATHERED: LockClass = LockClass::new("ns.gathered", 6);
-/// Generations of the log that have ended and were not taken in yet; never inside an operation.
-pub static ENDED: LockClass = LockClass::new("ns.ended", 7);
+/// Transactions that wait for their commit, and the one that grows; never inside an operation.
+pub static TRANSACTIONS: LockClass = LockClass::new("ns.transactions", 6);
+/// Locked generations of the log, not in a transaction yet; never inside an operation.
+pub static GENERATIONS: LockClass = LockClass::new("ns.generations", 7);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
 /// Around every operation of every file system, by the schemes `big-*`.
@@ -79,5 +78,5 @@ pub static LOAD: LockClass = LockClass::new("ns.load", 32);
 pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
 /// Who waits for a thaw; a leaf that nobody takes inside an operation.
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
-/// The commit thread's bell.
-pub static BELL: LockClass = LockClass::new("ns.bell", 58);
+/// What wakes the threads that commit and gather.
+pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);

@@ -1,4 +1,4 @@
-//! How many blocks of metadata committing what was gathered changes, at most.
+//! How many blocks of metadata committing a transaction changes, at most.
 //!
 //! # Counted
 //! - blocks of the inode table, each once, however many of its inodes change;
@@ -17,7 +17,7 @@ use crossbeam_epoch::Guard;
 use crate::base::number_map::NumberMap;
 use crate::base::store::{BatchLimit, Fate, Geometry, InodeChange, MapChange};
 use crate::base::types::Ino;
-use crate::commit::coalesce::{Gathered, NameFate};
+use crate::commit::coalesce::{NameFate, Transaction};
 use crate::inode::inode_table::InodeTable;
 
 /// An entry has so many bytes beside its name, padding included.
@@ -49,7 +49,7 @@ struct Entries {
     added_bytes: u64,
 }
 
-/// What was gathered, counted as it comes in.
+/// What is in a transaction, counted as it comes in.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Blocks that belong to one inode alone.
@@ -108,7 +108,7 @@ fn space_changes(change: &InodeChange) -> u64 {
 /// that adding up remains rare.
 const WORTH_COUNTING_PART: u64 = 8;
 
-impl Gathered {
+impl Transaction {
     /// Whether `more` records can be taken in and the whole be within the limit.
     pub fn takes_more(
         &mut self,
@@ -236,12 +236,12 @@ mod tests {
         }
     }
 
-    fn name(gathered: &mut Gathered, dir: u64, number: u64, was_there: bool, is_there: bool) {
-        note_name(gathered, dir, number, 1, was_there, is_there);
+    fn name(transaction: &mut Transaction, dir: u64, number: u64, was_there: bool, is_there: bool) {
+        note_name(transaction, dir, number, 1, was_there, is_there);
     }
 
     fn note_name(
-        gathered: &mut Gathered,
+        transaction: &mut Transaction,
         dir: u64,
         number: u64,
         version: u64,
@@ -254,29 +254,29 @@ mod tests {
             name: NameBytes::from_slice(format!("{number:020}").as_bytes()),
         };
         let names = is_there.then_some((Ino(number), FileKind::Regular));
-        gathered.note_name(key, version, was_there, names);
+        transaction.note_name(key, version, was_there, names);
     }
 
-    fn measured(gathered: &Gathered) -> u64 {
+    fn measured(transaction: &Transaction) -> u64 {
         let geometry = &geometry();
         let sizing = Sizing {
             limit: &LIMIT,
             geometry,
         };
-        gathered.blocks(&sizing, &InodeTable::new(), &crossbeam_epoch::pin())
+        transaction.blocks(&sizing, &InodeTable::new(), &crossbeam_epoch::pin())
     }
 
-    fn of_inodes(changes: impl IntoIterator<Item = InodeChange>) -> Gathered {
+    fn of_inodes(changes: impl IntoIterator<Item = InodeChange>) -> Transaction {
         let geometry = &geometry();
         let sizing = Sizing {
             limit: &LIMIT,
             geometry,
         };
-        let mut gathered = Gathered::default();
+        let mut transaction = Transaction::default();
         for change in changes {
-            gathered.change(change.ino, change, Some(&sizing));
+            transaction.change(change.ino, change, Some(&sizing));
         }
-        gathered
+        transaction
     }
 
     /// Blocks that are mapped anew, with a hole before each.
@@ -367,32 +367,32 @@ mod tests {
 
     #[test]
     fn new_names_count_by_their_length() {
-        let mut gathered = Gathered::default();
+        let mut transaction = Transaction::default();
         for number in 0..1000 {
-            name(&mut gathered, 2, number, false, true);
+            name(&mut transaction, 2, number, false, true);
         }
         // 32 bytes each, in blocks of which a quarter may be filled, and the index.
         assert_eq!(
-            measured(&gathered),
+            measured(&transaction),
             (FILLED_PART * 32_000).div_ceil(4096) + 3
         );
     }
 
     #[test]
     fn names_that_came_and_went_do_not_count() {
-        let mut gathered = Gathered::default();
+        let mut transaction = Transaction::default();
         for number in 0..1000 {
-            name(&mut gathered, 2, number, false, false);
+            name(&mut transaction, 2, number, false, false);
         }
-        assert_eq!(measured(&gathered), 0);
-        assert_eq!(gathered.tally.came_and_went, 1000);
+        assert_eq!(measured(&transaction), 0);
+        assert_eq!(transaction.tally.came_and_went, 1000);
         // Of a name that was there the records come in any order.
-        note_name(&mut gathered, 2, 1000, 3, true, false);
-        note_name(&mut gathered, 2, 1000, 2, false, true);
-        note_name(&mut gathered, 2, 1000, 1, true, false);
+        note_name(&mut transaction, 2, 1000, 3, true, false);
+        note_name(&mut transaction, 2, 1000, 2, false, true);
+        note_name(&mut transaction, 2, 1000, 1, true, false);
         // The directory has no block that is known of here.
-        assert_eq!(measured(&gathered), INDEX_BLOCKS);
-        assert_eq!(gathered.tally.came_and_went, 1000);
+        assert_eq!(measured(&transaction), INDEX_BLOCKS);
+        assert_eq!(transaction.tally.came_and_went, 1000);
     }
 
     #[test]
@@ -408,28 +408,28 @@ mod tests {
             map: scattered(9),
             ..change(12)
         };
-        let mut gathered = of_inodes([change(5), orphan.clone()]);
-        let both = measured(&gathered);
-        gathered.take_change(Ino(12), sizing);
-        assert_eq!(measured(&gathered), 1 + 2);
-        gathered.change(Ino(12), orphan, sizing);
-        assert_eq!(measured(&gathered), both);
-        gathered.take_change(Ino(12), sizing);
-        gathered.take_change(Ino(5), sizing);
+        let mut transaction = of_inodes([change(5), orphan.clone()]);
+        let both = measured(&transaction);
+        transaction.take_change(Ino(12), sizing);
+        assert_eq!(measured(&transaction), 1 + 2);
+        transaction.change(Ino(12), orphan, sizing);
+        assert_eq!(measured(&transaction), both);
+        transaction.take_change(Ino(12), sizing);
+        transaction.take_change(Ino(5), sizing);
         for number in 0..10 {
-            name(&mut gathered, 2, number, false, true);
-            note_name(&mut gathered, 2, number, 2, true, false);
+            name(&mut transaction, 2, number, false, true);
+            note_name(&mut transaction, 2, number, 2, true, false);
         }
-        assert_eq!(measured(&gathered), 0);
+        assert_eq!(measured(&transaction), 0);
     }
 
     #[test]
     fn names_of_a_directory_that_is_gone_do_not_count() {
-        let mut gathered = Gathered::default();
-        name(&mut gathered, 12, 1, false, true);
-        assert!(measured(&gathered) > 0);
-        gathered.freed_directories.insert(Ino(12));
-        assert_eq!(measured(&gathered), 0);
+        let mut transaction = Transaction::default();
+        name(&mut transaction, 12, 1, false, true);
+        assert!(measured(&transaction) > 0);
+        transaction.freed_directories.insert(Ino(12));
+        assert_eq!(measured(&transaction), 0);
     }
 
     #[test]
@@ -440,13 +440,13 @@ mod tests {
             limit: &LIMIT,
             geometry,
         };
-        let mut gathered = of_inodes((1..=16).map(change));
-        gathered.blocks_max = 700;
-        assert!(gathered.takes_more(100, sizing, inodes, guard));
-        assert_eq!(gathered.blocks_max, 700, "added up without need");
-        assert!(gathered.takes_more(101, sizing, inodes, guard));
-        assert_eq!(gathered.blocks_max, 11);
-        assert!(!gathered.takes_more(790, sizing, inodes, guard));
+        let mut transaction = of_inodes((1..=16).map(change));
+        transaction.blocks_max = 700;
+        assert!(transaction.takes_more(100, sizing, inodes, guard));
+        assert_eq!(transaction.blocks_max, 700, "added up without need");
+        assert!(transaction.takes_more(101, sizing, inodes, guard));
+        assert_eq!(transaction.blocks_max, 11);
+        assert!(!transaction.takes_more(790, sizing, inodes, guard));
     }
 
     #[test]
@@ -459,9 +459,9 @@ mod tests {
         };
         // One inode a block, 690 and 691 blocks with the ten: an eighth of 800 is left, or less.
         for (count, takes) in [(690, true), (691, false)] {
-            let mut gathered = of_inodes((0..count).map(|index| change(1 + 16 * index)));
-            gathered.blocks_max = 800;
-            let more = gathered.takes_more(1, sizing, inodes, guard);
+            let mut transaction = of_inodes((0..count).map(|index| change(1 + 16 * index)));
+            transaction.blocks_max = 800;
+            let more = transaction.takes_more(1, sizing, inodes, guard);
             assert_eq!(more, takes, "{count} blocks");
         }
     }

@@ -4,8 +4,8 @@
 //! return of what the allocator gave for it, and a name that came and went leaves nothing.
 //!
 //! # Protocol
-//! A generation's records are folded into a [`Gathered`], which is what all generations since the
-//! last commit come to; so the longer nobody asks for a commit, the more cancels out. A commit
+//! A generation's records are folded into a [`Transaction`], which is what all generations since
+//! the last commit come to; so the longer nobody asks for a commit, the more cancels out. A commit
 //! makes a batch of it.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::inode::inode_table::InodeTable;
 
 /// All that generations that follow each other come to.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct Transaction {
     /// The newest of them; 0 when there is none.
     pub number: u64,
     /// Records of all of them.
@@ -135,7 +135,7 @@ impl NameChange {
     }
 }
 
-impl Gathered {
+impl Transaction {
     /// Nothing was taken in.
     pub fn is_empty(&self) -> bool {
         self.number == 0
@@ -250,7 +250,7 @@ impl Gathered {
         self.unused_inodes.push((core.ino, core.kind));
     }
 
-    /// Takes out what was gathered of an inode.
+    /// Takes out what is there of an inode.
     pub(crate) fn take_change(
         &mut self,
         ino: Ino,
@@ -553,9 +553,9 @@ mod tests {
     /// The names of directory 2 after these records, and whether the directory is an inode to
     /// change.
     fn coalesced(records: Vec<Record>) -> (BTreeMap<Vec<u8>, Option<u64>>, bool) {
-        let mut gathered = Gathered::default();
-        let order = gathered.sort(&mut [records]);
-        let changes = gathered.take_directories().remove(&Ino(2));
+        let mut transaction = Transaction::default();
+        let order = transaction.sort(&mut [records]);
+        let changes = transaction.take_directories().remove(&Ino(2));
         let entries = changes.map(|change| change.entries).unwrap_or_default();
         let names = entries
             .into_iter()

@@ -10,9 +10,9 @@ use crate::base::classes;
 use crate::base::error::Result;
 use crate::base::store::Geometry;
 use crate::base::types::Ino;
-use crate::commit::bell::Bell;
 use crate::commit::gathering::Gathering;
 use crate::commit::oplog::{FreedSpace, Spares};
+use crate::commit::wakeup::Wakeup;
 
 /// Records after which a commit is asked for, where the store asks for no less.
 pub(crate) const RECORDS_SOFT: usize = 1 << 18;
@@ -22,7 +22,7 @@ const TAKEN_IN_MAX: usize = 1 << 10;
 /// taken in each record counts as a block, so a part is full when less is left than this.
 const TAKEN_IN_PART: usize = 16;
 /// Writers wait for a commit when the log holds so many times what a commit is asked for at, or end
-/// its generation where it is gathered.
+/// its generation where it is transaction.
 const HARD_FACTOR: usize = 2;
 
 /// The state of committing.
@@ -30,14 +30,14 @@ pub(crate) struct Committer {
     pub(super) lock: Mutex<State>,
     /// Where the store's batches are limited in blocks.
     pub gathering: Option<Gathering>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) wakeup: Arc<Wakeup>,
     is_closed: AtomicBool,
     /// What the end came to. Who ends it a second time waits here for the first.
     pub end: OnceLock<Result<()>>,
     is_overfull: AtomicBool,
-    /// The bell was rung for the length of the current generation.
+    /// The thread was woken for the length of the current generation.
     is_asked: AtomicBool,
-    /// Records after which the bell is rung, and after which writers wait.
+    /// Records after which the thread is woken, and after which writers wait.
     records_soft: usize,
     pub(super) records_hard: usize,
     /// Inodes in memory, about.
@@ -55,7 +55,7 @@ pub(super) struct State {
     pub freed_space: FreedSpace,
     /// The store is as after a clean end, and stays so.
     pub is_frozen: bool,
-    /// Where nothing is gathered.
+    /// Where nothing is transaction.
     pub spares: Spares,
 }
 
@@ -72,7 +72,7 @@ impl Committer {
         Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
             gathering,
-            bell: Arc::new(Bell::new()),
+            wakeup: Arc::new(Wakeup::new()),
             is_closed: AtomicBool::new(false),
             end: OnceLock::new(),
             is_overfull: AtomicBool::new(false),
@@ -84,8 +84,8 @@ impl Committer {
     }
 
     /// Wakes the commit thread.
-    pub fn ring(&self) {
-        self.bell.ring();
+    pub fn wake(&self) {
+        self.wakeup.wake();
     }
 
     /// The namespace ends: no operation begins any more.
@@ -106,8 +106,8 @@ impl Committer {
     pub fn note_length(&self, records: usize) {
         if records >= self.records_soft && !self.is_asked.swap(true, Ordering::Relaxed) {
             match &self.gathering {
-                Some(gathering) => gathering.bell().ring(),
-                None => self.bell.ring(),
+                Some(gathering) => gathering.wakeup().wake(),
+                None => self.wakeup.wake(),
             }
         }
         if records > self.records_hard {
@@ -134,9 +134,9 @@ impl Committer {
 
 impl Drop for Committer {
     fn drop(&mut self) {
-        self.bell.end();
+        self.wakeup.end();
         if let Some(gathering) = &self.gathering {
-            gathering.bell().end();
+            gathering.wakeup().end();
         }
     }
 }

@@ -1,25 +1,25 @@
-//! What was taken out of the log and is in no commit yet, for a store that commits in one step of
-//! limited size.
+//! From the log to transactions, for a store that commits in one step of limited size.
 //!
-//! A journal is only so long, and counts in blocks. How many blocks records come to is known when
-//! they are coalesced: much of what is created is removed again, and many changes fall into the
-//! same block. So where the log grows long its generation *ends*, and is taken in, into what was
-//! gathered before, until that is as much as the store takes at once. Then it is a *part* that
-//! waits for its commit, and the next one begins.
+//! As in jbd2, what is logged now is *running*, what was swapped out of the log is *locked*, and
+//! what a commit has taken is *committing*. A journal is only so long, and counts in blocks. How
+//! many blocks records come to is known when they are coalesced: much of what is created is removed
+//! again, and many changes fall into the same block. So where the log grows long its generation is
+//! locked, and folded into the open *transaction*, until that is as large as the store takes at
+//! once. Then the transaction is full and waits for its commit, and the next one begins.
 //!
 //! # Who does it
 //! A thread of its own, so that it goes on while a commit runs and no operation waits for either.
-//! Writers help only where they outrun a thread: one whose log is much too long ends its
-//! generation, which takes no time; one that finds more than `ENDED_FACTOR` such generations takes
-//! the oldest in; and one that finds `PARTS_MAX` parts waiting commits the oldest. So the heap does
-//! not grow without bound.
+//! Writers help only where they outrun a thread: one whose log is much too long locks its
+//! generation, which takes no time; one that finds more than `LOCKED_FACTOR` such generations folds
+//! the oldest; and one that finds `TRANSACTIONS_MAX` transactions waiting commits the oldest. So
+//! the heap does not grow without bound.
 //!
 //! # Invariants
-//! 1. The log is swapped only under `ns.ended`, and its generation put at the end of the queue
-//!    before that is released.
-//! 2. Generations leave the queue, the oldest first, only under `ns.gathered`, and are taken in
-//!    before that is released. So parts are in the order of their generations.
-//! 3. Parts are taken away, the oldest first, only under `ns.commit`.
+//! 1. The log is swapped only under `ns.generations`, and its generation put at the end of the
+//!    queue before that is released.
+//! 2. Generations leave the queue, the oldest first, only under `ns.transactions`, and are folded
+//!    before that is released. So transactions are in the order of their generations.
+//! 3. Transactions are taken away, the oldest first, only under `ns.commit`.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -30,12 +30,12 @@ use finefs_locks::primitive::atomic::Ordering;
 
 use crate::base::error::{Error, Result};
 use crate::commit::batch_size::Sizing;
-use crate::commit::bell::Wake;
-use crate::commit::coalesce::Gathered;
+use crate::commit::coalesce::Transaction;
 use crate::commit::committer::RECORDS_SOFT;
-use crate::commit::gathering::{Ended, Gathering};
+use crate::commit::gathering::{Gathering, Locked};
 use crate::commit::oplog::{Generation, Spares};
 use crate::commit::volume::Volume;
+use crate::commit::wakeup::Wake;
 
 /// The thread looks whether the namespace is still there.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
@@ -49,16 +49,16 @@ where
         return Ok(());
     };
     let weak: Weak<N> = Arc::downgrade(owner);
-    let bell = Arc::clone(&gathering.bell);
+    let wakeup = Arc::clone(&gathering.wakeup);
     let run = move || {
         loop {
-            let wake = bell.wait(LOOK_INTERVAL);
+            let wake = wakeup.wait(LOOK_INTERVAL);
             let Some(owner) = weak.upgrade() else {
                 return;
             };
             match (wake, &owner.committer.gathering) {
-                (Wake::Ring, Some(gathering)) => owner.gather(gathering),
-                (Wake::Interval, _) => {}
+                (Wake::Woken, Some(gathering)) => owner.gather(gathering),
+                (Wake::TimedOut, _) => {}
                 _ => return,
             }
         }
@@ -71,105 +71,115 @@ where
 }
 
 impl Volume {
-    /// Ends the generation of a log that has grown long.
-    pub(crate) fn end_long_generation(&self, gathering: &Gathering) {
-        let mut ended = gathering.ended.lock();
+    /// Locks the generation of a log that has grown long.
+    pub(crate) fn lock_long_generation(&self, gathering: &Gathering) {
+        let mut locked = gathering.locked.lock();
         // Somebody else did it, where it is not.
         if self.committer.is_log_long() {
-            self.end_generation(gathering, &mut ended);
+            self.lock_generation(gathering, &mut locked);
         }
     }
 
-    fn end_generation(&self, gathering: &Gathering, ended: &mut Ended) {
-        let generation = self.log.swap(&mut ended.spares);
+    fn lock_generation(&self, gathering: &Gathering, locked: &mut Locked) {
+        let generation = self.log.swap(&mut locked.spares);
         self.committer.note_swap();
         gathering
-            .ended_bytes
+            .locked_bytes
             .fetch_add(generation.bytes(), Ordering::Relaxed);
-        ended.generations.push_back(generation);
+        locked.generations.push_back(generation);
     }
 
-    /// Takes in what has ended, and a log that has grown long.
+    /// Folds what is locked, and a log that has grown long.
     fn gather(&self, gathering: &Gathering) {
-        self.end_long_generation(gathering);
-        while self.health.failure().is_none() && self.gather_one(gathering) {
-            self.end_long_generation(gathering);
+        self.lock_long_generation(gathering);
+        while self.health.failure().is_none() && self.fold_one(gathering) {
+            self.lock_long_generation(gathering);
         }
     }
 
-    /// Takes in the oldest generation that has ended; false when there is none.
-    pub(crate) fn gather_one(&self, gathering: &Gathering) -> bool {
-        let mut parts = gathering.parts.lock();
+    /// Folds the oldest locked generation into the open transaction; false when there is none.
+    pub(crate) fn fold_one(&self, gathering: &Gathering) -> bool {
+        let mut transactions = gathering.transactions.lock();
         let guard = &crossbeam_epoch::pin();
-        let Some(generation) = self.next_ended(gathering) else {
+        let Some(generation) = self.next_locked(gathering) else {
             return false;
         };
-        let has_room = self.has_room(gathering, &mut parts.open, generation.length(), guard);
+        let has_room = self.has_room(
+            gathering,
+            &mut transactions.open,
+            generation.length(),
+            guard,
+        );
         if !has_room {
-            let full = std::mem::take(&mut parts.open);
-            parts.full.push_back(full);
-            gathering.note_parts(&parts);
+            let full = std::mem::take(&mut transactions.open);
+            transactions.full.push_back(full);
+            gathering.note_waiting(&transactions);
         }
-        self.take_in(gathering, &mut parts.open, generation, guard);
-        drop(parts);
+        self.take_in(gathering, &mut transactions.open, generation, guard);
+        drop(transactions);
         if !has_room {
-            self.committer.ring();
+            self.committer.wake();
         }
         true
     }
 
-    /// The oldest part that is full. Under `ns.commit`.
-    pub(crate) fn take_full_part(&self, gathering: &Gathering) -> Option<Gathered> {
-        let mut parts = gathering.parts.lock();
-        let oldest = parts.full.pop_front();
-        gathering.note_parts(&parts);
+    /// The oldest transaction that is full. Under `ns.commit`.
+    pub(crate) fn take_full_transaction(&self, gathering: &Gathering) -> Option<Transaction> {
+        let mut transactions = gathering.transactions.lock();
+        let oldest = transactions.full.pop_front();
+        gathering.note_waiting(&transactions);
         oldest
     }
 
-    /// What a commit that `wanted` is to be durable after has to take next: all that has ended, and
-    /// the log where `wanted` has not, or as much of it as the store can take at once. Under
+    /// What a commit that `wanted` is to be durable after has to take next: all that is locked, and
+    /// the log where `wanted` is not, or as much of it as the store can take at once. Under
     /// `ns.commit`, whose spares are for stores whose batches are not limited.
-    pub(crate) fn take_part(&self, wanted: u64, spares: &mut Spares, guard: &Guard) -> Gathered {
+    pub(crate) fn take_transaction(
+        &self,
+        wanted: u64,
+        spares: &mut Spares,
+        guard: &Guard,
+    ) -> Transaction {
         let Some(gathering) = &self.committer.gathering else {
             let mut generation = self.log.swap(spares);
             self.committer.note_swap();
-            let mut all = Gathered::default();
+            let mut all = Transaction::default();
             for run in all.take_in(&mut generation, None, &self.inodes, guard) {
                 self.store.forget_data(*run);
             }
             spares.put(generation.parts);
             return all;
         };
-        let mut parts = gathering.parts.lock();
-        if let Some(full) = parts.full.pop_front() {
-            gathering.note_parts(&parts);
+        let mut transactions = gathering.transactions.lock();
+        if let Some(full) = transactions.full.pop_front() {
+            gathering.note_waiting(&transactions);
             return full;
         }
-        let mut ended = gathering.ended.lock();
-        let newest = ended.generations.back();
-        if newest.map_or(parts.open.number, |newest| newest.number) < wanted {
-            self.end_generation(gathering, &mut ended);
+        let mut locked = gathering.locked.lock();
+        let newest = locked.generations.back();
+        if newest.map_or(transactions.open.number, |newest| newest.number) < wanted {
+            self.lock_generation(gathering, &mut locked);
         }
-        drop(ended);
+        drop(locked);
         while let Some(length) = gathering.next_length()
-            && self.has_room(gathering, &mut parts.open, length, guard)
-            && let Some(generation) = self.next_ended(gathering)
+            && self.has_room(gathering, &mut transactions.open, length, guard)
+            && let Some(generation) = self.next_locked(gathering)
         {
-            self.take_in(gathering, &mut parts.open, generation, guard);
+            self.take_in(gathering, &mut transactions.open, generation, guard);
         }
         if gathering.next_length().is_some() {
             // What is left is for the thread, if for no further round of this commit.
-            gathering.bell().ring();
+            gathering.wakeup().wake();
         }
-        std::mem::take(&mut parts.open)
+        std::mem::take(&mut transactions.open)
     }
 
-    /// Takes the oldest generation that has ended out of the queue. Under `ns.gathered`.
-    fn next_ended(&self, gathering: &Gathering) -> Option<Generation> {
-        let mut ended = gathering.ended.lock();
-        let oldest = ended.generations.pop_front()?;
+    /// Takes the oldest locked generation out of the queue. Under `ns.transactions`.
+    fn next_locked(&self, gathering: &Gathering) -> Option<Generation> {
+        let mut locked = gathering.locked.lock();
+        let oldest = locked.generations.pop_front()?;
         gathering
-            .ended_bytes
+            .locked_bytes
             .fetch_sub(oldest.bytes(), Ordering::Relaxed);
         Some(oldest)
     }
@@ -177,32 +187,32 @@ impl Volume {
     fn take_in(
         &self,
         gathering: &Gathering,
-        gathered: &mut Gathered,
+        transaction: &mut Transaction,
         mut generation: Generation,
         guard: &Guard,
     ) {
         let sizing = self.sizing(gathering);
-        for run in gathered.take_in(&mut generation, Some(&sizing), &self.inodes, guard) {
+        for run in transaction.take_in(&mut generation, Some(&sizing), &self.inodes, guard) {
             self.store.forget_data(*run);
         }
-        gathering.ended.lock().spares.put(generation.parts);
+        gathering.locked.lock().spares.put(generation.parts);
     }
 
-    /// Whether so many records can be committed together with what was gathered.
+    /// Whether so many records can be committed together with the transaction.
     fn has_room(
         &self,
         gathering: &Gathering,
-        gathered: &mut Gathered,
+        transaction: &mut Transaction,
         more: usize,
         guard: &Guard,
     ) -> bool {
-        if gathered.is_empty() {
+        if transaction.is_empty() {
             return true;
         }
-        if gathered.records + more > RECORDS_SOFT {
+        if transaction.records + more > RECORDS_SOFT {
             return false;
         }
-        gathered.takes_more(more as u64, &self.sizing(gathering), &self.inodes, guard)
+        transaction.takes_more(more as u64, &self.sizing(gathering), &self.inodes, guard)
     }
 
     fn sizing<'a>(&'a self, gathering: &'a Gathering) -> Sizing<'a> {

@@ -1,4 +1,4 @@
-//! What was taken out of the log and is in no commit yet: generations that have ended, and parts
+//! What was taken out of the log and is in no commit yet: locked generations, and transactions
 //! that wait.
 
 use std::collections::VecDeque;
@@ -9,67 +9,67 @@ use finefs_locks::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::base::classes;
 use crate::base::store::BatchLimit;
-use crate::commit::bell::Bell;
-use crate::commit::coalesce::Gathered;
+use crate::commit::coalesce::Transaction;
 use crate::commit::oplog::{Generation, Record, Spares};
+use crate::commit::wakeup::Wakeup;
 
-/// So many parts may wait; a sync has to wait for all of them, and for the generations that have
-/// ended.
-const PARTS_MAX: usize = 3;
+/// So many transactions may wait; a sync has to wait for all of them, and for the locked
+/// generations.
+const TRANSACTIONS_MAX: usize = 3;
 
-/// Generations that have ended may take so many times the memory of the records of one that a
-/// writer ends.
-const ENDED_FACTOR: usize = 96;
+/// Locked generations may take so many times the memory of the records of one that a writer
+/// locks.
+const LOCKED_FACTOR: usize = 96;
 
 /// See the head of `gather`.
 pub(crate) struct Gathering {
-    pub(super) ended: Mutex<Ended>,
-    /// What `ended` takes in memory: written under its lock.
-    pub ended_bytes: AtomicUsize,
-    pub(super) parts: Mutex<Parts>,
+    pub(super) locked: Mutex<Locked>,
+    /// What `locked` takes in memory: written under its lock.
+    pub locked_bytes: AtomicUsize,
+    pub(super) transactions: Mutex<Transactions>,
     pub limit: BatchLimit,
-    pub bell: Arc<Bell>,
-    /// As many parts wait as may.
+    pub wakeup: Arc<Wakeup>,
+    /// As many transactions wait as may.
     is_behind: AtomicBool,
 }
 
 #[derive(Default)]
-pub(super) struct Ended {
+pub(super) struct Locked {
     /// The oldest first.
     pub generations: VecDeque<Generation>,
     pub spares: Spares,
 }
 
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct Transactions {
     /// Those that take in no more, the oldest first.
-    pub full: VecDeque<Gathered>,
-    pub open: Gathered,
+    pub full: VecDeque<Transaction>,
+    pub open: Transaction,
 }
 
 impl Gathering {
-    /// Nothing is gathered.
+    /// Nothing waits.
     pub fn new(limit: BatchLimit) -> Gathering {
         Gathering {
-            ended: Mutex::new(&classes::ENDED, Ended::default()),
-            ended_bytes: AtomicUsize::new(0),
-            parts: Mutex::new(&classes::GATHERED, Parts::default()),
+            locked: Mutex::new(&classes::GENERATIONS, Locked::default()),
+            locked_bytes: AtomicUsize::new(0),
+            transactions: Mutex::new(&classes::TRANSACTIONS, Transactions::default()),
             limit,
-            bell: Arc::new(Bell::new()),
+            wakeup: Arc::new(Wakeup::new()),
             is_behind: AtomicBool::new(false),
         }
     }
 
     /// What wakes the thread.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    pub fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 
-    /// Whether a writer has to take a generation in before it goes on, where one that it ends has
-    /// so many records.
+    /// Whether a writer has to take a generation in before it goes on, where one that it locks
+    /// has so many records.
     pub fn has_too_much(&self, records_hard: usize) -> bool {
-        let most = ENDED_FACTOR * records_hard * size_of::<Record>();
-        self.ended_bytes.load(Ordering::Relaxed) > most
+        let most = LOCKED_FACTOR * records_hard * size_of::<Record>();
+        self.locked_bytes.load(Ordering::Relaxed) > most
     }
 
     /// Whether a writer has to commit before it goes on.
@@ -77,15 +77,15 @@ impl Gathering {
         self.is_behind.load(Ordering::Relaxed)
     }
 
-    /// How many records the oldest generation has that has ended.
+    /// How many records the oldest locked generation has.
     pub fn next_length(&self) -> Option<usize> {
-        let ended = self.ended.lock();
-        ended.generations.front().map(Generation::length)
+        let locked = self.locked.lock();
+        locked.generations.front().map(Generation::length)
     }
 
-    /// Takes note of how many parts wait.
-    pub(super) fn note_parts(&self, parts: &Parts) {
-        let is_behind = parts.full.len() >= PARTS_MAX;
+    /// Takes note of how many transactions wait.
+    pub(super) fn note_waiting(&self, transactions: &Transactions) {
+        let is_behind = transactions.full.len() >= TRANSACTIONS_MAX;
         self.is_behind.store(is_behind, Ordering::Relaxed);
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! # States
 //! ```text
-//! sound --damage, where the store stops on damage--> stopped   changes EROFS; what was logged is committed
-//!   |  \--a commit finds no storage--> out of storage          changes and syncs ENOSPC; commits are tried again
-//!   |                          \--a commit succeeds--> sound
-//!   \--a commit fails--> failed                                changes EROFS; syncs report the error for good
+//! sound --damage, where the store stops on damage--> stopped
+//! sound --a commit finds no storage--> out of storage --a commit succeeds--> sound
+//! sound --a commit fails--> failed
 //! ```
+//! - *stopped*: changes fail with EROFS; what was logged is committed.
+//! - *out of storage*: changes and syncs fail with ENOSPC; commits are tried again.
+//! - *failed*: changes fail with EROFS; syncs report the error for good.
+//!
 //! Reading goes on in all of them. Each way into a state is told once: to the log, and to whoever
 //! asked for it ([`Health::listen`]).
 

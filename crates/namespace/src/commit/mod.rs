@@ -7,9 +7,9 @@
 //! | module | about |
 //! |---|---|
 //! | `oplog` | the log: what changed since the last commit, per CPU |
-//! | `coalesce`, `batch_size` | from records to one change for each object; how many blocks they come to |
-//! | `gathering`, `gather` | what was taken out of the log and waits for its commit |
-//! | `committer`, `bell` | the state of committing; what the threads wait for |
+//! | `coalesce`, `batch_size` | one change for each object; how many blocks they come to |
+//! | `gathering`, `gather` | transactions that wait for their commit; who fills them |
+//! | `committer`, `wakeup` | the state of committing; what the threads wait for |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
 //! | `options`, `volume` | what operations and commits share |
 //! | `run` | a commit |
@@ -31,8 +31,8 @@
 //!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees
 //!    the inode, its other names are gone: it is the record of the last name, or the last
 //!    reference's, which comes after that under the same lock.
-//! 2. [`Gathered::take_in`](coalesce::Gathered::take_in) takes that lock for a moment when it meets
-//!    the record, before the number is handed on. So the last name is gone, too. It cannot
+//! 2. [`Transaction::take_in`](coalesce::Transaction::take_in) takes that lock for a moment when it
+//!    meets the record, before the number is handed on. So the last name is gone, too. It cannot
 //!    deadlock: whoever holds the lock of an inode waits for no commit.
 //! 3. A lookup that found the name before it went, and looks the number up after it came free,
 //!    meets the mark OUT (`lookup`).
@@ -50,7 +50,6 @@
 //! `base`, `schemes`, `data` and `inode`. No operation: a commit does not know what a namespace is.
 
 pub(crate) mod batch_size;
-mod bell;
 pub(crate) mod coalesce;
 pub(crate) mod committer;
 mod eviction;
@@ -63,3 +62,4 @@ pub(crate) mod options;
 pub(crate) mod run;
 pub(crate) mod settled;
 pub(crate) mod volume;
+mod wakeup;

@@ -1,4 +1,4 @@
-//! Running a commit: what is gathered goes to the store, and what is freed comes back. See
+//! Running a commit: a transaction goes to the store, and what it freed comes back. See
 //! [`crate::commit`].
 
 use std::ops::Deref;
@@ -11,13 +11,13 @@ use crate::base::error::{Error, Result};
 use crate::base::retire;
 use crate::base::store::Committed;
 use crate::base::types::Ino;
-use crate::commit::bell::Wake;
-use crate::commit::coalesce::{Coalesced, Gathered};
+use crate::commit::coalesce::{Coalesced, Transaction};
 use crate::commit::committer::State;
 use crate::commit::gather;
 use crate::commit::gathering::Gathering;
 use crate::commit::oplog::OperationLog;
 use crate::commit::volume::Volume;
+use crate::commit::wakeup::Wake;
 
 /// What the commit thread knows of the interval before.
 struct Quiet {
@@ -43,7 +43,7 @@ where
 {
     gather::start_thread(owner)?;
     let weak: Weak<N> = Arc::downgrade(owner);
-    let bell = Arc::clone(&owner.committer.bell);
+    let wakeup = Arc::clone(&owner.committer.wakeup);
     let interval = owner.options.commit_interval;
     std::thread::Builder::new()
         .name("finefs-commit".into())
@@ -54,15 +54,15 @@ where
                 was_quiet: true,
             };
             loop {
-                let wake = bell.wait(due.saturating_duration_since(Instant::now()));
+                let wake = wakeup.wait(due.saturating_duration_since(Instant::now()));
                 let Some(owner) = weak.upgrade() else {
                     return;
                 };
                 // A failure was logged when it came; syncs report it.
                 let _ = match wake {
-                    Wake::Over => return,
-                    Wake::Ring => owner.commit_full(),
-                    Wake::Interval => {
+                    Wake::Ended => return,
+                    Wake::Woken => owner.commit_full(),
+                    Wake::TimedOut => {
                         let is_quiet = quiet.is_since_last(&owner.log);
                         let outcome = owner.commit();
                         quiet.committed = owner.log.committed();
@@ -100,9 +100,9 @@ impl Volume {
         }
         let guard = &crossbeam_epoch::pin();
         loop {
-            let part = self.take_part(wanted, &mut state.spares, guard);
-            let number = part.number;
-            let outcome = self.commit_gathered(&mut state, part, guard);
+            let transaction = self.take_transaction(wanted, &mut state.spares, guard);
+            let number = transaction.number;
+            let outcome = self.commit_transaction(&mut state, transaction, guard);
             match outcome {
                 // What the store has no storage for it keeps, and the next commit of it makes that
                 // durable too.
@@ -115,19 +115,19 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits what is as much as the store wants in a batch: what is gathered and full, or else
-    /// the log.
+    /// Commits what is as much as the store wants in a batch: full transactions, or else the
+    /// log.
     fn commit_full(&self) -> Result<()> {
         let Some(gathering) = &self.committer.gathering else {
             return self.commit();
         };
-        while self.commit_full_part(gathering)? {}
+        while self.commit_full_transaction(gathering)? {}
         Ok(())
     }
 
-    /// Commits the oldest part that is full; false when there is none. Others may commit between
-    /// two of them.
-    fn commit_full_part(&self, gathering: &Gathering) -> Result<bool> {
+    /// Commits the oldest full transaction; false when there is none. Others may commit between two
+    /// of them.
+    fn commit_full_transaction(&self, gathering: &Gathering) -> Result<bool> {
         let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
@@ -135,18 +135,23 @@ impl Volume {
         if state.is_frozen {
             return Ok(false);
         }
-        let Some(part) = self.take_full_part(gathering) else {
+        let Some(transaction) = self.take_full_transaction(gathering) else {
             return Ok(false);
         };
-        self.commit_gathered(&mut state, part, &crossbeam_epoch::pin())?;
+        self.commit_transaction(&mut state, transaction, &crossbeam_epoch::pin())?;
         self.evict(&mut state);
         Ok(true)
     }
 
-    fn commit_gathered(&self, state: &mut State, gathered: Gathered, guard: &Guard) -> Result<()> {
-        let number = gathered.number;
-        state.freed_space.add(gathered.freed_space);
-        let Coalesced { batch, freed } = gathered.into_batch();
+    fn commit_transaction(
+        &self,
+        state: &mut State,
+        transaction: Transaction,
+        guard: &Guard,
+    ) -> Result<()> {
+        let number = transaction.number;
+        state.freed_space.add(transaction.freed_space);
+        let Coalesced { batch, freed } = transaction.into_batch();
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
@@ -205,14 +210,14 @@ impl Volume {
             None => {}
             Some(gathering) => {
                 if is_overfull {
-                    self.end_long_generation(gathering);
+                    self.lock_long_generation(gathering);
                     // Somebody else may be as far while this one waits.
                     if gathering.has_too_much(self.committer.records_hard) {
-                        self.gather_one(gathering);
+                        self.fold_one(gathering);
                     }
                 }
                 if gathering.is_behind() {
-                    self.commit_full_part(gathering)?;
+                    self.commit_full_transaction(gathering)?;
                 }
             }
         }

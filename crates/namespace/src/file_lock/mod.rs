@@ -3,9 +3,12 @@
 //! # Rules
 //! | | owner | range | deadlock | dropped |
 //! |---|---|---|---|---|
-//! | [`RangeOwner::Process`] | a number that stands for a process | bytes | EDEADLK | [`FileLocker::release_owner`], which is to be called when the owner closes any open file of the inode |
-//! | [`RangeOwner::OpenFile`] | the open file | bytes | waits for ever | when the open file is closed |
-//! | [`FileLocker::flock`] | the open file | all | waits for ever | when the open file is closed |
+//! | [`RangeOwner::Process`] | a number that stands for a process | bytes | EDEADLK | (below) |
+//! | [`RangeOwner::OpenFile`] | the open file | bytes | waits for ever | when that is closed |
+//! | [`FileLocker::flock`] | the open file | all | waits for ever | when that is closed |
+//!
+//! A process's locks are dropped by [`FileLocker::release_owner`], which is to be called when the
+//! owner closes any open file of the inode.
 //!
 //! Locks on byte ranges exclude each other whichever their owners; flock locks are a family of
 //! their own, as on local file systems of Linux. All are advisory. A range ends before its end;

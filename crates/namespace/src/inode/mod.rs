@@ -3,7 +3,7 @@
 //! | module | about |
 //! |---|---|
 //! | (here) | the inode: its words, what its kind adds, and its lock |
-//! | `references`, `split_references` | who uses it, counted so that CPUs do not pass its line around |
+//! | `references`, `split_references` | users, counted so that CPUs do not pass its line around |
 //! | `inode_table` | the inodes in memory, by number |
 //! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
 //!

@@ -11,11 +11,11 @@
 //! | `fine` | none | |
 //! | `big-spin` | one for the process, spinning | the big kernel lock before 2.6.11 |
 //! | `big-sleep` | one for the process, fair, sleeping | `CONFIG_PREEMPT_BKL`, 2.6.11 to 2.6.25 |
-//! | `big-optional` | as `big-spin`, around what [`Call::is_under_kernel_lock`] names | 2.5.5-pre1 |
-//! | `per-superblock` | one for the file system, recursive, spins while its owner runs | reiserfs, 2.6.32 |
+//! | `big-optional` | as `big-spin`, see [`Call::is_under_kernel_lock`] | 2.5.5-pre1 |
+//! | `per-superblock` | one for each, recursive, spins while its owner runs | reiserfs, 2.6.32 |
 //! | `whole-file` | a reader/writer lock for each file's data | XFS's iolock, `i_rwsem` |
 //! | `whole-file-mutex` | the same, reads exclusive too | `i_mutex` in ext4's direct I/O, 2012 |
-//! | `unlocked-data` | none over reads and overwrites | the experiment of January 2012; not for mounts |
+//! | `unlocked-data` | none over reads and overwrites | an experiment of 2012; not for mounts |
 //!
 //! # Sleeping
 //! The kernel's scheduler took the big lock from a task that went to sleep and gave it back when
