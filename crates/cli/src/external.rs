@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -15,7 +16,11 @@ use crate::{CliResult, Failure, usage};
 pub(crate) fn run(words: &[OsString]) -> CliResult<ExitCode> {
     let (name, arguments) = words.split_first().expect("clap gives the name");
     let program = program(name);
-    let error = Command::new(&program).args(arguments).exec();
+    // A name with a slash would be a path, and no subcommand is one.
+    let error = match name.as_bytes().contains(&b'/') {
+        true => ErrorKind::NotFound.into(),
+        false => Command::new(&program).args(arguments).exec(),
+    };
     let shown = name.display();
     if error.kind() == ErrorKind::NotFound {
         let line = format!(
@@ -31,7 +36,6 @@ pub(crate) fn run(words: &[OsString]) -> CliResult<ExitCode> {
 fn program(name: &OsStr) -> PathBuf {
     let mut file = OsString::from("finefs-");
     file.push(name);
-    // A name with a slash would be a path, which is no subcommand's.
     let beside = std::env::current_exe()
         .ok()
         .map(|own| own.with_file_name(&file));

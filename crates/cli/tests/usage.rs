@@ -170,3 +170,14 @@ fn a_program_in_path_is_a_subcommand() {
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert_eq!(output.stdout, b"greets --you\n");
 }
+
+#[test]
+fn a_path_is_no_subcommand() {
+    let dir = TempDir::new().unwrap();
+    std::fs::create_dir(dir.path().join("finefs-sub")).unwrap();
+    let program = dir.path().join("finefs-sub/dir");
+    std::fs::write(&program, "#!/bin/sh\nexit 7\n").unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let output = finefs(&["sub/dir"]).current_dir(&dir).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
