@@ -24,6 +24,9 @@ pub const NAME_MAX: usize = 255;
 /// Bytes of the checksum tail.
 pub const TAIL_SIZE: usize = 12;
 
+/// An entry takes at most so many bytes beside its name.
+pub const ENTRY_OVERHEAD_MAX: usize = HEADER_SIZE + 3;
+
 const HEADER_SIZE: usize = 8;
 /// An entry with a name of one byte: no entry is shorter.
 const ENTRY_MIN: usize = 12;

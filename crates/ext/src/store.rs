@@ -8,10 +8,11 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
 use finefs_namespace::{
-    Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
+    Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
     Geometry, Goal, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
 };
 
+use crate::apply::ImageCost;
 use crate::damage::{self, OnError};
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
@@ -19,10 +20,6 @@ use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
 use crate::state::ExtState;
 use crate::{ExtOptions, apply};
-
-/// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that
-/// it should not take long, however large the journal is.
-const BATCH_BYTES_MAX: u64 = 48 << 20;
 
 /// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
@@ -35,6 +32,8 @@ const DELAYED_BYTES_MAX: usize = 64 << 10;
 pub struct ExtStore {
     state: ExtState,
     geometry: Geometry,
+    /// Where there is a journal, which is only so long.
+    cost: Option<ImageCost>,
     notes: Vec<String>,
     /// The image was cleanly unmounted, or needed no more than a replay, when it was mounted.
     was_valid: bool,
@@ -60,10 +59,14 @@ impl ExtStore {
             notes,
             was_valid,
         } = mount::mount(device, options)?;
-        let geometry = geometry(&state);
+        let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
+        let geometry = geometry(&state, journal_blocks);
+        let cost = journal_blocks
+            .map(|blocks| ImageCost::new(&state.geometry, geometry.has_unwritten, blocks));
         Ok(ExtStore {
             state,
             geometry,
+            cost,
             notes,
             was_valid,
         })
@@ -160,8 +163,7 @@ fn io_error(what: &'static str, block: BlockNo) -> impl Fn(io::Error) -> Error {
 }
 
 /// The facts that the namespace wants to know.
-fn geometry(state: &ExtState) -> Geometry {
-    let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
+fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
     let superblock = state.superblock.lock();
     let (incompat, ro_compat) = (superblock.incompat(), superblock.ro_compat());
     let block_size = state.geometry.block_size;
@@ -197,22 +199,8 @@ fn geometry(state: &ExtState) -> Geometry {
         has_unwritten: has_extents,
         // A record changes few blocks, and many change the same; at most twice as many come.
         batch_records: journal_blocks.map(|blocks| (blocks * 2 / 3).max(1)),
-        batch_limit: journal_blocks.map(|blocks| batch_limit(state, blocks)),
         is_read_only: state.is_read_only,
         stops_on_damage: state.on_error != OnError::Continue,
-    }
-}
-
-/// What a transaction should hold at most, in a journal for so many changed blocks.
-fn batch_limit(state: &ExtState, journal_blocks: u64) -> BatchLimit {
-    let geometry = &state.geometry;
-    let block_size = u64::from(geometry.block_size);
-    let groups = u64::from(geometry.groups_count);
-    BatchLimit {
-        blocks: (journal_blocks * 3 / 4).min(BATCH_BYTES_MAX / block_size),
-        inodes_per_block: block_size / u64::from(geometry.inode_size),
-        // Two bitmaps for each group, its descriptor, and the superblock.
-        space_blocks: 2 * groups + (groups * 64).div_ceil(block_size) + 1,
     }
 }
 
@@ -428,6 +416,15 @@ impl Store for ExtStore {
             damage::write_stop(&self.state, error);
         }
         outcome
+    }
+
+    fn batch_cost(&self) -> Option<&dyn BatchCost> {
+        self.cost.as_ref().map(|cost| cost as &dyn BatchCost)
+    }
+
+    fn mapping_fits_inode(&self, size_bytes: u64, blocks: u64, is_block_mapped: bool) -> bool {
+        let block_bytes = u64::from(self.geometry.block_size_bytes);
+        apply::mapping_fits_inode(size_bytes, blocks, block_bytes, is_block_mapped)
     }
 
     fn statfs(&self) -> StatFs {

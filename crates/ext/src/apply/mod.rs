@@ -15,6 +15,7 @@
 //! | [`orphans`] | inodes in use without a name |
 //! | [`durable`] | through the journal, or without one, to the device |
 //! | [`reservation`] | how many blocks applying can need |
+//! | [`batch_cost`] | how many blocks applying can change |
 //!
 //! # Invariants
 //! 1. What is read is checked; damage is reported and does not spread: the object at hand is left,
@@ -36,6 +37,7 @@
 //! One thread. It takes the locks of the allocator, of the superblock and of the buffer cache, one
 //! at a time and never over I/O.
 
+mod batch_cost;
 mod directory;
 mod durable;
 pub(crate) mod inode;
@@ -57,6 +59,7 @@ use finefs_namespace::{
 
 use crate::damage;
 use crate::state::{ExtState, Postponed};
+pub(crate) use batch_cost::{ImageCost, mapping_fits_inode};
 use directory::DirFormat;
 use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};

@@ -64,24 +64,10 @@ pub struct Geometry {
     /// About how many log records a batch should have at most, so that the store can commit it in
     /// one step (a journal is only so long). More are taken too.
     pub batch_records: Option<u64>,
-    /// How many blocks of metadata a batch should change at most, where the store knows. Then
-    /// batches of more than `batch_records` records are welcome that come to no more blocks.
-    pub batch_limit: Option<BatchLimit>,
     /// The store takes no changes.
     pub is_read_only: bool,
     /// No more changes once the store has found that what it holds is damaged.
     pub stops_on_damage: bool,
-}
-
-/// How much a batch may change, and what is needed to tell how much it does.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchLimit {
-    /// Blocks.
-    pub blocks: u64,
-    /// So many inodes whose numbers follow each other share a block; the first has number 1.
-    pub inodes_per_block: u64,
-    /// Blocks that say what is free, and how much.
-    pub space_blocks: u64,
 }
 
 /// An inode as the store holds it.
@@ -284,6 +270,51 @@ impl Batch {
     }
 }
 
+/// How many blocks of metadata applying a batch changes, at most. The namespace only adds up.
+///
+/// It is a bound for what batches look like, not for the worst that could be made up: one hole
+/// punched into a file of a million extents changes more. So [`BatchCost::blocks_max`] is well
+/// below what the store can hold.
+pub trait BatchCost: Send + Sync {
+    /// How many blocks a batch should change at most.
+    fn blocks_max(&self) -> u64;
+
+    /// Tells which block an inode lies in: inodes of one block have the same number, and it does
+    /// not fall as the numbers of inodes rise.
+    fn table_block(&self, ino: Ino) -> u64;
+
+    /// What a change of an inode changes beside the block that the inode lies in.
+    fn of_inode(&self, change: &InodeChange) -> InodeCost;
+
+    /// Blocks that so many changes of what is free change.
+    fn of_space(&self, changes: u64) -> u64;
+
+    /// Blocks that the changed names of a directory change.
+    fn of_names(&self, names: &NameChanges) -> u64;
+}
+
+/// What [`BatchCost::of_inode`] tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeCost {
+    /// Blocks that belong to the inode alone: its map, its extended attributes, its target.
+    pub own_blocks: u64,
+    /// How often it changes what is free, and how much.
+    pub space_changes: u64,
+}
+
+/// How many names of a directory a batch changes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct NameChanges {
+    /// Names that are new, gone, or name another inode.
+    pub changed: u64,
+    /// The new ones among them.
+    pub added: u64,
+    /// The lengths of the new ones together, in bytes.
+    pub added_bytes: u64,
+    /// What the directory took when it was last committed, in units of 512 bytes; 0 where unknown.
+    pub sectors: u64,
+}
+
 /// What an operation will do, so that the store can say how many metadata blocks applying it can
 /// need at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -409,6 +440,20 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `captured` gives the times of an inode at the moment it is written out.
     fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed>;
+
+    /// Tells how many blocks of metadata batches change, where there is a limit to that. Then
+    /// batches of more than [`Geometry::batch_records`] records are welcome that come to no more
+    /// blocks than it allows.
+    fn batch_cost(&self) -> Option<&dyn BatchCost> {
+        None
+    }
+
+    /// True when a file of this size with so many blocks surely takes no space beside its data,
+    /// since its mapping fits the inode. `is_block_mapped`: the blocks are mapped one by one.
+    fn mapping_fits_inode(&self, size_bytes: u64, blocks: u64, is_block_mapped: bool) -> bool {
+        let _ = (size_bytes, blocks, is_block_mapped);
+        false
+    }
 
     /// Free and used space.
     fn statfs(&self) -> StatFs;

@@ -16,9 +16,11 @@ use crossbeam_epoch::Guard;
 use indexmap::IndexMap;
 
 use crate::base::number_map::{NumberMap, NumberSet};
-use crate::base::store::{Batch, BlockRun, DirectoryChange, Fate, InodeChange, MapChange};
+use crate::base::store::{
+    Batch, BatchCost, BlockRun, DirectoryChange, Fate, InodeChange, MapChange,
+};
 use crate::base::types::{FileKind, Ino, NameBytes};
-use crate::commit::batch_size::{Sizing, Tally, table_block};
+use crate::commit::batch_size::{Tally, table_block};
 use crate::commit::oplog::{FreedSpace, Generation, Record};
 use crate::inode::Core;
 use crate::inode::inode_table::InodeTable;
@@ -147,7 +149,7 @@ impl Transaction {
     pub fn take_in(
         &mut self,
         generation: &mut Generation,
-        sizing: Option<&Sizing<'_>>,
+        cost: Option<&dyn BatchCost>,
         inodes: &InodeTable,
         guard: &Guard,
     ) -> &[BlockRun] {
@@ -184,9 +186,9 @@ impl Transaction {
                 if core.kind == FileKind::Directory {
                     self.freed_directories.insert(ino);
                 }
-                self.free(core, is_created, of_inode, sizing);
+                self.free(core, is_created, of_inode, cost);
             } else {
-                self.change(ino, fold(core, of_inode), sizing);
+                self.change(ino, fold(core, of_inode), cost);
             }
         }
         records.iter_mut().for_each(Vec::clear);
@@ -195,16 +197,16 @@ impl Transaction {
     }
 
     /// An inode changes.
-    pub(crate) fn change(&mut self, ino: Ino, next: InodeChange, sizing: Option<&Sizing<'_>>) {
-        let neighbours = self.inodes.entry(table_block(ino, sizing)).or_default();
+    pub(crate) fn change(&mut self, ino: Ino, next: InodeChange, cost: Option<&dyn BatchCost>) {
+        let neighbours = self.inodes.entry(table_block(ino, cost)).or_default();
         match neighbours.iter_mut().find(|(at, _)| *at == ino) {
             Some((_, change)) => {
-                sizing.inspect(|sizing| self.tally.take_out(change, sizing));
+                self.tally.take_out(change, cost);
                 then(change, next);
-                sizing.inspect(|sizing| self.tally.put_in(change, sizing));
+                self.tally.put_in(change, cost);
             }
             None => {
-                sizing.inspect(|sizing| self.tally.put_in(&next, sizing));
+                self.tally.put_in(&next, cost);
                 neighbours.push((ino, Box::new(next)));
             }
         }
@@ -217,9 +219,9 @@ impl Transaction {
         core: &Core,
         is_created: bool,
         records: impl Iterator<Item = Record>,
-        sizing: Option<&Sizing<'_>>,
+        cost: Option<&dyn BatchCost>,
     ) {
-        let before = self.take_change(core.ino, sizing);
+        let before = self.take_change(core.ino, cost);
         if !is_created && before.as_ref().is_none_or(|before| !before.is_created) {
             let next = fold(core, records);
             let now = match before {
@@ -229,7 +231,7 @@ impl Transaction {
                 }
                 None => next,
             };
-            self.change(core.ino, now, sizing);
+            self.change(core.ino, now, cost);
             return;
         }
         let mapped_before = before.into_iter().flat_map(|before| before.map);
@@ -254,9 +256,9 @@ impl Transaction {
     pub(crate) fn take_change(
         &mut self,
         ino: Ino,
-        sizing: Option<&Sizing<'_>>,
+        cost: Option<&dyn BatchCost>,
     ) -> Option<Box<InodeChange>> {
-        let Entry::Occupied(mut neighbours) = self.inodes.entry(table_block(ino, sizing)) else {
+        let Entry::Occupied(mut neighbours) = self.inodes.entry(table_block(ino, cost)) else {
             return None;
         };
         let of_block = neighbours.get_mut();
@@ -265,7 +267,7 @@ impl Transaction {
         if of_block.is_empty() {
             neighbours.remove();
         }
-        sizing.inspect(|sizing| self.tally.take_out(&change, sizing));
+        self.tally.take_out(&change, cost);
         Some(change)
     }
 

@@ -8,7 +8,7 @@ use finefs_locks::{Mutex, PerCpuCounter};
 
 use crate::base::classes;
 use crate::base::error::Result;
-use crate::base::store::Geometry;
+use crate::base::store::Store;
 use crate::base::types::Ino;
 use crate::commit::gathering::Gathering;
 use crate::commit::oplog::{FreedSpace, Spares};
@@ -61,10 +61,10 @@ pub(super) struct State {
 
 impl Committer {
     /// For batches as the store wants them.
-    pub fn new(geometry: &Geometry) -> Committer {
-        let wanted = geometry.batch_records.unwrap_or(u64::MAX);
+    pub fn new(store: &dyn Store) -> Committer {
+        let wanted = store.geometry().batch_records.unwrap_or(u64::MAX);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        let gathering = geometry.batch_limit.map(Gathering::new);
+        let gathering = store.batch_cost().map(|_| Gathering::new());
         let records_soft = match gathering {
             None => wanted.clamp(1, RECORDS_SOFT),
             Some(_) => (wanted / TAKEN_IN_PART).clamp(1, TAKEN_IN_MAX),

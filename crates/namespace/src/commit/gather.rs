@@ -29,7 +29,6 @@ use crossbeam_epoch::Guard;
 use finefs_locks::primitive::atomic::Ordering;
 
 use crate::base::error::{Error, Result};
-use crate::commit::batch_size::Sizing;
 use crate::commit::coalesce::Transaction;
 use crate::commit::committer::RECORDS_SOFT;
 use crate::commit::gathering::{Gathering, Locked};
@@ -104,12 +103,7 @@ impl Volume {
         let Some(generation) = self.next_locked(gathering) else {
             return false;
         };
-        let has_room = self.has_room(
-            gathering,
-            &mut transactions.open,
-            generation.length(),
-            guard,
-        );
+        let has_room = self.has_room(&mut transactions.open, generation.length(), guard);
         if !has_room {
             let full = std::mem::take(&mut transactions.open);
             transactions.full.push_back(full);
@@ -162,7 +156,7 @@ impl Volume {
         }
         drop(locked);
         while let Some(length) = gathering.next_length()
-            && self.has_room(gathering, &mut transactions.open, length, guard)
+            && self.has_room(&mut transactions.open, length, guard)
             && let Some(generation) = self.next_locked(gathering)
         {
             self.take_in(gathering, &mut transactions.open, generation, guard);
@@ -191,34 +185,22 @@ impl Volume {
         mut generation: Generation,
         guard: &Guard,
     ) {
-        let sizing = self.sizing(gathering);
-        for run in transaction.take_in(&mut generation, Some(&sizing), &self.inodes, guard) {
+        let cost = self.store.batch_cost();
+        for run in transaction.take_in(&mut generation, cost, &self.inodes, guard) {
             self.store.forget_data(*run);
         }
         gathering.locked.lock().spares.put(generation.parts);
     }
 
     /// Whether so many records can be committed together with the transaction.
-    fn has_room(
-        &self,
-        gathering: &Gathering,
-        transaction: &mut Transaction,
-        more: usize,
-        guard: &Guard,
-    ) -> bool {
+    fn has_room(&self, transaction: &mut Transaction, more: usize, guard: &Guard) -> bool {
         if transaction.is_empty() {
             return true;
         }
         if transaction.records + more > RECORDS_SOFT {
             return false;
         }
-        transaction.takes_more(more as u64, &self.sizing(gathering), &self.inodes, guard)
-    }
-
-    fn sizing<'a>(&'a self, gathering: &'a Gathering) -> Sizing<'a> {
-        Sizing {
-            limit: &gathering.limit,
-            geometry: &self.geometry,
-        }
+        let cost = self.store.batch_cost();
+        cost.is_none_or(|cost| transaction.takes_more(more as u64, cost, &self.inodes, guard))
     }
 }

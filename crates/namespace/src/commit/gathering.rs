@@ -8,7 +8,6 @@ use finefs_locks::Mutex;
 use finefs_locks::primitive::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::base::classes;
-use crate::base::store::BatchLimit;
 use crate::commit::coalesce::Transaction;
 use crate::commit::oplog::{Generation, Record, Spares};
 use crate::commit::wakeup::Wakeup;
@@ -27,7 +26,6 @@ pub(crate) struct Gathering {
     /// What `locked` takes in memory: written under its lock.
     pub locked_bytes: AtomicUsize,
     pub(super) transactions: Mutex<Transactions>,
-    pub limit: BatchLimit,
     pub wakeup: Arc<Wakeup>,
     /// As many transactions wait as may.
     is_behind: AtomicBool,
@@ -49,12 +47,11 @@ pub(super) struct Transactions {
 
 impl Gathering {
     /// Nothing waits.
-    pub fn new(limit: BatchLimit) -> Gathering {
+    pub fn new() -> Gathering {
         Gathering {
             locked: Mutex::new(&classes::GENERATIONS, Locked::default()),
             locked_bytes: AtomicUsize::new(0),
             transactions: Mutex::new(&classes::TRANSACTIONS, Transactions::default()),
-            limit,
             wakeup: Arc::new(Wakeup::new()),
             is_behind: AtomicBool::new(false),
         }

@@ -14,10 +14,8 @@ use crate::base::types::{Attributes, FileKind};
 use crate::commit::volume::Volume;
 use crate::inode::Inode;
 
-/// A mapping of so many blocks fits the inode as extents, and of so many as numbers of blocks, in
-/// all formats.
-const EXTENTS_IN_INODE: u64 = 4;
-const BLOCKS_IN_INODE: u64 = 12;
+/// Blocks of a small mapping are looked for among so many: the first of the file.
+const LOOKED_AT_BLOCKS: u64 = 12;
 
 impl Volume {
     /// The attributes of an inode, as stat(2) shows them.
@@ -53,17 +51,17 @@ impl Volume {
             return true;
         }
         let blocks = sectors.div_ceil(self.block_bytes() / 512);
-        let may_fit = if self.geometry.has_unwritten && !inode.is_block_mapped() {
-            blocks <= EXTENTS_IN_INODE
-        } else {
-            inode.size_bytes() <= BLOCKS_IN_INODE * self.block_bytes()
-        };
+        let is_block_mapped = inode.is_block_mapped() || !self.geometry.has_unwritten;
+        let size_bytes = inode.size_bytes();
+        let may_fit = self
+            .store
+            .mapping_fits_inode(size_bytes, blocks, is_block_mapped);
         let contents = inode.file().ok().and_then(|file| file.used_contents());
         let Some(extents) = contents.and_then(|contents| contents.extents.get()) else {
             return false;
         };
         may_fit && {
-            let runs = extents.runs(0, BLOCKS_IN_INODE.max(blocks), guard);
+            let runs = extents.runs(0, LOOKED_AT_BLOCKS.max(blocks), guard);
             runs.iter().map(|run| run.length).sum::<u64>() == blocks
         }
     }

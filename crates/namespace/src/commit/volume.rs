@@ -42,12 +42,12 @@ impl Volume {
             // What a store cannot load again it keeps in memory.
             scheme: Scheme::new(options.locking, store.can_reload()),
             keeps_log: store.takes_batches(),
+            committer: Committer::new(&*store),
             store,
             options,
             inodes: InodeTable::new(),
             log: OperationLog::new(),
             gate: BigReader::new(&classes::GATE),
-            committer: Committer::new(&geometry),
             health: Health::default(),
             freeze: Freeze::new(),
             geometry,

@@ -101,7 +101,6 @@ impl MemoryStore {
                 has_fine_times: true,
                 has_unwritten: true,
                 batch_records: None,
-                batch_limit: None,
                 is_read_only: false,
                 stops_on_damage: false,
             },

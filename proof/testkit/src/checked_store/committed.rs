@@ -7,7 +7,8 @@ use finefs_namespace::{
     Attributes, Batch, Error, ExtentState, Fate, FileKind, Ino, InodeChange, MapChange, Times,
 };
 
-use super::{INODES_PER_BLOCK, SYMLINK_INLINE_MAX, blocks_of};
+use super::cost::INODES_PER_BLOCK;
+use super::{SYMLINK_INLINE_MAX, blocks_of};
 
 /// A directory grows by a block for so many names.
 const NAMES_PER_BLOCK: u64 = 256;

@@ -27,18 +27,20 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `committed` | the model of what is committed: batches applied, and checked (1 to 3) |
+//! | `cost` | how much a batch changes, where that is limited |
 //!
 //! # Locking
 //! One plain mutex, never held over a call that could wait: so it may run under shuttle.
 
 mod committed;
+mod cost;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
-    Batch, BatchLimit, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
+    Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
     Fate, FileKind, Geometry, Goal, Ino, InodeImage, MemoryStore, Plan, Result, Settled, StatFs,
     Store, Times,
 };
@@ -48,9 +50,6 @@ use self::committed::{Inode, State};
 /// EXT4_EXTENTS_FL of `linux/fs.h`.
 const EXTENTS_FLAG: u32 = 0x80000;
 
-/// Where batches are limited in blocks.
-const INODES_PER_BLOCK: u64 = 4;
-
 /// Longer symbolic links take a block, as in ext4.
 const SYMLINK_INLINE_MAX: u32 = 59;
 
@@ -58,6 +57,8 @@ const SYMLINK_INLINE_MAX: u32 = 59;
 pub struct CheckedStore {
     inner: MemoryStore,
     geometry: Geometry,
+    /// Where batches are limited in blocks.
+    cost: Option<cost::PlainCost>,
     reloads: bool,
     takes_batches: bool,
     /// Entries are loaded with the kinds of what they name.
@@ -133,11 +134,7 @@ impl CheckedStore {
     /// records, and committed when that comes to so many blocks.
     pub fn with_batches_of(mut self, blocks: u64) -> CheckedStore {
         self.geometry.batch_records = Some(8);
-        self.geometry.batch_limit = Some(BatchLimit {
-            blocks,
-            inodes_per_block: INODES_PER_BLOCK,
-            space_blocks: 4,
-        });
+        self.cost = Some(cost::PlainCost { blocks_max: blocks });
         self
     }
 
@@ -191,6 +188,7 @@ impl CheckedStore {
                 symlink_inline_max: SYMLINK_INLINE_MAX,
                 ..inner.geometry().clone()
             },
+            cost: None,
             inner,
             reloads,
             takes_batches: true,
@@ -269,6 +267,15 @@ impl CheckedStore {
 impl Store for CheckedStore {
     fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    fn batch_cost(&self) -> Option<&dyn BatchCost> {
+        self.cost.as_ref().map(|cost| cost as &dyn BatchCost)
+    }
+
+    /// As if larger mappings took a block.
+    fn mapping_fits_inode(&self, _size_bytes: u64, blocks: u64, _is_block_mapped: bool) -> bool {
+        blocks <= 4
     }
 
     fn can_reload(&self) -> bool {

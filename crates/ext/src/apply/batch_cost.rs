@@ -1,0 +1,298 @@
+//! How many blocks of metadata applying a batch changes, at most.
+//!
+//! # Counted
+//! - blocks of directories: one for each name, but not more than the directory has, and those that
+//!   it grows by;
+//! - blocks of the trees of mappings that do not fit their inodes, of extended attributes and
+//!   symbolic links;
+//! - bitmaps and counts: all that there are, or one for each change.
+
+use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
+use finefs_ext_disk::{dirent, extent, indirect};
+use finefs_namespace::{BatchCost, Fate, Ino, InodeChange, InodeCost, MapChange, NameChanges};
+
+use super::FAST_SYMLINK_MAX;
+
+/// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that
+/// it should not take long, however large the journal is.
+const BATCH_BYTES_MAX: u64 = 48 << 20;
+
+/// New entries fill at least one part in so many of the blocks that a directory gets for them: a
+/// block that is full is split, and by the length of names the halves may be uneven.
+const FILLED_PART: u64 = 4;
+
+/// Upper blocks of a directory's index that grow with it, or are made when it has none.
+const INDEX_BLOCKS: u64 = 3;
+
+/// A change of a mapping changes at most so many blocks of its tree, or of its block map.
+const TREE_BLOCKS: u64 = extent::DEPTH_MAX as u64;
+
+/// The space that an inode takes is told in units of so many bytes.
+const SECTOR_BYTES: u64 = 512;
+
+/// What follows from the geometry of an image with a journal.
+pub(crate) struct ImageCost {
+    blocks_max: u64,
+    block_bytes: u64,
+    inodes_per_block: u64,
+    /// Blocks that say what is free, and how much.
+    space_blocks: u64,
+    has_extents: bool,
+}
+
+impl ImageCost {
+    /// For a journal that takes so many changed blocks.
+    pub fn new(geometry: &Geometry, has_extents: bool, journal_blocks: u64) -> ImageCost {
+        let block_bytes = u64::from(geometry.block_size);
+        let groups = u64::from(geometry.groups_count);
+        ImageCost {
+            blocks_max: (journal_blocks * 3 / 4).min(BATCH_BYTES_MAX / block_bytes),
+            block_bytes,
+            inodes_per_block: (block_bytes / u64::from(geometry.inode_size)).max(1),
+            // Two bitmaps for each group, its descriptor, and the superblock.
+            space_blocks: 2 * groups + (groups * 64).div_ceil(block_bytes) + 1,
+            has_extents,
+        }
+    }
+
+    /// Blocks of the tree of a file's mapping.
+    fn of_mapping(&self, change: &InodeChange) -> u64 {
+        let per_leaf = match self.has_extents {
+            true => u64::from(extent::capacity(self.block_bytes as usize)),
+            false => u64::from(indirect::pointers_per_block(self.block_bytes as u32)),
+        };
+        let size_blocks = change.attributes.size_bytes.div_ceil(self.block_bytes);
+        let changes = change.map.len() as u64;
+        let blocks = size_blocks.max(end(&change.map));
+        let is_small = blocks <= blocks_in_inode(!self.has_extents);
+        let is_new =
+            change.is_created && self.has_extents && changes <= blocks_in_inode(!self.has_extents);
+        if is_small || is_new {
+            return 0;
+        }
+        let leaves = 1 + size_blocks / per_leaf;
+        (TREE_BLOCKS * changes).min(leaves + TREE_BLOCKS)
+    }
+}
+
+impl BatchCost for ImageCost {
+    fn blocks_max(&self) -> u64 {
+        self.blocks_max
+    }
+
+    fn table_block(&self, ino: Ino) -> u64 {
+        ino.0.saturating_sub(1) / self.inodes_per_block
+    }
+
+    fn of_inode(&self, change: &InodeChange) -> InodeCost {
+        let target = change.symlink.as_ref().map_or(0, |target| target.len());
+        let own_blocks = [
+            // Its neighbour in the list of orphans.
+            u64::from(change.fate == Fate::Orphan),
+            // The old and the new one.
+            2 * u64::from(!change.xattrs.is_empty()),
+            u64::from(target > FAST_SYMLINK_MAX),
+            match change.fate {
+                Fate::Freed => 0,
+                Fate::Linked | Fate::Orphan => self.of_mapping(change),
+            },
+        ];
+        InodeCost {
+            own_blocks: own_blocks.iter().sum(),
+            space_changes: 2 + change.map.len() as u64,
+        }
+    }
+
+    fn of_space(&self, changes: u64) -> u64 {
+        self.space_blocks.min(changes)
+    }
+
+    fn of_names(&self, names: &NameChanges) -> u64 {
+        let before = (names.sectors * SECTOR_BYTES).div_ceil(self.block_bytes);
+        let added_bytes = dirent::ENTRY_OVERHEAD_MAX as u64 * names.added + names.added_bytes;
+        let grown = (FILLED_PART * added_bytes).div_ceil(self.block_bytes);
+        names.changed.min(before) + grown + INDEX_BLOCKS
+    }
+}
+
+/// True when the mapping of a file surely fits its inode: see
+/// [`Store::mapping_fits_inode`](finefs_namespace::Store::mapping_fits_inode).
+pub(crate) fn mapping_fits_inode(
+    size_bytes: u64,
+    blocks: u64,
+    block_bytes: u64,
+    is_block_mapped: bool,
+) -> bool {
+    let blocks_max = blocks_in_inode(is_block_mapped);
+    blocks <= blocks_max && (!is_block_mapped || size_bytes <= blocks_max * block_bytes)
+}
+
+/// A mapping of so many blocks fits the inode: as extents wherever they lie, else as the first
+/// blocks of the file.
+fn blocks_in_inode(is_block_mapped: bool) -> u64 {
+    match is_block_mapped {
+        true => u64::from(indirect::DIRECT),
+        false => u64::from(extent::capacity(BLOCK_AREA_SIZE)),
+    }
+}
+
+/// The end of what is mapped anew.
+fn end(changes: &[MapChange]) -> u64 {
+    let ends = changes.iter().map(|change| match change {
+        MapChange::Map(extent) => extent.end(),
+        MapChange::Convert { .. } | MapChange::Unmap { .. } => 0,
+    });
+    ends.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use finefs_namespace::{BlockNo, Extent, ExtentState, MemoryStore, Store};
+
+    use super::*;
+
+    /// Blocks of 4096 bytes, and extents.
+    const COST: ImageCost = ImageCost {
+        blocks_max: 800,
+        block_bytes: 4096,
+        inodes_per_block: 16,
+        space_blocks: 10,
+        has_extents: true,
+    };
+
+    /// A change of a new file that says nothing but that it is there.
+    fn change() -> InodeChange {
+        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
+        let mut attributes = store.load_inode(store.geometry().root).unwrap().attributes;
+        attributes.kind = finefs_namespace::FileKind::Regular;
+        attributes.size_bytes = 0;
+        InodeChange {
+            ino: Ino(12),
+            is_created: true,
+            fate: Fate::Linked,
+            attributes,
+            link_delta: 0,
+            symlink: None,
+            map: Vec::new(),
+            xattrs: Vec::new(),
+        }
+    }
+
+    fn own_blocks(change: &InodeChange) -> u64 {
+        COST.of_inode(change).own_blocks
+    }
+
+    /// Blocks that are mapped anew, with a hole before each.
+    fn scattered(count: u64) -> Vec<MapChange> {
+        let extents = (0..count).map(|index| Extent {
+            logical: 2 * index + 1,
+            physical: BlockNo(1000 + 3 * index),
+            length: 1,
+            state: ExtentState::Written,
+        });
+        extents.map(MapChange::Map).collect()
+    }
+
+    #[test]
+    fn a_mapping_counts_where_it_does_not_fit_its_inode() {
+        let with = |map: Vec<MapChange>, is_created: bool| InodeChange {
+            map,
+            is_created,
+            ..change()
+        };
+        assert_eq!(own_blocks(&with(scattered(4), true)), 0);
+        assert!(own_blocks(&with(scattered(5), true)) >= TREE_BLOCKS);
+        // An old file may have a tree, however little changes.
+        assert!(own_blocks(&with(scattered(4), false)) >= TREE_BLOCKS);
+        // However much changes, not more than the tree has: 340 extents a leaf, in a file of as
+        // many blocks.
+        let mut large = with(scattered(3000), false);
+        large.attributes.size_bytes = 6000 * 4096;
+        assert_eq!(own_blocks(&large), 1 + 6000 / 340 + TREE_BLOCKS);
+        assert_eq!(COST.of_inode(&large).space_changes, 3002);
+        let freed = InodeChange {
+            fate: Fate::Freed,
+            ..large
+        };
+        assert_eq!(own_blocks(&freed), 0);
+    }
+
+    #[test]
+    fn without_extents_twelve_blocks_fit_the_inode() {
+        let cost = ImageCost {
+            has_extents: false,
+            ..COST
+        };
+        let mapped = |length| InodeChange {
+            map: vec![MapChange::Map(Extent {
+                logical: 0,
+                physical: BlockNo(50),
+                length,
+                state: ExtentState::Written,
+            })],
+            ..change()
+        };
+        assert_eq!(cost.of_inode(&mapped(12)).own_blocks, 0);
+        assert!(cost.of_inode(&mapped(13)).own_blocks > 0);
+        assert!(mapping_fits_inode(12 * 4096, 12, 4096, true));
+        assert!(!mapping_fits_inode(12 * 4096 + 1, 12, 4096, true));
+    }
+
+    #[test]
+    fn four_extents_fit_the_inode_wherever_they_lie() {
+        assert!(mapping_fits_inode(1 << 40, 4, 4096, false));
+        assert!(!mapping_fits_inode(5 * 4096, 5, 4096, false));
+    }
+
+    #[test]
+    fn what_an_inode_has_beside_its_mapping_counts() {
+        let orphan = InodeChange {
+            fate: Fate::Orphan,
+            ..change()
+        };
+        assert_eq!(own_blocks(&orphan), 1);
+        let labelled = InodeChange {
+            xattrs: vec![(b"user.a"[..].into(), None)],
+            ..change()
+        };
+        assert_eq!(own_blocks(&labelled), 2);
+        let link = |length| InodeChange {
+            symlink: Some(vec![b'x'; length].into()),
+            ..change()
+        };
+        assert_eq!(own_blocks(&link(59)), 0);
+        assert_eq!(own_blocks(&link(60)), 1);
+    }
+
+    #[test]
+    fn new_names_count_by_their_length() {
+        let added = NameChanges {
+            changed: 1000,
+            added: 1000,
+            added_bytes: 20_000,
+            sectors: 0,
+        };
+        // Up to 31 bytes each, in blocks of which a quarter may be filled, and the index.
+        let grown = (FILLED_PART * 31_000).div_ceil(4096);
+        assert_eq!(COST.of_names(&added), grown + INDEX_BLOCKS);
+        // A directory of two blocks.
+        let there = NameChanges {
+            sectors: 16,
+            ..added
+        };
+        assert_eq!(COST.of_names(&there), 2 + grown + INDEX_BLOCKS);
+    }
+
+    #[test]
+    fn not_more_bitmaps_and_counts_change_than_there_are() {
+        assert_eq!(COST.of_space(3), 3);
+        assert_eq!(COST.of_space(30), 10);
+    }
+
+    #[test]
+    fn inodes_of_a_block_have_the_same_number() {
+        let blocks = [1, 16, 17].map(|ino| COST.table_block(Ino(ino)));
+        assert_eq!(blocks, [0, 0, 1]);
+    }
+}
