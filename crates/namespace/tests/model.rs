@@ -102,7 +102,7 @@ fn evicted_and_reopened_objects_are_the_same() {
 }
 
 #[test]
-fn what_was_gathered_over_generations_is_a_file_system() {
+fn what_was_folded_is_a_file_system() {
     check(3000..3060, &|| {
         Checked::boxed(CheckedStore::reloading(64 << 20).with_batches_of(200))
     });

@@ -321,7 +321,7 @@ fn an_unnamed_file_is_linked_or_gone() {
 
 /// Commits in the middle of things that follow from each other take them in that order.
 ///
-/// Without: the global side in `OperationLog::swap` (a swap of one shard after the other); the log
+/// Without: the global side in `OperationLog::cut` (one shard after the other); the log
 /// before the publication in `make` (`self.log_group` after `table.insert`).
 #[test]
 fn commits_are_causally_closed() {
@@ -497,8 +497,8 @@ fn take_out_beside_a_commit(kind: FileKind, take_out: fn(&World, Ino)) {
     });
 }
 
-/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the
-/// name is out in `unlink`.
+/// Without: `drop(core.lock())` in `Merging::inode`; `drop(lock)` after, and not before, the name
+/// is out in `unlink`.
 #[test]
 fn a_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Regular, |w, root| {
@@ -506,8 +506,8 @@ fn a_number_comes_free_only_after_its_name_went() {
     });
 }
 
-/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(lock)` after, and not before, the
-/// name is out in `rmdir`.
+/// Without: `drop(core.lock())` in `Merging::inode`; `drop(lock)` after, and not before, the name
+/// is out in `rmdir`.
 #[test]
 fn a_directory_s_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Directory, |w, root| {
@@ -515,9 +515,8 @@ fn a_directory_s_number_comes_free_only_after_its_name_went() {
     });
 }
 
-/// Without: `drop(core.lock())` in `Gathered::take_in`; `drop(locks)` after, and not before, the
-/// name is replaced in
-/// `try_rename`.
+/// Without: `drop(core.lock())` in `Merging::inode`; `drop(locks)` after, and not before, the name
+/// is replaced in `try_rename`.
 #[test]
 fn a_replaced_file_s_number_comes_free_only_after_its_name_went() {
     take_out_beside_a_commit(FileKind::Regular, |w, root| {
@@ -561,7 +560,7 @@ fn a_removal_takes_what_the_name_names() {
 
 /// A number comes free by a commit, is used again and freed again before the commit has ended.
 ///
-/// Without: `inode.dirty_generation() <= number` where `commit_generation` takes freed inodes out.
+/// Without: `inode.dirty_generation() <= number` where `commit_transaction` takes freed inodes out.
 #[test]
 fn a_number_is_used_again_during_the_commit_that_freed_it() {
     check(800, World::new, |world, root| {

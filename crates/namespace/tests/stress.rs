@@ -311,7 +311,7 @@ fn threads_beside_eviction() {
 /// Most of the time what was taken out of the log waits for a commit, or is taken out while one
 /// runs.
 #[test]
-fn threads_whose_changes_are_gathered() {
+fn threads_whose_changes_are_folded() {
     stress(4, CheckedStore::reloading(16 << 20).with_batches_of(200));
 }
 

@@ -10,7 +10,7 @@
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
 use finefs_ext_disk::{dirent, extent, indirect};
-use finefs_namespace::{BatchCost, Fate, Ino, InodeChange, InodeCost, MapChange, NameChanges};
+use finefs_namespace::{BatchCost, Fate, Ino, InodeCost, InodeFootprint, NameChanges};
 
 use super::FAST_SYMLINK_MAX;
 
@@ -57,14 +57,17 @@ impl ImageCost {
     }
 
     /// Blocks of the tree of a file's mapping.
-    fn of_mapping(&self, change: &InodeChange) -> u64 {
+    fn of_mapping(&self, change: &InodeFootprint) -> u64 {
         let per_leaf = match self.has_extents {
             true => u64::from(extent::capacity(self.block_bytes as usize)),
             false => u64::from(indirect::pointers_per_block(self.block_bytes as u32)),
         };
-        let size_blocks = change.attributes.size_bytes.div_ceil(self.block_bytes);
-        let changes = change.map.len() as u64;
-        let blocks = size_blocks.max(end(&change.map));
+        // Of an older file whose size stays, the tree may be of any size.
+        let unknown = if change.is_created { 0 } else { u64::MAX };
+        let size_bytes = change.size_bytes.unwrap_or(unknown);
+        let size_blocks = size_bytes.div_ceil(self.block_bytes);
+        let changes = change.map_changes;
+        let blocks = size_blocks.max(change.mapped_end);
         let is_small = blocks <= blocks_in_inode(!self.has_extents);
         let is_new =
             change.is_created && self.has_extents && changes <= blocks_in_inode(!self.has_extents);
@@ -85,14 +88,13 @@ impl BatchCost for ImageCost {
         ino.0.saturating_sub(1) / self.inodes_per_block
     }
 
-    fn of_inode(&self, change: &InodeChange) -> InodeCost {
-        let target = change.symlink.as_ref().map_or(0, |target| target.len());
+    fn of_inode(&self, change: &InodeFootprint) -> InodeCost {
         let own_blocks = [
             // Its neighbour in the list of orphans.
             u64::from(change.fate == Fate::Orphan),
             // The old and the new one.
-            2 * u64::from(!change.xattrs.is_empty()),
-            u64::from(target > FAST_SYMLINK_MAX),
+            2 * u64::from(change.has_xattrs),
+            u64::from(change.target_bytes > FAST_SYMLINK_MAX),
             match change.fate {
                 Fate::Freed => 0,
                 Fate::Linked | Fate::Orphan => self.of_mapping(change),
@@ -100,7 +102,7 @@ impl BatchCost for ImageCost {
         ];
         InodeCost {
             own_blocks: own_blocks.iter().sum(),
-            space_changes: 2 + change.map.len() as u64,
+            space_changes: 2 + change.map_changes,
         }
     }
 
@@ -137,19 +139,8 @@ fn blocks_in_inode(is_block_mapped: bool) -> u64 {
     }
 }
 
-/// The end of what is mapped anew.
-fn end(changes: &[MapChange]) -> u64 {
-    let ends = changes.iter().map(|change| match change {
-        MapChange::Map(extent) => extent.end(),
-        MapChange::Convert { .. } | MapChange::Unmap { .. } => 0,
-    });
-    ends.max().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use finefs_namespace::{BlockNo, Extent, ExtentState, MemoryStore, Store};
-
     use super::*;
 
     /// Blocks of 4096 bytes, and extents.
@@ -162,56 +153,44 @@ mod tests {
     };
 
     /// A change of a new file that says nothing but that it is there.
-    fn change() -> InodeChange {
-        let store = MemoryStore::new(1 << 20, 0o755, 0, 0).unwrap();
-        let mut attributes = store.load_inode(store.geometry().root).unwrap().attributes;
-        attributes.kind = finefs_namespace::FileKind::Regular;
-        attributes.size_bytes = 0;
-        InodeChange {
-            ino: Ino(12),
-            is_created: true,
-            fate: Fate::Linked,
-            attributes,
-            link_delta: 0,
-            symlink: None,
-            map: Vec::new(),
-            xattrs: Vec::new(),
-        }
-    }
+    const NEW: InodeFootprint = InodeFootprint {
+        is_created: true,
+        fate: Fate::Linked,
+        size_bytes: None,
+        target_bytes: 0,
+        has_xattrs: false,
+        map_changes: 0,
+        mapped_end: 0,
+    };
 
-    fn own_blocks(change: &InodeChange) -> u64 {
+    fn own_blocks(change: &InodeFootprint) -> u64 {
         COST.of_inode(change).own_blocks
-    }
-
-    /// Blocks that are mapped anew, with a hole before each.
-    fn scattered(count: u64) -> Vec<MapChange> {
-        let extents = (0..count).map(|index| Extent {
-            logical: 2 * index + 1,
-            physical: BlockNo(1000 + 3 * index),
-            length: 1,
-            state: ExtentState::Written,
-        });
-        extents.map(MapChange::Map).collect()
     }
 
     #[test]
     fn a_mapping_counts_where_it_does_not_fit_its_inode() {
-        let with = |map: Vec<MapChange>, is_created: bool| InodeChange {
-            map,
+        // Blocks with a hole before each.
+        let with = |map_changes, is_created| InodeFootprint {
             is_created,
-            ..change()
+            map_changes,
+            mapped_end: 2 * map_changes,
+            ..NEW
         };
-        assert_eq!(own_blocks(&with(scattered(4), true)), 0);
-        assert!(own_blocks(&with(scattered(5), true)) >= TREE_BLOCKS);
+        assert_eq!(own_blocks(&with(4, true)), 0);
+        assert!(own_blocks(&with(5, true)) >= TREE_BLOCKS);
         // An old file may have a tree, however little changes.
-        assert!(own_blocks(&with(scattered(4), false)) >= TREE_BLOCKS);
+        assert!(own_blocks(&with(4, false)) >= TREE_BLOCKS);
         // However much changes, not more than the tree has: 340 extents a leaf, in a file of as
-        // many blocks.
-        let mut large = with(scattered(3000), false);
-        large.attributes.size_bytes = 6000 * 4096;
+        // many blocks. Where its size is not known, that may be any number.
+        let large = with(3000, false);
+        assert_eq!(own_blocks(&large), 3000 * TREE_BLOCKS);
+        let large = InodeFootprint {
+            size_bytes: Some(6000 * 4096),
+            ..large
+        };
         assert_eq!(own_blocks(&large), 1 + 6000 / 340 + TREE_BLOCKS);
         assert_eq!(COST.of_inode(&large).space_changes, 3002);
-        let freed = InodeChange {
+        let freed = InodeFootprint {
             fate: Fate::Freed,
             ..large
         };
@@ -224,14 +203,10 @@ mod tests {
             has_extents: false,
             ..COST
         };
-        let mapped = |length| InodeChange {
-            map: vec![MapChange::Map(Extent {
-                logical: 0,
-                physical: BlockNo(50),
-                length,
-                state: ExtentState::Written,
-            })],
-            ..change()
+        let mapped = |mapped_end| InodeFootprint {
+            map_changes: 1,
+            mapped_end,
+            ..NEW
         };
         assert_eq!(cost.of_inode(&mapped(12)).own_blocks, 0);
         assert!(cost.of_inode(&mapped(13)).own_blocks > 0);
@@ -247,19 +222,19 @@ mod tests {
 
     #[test]
     fn what_an_inode_has_beside_its_mapping_counts() {
-        let orphan = InodeChange {
+        let orphan = InodeFootprint {
             fate: Fate::Orphan,
-            ..change()
+            ..NEW
         };
         assert_eq!(own_blocks(&orphan), 1);
-        let labelled = InodeChange {
-            xattrs: vec![(b"user.a"[..].into(), None)],
-            ..change()
+        let labelled = InodeFootprint {
+            has_xattrs: true,
+            ..NEW
         };
         assert_eq!(own_blocks(&labelled), 2);
-        let link = |length| InodeChange {
-            symlink: Some(vec![b'x'; length].into()),
-            ..change()
+        let link = |target_bytes| InodeFootprint {
+            target_bytes,
+            ..NEW
         };
         assert_eq!(own_blocks(&link(59)), 0);
         assert_eq!(own_blocks(&link(60)), 1);

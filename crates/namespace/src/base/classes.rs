@@ -3,9 +3,9 @@
 //! ```text
 //! ns.freezing          a freeze or a thaw, from beginning to end
 //! ns.commit            one commit at a time
-//!   ns.transactions    transactions that wait for their commit, and the one that grows
-//!     ns.generations   locked generations of the log, not in a transaction yet
+//!   ns.generations     generations that were cut off the log
 //!   ns.gate            global operations (freeze, shut down) against all others; big-reader
+//!     ns.fold          what one shard of the log was folded into; never inside an operation
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
 //!       ns.resize      a directory's table grows, or dies
@@ -18,7 +18,7 @@
 //!                 ns.lock_graph   which processes wait for one
 //!                   ns.lock_wait  one waiting request
 //!               ns.files    a shard of the open-file list
-//!               ns.log      a shard of the operation log; global: the swap of a commit
+//!               ns.log      a shard of the operation log; global: a cut
 //!                 (the store's own locks: 60 and up)
 //! ```
 //!
@@ -30,12 +30,12 @@ use finefs_lockmeter::LockClass;
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
-/// Transactions that wait for their commit, and the one that grows; never inside an operation.
-pub static TRANSACTIONS: LockClass = LockClass::new("ns.transactions", 6);
-/// Locked generations of the log, not in a transaction yet; never inside an operation.
+/// Generations that were cut off the log and wait for their commit; never inside an operation.
 pub static GENERATIONS: LockClass = LockClass::new("ns.generations", 7);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
+/// What one shard of the log was folded into.
+pub static FOLD: LockClass = LockClass::new("ns.fold", 11);
 /// Around every operation of every file system, by the schemes `big-*`.
 pub static BIG: LockClass = LockClass::new("ns.big", 12);
 /// Around every operation of a file system, by the scheme `per-superblock`.
@@ -78,5 +78,5 @@ pub static LOAD: LockClass = LockClass::new("ns.load", 32);
 pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
 /// Who waits for a thaw; a leaf that nobody takes inside an operation.
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
-/// What wakes the threads that commit and gather.
+/// What wakes the threads that commit and fold.
 pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);

@@ -284,7 +284,7 @@ pub trait BatchCost: Send + Sync {
     fn table_block(&self, ino: Ino) -> u64;
 
     /// What a change of an inode changes beside the block that the inode lies in.
-    fn of_inode(&self, change: &InodeChange) -> InodeCost;
+    fn of_inode(&self, change: &InodeFootprint) -> InodeCost;
 
     /// Blocks that so many changes of what is free change.
     fn of_space(&self, changes: u64) -> u64;
@@ -293,8 +293,27 @@ pub trait BatchCost: Send + Sync {
     fn of_names(&self, names: &NameChanges) -> u64;
 }
 
-/// What [`BatchCost::of_inode`] tells.
+/// What counts of an inode's change for [`BatchCost::of_inode`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeFootprint {
+    /// It comes to be.
+    pub is_created: bool,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The size, where it changes.
+    pub size_bytes: Option<u64>,
+    /// The length of a created symbolic link's target.
+    pub target_bytes: usize,
+    /// Extended attributes change.
+    pub has_xattrs: bool,
+    /// How many changes of the mapping there are.
+    pub map_changes: u64,
+    /// The end of what is mapped anew, in blocks.
+    pub mapped_end: u64,
+}
+
+/// What [`BatchCost::of_inode`] tells.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct InodeCost {
     /// Blocks that belong to the inode alone: its map, its extended attributes, its target.
     pub own_blocks: u64,

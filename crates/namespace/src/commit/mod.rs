@@ -7,8 +7,9 @@
 //! | module | about |
 //! |---|---|
 //! | `oplog` | the log: what changed since the last commit, per CPU |
-//! | `coalesce`, `batch_size` | one change for each object; how many blocks they come to |
-//! | `gathering`, `gather` | transactions that wait for their commit; who fills them |
+//! | `folding` | who folds the log, and cuts it off |
+//! | `folded`, `delta`, `batch_size` | one shard's log as one delta for each object; their blocks |
+//! | `merge` | the shards' deltas as one batch |
 //! | `committer`, `wakeup` | the state of committing; what the threads wait for |
 //! | `health`, `freeze` | what keeps changes from being made: failures, a freeze |
 //! | `options`, `volume` | what operations and commits share |
@@ -18,22 +19,21 @@
 //!
 //! # When
 //! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to
-//! commit as the store wants in a batch (or [`RECORDS_SOFT`](committer::RECORDS_SOFT) records). How
-//! much that is, `gather` finds out where the store's batches are limited; other stores get a
-//! commit each time the log grows long. The commit thread does that; where it is outrun writers do
-//! it before they go on, so that the heap does not grow without bound.
+//! commit as the store wants in a batch, or as memory allows. The commit thread does that; where it
+//! is outrun writers do it before they go on, so that the heap does not grow without bound.
 //!
 //! # What is given back
-//! The store gives the numbers and blocks of freed inodes out again when a commit is durable. The
+//! The store gives the numbers and blocks of freed inodes out again when a commit is durable; those
+//! of files that no commit ever named as soon as they are folded ([`folded`]). The
 //! last name of an inode is logged as gone before it goes, and a commit may come in between. The
 //! number is free only after the name is gone, all the same:
 //! 1. A name goes under the lock of its inode, which is held from the append until the name's node
 //!    is marked OUT (`unlink`, `rmdir`, `try_rename`). So when the record is appended that frees
 //!    the inode, its other names are gone: it is the record of the last name, or the last
 //!    reference's, which comes after that under the same lock.
-//! 2. [`Transaction::take_in`](coalesce::Transaction::take_in) takes that lock for a moment when it
-//!    meets the record, before the number is handed on. So the last name is gone, too. It cannot
-//!    deadlock: whoever holds the lock of an inode waits for no commit.
+//! 2. Whoever folds or merges takes that lock for a moment when it meets the record, before the
+//!    number is handed on (`Folded::cancel`, `Merging::inode`). So the last name is gone, too. It
+//!    cannot deadlock: whoever holds the lock of an inode waits neither for a fold nor a commit.
 //! 3. A lookup that found the name before it went, and looks the number up after it came free,
 //!    meets the mark OUT (`lookup`).
 //!
@@ -49,14 +49,15 @@
 //! # May use
 //! `base`, `schemes`, `data` and `inode`. No operation: a commit does not know what a namespace is.
 
-pub(crate) mod batch_size;
-pub(crate) mod coalesce;
+mod batch_size;
 pub(crate) mod committer;
+mod delta;
 mod eviction;
+mod folded;
+pub(crate) mod folding;
 pub(crate) mod freeze;
-mod gather;
-pub(crate) mod gathering;
 pub(crate) mod health;
+mod merge;
 pub(crate) mod oplog;
 pub(crate) mod options;
 pub(crate) mod run;

@@ -3,9 +3,10 @@
 //! # The protocol
 //! An operation appends one group of records to this CPU's shard while it holds the locks of all
 //! the objects that it changes, and publishes its effects after that. So an effect that anybody can
-//! see is in the log already. A commit takes the global side, which excludes every append for the
-//! moment in which it swaps the shards' records out: if B could have seen A, and B is in, A is in.
-//! The groups between two swaps are a *generation*.
+//! see is in the log already. A cut takes the global side, which excludes every append for a
+//! moment: if B could have seen A, and B is before the cut, A is before it. The groups between two
+//! cuts are a *generation*. Before the cut the records of a shard may be taken out to be folded (`folding`),
+//! which takes them out of no generation.
 //!
 //! # Invariants
 //! 1. A group is in one shard whole, so it is in one generation whole.
@@ -14,8 +15,8 @@
 //!    ends; an inode whose mark is at most the newest committed generation is clean.
 
 use crossbeam_utils::CachePadded;
-use finefs_locks::primitive::atomic::{AtomicU64, AtomicUsize, Ordering};
-use finefs_locks::{LocalGlobal, PerCpuCounter};
+use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
+use finefs_locks::{LocalGlobal, LocalGuard, PerCpuCounter};
 use smallvec::SmallVec;
 
 use crate::base::classes;
@@ -49,6 +50,8 @@ pub(crate) enum Record {
         sequence: u64,
         link_count: u32,
         fate: Fate,
+        /// The space that is freed with it, in units of 512 bytes.
+        freed_sectors: u64,
     },
     /// Subdirectories came or went.
     LinkDelta { ino: Ino, delta: i64 },
@@ -67,8 +70,8 @@ pub(crate) enum Record {
         name: Box<[u8]>,
         value: Option<Box<[u8]>>,
     },
-    /// Only times changed, or data at blocks that were mapped before.
-    Touched { ino: Ino },
+    /// Only times changed, or data at blocks that were mapped before; or a name was moved.
+    Touched { ino: Ino, sequence: u64 },
     /// A name came, went or names another inode. `was_there` says whether it was a name before.
     /// `hash` is that of the directory's table.
     Entry {
@@ -88,6 +91,89 @@ pub(crate) enum Record {
 }
 
 impl Record {
+    /// An inode that is no directory gets so many links, and this becomes of it.
+    pub fn linked(core: &Core, link_count: u32, fate: Fate) -> Record {
+        Record::Linked {
+            ino: core.ino,
+            sequence: core.next_sequence(),
+            link_count,
+            fate,
+            freed_sectors: match fate {
+                Fate::Freed => core.sectors(),
+                Fate::Linked | Fate::Orphan => 0,
+            },
+        }
+    }
+
+    /// An inode that changes in no other way.
+    pub fn touched(core: &Core) -> Record {
+        Record::Touched {
+            ino: core.ino,
+            sequence: core.next_sequence(),
+        }
+    }
+
+    /// The inode that changes; of an entry, its directory.
+    pub fn ino(&self) -> Ino {
+        match self {
+            Record::Created { ino, .. }
+            | Record::Owned { ino, .. }
+            | Record::Sized { ino, .. }
+            | Record::Linked { ino, .. }
+            | Record::LinkDelta { ino, .. }
+            | Record::Mapped { ino, .. }
+            | Record::Xattr { ino, .. }
+            | Record::Touched { ino, .. } => *ino,
+            Record::Entry { dir, .. } | Record::Parent { dir, .. } => *dir,
+        }
+    }
+
+    /// The place of the record among those of its inode that are counted, from 1 on; 0 for the
+    /// others.
+    pub fn sequence(&self) -> u64 {
+        match self {
+            Record::Owned { sequence, .. }
+            | Record::Sized { sequence, .. }
+            | Record::Linked { sequence, .. }
+            | Record::Mapped { sequence, .. }
+            | Record::Xattr { sequence, .. }
+            | Record::Parent { sequence, .. }
+            | Record::Touched { sequence, .. } => *sequence,
+            Record::Created { .. } | Record::LinkDelta { .. } | Record::Entry { .. } => 0,
+        }
+    }
+
+    /// True when its inode is gone for good.
+    pub fn frees(&self) -> bool {
+        matches!(
+            self,
+            Record::Linked {
+                fate: Fate::Freed,
+                ..
+            }
+        )
+    }
+
+    /// The space that it frees.
+    pub fn freed(&self) -> FreedSpace {
+        match self {
+            Record::Linked {
+                fate: Fate::Freed,
+                freed_sectors,
+                ..
+            } => FreedSpace {
+                sectors: *freed_sectors,
+                inodes: 1,
+                ..FreedSpace::default()
+            },
+            Record::Mapped { freed_blocks, .. } => FreedSpace {
+                blocks: *freed_blocks,
+                ..FreedSpace::default()
+            },
+            _ => FreedSpace::default(),
+        }
+    }
+
     /// What it has on the heap, about, without what is in it itself.
     fn heap_bytes(&self) -> usize {
         let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
@@ -116,27 +202,10 @@ impl FreedSpace {
         self.inodes += more.inodes;
     }
 
-    /// What a record of an operation that touches these inodes frees.
-    fn of(record: &Record, touched: &[&Core]) -> FreedSpace {
-        match record {
-            Record::Linked {
-                ino,
-                fate: Fate::Freed,
-                ..
-            } => {
-                let gone = touched.iter().find(|core| core.ino == *ino);
-                FreedSpace {
-                    sectors: gone.map_or(0, |core| core.sectors()),
-                    inodes: 1,
-                    ..FreedSpace::default()
-                }
-            }
-            Record::Mapped { freed_blocks, .. } => FreedSpace {
-                blocks: *freed_blocks,
-                ..FreedSpace::default()
-            },
-            _ => FreedSpace::default(),
-        }
+    pub fn remove(&mut self, less: FreedSpace) {
+        self.blocks -= less.blocks;
+        self.sectors -= less.sectors;
+        self.inodes -= less.inodes;
     }
 }
 
@@ -174,61 +243,27 @@ impl FreeingSpace {
 /// append an array.
 pub(crate) type Group = SmallVec<[Record; 4]>;
 
-/// What was appended between two swaps.
+/// What a shard of the log holds, or held.
 #[derive(Default)]
-pub(crate) struct Generation {
-    pub number: u64,
-    /// Of each shard, in the order of its appends.
-    pub parts: Vec<Vec<Record>>,
+pub(crate) struct Logged {
+    /// In the order of the appends.
+    pub records: Vec<Record>,
     pub reserved_blocks: u64,
-    pub freed: FreedSpace,
-    heap_bytes: usize,
+    pub heap_bytes: usize,
 }
 
-impl Generation {
-    /// How many records it has.
-    pub fn length(&self) -> usize {
-        self.parts.iter().map(Vec::len).sum()
-    }
-
-    /// What it takes in memory, about.
-    pub fn bytes(&self) -> usize {
-        self.length() * size_of::<Record>() + self.heap_bytes
-    }
-}
-
-/// Room for the records of shards, in memory that has been used before: memory that is new to the
-/// process costs more than what is written there.
-#[derive(Default)]
-pub(crate) struct Spares(Vec<Vec<Record>>);
-
-/// For each shard so many are kept at most, of so many records each.
-const SPARES_PER_SHARD: usize = 2;
-const SPARE_RECORDS_MAX: usize = 1 << 12;
-
-impl Spares {
-    fn take(&mut self) -> Vec<Record> {
-        self.0.pop().unwrap_or_default()
-    }
-
-    /// Keeps the room of records that were taken in.
-    pub fn put(&mut self, parts: Vec<Vec<Record>>) {
-        let most = parts.len() * SPARES_PER_SHARD;
-        for part in parts {
-            debug_assert!(part.is_empty());
-            if self.0.len() < most && (1..=SPARE_RECORDS_MAX).contains(&part.capacity()) {
-                self.0.push(part);
-            }
-        }
-    }
+/// A generation that was cut off.
+pub(crate) struct Cut {
+    pub number: u64,
+    /// What each shard held then; the rest was taken out before.
+    pub rest: Vec<Logged>,
 }
 
 struct Shard {
     generation: u64,
-    records: Vec<Record>,
-    reserved_blocks: u64,
-    freed: FreedSpace,
-    heap_bytes: usize,
+    logged: Logged,
+    /// Nothing was appended in this generation.
+    is_clean: bool,
 }
 
 /// The log. See the module's head.
@@ -237,99 +272,98 @@ pub(crate) struct OperationLog {
     freeing: FreeingSpace,
     /// The newest generation whose commit is durable. In a cache line of its own: `stat` reads it.
     committed: CachePadded<AtomicU64>,
-    /// Records of the current generation, about: each shard adds [`COUNTED`] at a time.
-    pending: AtomicUsize,
+    /// A shard tells its length each time that it grew by so many records: a power of two.
+    told_every: usize,
 }
 
-/// How many records a shard counts together, so that the shared count is written rarely.
-const COUNTED: usize = 64;
-
 impl OperationLog {
-    pub fn new() -> OperationLog {
+    /// An empty log. Each shard tells its length after about so many records.
+    pub fn new(told_every: usize) -> OperationLog {
         OperationLog {
             shards: LocalGlobal::new(&classes::LOG, |_| Shard {
                 generation: 1,
-                records: Vec::new(),
-                reserved_blocks: 0,
-                freed: FreedSpace::default(),
-                heap_bytes: 0,
+                logged: Logged::default(),
+                is_clean: true,
             }),
             freeing: FreeingSpace::new(),
             committed: CachePadded::new(AtomicU64::new(0)),
-            pending: AtomicUsize::new(0),
+            told_every: 1 << told_every.max(1).ilog2(),
         }
     }
 
-    /// Appends the group of one operation, and marks the inodes it touches. Gives, now and then,
-    /// about how many records the log holds.
+    /// Appends the group of one operation, and marks the inodes it touches. Gives, now and then, a
+    /// shard and how many records it has.
     pub fn append(
         &self,
         group: impl IntoIterator<Item = Record>,
         reserved_blocks: u64,
         touched: &[&Core],
-    ) -> Option<usize> {
+    ) -> Option<(usize, usize)> {
         let mut shard = self.shards.local();
-        let before = shard.records.len();
+        let before = shard.logged.records.len();
         let mut heap_bytes = 0;
         let mut freed = FreedSpace::default();
         let group = group.into_iter();
         let group = group.inspect(|record| {
             heap_bytes += record.heap_bytes();
-            freed.add(FreedSpace::of(record, touched));
+            freed.add(record.freed());
         });
-        shard.records.extend(group);
-        shard.freed.add(freed);
+        shard.logged.records.extend(group);
         self.freeing.change(freed, 1);
-        shard.heap_bytes += heap_bytes;
-        shard.reserved_blocks += reserved_blocks;
+        shard.logged.heap_bytes += heap_bytes;
+        shard.logged.reserved_blocks += reserved_blocks;
+        shard.is_clean = false;
         for core in touched {
             core.mark_dirty(shard.generation);
         }
-        self.count(before, shard.records.len())
+        self.tell(&shard, before)
     }
 
-    /// Counts what a shard's log grew by; called under the shard's lock.
-    fn count(&self, before: usize, after: usize) -> Option<usize> {
-        let grown = after / COUNTED - before / COUNTED;
-        (grown > 0).then(|| {
-            let more = grown * COUNTED;
-            self.pending.fetch_add(more, Ordering::Relaxed) + more
-        })
+    /// What a shard tells that had so many records before.
+    fn tell(&self, shard: &LocalGuard<'_, Shard>, before: usize) -> Option<(usize, usize)> {
+        let after = shard.logged.records.len();
+        let has_grown = (before ^ after) >= self.told_every;
+        has_grown.then_some((shard.shard(), after))
     }
 
     /// Notes that only the times or mapped data of an inode changed; costs nothing when the
     /// inode is in the generation already. Gives what [`OperationLog::append`] gives.
-    pub fn touch(&self, core: &Core) -> Option<usize> {
+    pub fn touch(&self, core: &Core) -> Option<(usize, usize)> {
         // The mark is compared with the generation under the shard's lock: it stands still there.
         let mut shard = self.shards.local();
         if core.dirty_generation() >= shard.generation {
             return None;
         }
-        shard.records.push(Record::Touched { ino: core.ino });
+        let before = shard.logged.records.len();
+        shard.logged.records.push(Record::touched(core));
+        shard.is_clean = false;
         core.mark_dirty(shard.generation);
-        let length = shard.records.len();
-        self.count(length - 1, length)
+        self.tell(&shard, before)
     }
 
-    /// Ends the generation; gives its records. Excludes appends only for the swap. The next
-    /// generation has the room of the spares.
-    pub fn swap(&self, spares: &mut Spares) -> Generation {
-        let shards = self.shards.shard_count();
-        let mut ended = Generation {
-            parts: (0..shards).map(|_| spares.take()).collect(),
-            ..Generation::default()
+    /// Takes out what a shard has, and its generation. Its next records get the room of `spare`.
+    pub fn take(&self, shard: usize, spare: Vec<Record>) -> (u64, Logged) {
+        debug_assert!(spare.is_empty());
+        let mut shard = self.shards.shard(shard);
+        let next = Logged {
+            records: spare,
+            ..Logged::default()
         };
+        (shard.generation, std::mem::replace(&mut shard.logged, next))
+    }
+
+    /// Ends the generation. Excludes appends only for a moment.
+    pub fn cut(&self) -> Cut {
+        let mut number = 0;
+        let mut rest = Vec::with_capacity(self.shards.shard_count());
         let mut global = self.shards.global();
-        self.pending.store(0, Ordering::Relaxed);
-        for (shard, part) in global.iter_mut().zip(&mut ended.parts) {
-            ended.number = shard.generation;
-            ended.reserved_blocks += std::mem::take(&mut shard.reserved_blocks);
-            ended.freed.add(std::mem::take(&mut shard.freed));
-            ended.heap_bytes += std::mem::take(&mut shard.heap_bytes);
-            std::mem::swap(&mut shard.records, part);
+        for shard in global.iter_mut() {
+            number = shard.generation;
             shard.generation += 1;
+            shard.is_clean = true;
+            rest.push(std::mem::take(&mut shard.logged));
         }
-        ended
+        Cut { number, rest }
     }
 
     /// The generation that appends go to now.
@@ -345,7 +379,7 @@ impl OperationLog {
         let is_under_way = global
             .iter()
             .any(|shard| shard.generation > self.committed() + 1);
-        is_under_way || global.iter().any(|shard| !shard.records.is_empty())
+        is_under_way || global.iter().any(|shard| !shard.is_clean)
     }
 
     /// What is free once all that was logged is durable, beside what the store counts as free.
@@ -383,10 +417,10 @@ impl OperationLog {
 mod tests {
     use super::*;
 
-    /// What waits to be taken in is bounded in memory, which values of attributes are most of.
+    /// What waits to be committed is bounded in memory, which values of attributes are most of.
     #[test]
-    fn a_generation_knows_what_it_takes_in_memory() {
-        let log = OperationLog::new();
+    fn what_is_logged_knows_what_it_takes_in_memory() {
+        let log = OperationLog::new(64);
         let record = |value: usize| Record::Xattr {
             ino: Ino(12),
             sequence: 1,
@@ -394,9 +428,9 @@ mod tests {
             value: Some(vec![0; value].into()),
         };
         log.append([record(4000), record(100)], 0, &[]);
-        let mut spares = Spares::default();
-        let ended = log.swap(&mut spares);
-        assert_eq!(ended.bytes(), 2 * size_of::<Record>() + 4112);
-        assert_eq!(log.swap(&mut spares).bytes(), 0);
+        let heap_bytes = |cut: Cut| cut.rest.iter().map(|rest| rest.heap_bytes).sum::<usize>();
+        assert!(log.has_uncommitted());
+        assert_eq!(heap_bytes(log.cut()), 4112);
+        assert_eq!(heap_bytes(log.cut()), 0);
     }
 }

@@ -11,11 +11,10 @@ use crate::base::error::{Error, Result};
 use crate::base::retire;
 use crate::base::store::Committed;
 use crate::base::types::Ino;
-use crate::commit::coalesce::{Coalesced, Transaction};
 use crate::commit::committer::State;
-use crate::commit::gather;
-use crate::commit::gathering::Gathering;
-use crate::commit::oplog::OperationLog;
+use crate::commit::folding;
+use crate::commit::merge::{Merged, merge};
+use crate::commit::oplog::{Cut, OperationLog};
 use crate::commit::volume::Volume;
 use crate::commit::wakeup::Wake;
 
@@ -35,13 +34,12 @@ impl Quiet {
     }
 }
 
-/// Starts the commit thread, and the one that gathers where there is something to gather; they end
-/// with the volume's owner.
+/// Starts the commit thread and the one that folds; they end with the volume's owner.
 pub(crate) fn start_threads<N>(owner: &Arc<N>) -> Result<()>
 where
     N: Deref<Target = Volume> + Send + Sync + 'static,
 {
-    gather::start_thread(owner)?;
+    folding::start_thread(owner)?;
     let weak: Weak<N> = Arc::downgrade(owner);
     let wakeup = Arc::clone(&owner.committer.wakeup);
     let interval = owner.options.commit_interval;
@@ -61,12 +59,13 @@ where
                 // A failure was logged when it came; syncs report it.
                 let _ = match wake {
                     Wake::Ended => return,
-                    Wake::Woken => owner.commit_full(),
+                    Wake::Woken => owner.commit_locked(),
                     Wake::TimedOut => {
                         let is_quiet = quiet.is_since_last(&owner.log);
                         let outcome = owner.commit();
                         quiet.committed = owner.log.committed();
                         if is_quiet {
+                            owner.committer.folding.trim();
                             retire::settle();
                             if let Some(when_quiet) = owner.options.when_quiet {
                                 when_quiet();
@@ -100,9 +99,12 @@ impl Volume {
         }
         let guard = &crossbeam_epoch::pin();
         loop {
-            let transaction = self.take_transaction(wanted, &mut state.spares, guard);
-            let number = transaction.number;
-            let outcome = self.commit_transaction(&mut state, transaction, guard);
+            let Some(cut) = self.committer.folding.take_oldest() else {
+                self.cut_for_sync();
+                continue;
+            };
+            let number = cut.number;
+            let outcome = self.commit_transaction(&mut state, cut, guard);
             match outcome {
                 // What the store has no storage for it keeps, and the next commit of it makes that
                 // durable too.
@@ -115,19 +117,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits what is as much as the store wants in a batch: full transactions, or else the
-    /// log.
-    fn commit_full(&self) -> Result<()> {
-        let Some(gathering) = &self.committer.gathering else {
-            return self.commit();
-        };
-        while self.commit_full_transaction(gathering)? {}
+    /// Commits what was cut off.
+    fn commit_locked(&self) -> Result<()> {
+        while self.commit_oldest()? {}
         Ok(())
     }
 
-    /// Commits the oldest full transaction; false when there is none. Others may commit between two
-    /// of them.
-    fn commit_full_transaction(&self, gathering: &Gathering) -> Result<bool> {
+    /// Commits the oldest generation that was cut off; false when there is none. Others may commit
+    /// between two of them.
+    fn commit_oldest(&self) -> Result<bool> {
         let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
@@ -135,23 +133,22 @@ impl Volume {
         if state.is_frozen {
             return Ok(false);
         }
-        let Some(transaction) = self.take_full_transaction(gathering) else {
+        let Some(cut) = self.committer.folding.take_oldest() else {
             return Ok(false);
         };
-        self.commit_transaction(&mut state, transaction, &crossbeam_epoch::pin())?;
+        self.commit_transaction(&mut state, cut, &crossbeam_epoch::pin())?;
         self.evict(&mut state);
         Ok(true)
     }
 
-    fn commit_transaction(
-        &self,
-        state: &mut State,
-        transaction: Transaction,
-        guard: &Guard,
-    ) -> Result<()> {
-        let number = transaction.number;
-        state.freed_space.add(transaction.freed_space);
-        let Coalesced { batch, freed } = transaction.into_batch();
+    fn commit_transaction(&self, state: &mut State, cut: Cut, guard: &Guard) -> Result<()> {
+        let number = cut.number;
+        let mut parts = self.collect(cut, guard);
+        for part in &parts {
+            state.freed_space.add(part.freed);
+        }
+        let Merged { batch, freed } = merge(&mut parts, &self.inodes, guard);
+        self.keep_parts(parts);
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
@@ -201,24 +198,14 @@ impl Volume {
         self.note_commit(self.store.thaw())
     }
 
-    /// Makes a writer that outruns the commits wait for one; refuses it after a failure.
+    /// What a writer has to do before it goes on: to fold what this CPU has logged, and to commit
+    /// where it outruns the commits. Refuses it after a failure.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         self.health.may_change()?;
-        let is_overfull = self.committer.is_overfull();
-        match &self.committer.gathering {
-            None if is_overfull => self.commit()?,
-            None => {}
-            Some(gathering) => {
-                if is_overfull {
-                    self.lock_long_generation(gathering);
-                    // Somebody else may be as far while this one waits.
-                    if gathering.has_too_much(self.committer.records_hard) {
-                        self.fold_one(gathering);
-                    }
-                }
-                if gathering.is_behind() {
-                    self.commit_full_transaction(gathering)?;
-                }
+        if self.keeps_log {
+            self.fold_if_long();
+            if self.committer.folding.is_behind() {
+                self.commit_oldest()?;
             }
         }
         Ok(())

@@ -38,15 +38,16 @@ impl Volume {
     pub(crate) fn new(store: Arc<dyn Store>, mut options: Options) -> Volume {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
+        let committer = Committer::new(&geometry);
         Volume {
             // What a store cannot load again it keeps in memory.
             scheme: Scheme::new(options.locking, store.can_reload()),
             keeps_log: store.takes_batches(),
-            committer: Committer::new(&*store),
+            log: OperationLog::new(committer.folding.told_every()),
+            committer,
             store,
             options,
             inodes: InodeTable::new(),
-            log: OperationLog::new(),
             gate: BigReader::new(&classes::GATE),
             health: Health::default(),
             freeze: Freeze::new(),

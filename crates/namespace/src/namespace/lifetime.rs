@@ -51,12 +51,7 @@ impl Namespace {
         if !inode.references.end_unlinked(&lock) {
             return;
         }
-        let record = || Record::Linked {
-            ino: inode.ino,
-            sequence: inode.next_sequence(),
-            link_count: 0,
-            fate: Fate::Freed,
-        };
+        let record = || Record::linked(inode, 0, Fate::Freed);
         self.log_group(|| [record()], 0, &[inode]);
         drop(lock);
         self.reclaim_if(Fate::Freed, inode, guard);

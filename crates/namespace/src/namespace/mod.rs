@@ -235,18 +235,18 @@ impl Namespace {
         if !self.keeps_log {
             return;
         }
-        let length = self.log.append(group(), reserved_blocks, touched);
-        if let Some(length) = length {
-            self.committer.note_length(length);
+        let told = self.log.append(group(), reserved_blocks, touched);
+        if let Some((shard, records)) = told {
+            self.committer.folding.note_length(shard, records);
         }
     }
 
     /// Notes that only times or mapped data of an inode changed.
     pub(crate) fn log_touch(&self, core: &Core) {
         if self.keeps_log
-            && let Some(length) = self.log.touch(core)
+            && let Some((shard, records)) = self.log.touch(core)
         {
-            self.committer.note_length(length);
+            self.committer.folding.note_length(shard, records);
         }
     }
 

@@ -93,7 +93,7 @@ impl Namespace {
             self.set_mode(inode, &lock, after, reservation, &operation.guard)?;
         } else {
             let record = || match after == before {
-                true => Record::Touched { ino },
+                true => Record::touched(inode),
                 false => Record::Owned {
                     ino,
                     sequence: inode.next_sequence(),

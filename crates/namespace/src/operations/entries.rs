@@ -310,12 +310,7 @@ impl Namespace {
                         ino: inode.ino,
                         symlink: None,
                     },
-                    Record::Linked {
-                        ino: inode.ino,
-                        sequence: inode.next_sequence(),
-                        link_count: 0,
-                        fate: Fate::Orphan,
-                    },
+                    Record::linked(inode, 0, Fate::Orphan),
                 ]
             };
             let blocks = reservation.map_or(0, Reservation::take);
@@ -514,12 +509,7 @@ impl Namespace {
                     let _ = inode.references.refer(&self.inodes.split_counts);
                 }
                 let now = self.now();
-                let linked = || Record::Linked {
-                    ino,
-                    sequence: inode.next_sequence(),
-                    link_count: links + 1,
-                    fate: Fate::Linked,
-                };
+                let linked = || Record::linked(inode, links + 1, Fate::Linked);
                 let entry = || entry_record(dir, &held, name, false, Some((ino, inode.kind)));
                 let group = || [linked(), entry()];
                 self.log_group(group, reservation.take(), &[dir, inode]);
@@ -574,12 +564,7 @@ impl Namespace {
             let now = self.now();
             let links = child.link_count().saturating_sub(1);
             let fate = self.fate_of(child, &lock, links);
-            let linked = || Record::Linked {
-                ino: child.ino,
-                sequence: child.next_sequence(),
-                link_count: links,
-                fate,
-            };
+            let linked = || Record::linked(child, links, fate);
             self.log_group(|| [entry(), linked()], 0, &[dir, child]);
             child.set_link_count(&lock, links);
             child.set_time(Time::Changed, now);
@@ -688,12 +673,7 @@ impl Namespace {
         let now = self.now();
         let fate = self.fate_of(child, &lock, 0);
         let entry = || entry_record(dir, held.get(0), name, true, None);
-        let linked = || Record::Linked {
-            ino: child.ino,
-            sequence: child.next_sequence(),
-            link_count: 0,
-            fate,
-        };
+        let linked = || Record::linked(child, 0, fate);
         let unlinked = Record::LinkDelta {
             ino: dir.ino,
             delta: -1,

@@ -556,17 +556,12 @@ impl<'a, 'g> Renaming<'a, 'g> {
         group.push(entry_record(to.dir, held.get(1), to.name, is_there, names));
         let back = self.exchanged().map(|victim| (victim.ino, victim.kind));
         group.push(entry_record(from.dir, held.get(0), from.name, true, back));
-        group.push(Record::Touched { ino: moved.ino });
+        group.push(Record::touched(moved));
         if let Some(victim) = self.exchanged() {
-            group.push(Record::Touched { ino: victim.ino });
+            group.push(Record::touched(victim));
         }
         if let Some((victim, link_count, fate)) = effects.replaced {
-            group.push(Record::Linked {
-                ino: victim.ino,
-                sequence: victim.next_sequence(),
-                link_count,
-                fate,
-            });
+            group.push(Record::linked(victim, link_count, fate));
         }
         for (dir, delta) in [(from.dir, effects.from_links), (to.dir, effects.to_links)] {
             if delta != 0 {

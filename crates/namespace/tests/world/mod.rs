@@ -26,15 +26,24 @@ pub type Shared = Arc<World>;
 /// What one thread does.
 pub type Task<T> = Box<dyn FnOnce(&World) -> T + Send>;
 
+/// A store whose log is folded at a commit, or, by chance, after each few records.
+fn batching() -> CheckedStore {
+    let store = CheckedStore::new(1 << 20);
+    match shuttle::rand::thread_rng().gen_bool(0.5) {
+        true => store,
+        false => store.with_records_of(8),
+    }
+}
+
 impl World {
     pub fn new() -> World {
-        World::over(CheckedStore::new(1 << 20), LockingScheme::Fine)
+        World::over(batching(), LockingScheme::Fine)
     }
 
     /// With batches or without, by chance.
     pub fn either() -> World {
         let store = match shuttle::rand::thread_rng().gen_bool(0.5) {
-            true => CheckedStore::new(1 << 20),
+            true => batching(),
             false => CheckedStore::without_batches(1 << 20),
         };
         World::over(store, LockingScheme::Fine)
@@ -43,7 +52,7 @@ impl World {
     /// With batches, that are as large as they come or, by chance, limited.
     pub fn with_batches() -> World {
         let store = match shuttle::rand::thread_rng().gen_bool(0.5) {
-            true => CheckedStore::new(1 << 20),
+            true => batching(),
             false => CheckedStore::new(1 << 20).with_batches_of(16),
         };
         World::over(store, LockingScheme::Fine)

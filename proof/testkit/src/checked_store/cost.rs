@@ -1,7 +1,7 @@
 //! What a batch changes in blocks, of a store that has none: as if inodes lay in blocks of a table
 //! that have room for small mappings, and a block of a directory held a hundred names.
 
-use finefs_namespace::{BatchCost, Ino, InodeChange, InodeCost, NameChanges};
+use finefs_namespace::{BatchCost, Ino, InodeCost, InodeFootprint, NameChanges};
 
 /// So many inodes share a block.
 pub(super) const INODES_PER_BLOCK: u64 = 4;
@@ -28,10 +28,10 @@ impl BatchCost for PlainCost {
         ino.0.saturating_sub(1) / INODES_PER_BLOCK
     }
 
-    fn of_inode(&self, change: &InodeChange) -> InodeCost {
+    fn of_inode(&self, change: &InodeFootprint) -> InodeCost {
         InodeCost {
-            own_blocks: change.map.len() as u64 / MAPPED_IN_INODE + change.xattrs.len() as u64,
-            space_changes: 2 + change.map.len() as u64,
+            own_blocks: change.map_changes / MAPPED_IN_INODE + u64::from(change.has_xattrs),
+            space_changes: 2 + change.map_changes,
         }
     }
 

@@ -1,0 +1,421 @@
+//! What one shard of the log came to in one generation: one delta for each object.
+//!
+//! # What cancels out
+//! A file that was made and freed leaves nothing if all its records are in this shard: its number
+//! and blocks were never named by a commit, and are given back at once. So most of what a thread
+//! makes for a short time never leaves its CPU. Names that such files had go with them.
+//!
+//! # Memory
+//! Deltas lie in slabs that keep their memory when they are emptied. A shard fills the same ones
+//! again and again, so nothing is allocated in the long run, and nothing is freed by another thread
+//! than the one that allocated it, but for long names, extended attributes and symbolic links.
+//!
+//! # Invariants
+//! 1. Records are taken in in the order of the shard's log.
+//! 2. `tally` counts each inode delta with what `counted` of it says, and each name with its
+//!    outcome.
+
+use std::hash::Hasher;
+
+use crossbeam_epoch::Guard;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::base::number_map::NumberHasher;
+use crate::base::store::{BatchCost, BlockRun, InodeCost, MapChange};
+use crate::base::types::{FileKind, Ino};
+use crate::commit::batch_size::Tally;
+use crate::commit::delta::{InodeDelta, NameDelta, NameKey, NameOutcome};
+use crate::commit::oplog::{FreedSpace, Logged, Record};
+use crate::inode::inode_table::InodeTable;
+
+/// So many inodes, whose numbers follow each other, are found together.
+const NEIGHBOURS: u64 = 16;
+
+/// No inode here.
+const NONE: u32 = u32::MAX;
+
+/// Inodes whose numbers follow each other.
+struct Neighbours {
+    number: u64,
+    places: [u32; NEIGHBOURS as usize],
+}
+
+/// A delta, and what it was counted with.
+struct Counted {
+    delta: InodeDelta,
+    cost: InodeCost,
+}
+
+/// What files that cancelled out leave to give back, outside of the locks.
+#[derive(Default)]
+pub(super) struct Cancelled {
+    pub inodes: Vec<(Ino, FileKind)>,
+    pub blocks: Vec<BlockRun>,
+    pub freed: FreedSpace,
+}
+
+/// What records are taken in with.
+pub(super) struct Context<'a> {
+    pub inodes: &'a InodeTable,
+    pub cost: Option<&'a dyn BatchCost>,
+    pub guard: &'a Guard,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Folded {
+    pub generation: u64,
+    /// The shard that it belongs to, where it is part of a transaction.
+    pub shard: usize,
+    pub reserved_blocks: u64,
+    pub freed: FreedSpace,
+    pub heap_bytes: usize,
+    inodes: Vec<Counted>,
+    free_inodes: Vec<u32>,
+    groups: Vec<Neighbours>,
+    by_number: HashTable<u32>,
+    names: Vec<Option<NameDelta>>,
+    free_names: Vec<u32>,
+    by_name: HashTable<u32>,
+    tally: Tally,
+    /// No commit of it changes more blocks.
+    blocks_max: u64,
+    /// The group that was found last: records of an operation are of neighbours mostly.
+    last_group: usize,
+}
+
+impl Folded {
+    /// Nothing was taken in.
+    pub fn is_empty(&self) -> bool {
+        self.by_number.is_empty() && self.by_name.is_empty() && self.reserved_blocks == 0
+    }
+
+    /// How many objects change.
+    pub fn objects(&self) -> usize {
+        self.inodes.len() - self.free_inodes.len() + self.by_name.len()
+    }
+
+    /// Empties it, and keeps its memory.
+    pub fn clear(&mut self) {
+        let mut kept = std::mem::take(self);
+        kept.inodes.clear();
+        kept.free_inodes.clear();
+        kept.groups.clear();
+        kept.by_number.clear();
+        kept.names.clear();
+        kept.free_names.clear();
+        kept.by_name.clear();
+        kept.tally.clear();
+        *self = Folded {
+            inodes: kept.inodes,
+            free_inodes: kept.free_inodes,
+            groups: kept.groups,
+            by_number: kept.by_number,
+            names: kept.names,
+            free_names: kept.free_names,
+            by_name: kept.by_name,
+            tally: kept.tally,
+            ..Folded::default()
+        };
+    }
+
+    /// Takes in what the shard logged next. What cancels out is left in `cancelled`.
+    pub fn take_in(
+        &mut self,
+        logged: &mut Logged,
+        context: &Context<'_>,
+        cancelled: &mut Cancelled,
+    ) {
+        self.reserved_blocks += std::mem::take(&mut logged.reserved_blocks);
+        self.heap_bytes += std::mem::take(&mut logged.heap_bytes);
+        self.blocks_max += logged.records.len() as u64;
+        let mut uncounted = None;
+        for record in logged.records.drain(..) {
+            let freed = record.freed();
+            self.freed.add(freed);
+            if let Record::Entry {
+                dir,
+                version,
+                hash,
+                name,
+                was_there,
+                names,
+            } = record
+            {
+                let key = NameKey { dir, hash, name };
+                self.take_in_name(key, version, was_there, names);
+                // A directory has new times, and no more than that by its entries.
+                self.place_of(dir, context);
+                continue;
+            }
+            let place = self.place_of(record.ino(), context);
+            if uncounted.is_some_and(|before| before != place) {
+                uncounted
+                    .take()
+                    .inspect(|before| self.count(*before, context));
+            }
+            uncounted = Some(place);
+            let is_freed = record.frees();
+            let delta = &mut self.inodes[place as usize].delta;
+            delta.freed.add(freed);
+            delta.take_in(record);
+            if is_freed {
+                self.count(place, context);
+                uncounted = None;
+                self.cancel(place, context, cancelled);
+            }
+        }
+        uncounted.inspect(|place| self.count(*place, context));
+    }
+
+    /// The place of an inode's delta, which is made where there is none.
+    fn place_of(&mut self, ino: Ino, context: &Context<'_>) -> u32 {
+        let (number, within) = neighbours(ino);
+        let group = self.group(number);
+        let place = self.groups[group].places[within];
+        if place != NONE {
+            return place;
+        }
+        let counted = Counted {
+            delta: InodeDelta::new(ino),
+            cost: InodeCost::default(),
+        };
+        if self.is_first_of_block(group, ino, context) {
+            self.tally.table_blocks += 1;
+        }
+        let place = put(&mut self.inodes, &mut self.free_inodes, counted);
+        self.groups[group].places[within] = place;
+        place
+    }
+
+    /// The group of this number.
+    fn group(&mut self, number: u64) -> usize {
+        if self
+            .groups
+            .get(self.last_group)
+            .is_some_and(|group| group.number == number)
+        {
+            return self.last_group;
+        }
+        let groups = &mut self.groups;
+        let entry = self.by_number.entry(
+            hash(number),
+            |place| groups[*place as usize].number == number,
+            |place| hash(groups[*place as usize].number),
+        );
+        self.last_group = match entry {
+            Entry::Occupied(place) => *place.get() as usize,
+            Entry::Vacant(vacant) => {
+                let place = groups.len();
+                vacant.insert(place as u32);
+                groups.push(Neighbours {
+                    number,
+                    places: [NONE; NEIGHBOURS as usize],
+                });
+                place
+            }
+        };
+        self.last_group
+    }
+
+    /// True when no other inode of the group, whose block of the inode table is `ino`'s, changes.
+    fn is_first_of_block(&self, group: usize, ino: Ino, context: &Context<'_>) -> bool {
+        let Some(cost) = context.cost else {
+            return false;
+        };
+        let block = cost.table_block(ino);
+        let group = &self.groups[group];
+        let others = group.places.iter().zip(group.number * NEIGHBOURS + 1..);
+        !others
+            .filter(|(place, other)| **place != NONE && *other != ino.0)
+            .any(|(_, other)| cost.table_block(Ino(other)) == block)
+    }
+
+    /// Counts a delta as it is now.
+    fn count(&mut self, place: u32, context: &Context<'_>) {
+        if let Some(cost) = context.cost {
+            let counted = &mut self.inodes[place as usize];
+            let now = cost.of_inode(&counted.delta.footprint());
+            self.tally.change(counted.cost, now);
+            counted.cost = now;
+        }
+    }
+
+    fn take_in_name(
+        &mut self,
+        key: NameKey,
+        version: u64,
+        was_there: bool,
+        names: Option<(Ino, FileKind)>,
+    ) {
+        let (dir, length) = (key.dir, key.name.len());
+        let deltas = &mut self.names;
+        let entry = self.by_name.entry(
+            key.hash,
+            |place| {
+                deltas[*place as usize]
+                    .as_ref()
+                    .is_some_and(|delta| delta.key == key)
+            },
+            |place| {
+                deltas[*place as usize]
+                    .as_ref()
+                    .map_or(0, |delta| delta.key.hash)
+            },
+        );
+        let (place, before) = match entry {
+            Entry::Occupied(place) => {
+                let place = *place.get();
+                let delta = deltas[place as usize].as_mut();
+                let delta = delta.expect("what the table names is there");
+                let before = delta.outcome();
+                delta.take_in(version, was_there, names);
+                (place, before)
+            }
+            Entry::Vacant(vacant) => {
+                let delta = NameDelta::new(key, version, was_there, names);
+                let place = put(deltas, &mut self.free_names, Some(delta));
+                vacant.insert(place);
+                (place, NameOutcome::CameAndWent)
+            }
+        };
+        let delta = deltas[place as usize].as_mut();
+        let delta = delta.expect("it was put there");
+        let now = delta.outcome();
+        if before != now {
+            self.tally.name(dir, length, before, now);
+        }
+        if let Some((ino, _)) = names {
+            delta.givings += 1;
+            self.note_given(ino, place);
+        }
+    }
+
+    /// An inode gets a name: one that was made here remembers it.
+    fn note_given(&mut self, ino: Ino, name: u32) {
+        let (number, within) = neighbours(ino);
+        let group = self.group(number);
+        let place = self.groups[group].places[within];
+        if place != NONE {
+            let delta = &mut self.inodes[place as usize].delta;
+            if delta.is_created {
+                delta.names.push(name);
+            }
+        }
+    }
+
+    /// Takes a file out that was made and freed, if nothing of it is elsewhere.
+    fn cancel(&mut self, place: u32, context: &Context<'_>, cancelled: &mut Cancelled) {
+        let ino = self.inodes[place as usize].delta.ino;
+        let Some(inode) = context.inodes.get(ino, context.guard) else {
+            return;
+        };
+        let Some(core) = inode.loaded() else { return };
+        let delta = &self.inodes[place as usize].delta;
+        if !delta.is_complete(core.kind) || !inode.is_gone() {
+            return;
+        }
+        // Whoever removed its last name is done with that, before the number can be given out
+        // again: see the head of `commit`.
+        drop(core.lock());
+        let counted = &mut self.inodes[place as usize];
+        let delta = std::mem::replace(&mut counted.delta, InodeDelta::new(ino));
+        self.tally.change(counted.cost, InodeCost::default());
+        self.free_inodes.push(place);
+        let (number, within) = neighbours(ino);
+        let group = self.group(number);
+        self.groups[group].places[within] = NONE;
+        if self.is_first_of_block(group, ino, context) {
+            self.tally.table_blocks -= 1;
+        }
+        for name in &delta.names {
+            self.take_back(*name);
+        }
+        self.freed.remove(delta.freed);
+        cancelled.freed.add(delta.freed);
+        cancelled.inodes.push((ino, core.kind));
+        cancelled.blocks.extend(delta.mapped());
+    }
+
+    /// A name was given to a file that cancelled out.
+    fn take_back(&mut self, place: u32) {
+        let delta = self.names[place as usize].as_mut();
+        let delta = delta.expect("a name stays as long as an inode remembers it");
+        delta.givings -= 1;
+        if !delta.leaves_nothing() {
+            return;
+        }
+        let hash = delta.key.hash;
+        let entry = self.by_name.find_entry(hash, |other| *other == place);
+        entry.expect("what is there is in the table").remove();
+        self.names[place as usize] = None;
+        self.free_names.push(place);
+    }
+
+    /// No commit of it changes more blocks: a bound that is added up anew where `is_exact`.
+    pub fn blocks_max(&mut self, context: &Context<'_>, is_exact: bool) -> u64 {
+        if is_exact && let Some(cost) = context.cost {
+            self.blocks_max = self.tally.blocks(cost, context.inodes, context.guard);
+        }
+        self.blocks_max
+    }
+
+    /// The groups of inodes: their numbers and places.
+    pub fn groups(&self) -> impl Iterator<Item = (u64, &[u32; NEIGHBOURS as usize])> {
+        self.groups
+            .iter()
+            .map(|group| (group.number, &group.places))
+    }
+
+    /// Takes the delta out at a place of a group, if there is one.
+    pub fn take_inode(&mut self, place: u32) -> Option<InodeDelta> {
+        let counted = self.inodes.get_mut(place as usize)?;
+        let emptied = InodeDelta::new(counted.delta.ino);
+        Some(std::mem::replace(&mut counted.delta, emptied))
+    }
+
+    /// What becomes of names, in the order of their first records, about.
+    pub fn names(&mut self) -> impl Iterator<Item = &mut NameDelta> {
+        self.names.iter_mut().flatten()
+    }
+}
+
+impl InodeDelta {
+    /// The blocks that were mapped.
+    pub fn mapped(&self) -> impl Iterator<Item = BlockRun> {
+        self.map.iter().filter_map(|delta| match delta.change {
+            MapChange::Map(extent) => Some(BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            }),
+            _ => None,
+        })
+    }
+}
+
+/// Puts a value where one was taken out, or at the end.
+fn put<T>(values: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
+    match free.pop() {
+        Some(place) => {
+            values[place as usize] = value;
+            place
+        }
+        None => {
+            values.push(value);
+            (values.len() - 1) as u32
+        }
+    }
+}
+
+/// The group of an inode, and its place there: the first inode is number 1.
+fn neighbours(ino: Ino) -> (u64, usize) {
+    let index = ino.0.wrapping_sub(1);
+    (index / NEIGHBOURS, (index % NEIGHBOURS) as usize)
+}
+
+fn hash(number: u64) -> u64 {
+    let mut hasher = NumberHasher::default();
+    hasher.write_u64(number);
+    hasher.finish()
+}
