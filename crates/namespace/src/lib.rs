@@ -50,4 +50,5 @@ pub use operations::rename::RenameMode;
 pub use operations::set_id::DataChange;
 pub use operations::walk::{At, LastLink};
 pub use operations::xattrs::XattrMode;
-pub use schemes::scheme::{LockingScheme, UnknownScheme};
+#[cfg(feature = "locking-schemes")]
+pub use schemes::{LockingScheme, UnknownScheme};

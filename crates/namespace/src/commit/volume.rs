@@ -13,7 +13,7 @@ use crate::commit::health::Health;
 use crate::commit::oplog::OperationLog;
 use crate::commit::options::Options;
 use crate::inode::inode_table::InodeTable;
-use crate::schemes::scheme::Scheme;
+use crate::schemes::Scheme;
 
 /// A store, the inodes of it that are in memory, and the log of what changed in them.
 ///
@@ -40,7 +40,7 @@ impl Volume {
         options.is_read_only |= geometry.is_read_only;
         Volume {
             // What a store cannot load again it keeps in memory.
-            scheme: Scheme::new(options.locking, store.can_reload()),
+            scheme: Scheme::new(options.locking(), store.can_reload()),
             keeps_log: store.takes_batches(),
             committer: Committer::new(&*store),
             store,

@@ -11,7 +11,7 @@ use crate::inode::acl::AclKind;
 use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::operations::set_id::without_privileges;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 impl Namespace {
     /// The attributes of an inode (stat). Takes no lock.

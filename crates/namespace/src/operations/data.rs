@@ -25,8 +25,7 @@ use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{FileBody, Inode};
 use crate::namespace::{Namespace, Reservation};
-use crate::schemes::data_lock::DataGuard;
-use crate::schemes::scheme::Call;
+use crate::schemes::{Call, DataGuard};
 
 /// A regular file in an operation.
 pub(crate) struct File<'g> {

@@ -22,8 +22,7 @@ use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::operations::data::{Conversion, File, Pending, unmapped};
-use crate::schemes::data_lock::DataGuard;
-use crate::schemes::scheme::Call;
+use crate::schemes::{Call, DataGuard};
 
 /// What fallocate(2) shall do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use crate::operations::entries::New;
 use crate::operations::open_file::{OpenAccess, Opened};
 use crate::operations::rename::RenameMode;
 use crate::operations::walk::{At, LastLink, Place, Walk};
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// How [`Namespace::open_at`] opens a file (open(2)).
 #[derive(Clone, Copy, Debug)]

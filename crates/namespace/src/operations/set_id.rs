@@ -20,7 +20,7 @@ use crate::commit::oplog::Record;
 use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::operations::fallocate::AllocateMode;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// A change of a file's data that is about to be made.
 #[derive(Clone, Copy, Debug)]
