@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use finefs_locks::Mutex;
 use finefs_namespace::{
-    AllocateMode, Error as Cause, FileKind, Ino, Namespace, Noting, OpenAccess, Opened,
+    AllocateMode, DataChange, Error as Cause, FileKind, Ino, Namespace, Noting, OpenAccess, Opened,
     SetAttributes, XattrMode,
 };
 
@@ -106,17 +106,22 @@ impl File {
         }
     }
 
-    /// EBADF unless it was opened for writing. A write by somebody without privilege takes the
-    /// set-id bits away (POSIX write()).
-    fn prepare_write(&self) -> std::result::Result<(), Cause> {
-        if self.access == OpenAccess::Read {
-            return Err(Cause::BadHandle);
+    fn check_writable(&self) -> std::result::Result<(), Cause> {
+        match self.access {
+            OpenAccess::Read => Err(Cause::BadHandle),
+            _ => Ok(()),
         }
+    }
+
+    /// EBADF unless it was opened for writing. A change by somebody without privilege takes the
+    /// set-id bits away, if it can be made.
+    fn prepare(&self, change: DataChange) -> std::result::Result<(), Cause> {
+        self.check_writable()?;
         let caller = &self.anchor.caller;
         let is_in_group = |gid| caller.is_in_group(gid);
-        let namespace = self.namespace();
-        let cleared = namespace.clear_privileges_unless_root(caller, self.ino, is_in_group);
-        cleared.map(drop)
+        self.namespace()
+            .remove_privileges_unless_root(caller, self.ino, change, is_in_group)
+            .map(drop)
     }
 
     fn read_from(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<usize, Cause> {
@@ -150,7 +155,11 @@ impl File {
         if self.appends {
             return self.append(data).map(|_| data.len());
         }
-        self.prepare_write()
+        let change = DataChange::Write {
+            offset_bytes: offset,
+            length_bytes: data.len() as u64,
+        };
+        self.prepare(change)
             .and_then(|()| self.namespace().write(self.ino, offset, data))
             .map_err(self.failed("write"))
     }
@@ -163,7 +172,10 @@ impl File {
     /// Writes all of `data` at the end of the file; gives the offset at which it begins. Appends of
     /// several threads, through any handles, each stay whole. The position stays.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
-        self.prepare_write()
+        let change = DataChange::Append {
+            length_bytes: data.len() as u64,
+        };
+        self.prepare(change)
             .and_then(|()| self.namespace().append(self.ino, data))
             .map_err(self.failed("append"))
     }
@@ -175,15 +187,22 @@ impl File {
             ..SetAttributes::default()
         };
         // Whoever has it open for writing may do so, whatever the permissions are by now.
-        self.prepare_write()
-            .map_err(|cause| match cause {
-                // As ftruncate(2).
-                Cause::BadHandle => Cause::Invalid,
-                cause => cause,
-            })
-            .and_then(|()| {
-                let caller = finefs_namespace::Caller::root();
-                self.namespace().set_attributes(&caller, self.ino, &change)
+        let caller = finefs_namespace::Caller {
+            is_checked: true,
+            ..self.anchor.caller.clone()
+        };
+        let (namespace, is_in_group) = (self.namespace(), |gid| caller.is_in_group(gid));
+        self.check_writable()
+            // As ftruncate(2).
+            .map_err(|_| Cause::Invalid)
+            .and_then(|()| match caller.uid {
+                0 => namespace.set_attributes(&caller, self.ino, &change),
+                _ => namespace.set_attributes_taking_privileges(
+                    &caller,
+                    self.ino,
+                    &change,
+                    is_in_group,
+                ),
             })
             .map(drop)
             .map_err(self.failed("set length"))
@@ -191,7 +210,12 @@ impl File {
 
     /// Allocates, frees or zeroes a range of bytes (fallocate(2)).
     pub fn allocate(&self, mode: AllocateMode, offset: u64, length: u64) -> Result<()> {
-        self.prepare_write()
+        let change = DataChange::Allocate {
+            mode,
+            offset_bytes: offset,
+            length_bytes: length,
+        };
+        self.prepare(change)
             .and_then(|()| self.namespace().allocate(self.ino, mode, offset, length))
             .map_err(self.failed("allocate"))
     }

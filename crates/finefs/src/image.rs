@@ -9,9 +9,7 @@ use finefs_block::{
     Access, BlockDevice, Claim, FileDevice, OpenError, OpenErrorKind, PartitionDevice, Patience,
 };
 use finefs_ext::{ExtOptions, ExtStore, MountError, MountErrorKind, OnError};
-use finefs_namespace::{
-    AtimePolicy, Error as Cause, LockingScheme, MemoryStore, Namespace, Options,
-};
+use finefs_namespace::{AtimePolicy, Error as Cause, MemoryStore, Namespace, Options};
 use rustix::io::Errno;
 
 use crate::error::Result;
@@ -105,7 +103,8 @@ impl ImageOptions {
     }
 
     /// What locks the file system: a big lock or a coarse one, for comparison with the fine ones.
-    pub fn locking(mut self, scheme: LockingScheme) -> ImageOptions {
+    #[cfg(feature = "locking-schemes")]
+    pub fn locking(mut self, scheme: finefs_namespace::LockingScheme) -> ImageOptions {
         self.namespace.locking = scheme;
         self
     }

@@ -37,6 +37,10 @@
 //! removed 2 times as many files a second in memory, PostMark made no difference, and the program
 //! held some 30 MB more (docs/benchmarks.md).
 //!
+//! # Features
+//! - `locking-schemes`: `ImageOptions::locking` puts a lock of other times around the operations,
+//!   to compare with. It is off: nothing of it is compiled in.
+//!
 //! # Modules
 //! | module | about |
 //! |---|---|
@@ -66,10 +70,11 @@ pub use error::{Error, Result, errno};
 pub use file::File;
 pub use file_system::FileSystem;
 pub use finefs_ext::OnError;
+#[cfg(feature = "locking-schemes")]
+pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{
     AllocateMode, AtimePolicy, BlockingLock, Caller, FileKind, FileLocker, Interrupt, LastLink,
-    LockKind, LockWait, LockingScheme, Options, RangeOwner, Removals, RenameMode, StatFs,
-    XattrMode,
+    LockKind, LockWait, Options, RangeOwner, Removals, RenameMode, StatFs, XattrMode,
 };
 pub use image::ImageOptions;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, Timestamp};
-use finefs_namespace::{AllocateMode, Error, Namespace, Noting, RenameMode, Result, XattrMode};
+use finefs_namespace::{
+    AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, XattrMode,
+};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{
@@ -321,8 +323,12 @@ impl Adapter {
                     self.check_direct(flags, offset, size)?;
                 }
                 if write_flags & WRITE_KILL_SUIDGID != 0 {
-                    namespace.check_end(ino, offset, data.len() as u64)?;
-                    let cleared = namespace.clear_privileges(ino, |gid| is_in_group(header, gid));
+                    let change = DataChange::Write {
+                        offset_bytes: offset,
+                        length_bytes: data.len() as u64,
+                    };
+                    let is_in_group = |gid| is_in_group(header, gid);
+                    let cleared = namespace.remove_privileges(ino, change, is_in_group);
                     self.tell_of_mode(header.node, cleared?);
                 }
                 let written = match write_flags & WRITE_CACHE {
@@ -404,7 +410,13 @@ impl Adapter {
             Operation::Fallocate(fields) => {
                 let mode = allocate_mode(fields.mode as i32)?;
                 let is_in_group = |gid| is_in_group(header, gid);
-                let cleared = namespace.clear_privileges_unless_root(&caller, ino, is_in_group);
+                let change = DataChange::Allocate {
+                    mode,
+                    offset_bytes: fields.offset,
+                    length_bytes: fields.length,
+                };
+                let cleared =
+                    namespace.remove_privileges_unless_root(&caller, ino, change, is_in_group);
                 self.tell_of_mode(header.node, cleared?);
                 empty(namespace.allocate(ino, mode, fields.offset, fields.length))
             }
@@ -529,27 +541,16 @@ impl Adapter {
         fields: &SetattrIn,
     ) -> Result<Attributes> {
         let ino = self.numbers.ino(header.node);
+        let (namespace, change) = (&self.namespace, change(fields));
+        let is_in_group = |gid| is_in_group(header, gid);
         if fields.valid == 0 {
-            let is_in_group = |gid| is_in_group(header, gid);
-            return self
-                .namespace
-                .set_owner(caller, ino, (None, None), is_in_group);
+            return namespace.set_owner(caller, ino, (None, None), is_in_group);
         }
-        let group = match fields.valid & setattr::KILL_SUIDGID {
-            0 => None,
-            _ => Some(self.namespace.attributes(ino)?.gid),
-        };
-        let attributes = self
-            .namespace
-            .set_attributes(caller, ino, &change(fields))?;
-        if let Some(group) = group {
-            // The kernel asks for it at every chown(2). What counts is the group of before, and
-            // root is as if in it.
-            let is_in_group = |_| caller.uid == 0 || is_in_group(header, group);
-            self.namespace.clear_privileges(ino, is_in_group)?;
-            return self.namespace.attributes(ino);
+        // The kernel asks for it at every chown(2).
+        match fields.valid & setattr::KILL_SUIDGID {
+            0 => namespace.set_attributes(caller, ino, &change),
+            _ => namespace.set_attributes_taking_privileges(caller, ino, &change, is_in_group),
         }
-        Ok(attributes)
     }
 
     fn put_statfs(&self, space: &mut [u8]) -> Answer {

@@ -12,8 +12,8 @@
 //! | [`SeqLock`] | a few atomics read together without writing |
 //! | [`PerCpuCounter`], [`LimitedCounter`], [`ShardedMax`] | sums written everywhere; amounts that must not go negative; a latest time |
 //! | [`SplitCounts`] | references on what all CPUs use, while they do |
-//! | [`RelaxedMutex`] | code that takes its lock recursively and lets go of it to sleep |
-//! | [`BigLock`] | the big kernel lock, to compare with |
+//! | `RelaxedMutex` | code that takes its lock recursively and lets go of it to sleep; with the feature `locking-schemes` |
+//! | `BigLock` | the big kernel lock, to compare with; with the same feature |
 //! | [`Combiner`] | work that one thread at a time does, for the others as well |
 //! | [`OnceLatch`] | something loaded by whoever needs it first |
 //! | [`cpu`], [`prefetch_to_read`], [`prefetch_to_write`] | which shard to use; a line that will be read or written |
@@ -37,6 +37,7 @@
 //! - `cargo test -p finefs-locks --features shuttle --test shuttle`: everything that blocks.
 
 mod barrier;
+#[cfg(feature = "locking-schemes")]
 mod big_lock;
 mod big_reader;
 mod combiner;
@@ -53,7 +54,9 @@ pub mod primitive;
 mod range_lock;
 mod range_rw_lock;
 mod raw_lock;
+#[cfg(feature = "locking-schemes")]
 mod recursive;
+#[cfg(feature = "locking-schemes")]
 mod relaxed_mutex;
 mod rw_lock;
 mod seq_lock;
@@ -61,10 +64,12 @@ mod shard_lock;
 mod sharded_list;
 mod sharded_max;
 mod split_counts;
+#[cfg(feature = "locking-schemes")]
 mod task;
 mod thread_slot;
 mod wait;
 
+#[cfg(feature = "locking-schemes")]
 pub use big_lock::{BigLock, BigLockGuard, BigLockKind};
 pub use big_reader::{BigReadGuard, BigReader, BigWriteGuard};
 pub use combiner::Combiner;
@@ -79,7 +84,9 @@ pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
 pub use range_rw_lock::{RangeReadGuard, RangeRwLock, RangeWriteGuard};
 pub use raw_lock::{RawGuard, RawLock};
+#[cfg(feature = "locking-schemes")]
 pub use recursive::Relaxed;
+#[cfg(feature = "locking-schemes")]
 pub use relaxed_mutex::{RelaxedMutex, RelaxedMutexGuard};
 pub use rw_lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seq_lock::{ExclusiveGuard, SeqLock};

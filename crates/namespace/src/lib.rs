@@ -47,6 +47,8 @@ pub use operations::open_file::{OpenAccess, OpenFile, Opened};
 pub use operations::paths::{Create, OpenHow};
 pub use operations::read_directory::DirectoryEntry;
 pub use operations::rename::RenameMode;
+pub use operations::set_id::DataChange;
 pub use operations::walk::{At, LastLink};
 pub use operations::xattrs::XattrMode;
-pub use schemes::scheme::{LockingScheme, UnknownScheme};
+#[cfg(feature = "locking-schemes")]
+pub use schemes::{LockingScheme, UnknownScheme};

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino};
-use finefs_namespace::{Attributes, Error, MemoryStore, Namespace, Options, SetAttributes};
+use finefs_namespace::{
+    Attributes, DataChange, Error, MemoryStore, Namespace, Options, SetAttributes,
+};
 
 /// The owner of the file.
 const OWNER: u32 = 10;
@@ -54,7 +56,8 @@ fn a_change_of_data_takes_the_bits_but_by_root() {
             };
             let (ns, ino) = file_with_mode(mode);
             let is_in_group = |gid| caller.is_in_group(gid);
-            let has_changed = ns.clear_privileges_unless_root(&caller, ino, is_in_group);
+            let change = DataChange::Append { length_bytes: 1 };
+            let has_changed = ns.remove_privileges_unless_root(&caller, ino, change, is_in_group);
             assert_eq!(has_changed, Ok(left != mode), "{caller:?}, {mode:o}");
             assert_eq!(ns.attributes(ino).unwrap().permissions, left, "{caller:?}");
         }

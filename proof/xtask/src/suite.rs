@@ -149,6 +149,10 @@ impl<'a> Suite<'a> {
         let clippy = ["clippy", "--workspace", "--all-targets", "--quiet"];
         let args = [&clippy[..], &["--", "-D", "warnings"]].concat();
         self.cargo("clippy", &args, &[]);
+        // The workspace has all features on: the command line and the lab want them.
+        let embedded = ["clippy", "-p", "finefs", "-p", "finefs-fuse", "--quiet"];
+        let args = [&embedded[..], &["--", "-D", "warnings"]].concat();
+        self.cargo("clippy, as embedded", &args, &[]);
     }
 
     /// What finefs is built of, by deny.toml but for advisories, whose database is not everywhere

@@ -17,7 +17,7 @@ use crate::inode::acl::{Acl, AclKind};
 use crate::inode::acl_cell::AclMarks;
 use crate::inode::{Core, Ownership, Time, Xattrs};
 use crate::namespace::{Namespace, Reservation};
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// What an inode gets from the default ACL of the directory in which it is made.
 pub(crate) struct Inherited {

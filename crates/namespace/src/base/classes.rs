@@ -37,8 +37,10 @@ pub static GATE: LockClass = LockClass::new("ns.gate", 10);
 /// What one shard of the log was folded into.
 pub static FOLD: LockClass = LockClass::new("ns.fold", 11);
 /// Around every operation of every file system, by the schemes `big-*`.
+#[cfg(feature = "locking-schemes")]
 pub static BIG: LockClass = LockClass::new("ns.big", 12);
 /// Around every operation of a file system, by the scheme `per-superblock`.
+#[cfg(feature = "locking-schemes")]
 pub static SUPERBLOCK: LockClass = LockClass::new("ns.superblock", 12);
 /// Makes ancestry stable: held while a directory changes its parent.
 pub static TOPOLOGY: LockClass = LockClass::new("ns.topology", 20);
@@ -47,8 +49,10 @@ pub static RESIZE: LockClass = LockClass::new("ns.resize", 25);
 /// Ranges of one file's data.
 pub static RANGE: LockClass = LockClass::new("ns.range", 30);
 /// All of one file's data, by the schemes `whole-file` and `whole-file-mutex`.
+#[cfg(feature = "locking-schemes")]
 pub static WHOLE_FILE: LockClass = LockClass::new("ns.whole_file", 30);
 /// Reads and overwrites of data against all else, by the scheme `unlocked-data`.
+#[cfg(feature = "locking-schemes")]
 pub static UNLOCKED: LockClass = LockClass::new("ns.unlocked", 30);
 /// A bucket of a directory: the names in it.
 pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);

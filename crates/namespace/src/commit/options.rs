@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::schemes::scheme::LockingScheme;
+use crate::schemes::LockingScheme;
 
 /// When reading a file updates its access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,11 +42,26 @@ pub struct Options {
     /// mounts).
     pub has_acls: bool,
     /// Locks beside the fine ones, to compare with.
+    #[cfg(feature = "locking-schemes")]
     pub locking: LockingScheme,
     /// What the commit thread calls when nothing was committed for [`Options::commit_interval`] and
     /// nothing waits to be, once until something is: the time to give memory back. Never called
     /// over a store that takes no batches.
     pub when_quiet: Option<fn()>,
+}
+
+impl Options {
+    /// The locks of the namespace.
+    #[cfg(feature = "locking-schemes")]
+    pub(crate) fn locking(&self) -> LockingScheme {
+        self.locking
+    }
+
+    /// The locks of the namespace.
+    #[cfg(not(feature = "locking-schemes"))]
+    pub(crate) fn locking(&self) -> LockingScheme {
+        LockingScheme::Fine
+    }
 }
 
 impl Default for Options {
@@ -61,6 +76,7 @@ impl Default for Options {
             waits_for_thaw: true,
             file_locks_max: 1 << 20,
             has_acls: true,
+            #[cfg(feature = "locking-schemes")]
             locking: LockingScheme::Fine,
             when_quiet: None,
         }

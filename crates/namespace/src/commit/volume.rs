@@ -13,7 +13,7 @@ use crate::commit::health::Health;
 use crate::commit::oplog::OperationLog;
 use crate::commit::options::Options;
 use crate::inode::inode_table::InodeTable;
-use crate::schemes::scheme::Scheme;
+use crate::schemes::Scheme;
 
 /// A store, the inodes of it that are in memory, and the log of what changed in them.
 ///
@@ -41,7 +41,7 @@ impl Volume {
         let committer = Committer::new(&geometry);
         Volume {
             // What a store cannot load again it keeps in memory.
-            scheme: Scheme::new(options.locking, store.can_reload()),
+            scheme: Scheme::new(options.locking(), store.can_reload()),
             keeps_log: store.takes_batches(),
             log: OperationLog::new(committer.folding.told_every()),
             committer,

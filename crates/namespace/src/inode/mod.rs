@@ -51,8 +51,7 @@ use crate::inode::acl::{Acl, AclKind};
 use crate::inode::acl_cell::{AclCell, AclMarks};
 use crate::inode::references::References;
 use crate::names::name_table::NameTable;
-use crate::schemes::data_lock::DataLock;
-use crate::schemes::scheme::{LockingScheme, Scheme};
+use crate::schemes::{DataLock, LockingScheme, Scheme};
 
 /// A cell of the inode table.
 #[repr(C)]

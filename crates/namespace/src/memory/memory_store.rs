@@ -32,7 +32,6 @@ use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Time
 use crate::commit::options::Options;
 use crate::memory::pages::Pages;
 use crate::namespace::Namespace;
-use crate::schemes::scheme::LockingScheme;
 
 const BLOCK_BYTES: u64 = 4096;
 /// Inode numbers that a CPU takes at a time: slots of some cache lines.
@@ -138,12 +137,12 @@ impl MemoryStore {
     /// A namespace over this store alone. Its range locks keep reads and writes of the same bytes
     /// apart, so it copies several times as fast as one that shares the store ([`Namespace::new`]).
     pub fn into_namespace(self, options: Options) -> Result<Arc<Namespace>> {
-        let store = match options.locking {
-            LockingScheme::UnlockedData => self,
-            _ => MemoryStore {
+        let store = match options.locking().keeps_semantics() {
+            true => MemoryStore {
                 pages: self.pages.exclusive(),
                 ..self
             },
+            false => self,
         };
         Namespace::new(Arc::new(store), options)
     }

@@ -8,7 +8,7 @@ use crate::base::types::{Attributes, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 impl Namespace {
     /// Takes a reference on an inode by number; give it back with [`Namespace::forget`].

@@ -38,7 +38,7 @@ use crate::data::write_errors::WriteErrors;
 use crate::file_lock::WaitsFor;
 use crate::inode::{Core, Keeping};
 use crate::names::path_cache::PathCache;
-use crate::schemes::scheme::{Call, OuterGuard};
+use crate::schemes::{Call, OuterGuard};
 
 /// A concurrent file system tree over a store. See the crate's documentation.
 pub struct Namespace {

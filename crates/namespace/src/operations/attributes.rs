@@ -10,7 +10,8 @@ use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
 use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
-use crate::schemes::scheme::Call;
+use crate::operations::set_id::without_privileges;
+use crate::schemes::Call;
 
 impl Namespace {
     /// The attributes of an inode (stat). Takes no lock.
@@ -127,86 +128,6 @@ impl Namespace {
         Ok(Some(self.shown(inode, &operation.guard)))
     }
 
-    /// Sets owner and group (chown); `None` leaves them. A call that names neither takes the set-id
-    /// bits all the same, as `is_in_group` says ([`Namespace::clear_privileges`]), and sets the
-    /// change time, as on Linux: for the superuser and the owner. For others it succeeds and
-    /// changes nothing, for in a mount it looks like a write that takes file capabilities away.
-    pub fn set_owner(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        (uid, gid): (Option<u32>, Option<u32>),
-        is_in_group: impl FnOnce(u32) -> bool,
-    ) -> Result<Attributes> {
-        let mut change = SetAttributes {
-            uid,
-            gid,
-            ..SetAttributes::default()
-        };
-        let names_nobody = uid.is_none() && gid.is_none();
-        if names_nobody && (caller.uid == 0 || self.attributes(ino)?.uid == caller.uid) {
-            self.clear_privileges(ino, |gid| caller.uid == 0 || is_in_group(gid))?;
-            change.changed = Some(self.now());
-        }
-        self.set_attributes(caller, ino, &change)
-    }
-
-    /// What a change of data by `caller` does to the set-id bits: the superuser leaves them, by
-    /// others it is [`Namespace::clear_privileges`]. For front ends that are not told who may leave
-    /// them (on Linux, who has CAP_FSETID); called before the change.
-    pub fn clear_privileges_unless_root(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        is_in_group: impl FnOnce(u32) -> bool,
-    ) -> Result<bool> {
-        match caller.uid {
-            0 => Ok(false),
-            _ => self.clear_privileges(ino, is_in_group),
-        }
-    }
-
-    /// Drops the set-user-ID bit, and the set-group-ID bit of a group-executable file, as a change
-    /// of the data by somebody without privilege does (POSIX write()); and that of any file whose
-    /// group `is_in_group` says the caller is not in (Linux `setattr_should_drop_sgid`). True if
-    /// the mode changed, which a front end has to tell those who keep modes.
-    pub fn clear_privileges(
-        &self,
-        ino: Ino,
-        is_in_group: impl FnOnce(u32) -> bool,
-    ) -> Result<bool> {
-        const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
-        let operation = self.begin_change(Call::SetAttributes)?;
-        let inode = self.inode(ino, &operation.guard)?;
-        let seen = inode.ownership();
-        if seen.permissions & SET_ID == 0 || inode.kind == FileKind::Directory {
-            return Ok(false);
-        }
-        let left = without_privileges(seen.permissions);
-        let keeps_setgid = left & libc::S_ISGID != 0 && is_in_group(seen.gid);
-        let lock = inode.lock();
-        let before = inode.ownership();
-        let mut after = Ownership {
-            permissions: without_privileges(before.permissions),
-            ..before
-        };
-        if !keeps_setgid || before.gid != seen.gid {
-            after.permissions &= !libc::S_ISGID;
-        }
-        let has_changed = after != before;
-        if has_changed {
-            let record = || Record::Owned {
-                ino,
-                sequence: inode.next_sequence(),
-                to: after,
-            };
-            self.log_group(|| [record()], 0, &[inode]);
-            inode.set_ownership(&lock, after);
-            inode.set_time(Time::Changed, self.now());
-        }
-        Ok(has_changed)
-    }
-
     /// EPERM or EACCES unless the caller may make the change.
     fn check_change(&self, caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
         if change.size_bytes.is_some() {
@@ -245,15 +166,6 @@ impl Namespace {
         }
         Ok(())
     }
-}
-
-/// Permission bits after somebody without privilege wrote.
-fn without_privileges(permissions: u32) -> u32 {
-    let mut kept = permissions & !libc::S_ISUID;
-    if permissions & libc::S_IXGRP != 0 {
-        kept &= !libc::S_ISGID;
-    }
-    kept
 }
 
 /// Mode and owner after a change.

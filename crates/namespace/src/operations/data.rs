@@ -25,8 +25,7 @@ use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{FileBody, Inode};
 use crate::namespace::{Namespace, Reservation};
-use crate::schemes::data_lock::DataGuard;
-use crate::schemes::scheme::Call;
+use crate::schemes::{Call, DataGuard};
 
 /// A regular file in an operation.
 pub(crate) struct File<'g> {
@@ -246,14 +245,7 @@ impl Namespace {
         })
     }
 
-    /// EFBIG for what would end beyond the largest file: to be asked before anything is changed for
-    /// the sake of a write.
-    pub fn check_end(&self, ino: Ino, offset_bytes: u64, length_bytes: u64) -> Result<()> {
-        let operation = self.begin(Call::Data)?;
-        let inode = self.inode(ino, &operation.guard)?;
-        self.end_of(inode, offset_bytes, length_bytes).map(drop)
-    }
-
+    /// The end of what is written; EFBIG where it is beyond the largest file.
     pub(crate) fn end_of(
         &self,
         inode: &Inode,

@@ -19,7 +19,7 @@ use crate::inode::{Core, Inode, Time};
 use crate::names::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation, Reservation};
 use crate::operations::walk::{Located, Place};
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// What a create makes.
 pub(crate) struct New<'a> {

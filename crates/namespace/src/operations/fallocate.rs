@@ -19,10 +19,10 @@ use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Extent, ExtentState};
 use crate::base::types::Ino;
 use crate::data::extent_map::{ExtentMap, Found};
+use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::operations::data::{Conversion, File, Pending, unmapped};
-use crate::schemes::data_lock::DataGuard;
-use crate::schemes::scheme::Call;
+use crate::schemes::{Call, DataGuard};
 
 /// What fallocate(2) shall do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,14 +54,11 @@ impl Namespace {
         offset_bytes: u64,
         length_bytes: u64,
     ) -> Result<()> {
-        if length_bytes == 0 {
-            return Err(Error::Invalid);
-        }
         self.with_space(|| {
             let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
-            let end = self.end_of(file.inode, offset_bytes, length_bytes)?;
+            let end = self.check_allocate(file.inode, mode, (offset_bytes, length_bytes))?;
             let bounds = (offset_bytes, end);
             let range = self.lock_write(&file, bounds, false, guard);
             match mode {
@@ -74,14 +71,34 @@ impl Namespace {
         })
     }
 
-    fn has_unwritten(&self, file: &File<'_>) -> bool {
-        self.geometry.has_unwritten && !file.inode.is_block_mapped()
+    /// The end of the range, or the error of a call that is refused whatever space there is.
+    pub(crate) fn check_allocate(
+        &self,
+        inode: &Inode,
+        mode: AllocateMode,
+        (offset_bytes, length_bytes): (u64, u64),
+    ) -> Result<u64> {
+        if length_bytes == 0 {
+            return Err(Error::Invalid);
+        }
+        let end = self.end_of(inode, offset_bytes, length_bytes)?;
+        if matches!(
+            mode,
+            AllocateMode::KeepSize | AllocateMode::ZeroRangeKeepSize
+        ) {
+            self.check_beyond(inode, end)?;
+        }
+        Ok(end)
+    }
+
+    fn has_unwritten(&self, inode: &Inode) -> bool {
+        self.geometry.has_unwritten && !inode.is_block_mapped()
     }
 
     /// EOPNOTSUPP where blocks up to `to` cannot be allocated without growing the file: written
     /// ones beyond the end of file are damage to e2fsck.
-    fn check_beyond(&self, file: &File<'_>, to: u64) -> Result<()> {
-        if to > file.inode.size_bytes() && !self.has_unwritten(file) {
+    fn check_beyond(&self, inode: &Inode, to: u64) -> Result<()> {
+        if to > inode.size_bytes() && !self.has_unwritten(inode) {
             return Err(Error::NotSupported);
         }
         Ok(())
@@ -97,7 +114,7 @@ impl Namespace {
         guard: &Guard,
     ) -> Result<()> {
         if !may_grow {
-            self.check_beyond(file, to)?;
+            self.check_beyond(file.inode, to)?;
         }
         let pending = self.take_holes(file, (from, to), guard)?;
         let reservation = self.reserve_mapping(pending.extents.len(), 0)?;
@@ -117,7 +134,7 @@ impl Namespace {
         (from, to): (u64, u64),
         guard: &Guard,
     ) -> Result<Pending<'n>> {
-        let state = match self.has_unwritten(file) {
+        let state = match self.has_unwritten(file.inode) {
             true => ExtentState::Unwritten,
             false => ExtentState::Written,
         };
@@ -163,11 +180,11 @@ impl Namespace {
         guard: &Guard,
     ) -> Result<()> {
         if !may_grow {
-            self.check_beyond(file, to)?;
+            self.check_beyond(file.inode, to)?;
         }
         let whole = self.whole_blocks(from, to);
         let pending = self.take_holes(file, (from, to), guard)?;
-        let (converted, splits) = match self.has_unwritten(file) {
+        let (converted, splits) = match self.has_unwritten(file.inode) {
             true => (written_ranges(file, &whole, guard), CONVERSION_SPLITS),
             false => (Vec::new(), 0),
         };
@@ -177,7 +194,7 @@ impl Namespace {
                 self.clear_end(file, range, to, guard)?;
             }
             self.zero_unless_unwritten(&pending)?;
-            if !self.has_unwritten(file) {
+            if !self.has_unwritten(file.inode) {
                 for run in file.extents.runs(whole.start, whole.end, guard) {
                     self.write_zeros(run)?;
                 }

@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::inode::references::Referred;
 use crate::namespace::Namespace;
 use crate::operations::open_file::{OpenAccess, OpenFile, Opened};
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// The locks of an open file: see [`Namespace::locker`].
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@ use crate::names::name_table::{HashedName, NameTable, Node};
 use crate::names::path_cache::{End, Way};
 use crate::namespace::Namespace;
 use crate::operations::entries::check_length;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// What a name, or a path, was found to name.
 #[derive(Clone, Copy)]

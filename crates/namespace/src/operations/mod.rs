@@ -7,6 +7,7 @@
 //! | `paths` | operations on paths |
 //! | `read_directory` | listings |
 //! | `attributes`, `xattrs` | stat, chmod and their like; extended attributes |
+//! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
 //! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
@@ -33,6 +34,7 @@ pub(crate) mod open_file;
 pub(crate) mod paths;
 pub(crate) mod read_directory;
 pub(crate) mod rename;
+pub(crate) mod set_id;
 mod shutdown;
 mod sync;
 pub(crate) mod walk;

@@ -13,7 +13,7 @@ use crate::data::write_errors::{Sample, WriteErrors};
 use crate::inode::Core;
 use crate::namespace::Namespace;
 use crate::operations::sync::lost_data;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// For what a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

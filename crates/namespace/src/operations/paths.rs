@@ -14,7 +14,7 @@ use crate::operations::entries::New;
 use crate::operations::open_file::{OpenAccess, Opened};
 use crate::operations::rename::RenameMode;
 use crate::operations::walk::{At, LastLink, Place, Walk};
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// How [`Namespace::open_at`] opens a file (open(2)).
 #[derive(Clone, Copy, Debug)]
@@ -145,12 +145,21 @@ impl Namespace {
         if how.is_truncated
             && !was_made
             && opened.kind() == FileKind::Regular
-            && let Err(error) = self.truncate(opened.ino(), 0)
+            && let Err(error) = self.empty(caller, opened.ino())
         {
             self.close(opened);
             return Err(error);
         }
         Ok(opened)
+    }
+
+    /// Empties a file, as its opener asked for. That takes its set-id bits, but by the superuser.
+    fn empty(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        self.truncate(ino, 0)?;
+        if caller.uid != 0 {
+            self.clear_privileges(ino, |gid| caller.is_in_group(gid))?;
+        }
+        Ok(())
     }
 
     /// Opens or makes; says whether it made.

@@ -8,7 +8,7 @@ use crate::base::types::{FileKind, Ino};
 use crate::inode::Inode;
 use crate::names::name_table::{COOKIE_FIRST, NameTable, Node};
 use crate::namespace::Namespace;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// One entry as [`Namespace::read_directory`] gives it.
 #[derive(Clone, Copy, Debug)]

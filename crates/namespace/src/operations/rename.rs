@@ -30,7 +30,7 @@ use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Reque
 use crate::namespace::Namespace;
 use crate::operations::entries::{check_old_name, entry_record};
 use crate::operations::walk::{Located, Place};
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// How a rename treats a name that is there already (renameat2(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::types::Ino;
 use crate::data::write_errors::WriteErrors;
 use crate::namespace::Namespace;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 impl Namespace {
     /// Makes everything that was done before durable. EIO, once, when data of some file could not

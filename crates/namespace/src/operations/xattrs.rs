@@ -12,7 +12,7 @@ use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
 use crate::inode::{Inode, Time};
 use crate::namespace::Namespace;
-use crate::schemes::scheme::Call;
+use crate::schemes::Call;
 
 /// Whether setting an attribute may make it, replace it, or both (setxattr(2)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
