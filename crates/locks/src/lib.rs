@@ -6,7 +6,6 @@
 //! | [`Mutex`], [`Condvar`], [`RwLock`] | data that few threads want at a time |
 //! | [`RawLock`] | arrays of buckets: one byte each |
 //! | [`RangeLock`] | ranges of a file: disjoint ones in parallel, FIFO where they overlap |
-//! | [`RangeRwLock`] | a slice of which threads read and write different parts |
 //! | [`LocalGlobal`], [`ShardedList`] | data per CPU, and a lock over it all |
 //! | [`BigReader`] | "an operation is running" against freeze and unmount |
 //! | [`SeqLock`] | a few atomics read together without writing |
@@ -51,7 +50,6 @@ mod per_cpu_counter;
 mod prefetch;
 pub mod primitive;
 mod range_lock;
-mod range_rw_lock;
 mod raw_lock;
 mod recursive;
 mod relaxed_mutex;
@@ -77,7 +75,6 @@ pub use order::OrderKey;
 pub use per_cpu_counter::PerCpuCounter;
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
-pub use range_rw_lock::{RangeReadGuard, RangeRwLock, RangeWriteGuard};
 pub use raw_lock::{RawGuard, RawLock};
 pub use recursive::Relaxed;
 pub use relaxed_mutex::{RelaxedMutex, RelaxedMutexGuard};
