@@ -13,7 +13,6 @@
 //! | [`SplitCounts`] | references on what all CPUs use, while they do |
 //! | [`RelaxedMutex`] | code that takes its lock recursively and lets go of it to sleep |
 //! | [`BigLock`] | the big kernel lock, to compare with |
-//! | [`Combiner`] | work that one thread at a time does, for the others as well |
 //! | [`OnceLatch`] | something loaded by whoever needs it first |
 //! | [`cpu`], [`prefetch_to_read`], [`prefetch_to_write`] | which shard to use; a line that will be read or written |
 //! | [`order`] | the lock order and its checker |
@@ -38,7 +37,6 @@
 mod barrier;
 mod big_lock;
 mod big_reader;
-mod combiner;
 pub mod cpu;
 mod limited_counter;
 mod local_global;
@@ -65,7 +63,6 @@ mod wait;
 
 pub use big_lock::{BigLock, BigLockGuard, BigLockKind};
 pub use big_reader::{BigReadGuard, BigReader, BigWriteGuard};
-pub use combiner::Combiner;
 pub use finefs_lockmeter::LockClass;
 pub use limited_counter::LimitedCounter;
 pub use local_global::{GlobalGuard, LocalGlobal, LocalGuard};

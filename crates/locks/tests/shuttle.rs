@@ -15,8 +15,8 @@ use finefs_locks::primitive::Arc;
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_locks::primitive::thread;
 use finefs_locks::{
-    BigLock, BigLockKind, BigReader, Combiner, Condvar, LimitedCounter, LocalGlobal, LockClass,
-    Mutex, OnceLatch, PerCpuCounter, RangeGuard, RangeLock, RelaxedMutex, ShardedList,
+    BigLock, BigLockKind, BigReader, Condvar, LimitedCounter, LocalGlobal, LockClass, Mutex,
+    OnceLatch, PerCpuCounter, RangeGuard, RangeLock, RelaxedMutex, ShardedList,
 };
 use shuttle::rand::{Rng, thread_rng};
 
@@ -495,46 +495,6 @@ fn once_latch_loads_once() {
         });
         assert_eq!(loads.load(StdOrdering::Relaxed), 1);
         assert!(latch.get().is_some());
-    });
-}
-
-/// Each item is worked on once, before all have gone, by one thread at a time; no more are queued
-/// than may be, and nobody is left asleep. Fails without: the wait for room, the look for who is at
-/// work, waking as the role is given up.
-#[test]
-fn combiner_works_on_everything() {
-    const ITEMS: usize = 3;
-    check(1500, || {
-        let combiner = Arc::new(Combiner::new(&CLASS, 1));
-        let working = Arc::new(AtomicI32::new(0));
-        let counts = Arc::new([const { AtomicI32::new(0) }; 3 * ITEMS]);
-        let handed_in = Arc::new(AtomicI32::new(0));
-        let shared = (combiner, working, Arc::clone(&counts), handed_in);
-        in_tasks(3, move |task| {
-            let (combiner, working, counts, handed_in) = &shared;
-            for item in 0..ITEMS {
-                handed_in.fetch_add(1, StdOrdering::Relaxed);
-                let mut worked = 0;
-                combiner.hand_in(task * ITEMS + item, |item| {
-                    worked += 1;
-                    assert_eq!(working.swap(1, StdOrdering::Relaxed), 0, "two at work");
-                    thread::yield_now();
-                    counts[item].fetch_add(1, StdOrdering::Relaxed);
-                    working.store(0, StdOrdering::Relaxed);
-                });
-                // The queue before, the own, two for each place, the queue after.
-                assert!(worked <= 5, "{worked} by one");
-                // One in the queue, one being worked on, one of each other thread that has not got
-                // in.
-                let done: i32 = counts
-                    .iter()
-                    .map(|count| count.load(StdOrdering::Relaxed))
-                    .sum();
-                assert!(handed_in.load(StdOrdering::Relaxed) - done <= 4);
-            }
-        });
-        let done = counts.iter().map(|count| count.load(StdOrdering::Relaxed));
-        assert!(done.eq([1; 3 * ITEMS]));
     });
 }
 

@@ -161,8 +161,7 @@ impl Cell {
     /// The range of the holders of whom `word` tells, if it is visible yet.
     fn range_of(&self, word: u64) -> Option<Range<u64>> {
         let is_published = self.published.load(Ordering::Acquire) == word & NUMBER;
-        is_published
-            .then(|| self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed))
+        is_published.then(|| self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed))
     }
 
     /// True when the cell is open and held, and the holder conflicts with the request or, where
@@ -227,8 +226,8 @@ impl Cell {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word & (OPEN | HOLDERS), 0);
         // A new number, because the cell may have come to another lock.
-        self.word
-            .store(word.wrapping_add(NUMBER_ONE) | OPEN, Ordering::Release);
+        let opened = word.wrapping_add(NUMBER_ONE) | OPEN;
+        self.word.store(opened, Ordering::Release);
     }
 
     /// Makes a cell that was never open that of the one holder for whom `node` stands.

@@ -437,6 +437,7 @@ impl RangeLock {
     /// let data = RangeLock::new(&DATA);
     /// assert!(data.settle());
     /// ```
+    #[inline]
     pub fn settle(&self) -> bool {
         if !self.is_fast() {
             self.slow.lock().settle(self);

@@ -83,7 +83,11 @@ impl RangeLock {
         };
         let cell = match spun {
             Some(cell) => cell,
-            None => &self.request_queued(range, access, patience, &mut wait)?.cell,
+            None => {
+                &self
+                    .request_queued(range, access, patience, &mut wait)?
+                    .cell
+            }
         };
         Some((cell, wait.granted()))
     }

@@ -145,7 +145,9 @@ mod groups {
     /// A group that nobody owns, if there is one.
     pub(in super::super) fn take() -> Option<u32> {
         let mut taken = TAKEN.lock();
-        let (word, bits) = (0..).zip(taken.iter_mut()).find(|(_, bits)| **bits != u64::MAX)?;
+        let (word, bits) = (0..)
+            .zip(taken.iter_mut())
+            .find(|(_, bits)| **bits != u64::MAX)?;
         let bit = bits.trailing_ones();
         *bits |= 1 << bit;
         Some(word * 64 + bit)
