@@ -37,13 +37,14 @@
 //! Linux `Documentation/filesystems/ext4/` on delayed allocation and data=ordered; here blocks are
 //! allocated at once.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use finefs_block::BlockDevice;
-use finefs_locks::{Combiner, LockClass};
+use finefs_locks::LockClass;
 use finefs_namespace::{BlockRun, NumberMap};
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -59,6 +60,9 @@ pub static BEHIND: LockClass = LockClass::new("ext.behind", 81);
 
 /// So many pieces wait for the thread that writes them out. Each has 1 MiB or less.
 const PIECES_WAITING_MAX: usize = 4;
+
+/// So many pieces a thread writes out, its own the first, before it goes on.
+const PIECES_IN_A_ROW: usize = 16;
 
 /// So many bytes are held at most, about.
 const HELD_BYTES_MAX: usize = 32 << 20;
@@ -88,7 +92,13 @@ pub(crate) struct DelayedData {
     /// Somebody is writing out.
     is_busy: Mutex<bool>,
     is_free: Condvar,
-    behind: Combiner<BlockRun>,
+    behind: Mutex<Behind>,
+}
+
+/// Pieces that wait to be written out, and whether a thread is at it.
+struct Behind {
+    pieces: VecDeque<BlockRun>,
+    is_busy: bool,
 }
 
 /// A line pair of its own, so that shards share no cache lines.
@@ -156,7 +166,13 @@ impl DelayedData {
             blocks_written: AtomicU64::new(0),
             is_busy: Mutex::new(&WRITE_OUT, false),
             is_free: Condvar::new(),
-            behind: Combiner::new(&BEHIND, PIECES_WAITING_MAX),
+            behind: Mutex::new(
+                &BEHIND,
+                Behind {
+                    pieces: VecDeque::new(),
+                    is_busy: false,
+                },
+            ),
         }
     }
 
@@ -300,11 +316,26 @@ impl DelayedData {
         }
     }
 
-    /// Has those of these blocks written out that are held, whose ever they are: what is held may
-    /// go out at any time. It is done when this returns, or another thread that is at it does it
-    /// next; who comes when much is left waits. Whatever fails will fail again when it matters.
+    /// Writes those of these blocks out that are held, whose ever they are: what is held may go out
+    /// at any time. If another thread is at it, that one does it next; what finds no room to wait
+    /// stays held, for the commit. Whatever fails will fail again when it matters.
     pub fn write_behind(&self, run: BlockRun) {
-        self.behind.hand_in(run, |run| self.write_piece(run));
+        let mut behind = self.behind.lock();
+        if behind.pieces.len() < PIECES_WAITING_MAX {
+            behind.pieces.push_back(run);
+        }
+        if std::mem::replace(&mut behind.is_busy, true) {
+            return;
+        }
+        for _ in 0..PIECES_IN_A_ROW {
+            let Some(piece) = behind.pieces.pop_front() else {
+                break;
+            };
+            drop(behind);
+            self.write_piece(piece);
+            behind = self.behind.lock();
+        }
+        behind.is_busy = false;
     }
 
     fn write_piece(&self, piece: BlockRun) {

@@ -5,8 +5,6 @@
 //! more operand of a test that it makes anyway: it lays out its word so that bit 31 is always set,
 //! and the bits 10 and 30 are 0 when it may be taken at once. Where `word & hindrances()` is 0 it
 //! is free and nobody counts. Else the lock goes its slow way, and asks there.
-//!
-//! A lock that does not look at its word first asks [`may_go_straight`](crate::may_go_straight).
 
 #[cfg(not(feature = "off"))]
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,6 +60,5 @@ pub(crate) fn hinder(is_active: bool) {
     {
         let also = if is_active { ALWAYS } else { 0 };
         HINDERING.store(HINDRANCES | also, Ordering::Relaxed);
-        crate::detour::set_metering(is_active);
     }
 }

@@ -12,7 +12,6 @@
 //! | `holding` | what locks call: [`Holding`], [`Waiting`], [`LastCpu`] |
 //! | `mode` | [`Mode`] and [`set_hold_sampling`]: what is counted and timed |
 //! | `fast_path` | for locks that ask the meter and their own word at once |
-//! | `detour` | for locks that are taken without a look at their own word |
 //! | `counters` | one thread's counters of one class |
 //! | `registry` | the classes, every thread's counters, and their sum |
 //! | [`rseq`] | the CPU that the thread runs on |
@@ -60,7 +59,6 @@ mod clock;
 pub mod control;
 #[cfg(not(feature = "off"))]
 mod counters;
-mod detour;
 mod events;
 mod fast_path;
 mod histogram;
@@ -83,7 +81,6 @@ mod waiters;
 use serde::{Deserialize, Serialize};
 
 pub use class::LockClass;
-pub use detour::{begin_detour, end_detour, may_go_straight};
 pub use events::{Queue, Report, Thresholds, Waiter, What};
 pub use fast_path::{ALWAYS, HINDRANCES, hindrances};
 pub use histogram::{Histogram, Times};

@@ -6,7 +6,6 @@
 //! | [`Mutex`], [`Condvar`], [`RwLock`] | data that few threads want at a time |
 //! | [`RawLock`] | arrays of buckets: one byte each |
 //! | [`RangeLock`] | ranges of a file: disjoint ones in parallel, FIFO where they overlap |
-//! | [`RangeRwLock`] | a slice of which threads read and write different parts |
 //! | [`LocalGlobal`], [`ShardedList`] | data per CPU, and a lock over it all |
 //! | [`BigReader`] | "an operation is running" against freeze and unmount |
 //! | [`SeqLock`] | a few atomics read together without writing |
@@ -14,7 +13,6 @@
 //! | [`SplitCounts`] | references on what all CPUs use, while they do |
 //! | `RelaxedMutex` | code that takes its lock recursively and lets go of it to sleep; with the feature `locking-schemes` |
 //! | `BigLock` | the big kernel lock, to compare with; with the same feature |
-//! | [`Combiner`] | work that one thread at a time does, for the others as well |
 //! | [`OnceLatch`] | something loaded by whoever needs it first |
 //! | [`cpu`], [`prefetch_to_read`], [`prefetch_to_write`] | which shard to use; a line that will be read or written |
 //! | [`order`] | the lock order and its checker |
@@ -40,7 +38,6 @@ mod barrier;
 #[cfg(feature = "locking-schemes")]
 mod big_lock;
 mod big_reader;
-mod combiner;
 pub mod cpu;
 mod limited_counter;
 mod local_global;
@@ -52,7 +49,6 @@ mod per_cpu_counter;
 mod prefetch;
 pub mod primitive;
 mod range_lock;
-mod range_rw_lock;
 mod raw_lock;
 #[cfg(feature = "locking-schemes")]
 mod recursive;
@@ -72,7 +68,6 @@ mod wait;
 #[cfg(feature = "locking-schemes")]
 pub use big_lock::{BigLock, BigLockGuard, BigLockKind};
 pub use big_reader::{BigReadGuard, BigReader, BigWriteGuard};
-pub use combiner::Combiner;
 pub use finefs_lockmeter::LockClass;
 pub use limited_counter::LimitedCounter;
 pub use local_global::{GlobalGuard, LocalGlobal, LocalGuard};
@@ -82,7 +77,6 @@ pub use order::OrderKey;
 pub use per_cpu_counter::PerCpuCounter;
 pub use prefetch::{prefetch_to_read, prefetch_to_write};
 pub use range_lock::{RangeGuard, RangeLock, SendRangeGuard};
-pub use range_rw_lock::{RangeReadGuard, RangeRwLock, RangeWriteGuard};
 pub use raw_lock::{RawGuard, RawLock};
 #[cfg(feature = "locking-schemes")]
 pub use recursive::Relaxed;

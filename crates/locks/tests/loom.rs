@@ -189,11 +189,10 @@ fn once_latch_failure_passes_the_turn() {
     });
 }
 
-/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `take`,
-/// the release in `leave`, the wait for the range in `close` and its orderings, the look whether
-/// the writer has left, the entry of the cell's holder in `Slow::close`, the acquire in
-/// `Cell::close`, the release in `open`, TAKEN in a closed cell, before a writer has left it and
-/// after.
+/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `exchange`,
+/// the release in `leave`, the wait for the range in `close` and its orderings, the entry of the
+/// cell's holder in `Slow::close`, the acquire in `Cell::close`, the release in `open`, the look at
+/// OPEN in `take`.
 #[test]
 fn range_lock_word_excludes() {
     model(3, || {
@@ -214,73 +213,6 @@ fn range_lock_word_excludes() {
         assert!(shared.0.settle());
         let _guard = shared.0.read(0..20);
         assert_eq!(shared.1.get(), 3);
-    });
-}
-
-/// A writer of one place beside one who held another, whatever that one did before. Fails when the
-/// first one's range stays behind: in `leave`, in `downgrade`, in `open` after a downgrade in a
-/// closed cell.
-#[test]
-fn range_lock_word_forgets_ranges() {
-    for before in 0..3 {
-        model(3, move || {
-            let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
-            if before > 0 {
-                let mut guard = shared.0.write(0..1);
-                if before == 2 {
-                    assert!(shared.0.try_read(0..1).is_none());
-                    assert!(!shared.0.is_fast());
-                }
-                guard.downgrade();
-                drop(guard);
-                assert!(shared.0.is_fast());
-            }
-            let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
-            both(
-                move || {
-                    if before == 0 {
-                        drop(one.0.write(0..1));
-                    }
-                    let _guard = one.0.write(4..5);
-                    one.1.bump();
-                },
-                move || {
-                    let _guard = other.0.write(4..6);
-                    other.1.bump();
-                },
-            );
-            assert!(shared.0.settle());
-            let _guard = shared.0.read(0..20);
-            assert_eq!(shared.1.get(), 2);
-        });
-    }
-}
-
-/// A cell becomes due for a sample while others want it. Fails when who finds it due does not renew
-/// it.
-#[test]
-fn range_lock_word_comes_due() {
-    model(3, || {
-        let shared = Arc::new((RangeLock::new(&CLASS), Watched::new()));
-        for _ in 0..6 {
-            drop(shared.0.write(0..10));
-        }
-        let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
-        both(
-            move || {
-                for _ in 0..2 {
-                    let _guard = one.0.write(0..10);
-                    one.1.bump();
-                }
-            },
-            move || {
-                let _guard = other.0.read(5..15);
-                other.1.get();
-            },
-        );
-        assert!(shared.0.settle());
-        let _guard = shared.0.write(0..20);
-        assert_eq!(shared.1.get(), 2);
     });
 }
 
@@ -363,7 +295,7 @@ fn range_lock_appends_follow_each_other() {
 }
 
 /// Readers of one range share the word, and a writer comes after both. Fails without: the release
-/// in `leave`, the acquire in `take_from`, the look at the range in `is_read_of`.
+/// in `leave`, the acquire in `exchange`, the look at the range in `take_or_join`.
 #[test]
 fn range_lock_readers_share_the_word() {
     model(2, || {
@@ -383,7 +315,7 @@ fn range_lock_readers_share_the_word() {
 }
 
 /// Writers of one place, one through the group's cell, one from a lock that has gone home meanwhile
-/// and perhaps is spread again. Fails without the closing of the cells in `drain`.
+/// and perhaps is spread again. Fails without the closing of the cells in `settle`.
 #[test]
 fn range_lock_goes_home_under_a_writer() {
     model(2, || {

@@ -5,7 +5,9 @@ use std::ops::Range;
 use super::RangeLock;
 use super::cell::Cell;
 use super::node::Access;
+use crate::metered_guard::MeteredGuard;
 use crate::order::Held;
+use crate::wait;
 
 /// A range of a lock, and its cell: the lock's, one of a group, or a node's, none of which is the
 /// thread's. So a holding may be given back by any thread.
@@ -60,7 +62,7 @@ impl Drop for Holding<'_> {
 #[derive(Debug)]
 #[must_use = "the range is released when the guard is dropped"]
 pub struct RangeGuard<'a> {
-    holding: Holding<'a>,
+    holding: MeteredGuard<Holding<'a>>,
     _held: Held,
 }
 
@@ -72,6 +74,7 @@ impl<'a> RangeGuard<'a> {
         access: Access,
         cell: &'a Cell,
         held: Held,
+        metered: wait::Holding,
     ) -> RangeGuard<'a> {
         let holding = Holding {
             lock,
@@ -80,7 +83,7 @@ impl<'a> RangeGuard<'a> {
             cell,
         };
         RangeGuard {
-            holding,
+            holding: MeteredGuard::new(holding, metered),
             _held: held,
         }
     }
@@ -170,7 +173,7 @@ impl<'a> RangeGuard<'a> {
 /// ```
 #[derive(Debug)]
 #[must_use = "the range is released when the guard is dropped"]
-pub struct SendRangeGuard<'a>(Holding<'a>);
+pub struct SendRangeGuard<'a>(MeteredGuard<Holding<'a>>);
 
 impl SendRangeGuard<'_> {
     /// The range that is held.

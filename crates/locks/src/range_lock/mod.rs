@@ -6,84 +6,69 @@
 //! share; a writer excludes readers and writers of overlapping ranges. Disjoint ranges never wait
 //! for each other. A holder that panics releases its range.
 //!
-//! Requests that conflict are granted in the order of their arrival in the queue, whoever comes
-//! later; who waits is woken exactly when the last one in its way leaves. A request that conflicts
-//! with a holder may look a few times before it arrives (`spin`), which is bounded; nobody passes
-//! one that has arrived.
+//! Requests that conflict are granted in the order of their arrival in the queue; a waiter is woken
+//! exactly when the last holder in its way leaves. A request that conflicts with a holder may look
+//! a few times before it arrives (`spin`), which is bounded; nobody passes one that has arrived.
 //!
 //! # Data model
 //! | Module | What |
 //! |---|---|
-//! | this | what users call; the fast path; releasing and reducing |
-//! | `request` | requests that do not have it so easy: spread, spinning, queued |
-//! | `append` | the append mode |
+//! | this | what users call; releasing and reducing |
+//! | `request` | how a request gets its range: a cell, spinning, the queue; appending |
 //! | `cell` | the one-word fast path: one range, held by a writer or by readers of the same range |
-//! | `spread` | groups of cells that a lock under contention borrows, and who goes to which |
-//! | `queue`, `node` | the exact slow path: requests in the order of their arrival, who blocks whom |
-//! | `slow` | what the mutex guards: queue and modes; **the invariants** |
-//! | `policy` | when to spread, in segments of what length, and when to go home |
+//! | `spread` | groups of cells that contended locks borrow, and which cell a range belongs to |
+//! | `queue`, `node` | requests in the order of their arrival, who blocks whom; their memory |
+//! | `slow` | what the mutex guards: the queue, and whether the lock is spread; **the invariants** |
 //! | `wait` | sleeping until a grant, and telling the meter |
-//! | `seat` | what a holding that the meter watches keeps, and where |
 //! | `guard` | [`RangeGuard`], [`SendRangeGuard`] |
 //!
-//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell. A request first tries to take a
-//! cell: a writer by setting one bit of the home cell's word, all others by one compare-and-swap.
-//! If it cannot, it goes to the queue under the mutex: it *closes* the cells that it lies on, which
-//! turns their holders into entries of the queue with their exact ranges, and waits for the entries
-//! before it that it conflicts with. Cells are opened again when no entry lies on them. When
-//! requests keep meeting without conflict, the lock *spreads* over 128 cells: where all read, each
-//! thread has a cell for whatever it reads; else in segments that become longer or shorter as
-//! requests need them. When one thread is alone again, or too many requests need many cells, it
-//! goes home.
+//! A lock at rest is one [`Cell`](cell::Cell), the *home* cell, which a request takes by one
+//! compare-and-swap. If it cannot, it goes to the queue under the mutex: it *closes* the cells on
+//! which it lies, which turns their holders into entries of the queue with their exact ranges, and
+//! waits for the entries before it with which it conflicts. Cells are opened again when no entry
+//! lies on them.
+//!
+//! When 16 requests have met a disjoint range in the home cell, the lock *spreads*: it borrows 128
+//! cells, and each segment of the file has one of them. The segments are as long as the requests
+//! and their distances make useful then, and stay so. A request within one segment takes that
+//! cell; all others go to the queue. The lock stays spread until it is dropped or
+//! [`settle`](RangeLock::settle)d.
 //!
 //! # Why this structure
-//! Rates and instruction counts beside the rivals, and the command, are in `docs/locks-bench.md`.
+//! Rates beside the rivals, and the command, are in `docs/locks-bench.md`.
 //! - *One mutex over an interval tree* (Linux, Lustre) is exact and FIFO, but every request writes
 //!   the same lines twice: two threads on disjoint ranges are slower than one. Ours keeps its
 //!   exactness and order for those who must wait, and needs no tree: few requests wait at one time.
 //! - *A sorted lock-free list* (Kogan et al.) does without the mutex, but all insert near the same
 //!   nodes, each needs a node and reclamation, and order among those who wait is left to chance.
-//! - *A lock per segment* (pNOVA) lets disjoint requests write nothing in common: what a scalable
-//!   lock must do. But it has a table for each file, takes a lock for each segment of a large
-//!   range, and makes disjoint ranges within a segment wait. So ours borrows the table while there
-//!   is contention, remembers the exact range in each cell, and sends whatever does not fit one
-//!   cell to the queue.
-//! - *A word* costs least for one user or readers of one range: home.
+//! - *A lock per segment* (pNOVA) lets disjoint requests write nothing in common, but it is a table
+//!   for each file, takes a lock for each segment of a large range, and makes disjoint ranges
+//!   within a segment wait. Ours borrows the table once there is contention, remembers the exact
+//!   range in each cell, and sends whatever does not fit one cell to the queue.
 //!
 //! # Cost
-//! Alone: one atomic instruction to take, one to release; 12 instructions to write and 15 to read,
-//! with all (`docs/locks-bench.md` says where they go, and what was weighed to have fewer). One
-//! word of the process says whether requests may go straight to the home cell. They may not while
-//! the meter counts all acquisitions, nor while any lock is spread, since all requests to that lock
-//! would write the line of its home cell: then they look at their lock first, which costs those to
-//! other locks some instructions more. Spread: three loads of lines that nobody writes besides. No
-//! allocation on any path: entries of the queue are static memory, of which there is enough for
-//! 1024 contended ranges in the process at a time (then more is allocated, and kept). A lock is
-//! about 150 bytes; a session borrows one of 64 groups of 16 KiB, and where all are lent a lock
-//! goes on without, in the queue. A holding that the meter watches has an entry of its own, which
-//! is in no queue.
+//! Alone: one atomic instruction to take, one to release. No allocation on any path: entries of the
+//! queue are static memory, of which there is enough for 1024 contended ranges in the process at a
+//! time (then more is allocated, and kept). A lock is about 150 bytes; 256 locks can be spread at a
+//! time, with 16 KiB each, and where all groups are lent a lock goes on in the queue.
 //!
 //! # Locking
-//! The mutex is a leaf but for the mutexes of the node pool, of the groups and of the word that
-//! sends requests round (`finefs_lockmeter::begin_detour`), which are taken under it and take
-//! nothing. It is held for the length of a scan of the queue, for the closing of cells, and for the
-//! call of `append`'s `end_of_file`. A thread holds at most one range of one lock at a time; ranges
-//! of several locks of a class only in the order of keys (`read_nested`, `write_nested`).
+//! The mutex is a leaf but for those of the node pool and of the groups, which are taken under it
+//! and take nothing. It is held for the length of a scan of the queue, for the closing of cells,
+//! and for the call of `append`'s `end_of_file`. A thread holds at most one range of one lock at a
+//! time; ranges of several locks of a class only in the order of keys (`read_nested`,
+//! `write_nested`).
 //!
 //! References: Linux range-lock proposals (Kara 2013, Bueso 2017); OpenZFS `zfs_rlock.c` for
 //! append; Kogan, Dice, Issa, "Scalable range locks for scalable address spaces and beyond"
 //! (EuroSys 2020); Kim et al., "pNOVA: Optimizing shared file I/O operations of NVM file system on
-//! manycore servers" (APSys 2019) for segments; Dice, Kogan, "BRAVO: Biased Locking for
-//! Reader-Writer Locks" (ATC 2019) for spreading readers.
+//! manycore servers" (APSys 2019) for segments.
 
-mod append;
 mod cell;
 mod guard;
 mod node;
-mod policy;
 mod queue;
 mod request;
-mod seat;
 mod slow;
 mod spread;
 mod wait;
@@ -95,14 +80,13 @@ use std::time::{Duration, Instant};
 use finefs_lockmeter::{Kind, LockClass};
 
 use crate::order::{self, OrderKey};
-use crate::primitive::atomic::{AtomicU32, AtomicU64};
+use crate::primitive::atomic::AtomicU64;
 use crate::primitive::{Mutex, const_unless_loom};
-use crate::wait::{Holding, LastCpu, MeteredLock};
+use crate::wait::{LastCpu, MeteredLock};
 use cell::Cell;
 use node::Access;
 use queue::Wakes;
 use request::Patience;
-use seat::Seat;
 use slow::Slow;
 
 pub use guard::{RangeGuard, SendRangeGuard};
@@ -137,21 +121,13 @@ pub use guard::{RangeGuard, SendRangeGuard};
 ///
 /// # Cost
 /// A lock that one thread uses, or readers of one range, is a word: one atomic instruction to take,
-/// one to release. Where threads keep meeting without conflict, the lock borrows 128 cells on cache
-/// lines of their own and spreads over them: readers by thread, others by parts of the file that
-/// become longer or shorter as their ranges need them; then they write nothing in common. It goes
-/// back to its word when one thread is left. What conflicts, and what lies in more than one such
-/// part, goes through a queue under a mutex.
+/// one to release. Where threads keep meeting without conflict, it borrows 128 cells on cache lines
+/// of their own, so that threads in different parts of the file write nothing in common. What
+/// conflicts, and what lies in more than one such part, goes through a queue under a mutex.
 ///
 /// Nothing is allocated, whether a request waits or not, but beyond 1024 ranges that are contended
-/// in the process at one time: then there are 256 more, which are kept. A lock is about 150 bytes.
-///
-/// # Why this structure
-/// One mutex over a tree of ranges is exact and fair, but two threads on disjoint ranges are slower
-/// with it than one alone. A lock for each segment of the file scales, but is a table for each file
-/// and makes disjoint ranges wait. This one is a word while nothing else is needed, segments with
-/// exact ranges under contention, and an exact queue for whoever must wait. Rates and instruction
-/// counts beside other range locks stand in `docs/locks-bench.md`.
+/// in the process at one time: then there are 256 more, which are kept. Rates beside other range
+/// locks stand in `docs/locks-bench.md`.
 ///
 /// # Example
 /// ```
@@ -167,18 +143,11 @@ pub use guard::{RangeGuard, SendRangeGuard};
 /// });
 /// drop(low);
 /// ```
-// In this order: where a lock is, there is its home cell.
-#[repr(C)]
 #[derive(Debug)]
 pub struct RangeLock {
     home: Cell,
-    /// The session's [`Placement`]; 0: requests take the home cell.
+    /// Where requests go ([`Placement`](spread::Placement)); 0: to the home cell.
     spread: AtomicU64,
-    /// Not 0 when requests that came to the queue lately had to wait: for those who think of
-    /// spinning.
-    pressure: AtomicU32,
-    /// Requests that could not have their segment's cell at once, since the last sample.
-    collisions: AtomicU32,
     slow: Mutex<Slow>,
     class: &'static LockClass,
     last_cpu: LastCpu,
@@ -205,8 +174,6 @@ impl RangeLock {
             RangeLock {
                 home: Cell::opened(),
                 spread: AtomicU64::new(0),
-                pressure: AtomicU32::new(0),
-                collisions: AtomicU32::new(0),
                 slow: Mutex::new(Slow::new()),
                 class,
                 last_cpu: LastCpu::new(),
@@ -460,9 +427,8 @@ impl RangeLock {
         !self.home.is_closed()
     }
 
-    /// Brings a lock that is spread after contention back to its one word, at once if nobody holds
-    /// a range, else as soon as that is so. It goes back by itself once it has one user; this is
-    /// for those who know that there will be no user for a while, as when a file is closed: the
+    /// Brings a lock that is spread after contention back to its one word, if nobody holds a range:
+    /// for those who know that there will be no user for a while, as when a file is closed. The
     /// number of locks that can be spread at one time is limited. True when the lock is back.
     ///
     /// ```
@@ -471,11 +437,10 @@ impl RangeLock {
     /// let data = RangeLock::new(&DATA);
     /// assert!(data.settle());
     /// ```
+    #[inline]
     pub fn settle(&self) -> bool {
         if !self.is_fast() {
-            let mut slow = self.slow.lock();
-            slow.drain();
-            slow.rest(self);
+            self.slow.lock().settle(self);
         }
         self.is_fast()
     }
@@ -484,20 +449,17 @@ impl RangeLock {
     #[track_caller]
     fn lock(&self, range: Range<u64>, access: Access, key: Option<OrderKey>) -> RangeGuard<'_> {
         let held = order::acquire(self.class, key, self.address());
-        let cell = if self.home.take(&range, access) {
-            &self.home
-        } else {
-            std::hint::cold_path();
-            self.lock_indirectly(&range, access)
+        let Some((cell, holding)) = self.request(&range, access, Patience::Endless) else {
+            unreachable!("endless patience");
         };
-        RangeGuard::new(self, range, access, cell, held)
+        RangeGuard::new(self, range, access, cell, held, holding)
     }
 
     #[track_caller]
     fn try_lock(&self, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
-        let cell = self.request(&range, access, Patience::None)?;
+        let (cell, holding) = self.request(&range, access, Patience::None)?;
         let held = order::acquired_by_try(self.class, None, self.address());
-        Some(RangeGuard::new(self, range, access, cell, held))
+        Some(RangeGuard::new(self, range, access, cell, held, holding))
     }
 
     #[track_caller]
@@ -508,78 +470,26 @@ impl RangeLock {
         patience: Patience,
     ) -> Option<RangeGuard<'_>> {
         let held = order::acquire(self.class, None, self.address());
-        let cell = self.request(&range, access, patience)?;
-        Some(RangeGuard::new(self, range, access, cell, held))
+        let (cell, holding) = self.request(&range, access, patience)?;
+        Some(RangeGuard::new(self, range, access, cell, held, holding))
     }
 
     #[inline]
     fn release(&self, cell: &Cell, access: Access) {
         if !cell.leave(access) {
-            self.leave_closed(cell, access);
+            self.leave_closed(cell);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn leave_closed(&self, cell: &Cell, access: Access) {
-        let node = cell.own_node();
-        // Stopped here; counted when it is dropped, after the release.
-        let kept = node.and_then(|node| node.metered.take());
-        if let Some(node) = node
-            && let Some(seat) = kept.as_ref().and_then(|kept| kept.seat)
-        {
-            self.release(self.cell_at(seat), access);
-            node::put(node);
-            return;
-        }
+    fn leave_closed(&self, cell: &Cell) {
         let mut wakes = Wakes::default();
         self.slow.lock().leave_cell(self, cell, &mut wakes);
     }
 
-    fn cell_at(&self, seat: Seat) -> &Cell {
-        match seat {
-            Seat::Home => &self.home,
-            Seat::Elsewhere(cell) => cell,
-        }
-    }
-
-    /// The cell for the guard of a holding that has a seat.
-    fn seated(&self, seat: Seat, access: Access, holding: Holding) -> &Cell {
-        let cell = self.cell_at(seat);
-        if !wait::is_watched(&holding) {
-            return cell;
-        }
-        if let Some(node) = cell.own_node() {
-            node.metered.keep(holding, None);
-            return cell;
-        }
-        let node = node::take();
-        node.prepare(&(0..0), access);
-        node.metered.keep(holding, Some(seat));
-        &node.cell
-    }
-
     /// Changes a holding to a part of its range. Returns its cell, which may be another one.
     fn shrink<'a>(&'a self, cell: &'a Cell, range: &Range<u64>, access: Access) -> &'a Cell {
-        let stand_in = cell
-            .own_node()
-            .and_then(|node| Some((node, node.metered.seat()?)));
-        let Some((node, seat)) = stand_in else {
-            return self.shrink_seat(cell, range, access).unwrap_or(cell);
-        };
-        if let Some(own) = self.shrink_seat(self.cell_at(seat), range, access) {
-            node.metered.move_to(Seat::Elsewhere(own));
-        }
-        cell
-    }
-
-    /// The cell of the holding's own node, if it has got one.
-    fn shrink_seat(
-        &self,
-        cell: &Cell,
-        range: &Range<u64>,
-        access: Access,
-    ) -> Option<&'static Cell> {
         let mut wakes = Wakes::default();
         let mut slow = self.slow.lock();
         slow.close(cell);
@@ -590,24 +500,19 @@ impl RangeLock {
             // The others keep the range.
             let own = node::take();
             own.prepare(range, access);
-            own.set_cells(slow.enter(self, range, access));
+            own.set_cells(slow.enter(self, range));
             slow.queue.split(node, own);
             cell.forget_reader();
-            return Some(&own.cell);
+            return &own.cell;
         }
         slow.queue.reduce(node, range, access, &mut wakes);
-        slow.rest(self);
         drop(slow);
-        None
+        cell
     }
 
     /// Turns an exclusive holding into a shared one.
     fn downgrade(&self, cell: &Cell, range: &Range<u64>) {
-        if cell.downgrade(range) {
-            return;
-        }
-        if let Some(seat) = cell.own_node().and_then(|node| node.metered.seat()) {
-            self.downgrade(self.cell_at(seat), range);
+        if cell.downgrade() {
             return;
         }
         let mut wakes = Wakes::default();

@@ -1,5 +1,4 @@
-//! [`Node`]: one request in the queue of a lock, or one metered holding; and the pool that nodes
-//! come from.
+//! [`Node`]: one request in the queue of a lock; and the pool that nodes come from.
 //!
 //! # Data model
 //! Nodes live for ever: [`POOL_NODES`] of them in static memory, and more, allocated in blocks,
@@ -7,7 +6,7 @@
 //! nothing, a guard can be moved while its node stays, and a stale reference is never dangling. A
 //! thread keeps a few free nodes at hand; the rest are on a list under a mutex.
 //!
-//! All fields but `granted` and `metered` are guarded by the mutex of the lock in whose queue the
+//! All fields but `granted` are guarded by the mutex of the lock in whose queue the
 //! node is; they are atomics, always accessed relaxed, so that the compiler need not be told so.
 //! Under loom and shuttle every request has a new node, since those objects belong to one
 //! execution.
@@ -16,18 +15,17 @@ use std::ops::Range;
 use std::sync::Mutex as StdMutex;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::cell::{Cell, READER_LEAVES, WRITER_LEAVES};
-use super::seat::Metered;
+use super::cell::{Cell, READER, WRITER};
 use super::spread::CellSet;
 use crate::primitive::atomic::{AtomicBool, Ordering};
 use crate::primitive::{const_unless_loom, thread};
 
-/// Shared or exclusive; as a number, what a holder that leaves takes from its cell's word.
+/// Shared or exclusive; as a number, what a holder is in its cell's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(super) enum Access {
-    Read = READER_LEAVES,
-    Write = WRITER_LEAVES,
+    Read = READER,
+    Write = WRITER,
 }
 
 /// True when the ranges have an offset in common. An empty range overlaps nothing.
@@ -78,8 +76,6 @@ pub(super) struct Node {
     granted: AtomicBool,
     /// Who waits. Only locked under the lock's mutex.
     waiter: StdMutex<Option<thread::Thread>>,
-    /// The holder's own: what the meter is to be told.
-    pub(super) metered: Metered,
 }
 
 impl Node {
@@ -98,7 +94,6 @@ impl Node {
                 cells: [AtomicU64::new(0), AtomicU64::new(0)],
                 granted: AtomicBool::new(false),
                 waiter: StdMutex::new(None),
-                metered: Metered::none(),
             }
         }
     }

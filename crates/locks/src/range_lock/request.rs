@@ -1,25 +1,36 @@
-//! Requests that the fast path does not serve: what each of them tries, one after the other.
+//! Requests that do not find the home cell open and empty: what each of them tries, one after the
+//! other.
 //!
-//! 1. The home cell, looked at before it is written to; or the cell of a group, where the lock is
-//!    spread: this is the fast path of spread locks.
-//! 2. Whatever cell the request may take or join, the home cell too.
-//! 3. Looking a few times (`spin`).
-//! 4. The queue.
+//! 1. The cell where the request belongs: the home cell or, where the lock is spread, that of its
+//!    segment. Readers may join others.
+//! 2. Looking a few times (`spin`).
+//! 3. The queue.
+//!
+//! # Appending
+//! An append locks from the end of file, which is known only when all who can move it are out of
+//! the way. A waiting append therefore asks for all from the lowest place where the end of file can
+//! be until its grant: the end of file at its arrival or, if lower, the start of any earlier
+//! exclusive range that reaches to the end, since who cuts off the file at x must hold
+//! `x..u64::MAX` or more. Later requests that could move the end of file conflict with that range
+//! and wait. So at the grant the end of file is stable; the append reads it and gives back what
+//! lies below.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::cell::{self, Cell, Taken};
+use finefs_lockmeter::Kind;
+
+use super::cell::Cell;
 use super::node::{self, Access, Node};
 use super::queue::Wakes;
-use super::seat::Seat;
 use super::slow::Slow;
 use super::spread::Placement;
 use super::wait::{self, Wait};
-use super::{RangeLock, kind};
+use super::{RangeGuard, RangeLock, kind};
+use crate::order::{self, OrderKey};
 use crate::prefetch_to_write;
 use crate::primitive::atomic::Ordering;
-use crate::wait::MeteredLock;
+use crate::wait::{Holding, MeteredLock};
 
 /// How long a request may wait.
 #[derive(Clone, Copy)]
@@ -38,218 +49,100 @@ impl Patience {
     }
 }
 
-/// False for a writer's empty range at the end of all offsets, which a cell cannot tell from none.
-#[inline(always)]
-pub(super) fn is_for_cells(range: &Range<u64>, access: Access) -> bool {
-    access == Access::Read || range.start != cell::UNPUBLISHED
-}
-
 impl RangeLock {
+    /// Gives the cell of the holding and, if the meter wants to know, its time.
+    #[inline]
     #[track_caller]
     pub(super) fn request(
         &self,
         range: &Range<u64>,
         access: Access,
         patience: Patience,
-    ) -> Option<&Cell> {
+    ) -> Option<(&Cell, Holding)> {
         if self.home.take(range, access) {
-            return Some(&self.home);
+            return Some((&self.home, self.metered(kind(access)).taken()));
         }
-        self.request_slowly(range, access, patience)
+        self.request_elsewhere(range, access, patience)
     }
 
-    /// The home cell is taken or closed, or requests have to look first: the short way to the home
-    /// cell, or to the cells of a group, then all others.
-    #[inline(always)]
-    #[track_caller]
-    pub(super) fn lock_indirectly(&self, range: &Range<u64>, access: Access) -> &Cell {
-        // Acquire: what is seen here was open before.
-        let spread = self.spread.load(Ordering::Acquire);
-        let cell = match spread {
-            0 => Some(&self.home),
-            _ => Placement::decode(spread).likely_cell(range, access),
-        };
-        if let Some(cell) = cell
-            && is_for_cells(range, access)
-        {
-            prefetch_to_write(cell);
-            let ours = || self.is_spread_as(spread);
-            if cell.take_if(cell::hindrances(), range, access, ours) {
-                return cell;
-            }
-        }
-        self.lock_slowly(range.start, range.end, access)
-    }
-
-    /// Numbers instead of a range: so they stay in registers.
-    #[cold]
     #[inline(never)]
     #[track_caller]
-    fn lock_slowly(&self, start: u64, end: u64, access: Access) -> &Cell {
-        let range = start..end;
-        self.note_collision(&range);
-        match self.request_slowly(&range, access, Patience::Endless) {
-            Some(cell) => cell,
-            None => unreachable!("endless patience"),
-        }
-    }
-
-    /// In a session by segments the cell could not be had at once; or a sample is due, which takes
-    /// that into account.
-    fn note_collision(&self, range: &Range<u64>) {
-        let spread = self.spread.load(Ordering::Relaxed);
-        if Placement::is_by_segments(spread)
-            && !cell::is_metering()
-            && Placement::decode(spread).cell_of(range).is_some()
-        {
-            self.collisions.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// True when the session has not changed. Asked after a cell's word was read: then that was the
-    /// word of a cell of this session.
-    #[inline]
-    fn is_spread_as(&self, spread: u64) -> bool {
-        self.spread.load(Ordering::Relaxed) == spread
-    }
-
-    #[track_caller]
-    fn request_slowly(
+    fn request_elsewhere(
         &self,
         range: &Range<u64>,
         access: Access,
         patience: Patience,
-    ) -> Option<&Cell> {
+    ) -> Option<(&Cell, Holding)> {
+        if let Some(cell) = self.try_cell(range, access) {
+            return Some((cell, self.metered(kind(access)).taken()));
+        }
         let mut wait = Wait::new(self.metered(kind(access)));
-        let seat = match self.try_cells(range, access) {
-            Some(seat) => seat,
-            None => self.request_contended(range, access, patience, &mut wait)?,
+        let spun = match patience {
+            Patience::None => None,
+            _ => self.spin(range, access, &mut wait),
         };
-        Some(self.seated(seat, access, wait.granted()))
+        let cell = match spun {
+            Some(cell) => cell,
+            None => {
+                &self
+                    .request_queued(range, access, patience, &mut wait)?
+                    .cell
+            }
+        };
+        Some((cell, wait.granted()))
     }
 
-    /// Neither the home cell nor one of a group could be had at once.
-    #[cold]
-    #[track_caller]
-    fn request_contended<'a>(
-        &'a self,
-        range: &Range<u64>,
-        access: Access,
-        patience: Patience,
-        wait: &mut Wait<'a>,
-    ) -> Option<Seat> {
-        if !matches!(patience, Patience::None)
-            && is_for_cells(range, access)
-            && let Some(seat) = self.spin(range, access, wait)
-        {
-            return Some(seat);
-        }
-        let node = self.request_queued(range, access, patience, wait)?;
-        Some(Seat::Elsewhere(&node.cell))
-    }
-
-    /// Takes the home cell, or that of the group where the request may go. Readers may join others.
+    /// Takes the cell where the request belongs, or joins readers there.
     #[inline]
-    fn try_cells(&self, range: &Range<u64>, access: Access) -> Option<Seat> {
-        if !is_for_cells(range, access) {
-            return None;
-        }
+    fn try_cell(&self, range: &Range<u64>, access: Access) -> Option<&Cell> {
         // Acquire: what is seen here was open before.
         let spread = self.spread.load(Ordering::Acquire);
-        if spread == 0 {
-            let taken = self.home.take_or_join(range, access, || true)?;
-            if taken == Taken::Sample {
-                self.sample(range, access);
-            }
-            return Some(Seat::Home);
-        }
-        let placement = Placement::decode(spread);
-        let try_cell = |cell: &'static Cell| {
-            let taken = cell.take_or_join(range, access, || self.is_spread_as(spread))?;
-            if taken == Taken::Sample {
-                self.sample(range, access);
-            }
-            Some(Seat::Elsewhere(cell))
-        };
-        if placement.is_for_readers() {
-            return match access {
-                Access::Read => placement.cells_here().find_map(try_cell),
-                Access::Write => None,
-            };
-        }
-        placement.cell_of(range).and_then(try_cell)
+        let cell = self.cell_for(spread, range)?;
+        // Else the line of a cell that another CPU had comes twice: to be read, then to be written.
+        prefetch_to_write(cell);
+        // Asked after the cell's word was read: then the lock owned the cell when it had that word.
+        let ours = || self.spread.load(Ordering::Relaxed) == spread;
+        cell.take_or_join(range, access, ours).then_some(cell)
     }
 
-    #[cold]
-    fn sample(&self, range: &Range<u64>, access: Access) {
-        let mut slow = self.slow.lock();
-        slow.sample(self, sampler(), range, access);
-        slow.rest(self);
+    #[inline]
+    fn cell_for(&self, spread: u64, range: &Range<u64>) -> Option<&Cell> {
+        match spread {
+            0 => Some(&self.home),
+            _ => Placement::decode(spread).cell_of(range),
+        }
     }
 
-    /// Looks a few times whether a conflicting holder has left, before the request arrives in the
-    /// queue. Where others have arrived and wait, gives them time to be served, or a queue that
-    /// once formed would never end: each who leaves would find it and arrive again.
+    /// Looks a few times whether the holder of the cell has left, before the request arrives in the
+    /// queue. At home one that does not conflict is no reason to wait: the queue counts how often
+    /// such meet.
     ///
     /// Models leave this out: it adds schedules, no behaviours.
     #[cfg(not(any(loom, feature = "shuttle")))]
+    #[cold]
     #[track_caller]
-    fn spin(&self, range: &Range<u64>, access: Access, wait: &mut Wait<'_>) -> Option<Seat> {
-        use super::cell::Hindrance;
-        let mut has_asked = false;
+    fn spin(&self, range: &Range<u64>, access: Access, wait: &mut Wait<'_>) -> Option<&Cell> {
         for round in 0..SPIN_ROUNDS {
-            let mut is_spread = true;
-            let cell = match self.spread.load(Ordering::Acquire) {
-                0 => {
-                    is_spread = false;
-                    &self.home
-                }
-                spread => {
-                    let placement = Placement::decode(spread);
-                    match (placement.is_for_readers(), access) {
-                        (true, Access::Read) => placement.cells_here().next()?,
-                        (true, Access::Write) => return None,
-                        (false, _) => placement.cell_of(range)?,
-                    }
-                }
-            };
-            match cell.hindrance(range, access) {
-                // Two segments on one cell, perhaps: by now it may be free.
-                Hindrance::Needless if is_spread && round < NEEDLESS_ROUNDS => {}
-                Hindrance::Needless => return self.try_cells(range, access),
-                Hindrance::Closed if self.pressure.load(Ordering::Relaxed) == 0 => return None,
-                // The queue alone knows whether there is anything to give way to. At home there
-                // mostly is.
-                Hindrance::Closed if is_spread && !has_asked => {
-                    has_asked = true;
-                    if let Some(node) = self.request_queued(range, access, Patience::None, wait) {
-                        return Some(Seat::Elsewhere(&node.cell));
-                    }
-                }
-                Hindrance::None => {
-                    if let Some(seat) = self.try_cells(range, access) {
-                        return Some(seat);
-                    }
-                    // Somebody was quicker.
-                }
-                Hindrance::Closed | Hindrance::Conflict => {}
+            let spread = self.spread.load(Ordering::Acquire);
+            let cell = self.cell_for(spread, range)?;
+            if !cell.is_worth_a_look(range, access, spread != 0) {
+                return None;
             }
             if round < RELAX_ROUNDS {
-                let first = if is_spread { LOOK } else { HOME_LOOK };
-                (0..first << round).for_each(|_| std::hint::spin_loop());
+                (0..LOOK << round).for_each(|_| std::hint::spin_loop());
             } else {
                 wait.begin();
                 std::thread::yield_now();
             }
-            if let Some(seat) = self.try_cells(range, access) {
-                return Some(seat);
+            if let Some(cell) = self.try_cell(range, access) {
+                return Some(cell);
             }
         }
         None
     }
 
     #[cfg(any(loom, feature = "shuttle"))]
-    fn spin(&self, _: &Range<u64>, _: Access, _: &mut Wait<'_>) -> Option<Seat> {
+    fn spin(&self, _: &Range<u64>, _: Access, _: &mut Wait<'_>) -> Option<&Cell> {
         None
     }
 
@@ -262,26 +155,12 @@ impl RangeLock {
         patience: Patience,
         wait: &mut Wait<'_>,
     ) -> Option<&'static Node> {
-        let node = node::take();
-        node.prepare(range, access);
-        {
-            let mut slow = self.slow.lock();
-            let cells = slow.enter(self, range, access);
-            node.set_cells(cells);
-            let blockers = slow.queue.blockers(range, access);
-            if blockers > 0 && matches!(patience, Patience::None) {
-                slow.exit(cells);
-                slow.rest(self);
-                node::put(node);
-                return None;
-            }
-            self.push(&mut slow, node, blockers);
-            if blockers == 0 {
-                return Some(node);
-            }
+        let node = self.enqueue(&mut self.slow.lock(), range, access, patience)?;
+        if node.is_granted() {
+            return Some(node);
         }
         wait.begin();
-        if self.wait(node, patience) {
+        if wait_for(node, patience) {
             return Some(node);
         }
         let mut wakes = Wakes::default();
@@ -295,64 +174,99 @@ impl RangeLock {
         None
     }
 
-    /// Adds an entry that has been through `enter`.
-    pub(super) fn push(&self, slow: &mut Slow, node: &'static Node, blockers: u32) {
+    /// Adds an entry; not if it would have to wait and has no patience.
+    fn enqueue(
+        &self,
+        slow: &mut Slow,
+        range: &Range<u64>,
+        access: Access,
+        patience: Patience,
+    ) -> Option<&'static Node> {
+        let cells = slow.enter(self, range);
+        let blockers = slow.queue.blockers(range, access);
+        if blockers > 0 && matches!(patience, Patience::None) {
+            slow.exit(self, cells);
+            return None;
+        }
+        let node = node::take();
+        node.prepare(range, access);
+        node.set_cells(cells);
         if blockers > 0 {
             node.announce_waiter();
-            self.pressure.store(PRESSURE, Ordering::Relaxed);
+            slow.queue.push(node, blockers);
         } else {
-            let pressure = self.pressure.load(Ordering::Relaxed);
-            self.pressure
-                .store(pressure.saturating_sub(1), Ordering::Relaxed);
+            slow.push_granted(self, node);
         }
-        let (range, access) = (node.range(), node.access());
-        let cells = node.cells();
-        let is_time = slow.note_request(blockers, sampler(), (&range, access), cells);
-        slow.queue.push(node, blockers);
-        if is_time {
-            slow.change_mode(self);
-        }
-        slow.rest(self);
+        Some(node)
     }
 
-    /// Waits until the entry is granted; false when the time ran out.
-    pub(super) fn wait(&self, node: &'static Node, patience: Patience) -> bool {
-        wait::park_until(
-            || node.is_granted(),
-            match patience {
-                Patience::Until(deadline) => Some(deadline),
-                Patience::Endless | Patience::None => None,
-            },
-        )
+    #[track_caller]
+    pub(super) fn append_with_key(
+        &self,
+        end_of_file: impl Fn() -> u64,
+        key: Option<OrderKey>,
+    ) -> RangeGuard<'_> {
+        let held = order::acquire(self.class, key, self.address());
+        let range = end_of_file()..u64::MAX;
+        if self.home.take(&range, Access::Write) {
+            let holding = self.metered(Kind::Writer).taken();
+            let start = range.start;
+            let mut guard = RangeGuard::new(self, range, Access::Write, &self.home, held, holding);
+            let now = end_of_file();
+            if now >= start {
+                guard.shrink(now..u64::MAX);
+                return guard;
+            }
+            // It was lower before the range was held.
+            drop(guard);
+            let held = order::acquire(self.class, key, self.address());
+            return self.append_queued(end_of_file, held);
+        }
+        self.append_queued(end_of_file, held)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn append_queued(&self, end_of_file: impl Fn() -> u64, held: order::Held) -> RangeGuard<'_> {
+        let mut wait = Wait::new(self.metered(Kind::Writer));
+        let mut slow = self.slow.lock();
+        slow.close_all(self);
+        // Only now: all who hold a range are in the queue. Who has not yet lowered the end of file
+        // is counted in the minimum. Should this panic, the next request opens the cells.
+        let range = end_of_file().min(slow.queue.write_to_end_min())..u64::MAX;
+        let Some(node) = self.enqueue(&mut slow, &range, Access::Write, Patience::Endless) else {
+            unreachable!("endless patience");
+        };
+        slow.open_unused(self);
+        drop(slow);
+        if !node.is_granted() {
+            wait.begin();
+            wait_for(node, Patience::Endless);
+        }
+        let holding = wait.granted();
+        let mut guard = RangeGuard::new(self, range, Access::Write, &node.cell, held, holding);
+        // Stable since the grant.
+        guard.shrink(end_of_file()..u64::MAX);
+        guard
     }
 }
 
-/// After one request that had to wait, so many that did not make the lock calm again.
-const PRESSURE: u32 = 4;
+/// Waits until the entry is granted; false when the time ran out.
+fn wait_for(node: &'static Node, patience: Patience) -> bool {
+    wait::park_until(
+        || node.is_granted(),
+        match patience {
+            Patience::Until(deadline) => Some(deadline),
+            Patience::Endless | Patience::None => None,
+        },
+    )
+}
 
-/// Short looks, then longer ones that give the CPU away, before a request arrives in the queue.
-#[cfg(not(any(loom, feature = "shuttle")))]
-const NEEDLESS_ROUNDS: u32 = 2;
+/// Short looks, then some that give the CPU away, before a request arrives in the queue.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const RELAX_ROUNDS: u32 = 4;
 #[cfg(not(any(loom, feature = "shuttle")))]
 const SPIN_ROUNDS: u32 = 10;
-/// How long the first look takes; each further one twice that. At home it takes the line from
-/// whoever uses the lock over and over; a segment's holder is soon gone.
+/// How long the first look takes; each further short one twice that.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const LOOK: u32 = 4;
-#[cfg(not(any(loom, feature = "shuttle")))]
-const HOME_LOOK: u32 = 32;
-
-/// Tells threads apart, as `Slow::sample` and `Slow::note_request` need it.
-#[cfg(not(any(loom, feature = "shuttle")))]
-fn sampler() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| std::ptr::from_ref(here).addr())
-}
-
-/// In models a thread may look like several.
-#[cfg(any(loom, feature = "shuttle"))]
-fn sampler() -> usize {
-    crate::cpu::current()
-}

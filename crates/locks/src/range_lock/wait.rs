@@ -35,19 +35,6 @@ impl<'a> Wait<'a> {
     }
 }
 
-/// True when a holding has something to tell at its end.
-#[cfg(not(feature = "shuttle"))]
-pub(super) fn is_watched(holding: &Holding) -> bool {
-    holding.is_running()
-}
-
-/// In models the meter is told nothing; holdings are treated as if, by chance.
-#[cfg(feature = "shuttle")]
-pub(super) fn is_watched(_: &Holding) -> bool {
-    use shuttle::rand::Rng;
-    shuttle::rand::thread_rng().gen_bool(0.25)
-}
-
 /// Looks at the grant before a waiter sleeps.
 #[cfg(not(any(loom, feature = "shuttle")))]
 const PARK_SPINS: u32 = 64;

@@ -5,8 +5,8 @@
 //! the objects that it changes, and publishes its effects after that. So an effect that anybody can
 //! see is in the log already. A cut takes the global side, which excludes every append for a
 //! moment: if B could have seen A, and B is before the cut, A is before it. The groups between two
-//! cuts are a *generation*. Before the cut the records of a shard may be taken out to be folded (`folding`),
-//! which takes them out of no generation.
+//! cuts are a *generation*. Before the cut the records of a shard may be taken out to be folded
+//! (`folding`), which takes them out of no generation.
 //!
 //! # Invariants
 //! 1. A group is in one shard whole, so it is in one generation whole.

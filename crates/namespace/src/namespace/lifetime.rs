@@ -39,8 +39,16 @@ impl Namespace {
         let Some(inode) = self.inodes.get(ino, guard) else {
             return;
         };
-        if inode.loaded().is_some() && inode.references.release(&self.inodes.split_counts, count) {
+        if inode.loaded().is_none() {
+            return;
+        }
+        if inode.references.release(&self.inodes.split_counts, count) {
             self.free_unlinked(inode, guard);
+        } else if !inode.references.any()
+            && let Some(contents) = inode.file().ok().and_then(|file| file.used_contents())
+        {
+            // Few range locks can be spread at a time.
+            contents.data.settle();
         }
     }
 
