@@ -712,6 +712,31 @@ mod tests {
         assert_eq!(data.blocks_written(), 2);
     }
 
+    /// What finds no room to wait stays held, and is written out with all the rest.
+    #[test]
+    fn no_more_pieces_wait_than_have_room() {
+        let (device, data) = meddling();
+        let piece = |start| BlockRun {
+            start: BlockNo(start),
+            length: 1,
+        };
+        let later: Vec<u64> = (0..PIECES_WAITING_MAX as u64 + 2).map(|i| 10 + i).collect();
+        for start in std::iter::once(2).chain(later.iter().copied()) {
+            assert!(data.hold(start, 0, &[1; BLOCK]));
+        }
+        let (theirs, starts) = (data.clone(), later.clone());
+        *device.meddle.lock() = Some(Box::new(move || {
+            starts
+                .into_iter()
+                .for_each(|start| theirs.write_behind(piece(start)));
+        }));
+        data.write_behind(piece(2));
+        let held = later.iter().filter(|start| block(&data, **start).is_some());
+        assert_eq!(held.count(), 2);
+        data.write_out().unwrap();
+        assert_eq!(data.blocks_written(), later.len() as u64 + 1);
+    }
+
     #[test]
     fn a_block_is_not_given_up_while_it_is_being_written() {
         let (device, data) = meddling();

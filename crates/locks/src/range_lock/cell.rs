@@ -12,7 +12,7 @@
 //! - the rest: a sequence number, which rises when an empty cell is taken and when a closed one
 //!   is opened.
 //!
-//! `start..end` is the holders' range once `published` has the word's sequence number. All zeros
+//! `start..end` is the holders' range once `published` has the word's number, too. All zeros
 //! are a closed cell without holders, so static cells need no space in the program's file.
 //!
 //! # Invariants
@@ -146,7 +146,7 @@ impl Cell {
             self.start.store(range.start, Ordering::Relaxed);
             self.end.store(range.end, Ordering::Relaxed);
             // Release: whoever sees this number sees the range.
-            self.published.store(word & NUMBER, Ordering::Release);
+            self.published.store(word, Ordering::Release);
         }
         is_taken
     }
@@ -160,7 +160,7 @@ impl Cell {
 
     /// The range of the holders of whom `word` tells, if it is visible yet.
     fn range_of(&self, word: u64) -> Option<Range<u64>> {
-        let is_published = self.published.load(Ordering::Acquire) == word & NUMBER;
+        let is_published = (self.published.load(Ordering::Acquire) ^ word) & NUMBER == 0;
         is_published.then(|| self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed))
     }
 
