@@ -15,7 +15,7 @@ use std::sync::Arc;
 use finefs_locks::Mutex;
 use finefs_namespace::{
     AllocateMode, DataChange, Error as Cause, FileKind, Ino, Namespace, Noting, OpenAccess, Opened,
-    SetAttributes, XattrMode,
+    SetAttributes, SyncScope, XattrMode,
 };
 
 use crate::classes;
@@ -248,16 +248,20 @@ impl File {
     /// Returns when data and attributes are on the image (fsync). EIO, once, when data of the file
     /// could not be written since it was opened.
     pub fn sync_all(&self) -> Result<()> {
-        match &self.opened {
-            Some(opened) => self.namespace().sync_opened(opened),
-            None => self.namespace().sync_file(self.ino, false),
-        }
-        .map_err(self.failed("sync"))
+        self.sync(SyncScope::All)
     }
 
     /// Returns when the data, and what it takes to read it, is on the image (fdatasync).
     pub fn sync_data(&self) -> Result<()> {
-        self.sync_all()
+        self.sync(SyncScope::Data)
+    }
+
+    fn sync(&self, scope: SyncScope) -> Result<()> {
+        match &self.opened {
+            Some(opened) => self.namespace().sync_opened(opened, scope),
+            None => self.namespace().sync_file(self.ino, scope),
+        }
+        .map_err(self.failed("sync"))
     }
 
     /// The attributes of the file.

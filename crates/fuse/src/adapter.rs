@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, Timestamp};
 use finefs_namespace::{
-    AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, XattrMode,
+    AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, SyncScope, XattrMode,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -342,7 +342,14 @@ impl Adapter {
             Operation::Release => Ok(0),
             // The unmount waits for the answer: everything is on the device then.
             Operation::Destroy => empty(namespace.shut_down()),
-            Operation::Fsync { is_data_only } => empty(namespace.sync_file(ino, is_data_only)),
+            Operation::Fsync { is_data_only } => {
+                let scope = if is_data_only {
+                    SyncScope::Data
+                } else {
+                    SyncScope::All
+                };
+                empty(namespace.sync_file(ino, scope))
+            }
             Operation::Syncfs => empty(namespace.sync()),
             Operation::Setxattr {
                 flags,

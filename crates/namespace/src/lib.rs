@@ -48,6 +48,7 @@ pub use operations::paths::{Create, OpenHow};
 pub use operations::read_directory::DirectoryEntry;
 pub use operations::rename::RenameMode;
 pub use operations::set_id::DataChange;
+pub use operations::sync::SyncScope;
 pub use operations::walk::{At, LastLink};
 pub use operations::xattrs::XattrMode;
 #[cfg(feature = "locking-schemes")]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, FileKind, Ino, SetAttributes};
 use finefs_namespace::{
-    AllocateMode, Error, MemoryStore, Namespace, OpenAccess, Options, RenameMode, XattrMode,
+    AllocateMode, Error, MemoryStore, Namespace, OpenAccess, Options, RenameMode, SyncScope,
+    XattrMode,
 };
 
 fn memory() -> Arc<Namespace> {
@@ -40,7 +41,7 @@ fn files_are_made_written_read_and_removed() {
     assert_eq!(&buffer[5000..5005], b"hello");
     assert_eq!(ns.attributes(file.ino).unwrap().sectors, 8);
     assert_eq!(ns.append(file.ino, b"!").unwrap(), 5005);
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino, SyncScope::All).unwrap();
 
     let free = ns.statfs().blocks_free;
     ns.remove_file(&root, ns.root(), b"a").unwrap();
@@ -350,7 +351,7 @@ fn what_is_removed_from_memory_is_free_at_once() {
     let before = ns.statfs().blocks_free;
     let file = ns.create_file(&root, ns.root(), b"gone", 0o644).unwrap();
     ns.write(file.ino, 0, b"data").unwrap();
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino, SyncScope::All).unwrap();
     ns.remove_file(&root, ns.root(), b"gone").unwrap();
     assert_eq!(ns.statfs().blocks_free, before - 1, "it is in use");
     ns.forget(file.ino, 1);

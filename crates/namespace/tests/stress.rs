@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use finefs_namespace::{
     AllocateMode, Attributes, Caller, Error, FileKind, Ino, Namespace, OpenAccess, Options,
-    RenameMode, SetAttributes, Store, XattrMode,
+    RenameMode, SetAttributes, Store, SyncScope, XattrMode,
 };
 use finefs_testkit::CheckedStore;
 use rand::rngs::StdRng;
@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
                 linked.map(drop)
             }
             8 => ns.set_xattr(&self.user, ino, b"user.k", &[fill], XattrMode::Set),
-            9 => ns.sync_file(ino, false),
+            9 => ns.sync_file(ino, SyncScope::All),
             _ => {
                 let set = SetAttributes {
                     permissions: Some(u32::from(fill)),

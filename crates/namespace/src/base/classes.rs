@@ -9,6 +9,7 @@
 //!     ns.big, ns.superblock   around operations, where a locking scheme asks for it
 //!     ns.topology      a directory changes its parent
 //!       ns.resize      a directory's table grows, or dies
+//!         ns.data_sync   a sync of one file's overwritten data; held over its I/O
 //!         ns.range     a range of one file's data; held over its I/O
 //!           ns.bucket  names of directories; several only in the order (directory, position)
 //!             ns.inode attributes and xattrs of an inode; several only in the order of number
@@ -46,6 +47,8 @@ pub static SUPERBLOCK: LockClass = LockClass::new("ns.superblock", 12);
 pub static TOPOLOGY: LockClass = LockClass::new("ns.topology", 20);
 /// Growth and death of one directory's table.
 pub static RESIZE: LockClass = LockClass::new("ns.resize", 25);
+/// A sync of one file's overwritten data; never inside an operation that changes something.
+pub static DATA_SYNC: LockClass = LockClass::new("ns.data_sync", 28);
 /// Ranges of one file's data.
 pub static RANGE: LockClass = LockClass::new("ns.range", 30);
 /// All of one file's data, by the schemes `whole-file` and `whole-file-mutex`.

@@ -427,6 +427,13 @@ pub trait Store: Send + Sync + 'static {
     /// log.
     fn release_blocks(&self, run: BlockRun);
 
+    /// Makes what these blocks hold durable, where a commit of metadata is not needed: it is written
+    /// out, and the device flushed. Blocks that were given back meanwhile may be among them.
+    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
+        let _ = runs;
+        Ok(())
+    }
+
     /// What was written to these blocks need not be kept: the file that they belonged to was made
     /// and removed since the last commit, and nobody reads them any more. They stay allocated until
     /// a batch gives them back.

@@ -5,7 +5,7 @@ use crossbeam_epoch::Guard;
 use crate::base::types::Ino;
 use crate::commit::committer::State;
 use crate::commit::volume::Volume;
-use crate::inode::Inode;
+use crate::inode::{Core, FileBody, Inode};
 
 /// Inodes that are evicted while the gate is closed once: some ten microseconds.
 const EVICTED_AT_ONCE: usize = 256;
@@ -48,9 +48,15 @@ impl Volume {
     }
 
     fn is_evictable(&self, inode: &Inode) -> bool {
-        inode
-            .loaded()
-            .is_some_and(|core| !inode.references.any() && !self.log.is_dirty(core))
+        inode.loaded().is_some_and(|core| {
+            !inode.references.any() && !self.log.is_dirty(core) && !self.is_unsynced(core)
+        })
+    }
+
+    /// True when data was overwritten that no commit has written out. A sync must find that.
+    fn is_unsynced(&self, core: &Core) -> bool {
+        let contents = core.file().ok().and_then(FileBody::used_contents);
+        contents.is_some_and(|contents| contents.unsynced.generation() > self.log.committed())
     }
 
     fn evict_these(&self, candidates: &[&Inode], guard: &Guard) {

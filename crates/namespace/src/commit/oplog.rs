@@ -337,7 +337,7 @@ impl OperationLog {
         let before = shard.logged.records.len();
         shard.logged.records.push(Record::touched(core));
         shard.is_clean = false;
-        core.mark_dirty(shard.generation);
+        core.mark_touched(shard.generation, self.committed());
         self.tell(&shard, before)
     }
 

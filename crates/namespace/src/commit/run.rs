@@ -178,6 +178,12 @@ impl Volume {
         Ok(())
     }
 
+    /// Takes note that data could not be made durable, as of a commit that failed; gives the error.
+    pub(crate) fn note_failed_sync(&self, error: Error) -> Result<()> {
+        let _state = self.committer.lock.lock();
+        self.note_commit(Err(error))
+    }
+
     /// The last step of a freeze.
     pub(crate) fn freeze_store(&self) -> Result<()> {
         let mut state = self.committer.lock.lock();

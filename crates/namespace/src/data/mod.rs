@@ -3,6 +3,7 @@
 //! | module | about |
 //! |---|---|
 //! | `extent_map` | which blocks hold which part of a file |
+//! | `unsynced` | overwritten data that no sync has made durable yet |
 //! | `write_errors` | errors of writing data, until each opener was told |
 //!
 //! # Invariants
@@ -14,4 +15,5 @@
 //! `base`.
 
 pub(crate) mod extent_map;
+pub(crate) mod unsynced;
 pub(crate) mod write_errors;

@@ -45,6 +45,7 @@ use crate::base::once_box::OnceBox;
 use crate::base::store::InodeImage;
 use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
 use crate::data::extent_map::ExtentMap;
+use crate::data::unsynced::Unsynced;
 use crate::data::write_errors::WriteErrors;
 use crate::file_lock::FileLocks;
 use crate::inode::acl::{Acl, AclKind};
@@ -142,7 +143,8 @@ pub(crate) struct Core {
     pub device: u64,
     /// Order of the records of this inode.
     sequence: AtomicU64,
-    /// The log generation of the newest record of this inode, 0 when it never had one.
+    /// The log generation of the newest record of this inode, 0 when it never had one; and in the
+    /// lowest bit whether records that no commit made durable change more than times.
     dirty: AtomicU64,
     lock: Mutex<Guarded>,
     /// The attributes as of the last commit, where there are commits; only they touch them.
@@ -217,6 +219,7 @@ pub(crate) struct FileBody {
 pub(crate) struct Contents {
     pub data: DataLock,
     pub extents: OnceLatch<ExtentMap>,
+    pub unsynced: Unsynced,
 }
 
 pub(crate) struct DirectoryBody {
@@ -233,6 +236,9 @@ pub(crate) enum Time {
     Changed,
     Created,
 }
+
+/// In `dirty`: more than times changed.
+const CHANGED: u64 = 1;
 
 /// Permission bits, set-id bits and sticky bit.
 const PERMISSIONS: u32 = 0o7777;
@@ -268,6 +274,7 @@ impl FileBody {
             } else {
                 OnceLatch::new(&classes::LOAD)
             },
+            unsynced: Unsynced::new(),
         })
     }
 
@@ -492,15 +499,40 @@ impl Core {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// There is a record that changes the inode.
     pub fn mark_dirty(&self, generation: u64) {
-        if self.dirty.load(Ordering::Relaxed) < generation {
-            self.dirty.fetch_max(generation, Ordering::AcqRel);
+        let dirty = generation << 1 | CHANGED;
+        if self.dirty.load(Ordering::Relaxed) < dirty {
+            self.dirty.fetch_max(dirty, Ordering::AcqRel);
         }
+    }
+
+    /// There is a record that changes nothing but times. `committed`: the newest generation that is
+    /// durable.
+    pub fn mark_touched(&self, generation: u64, committed: u64) {
+        let touched = |dirty: u64| {
+            let changed = if dirty >> 1 > committed {
+                dirty & CHANGED
+            } else {
+                0
+            };
+            (dirty >> 1 < generation).then_some(generation << 1 | changed)
+        };
+        let _ = self
+            .dirty
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, touched);
     }
 
     /// The log generation of the newest record, 0 for none.
     pub fn dirty_generation(&self) -> u64 {
-        self.dirty.load(Ordering::Acquire)
+        self.dirty.load(Ordering::Acquire) >> 1
+    }
+
+    /// The generation that must be durable before what changed of the inode beside times is: 0
+    /// where nothing did since a commit.
+    pub fn changed_generation(&self) -> u64 {
+        let dirty = self.dirty.load(Ordering::Acquire);
+        if dirty & CHANGED == 0 { 0 } else { dirty >> 1 }
     }
 
     pub fn size_bytes(&self) -> u64 {
@@ -604,18 +636,21 @@ impl Core {
         Timestamp::from_bits(self.times[which as usize].load(Ordering::Acquire))
     }
 
-    pub fn set_time(&self, which: Time, to: Timestamp) {
+    /// True when it was another time.
+    pub fn set_time(&self, which: Time, to: Timestamp) -> bool {
         let word = &self.times[which as usize];
         // A hot directory's time line is written once a tick of the clock, not at each operation.
-        if word.load(Ordering::Relaxed) != to.to_bits() {
+        let has_changed = word.load(Ordering::Relaxed) != to.to_bits();
+        if has_changed {
             word.store(to.to_bits(), Ordering::Release);
         }
+        has_changed
     }
 
-    /// Data changed now.
-    pub fn set_modified(&self, now: Timestamp) {
-        self.set_time(Time::Modified, now);
-        self.set_time(Time::Changed, now);
+    /// Data changed now. True when it did at another time before.
+    pub fn set_modified(&self, now: Timestamp) -> bool {
+        let has_changed = self.set_time(Time::Modified, now);
+        self.set_time(Time::Changed, now) | has_changed
     }
 
     pub fn times(&self) -> Times {

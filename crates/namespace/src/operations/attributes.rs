@@ -111,8 +111,8 @@ impl Namespace {
             (Time::Modified, change.modified),
         ] {
             match time {
-                Some(SetTime::Now) => inode.set_time(which, now),
-                Some(SetTime::To(time)) => inode.set_time(which, self.as_stored(time)),
+                Some(SetTime::Now) => _ = inode.set_time(which, now),
+                Some(SetTime::To(time)) => _ = inode.set_time(which, self.as_stored(time)),
                 None => {}
             }
         }

@@ -14,13 +14,15 @@
 //!    truncate clears them, and a write past the end clears the gap.
 //! 3. The size changes under the inode's lock, inside the range lock.
 
+use std::ops::Range;
+
 use crossbeam_epoch::Guard;
 use smallvec::SmallVec;
 
 use crate::access::access_time::Noting;
 use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
-use crate::base::types::{BlockNo, Ino, SECTOR_BYTES};
+use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{FileBody, Inode};
@@ -44,6 +46,13 @@ struct Piece {
     bytes: std::ops::Range<usize>,
     /// The blocks hold nothing yet: what the piece leaves of them becomes zeros.
     is_blank: bool,
+}
+
+/// The bytes of a file that an operation wrote or filled.
+pub(crate) struct Written {
+    pub bytes: Range<u64>,
+    /// The file then ends no sooner than they do.
+    pub may_grow: bool,
 }
 
 /// The blocks of a write that no log names yet: given back on drop.
@@ -394,7 +403,11 @@ impl Namespace {
             .clear_end(file, range, offset_bytes, guard)
             .and_then(|()| self.write_pieces(pieces, data));
         self.note_write(file, written)?;
-        self.publish_write(file, pending, &converted, end, reservation, guard);
+        let written = Written {
+            bytes: offset_bytes..end,
+            may_grow: true,
+        };
+        self.publish_write(file, pending, &converted, written, reservation, guard);
         Ok(())
     }
 
@@ -479,16 +492,20 @@ impl Namespace {
         file: &File<'_>,
         mut pending: Pending<'_>,
         converted: &[Conversion],
-        end: u64,
+        written: Written,
         reservation: Reservation<'_>,
         guard: &Guard,
     ) {
         let inode = file.inode;
         let now = self.now();
+        let end = if written.may_grow {
+            written.bytes.end
+        } else {
+            0
+        };
         let changes_map = !pending.extents.is_empty() || !converted.is_empty();
         if !changes_map && end <= inode.size_bytes() {
-            inode.set_modified(now);
-            self.log_touch(inode);
+            self.note_overwrite(file, written.bytes, now);
             return;
         }
         let lock = inode.lock();
@@ -525,6 +542,20 @@ impl Namespace {
             inode.set_size(&lock, end);
         }
         inode.set_modified(now);
+    }
+
+    /// Notes that bytes changed at blocks that were mapped before, which the store has by now.
+    pub(crate) fn note_overwrite(&self, file: &File<'_>, bytes: Range<u64>, now: Timestamp) {
+        if self.keeps_log {
+            let block_bytes = self.block_bytes();
+            let blocks = bytes.start / block_bytes..bytes.end.div_ceil(block_bytes);
+            let unsynced = &file.body.contents().unsynced;
+            unsynced.note(blocks, self.log.current());
+        }
+        // What is in this tick of the clock was noted with the first of them; see `sync`.
+        if file.inode.set_modified(now) {
+            self.log_touch(file.inode);
+        }
     }
 
     /// Reserves what it takes to map so many new runs, and to split extents so many times.

@@ -21,7 +21,7 @@ use crate::base::types::Ino;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::operations::data::{Conversion, File, Pending, unmapped};
+use crate::operations::data::{Conversion, File, Pending, Written, unmapped};
 use crate::schemes::{Call, DataGuard};
 
 /// What fallocate(2) shall do.
@@ -122,8 +122,11 @@ impl Namespace {
             self.clear_end(file, range, to, guard)?;
         }
         self.zero_unless_unwritten(&pending)?;
-        let end = if may_grow { to } else { 0 };
-        self.publish_write(file, pending, &[], end, reservation, guard);
+        let written = Written {
+            bytes: from..to,
+            may_grow,
+        };
+        self.publish_write(file, pending, &[], written, reservation, guard);
         Ok(())
     }
 
@@ -202,8 +205,11 @@ impl Namespace {
             self.zero_ends(file, from, to, guard)
         };
         self.note_write(file, zeroed())?;
-        let end = if may_grow { to } else { 0 };
-        self.publish_write(file, pending, &converted, end, reservation, guard);
+        let written = Written {
+            bytes: from..to,
+            may_grow,
+        };
+        self.publish_write(file, pending, &converted, written, reservation, guard);
         Ok(())
     }
 
@@ -247,8 +253,7 @@ impl Namespace {
         self.note_write(file, self.zero_ends(file, from, to, guard))?;
         let now = self.now();
         if freed.is_empty() {
-            inode.set_modified(now);
-            self.log_touch(inode);
+            self.note_overwrite(file, from..to, now);
             return Ok(());
         }
         let _lock = inode.lock();

@@ -36,6 +36,6 @@ pub(crate) mod read_directory;
 pub(crate) mod rename;
 pub(crate) mod set_id;
 mod shutdown;
-mod sync;
+pub(crate) mod sync;
 pub(crate) mod walk;
 pub(crate) mod xattrs;

@@ -12,7 +12,7 @@ use crate::base::types::{Caller, FileKind, Ino};
 use crate::data::write_errors::{Sample, WriteErrors};
 use crate::inode::Core;
 use crate::namespace::Namespace;
-use crate::operations::sync::lost_data;
+use crate::operations::sync::SyncScope;
 use crate::schemes::Call;
 
 /// For what a file is opened.
@@ -167,18 +167,11 @@ impl Namespace {
     /// Makes the data and attributes of an open file durable (fsync(2)). EIO when data of the file
     /// could not be written since it was opened: once for each open file, and then again for the
     /// next such failure.
-    pub fn sync_opened(&self, opened: &Opened) -> Result<()> {
-        let (dirty, is_lossy) = {
-            let operation = self.begin(Call::SyncFile)?;
-            let inode = self.inode(opened.ino, &operation.guard)?;
-            let is_lossy = match (&opened.write_errors, inode.file()) {
-                (Some(known), Ok(file)) => file.write_errors.is_news(known),
-                _ => false,
-            };
-            (inode.dirty_generation(), is_lossy)
-        };
-        self.sync_generation(dirty)?;
-        if is_lossy { Err(lost_data()) } else { Ok(()) }
+    pub fn sync_opened(&self, opened: &Opened, scope: SyncScope) -> Result<()> {
+        let known = opened.write_errors.as_ref();
+        self.sync_inode(opened.ino, scope, |file| {
+            known.is_some_and(|known| file.write_errors.is_news(known))
+        })
     }
 
     /// Ends an open file. The last one of an inode without names frees it.
@@ -216,10 +209,10 @@ impl<N: Deref<Target = Namespace>> OpenFile<N> {
         self.ino
     }
 
-    /// [`Namespace::sync_opened`] of this one.
+    /// [`Namespace::sync_opened`] of this one, data and attributes.
     pub fn sync(&self) -> Result<()> {
         match &self.opened {
-            Some(opened) => self.namespace.sync_opened(opened),
+            Some(opened) => self.namespace.sync_opened(opened, SyncScope::All),
             None => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::types::Ino;
-use crate::data::write_errors::WriteErrors;
+use crate::inode::{FileBody, Inode};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
 
@@ -20,24 +20,70 @@ impl Namespace {
         }
     }
 
-    /// Makes an inode's data and attributes durable (fsync, and fdatasync, which here differs in
-    /// nothing: one commit writes both). Costs nothing when nothing changed. EIO, once, when data
-    /// of the file could not be written and no sync of it has told that yet; [`OpenFile::sync`]
-    /// tells it to everybody who has the file open.
+    /// Makes an inode's data durable, and its attributes or as many of them as it takes to read the
+    /// data (fsync, fdatasync). Costs nothing when nothing changed, and no commit where data was
+    /// overwritten and no times changed that count. EIO, once, when data of the file could not be
+    /// written and no sync of it has told that yet; [`OpenFile::sync`] tells it to everybody who has
+    /// the file open.
     ///
     /// [`OpenFile::sync`]: crate::OpenFile::sync
-    pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        let (dirty, is_lossy) = {
+    pub fn sync_file(&self, ino: Ino, scope: SyncScope) -> Result<()> {
+        self.sync_inode(ino, scope, |file| file.write_errors.take_unseen())
+    }
+
+    /// As [`Namespace::sync_file`]; `is_lossy` says whether to tell that data was lost.
+    pub(crate) fn sync_inode(
+        &self,
+        ino: Ino,
+        scope: SyncScope,
+        is_lossy: impl FnOnce(&FileBody) -> bool,
+    ) -> Result<()> {
+        let (wanted, is_lossy) = {
             let operation = self.begin(Call::SyncFile)?;
             let inode = self.inode(ino, &operation.guard)?;
-            let errors = inode.file().ok().map(|file| &file.write_errors);
-            (
-                inode.dirty_generation(),
-                errors.is_some_and(WriteErrors::take_unseen),
-            )
+            let wanted = match scope {
+                SyncScope::Data => inode.changed_generation(),
+                SyncScope::All => self.generation_of_all(inode),
+            };
+            (wanted, inode.file().is_ok_and(is_lossy))
         };
-        self.sync_generation(dirty)?;
+        self.sync_generation(wanted)?;
+        self.sync_overwritten(ino)?;
         if is_lossy { Err(lost_data()) } else { Ok(()) }
+    }
+
+    /// The generation that must be durable before all of an inode is. Times that were set in one
+    /// tick of the clock with others are not in the log themselves.
+    fn generation_of_all(&self, inode: &Inode) -> u64 {
+        if self.keeps_log && !self.log.is_dirty(inode) && inode.times() != inode.committed().times {
+            self.log_touch(inode);
+        }
+        inode.dirty_generation()
+    }
+
+    /// Makes data durable that was overwritten and that no commit has written out.
+    fn sync_overwritten(&self, ino: Ino) -> Result<()> {
+        if !self.keeps_log {
+            return Ok(());
+        }
+        let operation = self.begin(Call::SyncFile)?;
+        let guard = &operation.guard;
+        let inode = self.inode(ino, guard)?;
+        let contents = inode.file().ok().and_then(FileBody::used_contents);
+        let Some((contents, extents)) =
+            contents.and_then(|contents| Some((contents, contents.extents.get()?)))
+        else {
+            return Ok(());
+        };
+        contents.unsynced.sync(self.log.committed(), |blocks| {
+            if let Some(error) = self.health.failure() {
+                return Err(error.clone());
+            }
+            let runs = extents.runs(blocks.start, blocks.end, guard);
+            let synced = self.scheme.device(|| self.store.sync_data(&runs));
+            // Nobody knows what is on a device that failed to flush.
+            synced.or_else(|error| self.note_failed_sync(error))
+        })
     }
 
     /// Returns when an inode whose newest change is of generation `dirty` is durable. Where there
@@ -51,6 +97,15 @@ impl Namespace {
         }
         self.commit_generation(dirty)
     }
+}
+
+/// What a sync makes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncScope {
+    /// All of a file (fsync).
+    All,
+    /// Its data, and what it takes to read that (fdatasync).
+    Data,
 }
 
 /// What a sync says when data could not be written earlier.

@@ -1,7 +1,8 @@
 //! Operations by path, on a namespace and on the reference model.
 
 use finefs_namespace::{
-    AllocateMode, Caller, Error, FileKind, Ino, Namespace, RenameMode, SetAttributes, XattrMode,
+    AllocateMode, Caller, Error, FileKind, Ino, Namespace, RenameMode, SetAttributes, SyncScope,
+    XattrMode,
 };
 
 use crate::model::acl::{self, Acl};
@@ -333,8 +334,8 @@ impl Persist {
     pub fn on_namespace(&self, ns: &Namespace) -> Result<(), Error> {
         match self {
             Persist::All => ns.sync(),
-            Persist::One(path) => with(ns, path, |ino| ns.sync_file(ino, false)),
-            Persist::Data(path) => with(ns, path, |ino| ns.sync_file(ino, true)),
+            Persist::One(path) => with(ns, path, |ino| ns.sync_file(ino, SyncScope::All)),
+            Persist::Data(path) => with(ns, path, |ino| ns.sync_file(ino, SyncScope::Data)),
         }
     }
 }

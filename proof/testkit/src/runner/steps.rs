@@ -1,6 +1,6 @@
 //! What each operation gives, of the namespace and of the model.
 
-use finefs_namespace::{Error, FileKind, SetAttributes};
+use finefs_namespace::{Error, FileKind, SetAttributes, SyncScope};
 
 use super::compare::{agree, compare_attributes, compare_bytes, same};
 use super::{Held, Outcome, Run};
@@ -169,7 +169,7 @@ impl Run<'_> {
                 return agree(self.model.clear_privileges(held.id), got).map(|_| ());
             }
             Operation::SyncFile { .. } => {
-                let synced = ns.sync_file(held.ino, false);
+                let synced = ns.sync_file(held.ino, SyncScope::All);
                 return synced.map_err(|error| error.to_string());
             }
             Operation::SetPermissions {
