@@ -102,8 +102,6 @@ pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// A SETXATTR flag: the caller lacks CAP_FSETID and is not in the file's group, so an access ACL
 /// takes the set-gid bit away.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// An FSYNC flag: only the data, as fdatasync(2).
-pub(crate) const FSYNC_DATA_ONLY: u32 = 1 << 0;
 /// Open flag of a reply: what the kernel has cached of the file stays good.
 pub(crate) const OPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Open flag of a reply: no FLUSH at close(2).

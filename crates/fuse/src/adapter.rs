@@ -342,7 +342,7 @@ impl Adapter {
             Operation::Release => Ok(0),
             // The unmount waits for the answer: everything is on the device then.
             Operation::Destroy => empty(namespace.shut_down()),
-            Operation::Fsync { is_data_only } => empty(namespace.sync_file(ino, is_data_only)),
+            Operation::Fsync => empty(namespace.sync_file(ino)),
             Operation::Syncfs => empty(namespace.sync()),
             Operation::Setxattr {
                 flags,
@@ -427,7 +427,7 @@ impl Adapter {
             // access(2), where the kernel does not check itself.
             Operation::Access { mask } => {
                 let caller = Caller {
-                    is_checked: false,
+                    checks: finefs_namespace::AccessChecks::Needed,
                     ..caller
                 };
                 empty(namespace.access(&caller, ino, mask))
@@ -447,7 +447,7 @@ impl Adapter {
             } else {
                 0
             },
-            is_checked: true,
+            checks: finefs_namespace::AccessChecks::Done,
         }
     }
 

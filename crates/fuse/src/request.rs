@@ -53,9 +53,8 @@ pub(crate) enum Operation<'a> {
     Statfs,
     /// Only files that were made without a name are ever released (the rest is never opened).
     Release,
-    Fsync {
-        is_data_only: bool,
-    },
+    /// fsync, and fdatasync, which here is the same.
+    Fsync,
     Setxattr {
         flags: u32,
         /// An access ACL takes the set-gid bit away; `None` where the kernel does not tell.
@@ -108,7 +107,7 @@ impl Operation<'_> {
             Operation::Write { .. } => "write",
             Operation::Statfs => "statfs",
             Operation::Release => "release",
-            Operation::Fsync { .. } => "fsync",
+            Operation::Fsync => "fsync",
             Operation::Setxattr { .. } => "setxattr",
             Operation::Getxattr { .. } => "getxattr",
             Operation::Listxattr { .. } => "listxattr",
@@ -230,10 +229,8 @@ pub(crate) fn parse<'a>(
         opcode::STATFS => Operation::Statfs,
         opcode::RELEASE => Operation::Release,
         opcode::FSYNC | opcode::FSYNCDIR => {
-            let FsyncIn { flags, .. } = fields(fixed)?;
-            Operation::Fsync {
-                is_data_only: flags & FSYNC_DATA_ONLY != 0,
-            }
+            fields::<FsyncIn>(fixed)?;
+            Operation::Fsync
         }
         opcode::SETXATTR => {
             let SetxattrIn { size, flags } = fields(fixed)?;

@@ -40,7 +40,7 @@ fn files_are_made_written_read_and_removed() {
     assert_eq!(&buffer[5000..5005], b"hello");
     assert_eq!(ns.attributes(file.ino).unwrap().sectors, 8);
     assert_eq!(ns.append(file.ino, b"!").unwrap(), 5005);
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino).unwrap();
 
     let free = ns.statfs().blocks_free;
     ns.remove_file(&root, ns.root(), b"a").unwrap();
@@ -206,7 +206,7 @@ fn permissions_are_checked_for_others() {
         gid: 1000,
         groups: vec![7],
         umask: 0o022,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     };
     let denied = Err(Error::AccessDenied);
     assert_eq!(ns.create_file(&user, ns.root(), b"x", 0o666), denied);
@@ -350,7 +350,7 @@ fn what_is_removed_from_memory_is_free_at_once() {
     let before = ns.statfs().blocks_free;
     let file = ns.create_file(&root, ns.root(), b"gone", 0o644).unwrap();
     ns.write(file.ino, 0, b"data").unwrap();
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino).unwrap();
     ns.remove_file(&root, ns.root(), b"gone").unwrap();
     assert_eq!(ns.statfs().blocks_free, before - 1, "it is in use");
     ns.forget(file.ino, 1);

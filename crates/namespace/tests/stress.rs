@@ -161,7 +161,7 @@ impl<'a> Worker<'a> {
                 linked.map(drop)
             }
             8 => ns.set_xattr(&self.user, ino, b"user.k", &[fill], XattrMode::Set),
-            9 => ns.sync_file(ino, false),
+            9 => ns.sync_file(ino),
             _ => {
                 let set = SetAttributes {
                     permissions: Some(u32::from(fill)),

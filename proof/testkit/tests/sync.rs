@@ -24,20 +24,20 @@ fn syncing_what_did_not_change_costs_no_flush() {
     let other = ns.create_file(&caller, ns.root(), b"other", 0o644).unwrap();
     ns.write(file.ino, 0, &[1; 3000]).unwrap();
     let before = device.seen();
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino).unwrap();
     let after = device.seen();
     assert!(after > before);
     for ino in [file.ino, other.ino, ns.root()] {
-        ns.sync_file(ino, false).unwrap();
-        ns.sync_file(ino, true).unwrap();
+        ns.sync_file(ino).unwrap();
+        ns.sync_file(ino).unwrap();
     }
     // Others' changes are not this file's.
     ns.write(other.ino, 0, &[2; 3000]).unwrap();
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino).unwrap();
     assert_eq!(device.seen(), after);
     // An overwrite in place is a change.
     ns.write(file.ino, 0, &[3; 10]).unwrap();
-    ns.sync_file(file.ino, true).unwrap();
+    ns.sync_file(file.ino).unwrap();
     assert!(device.seen() > after);
 }
 
@@ -61,7 +61,7 @@ fn lost_data_is_told_once_to_everybody_who_has_the_file_open() {
     second.sync().unwrap();
     // Somebody knows already.
     open(file.ino).sync().unwrap();
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino).unwrap();
     // Who syncs everything is told once as well.
     assert!(matches!(ns.sync(), Err(Error::Io(_))));
     ns.sync().unwrap();
@@ -200,7 +200,7 @@ fn a_frozen_store_is_not_written() {
     ns.read(file.ino, 0, &mut read).unwrap();
     assert_eq!(read, [1; 3000]);
     ns.sync().unwrap();
-    ns.sync_file(file.ino, false).unwrap();
+    ns.sync_file(file.ino).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!waiting.is_finished());
     assert_eq!(device.seen(), writes);

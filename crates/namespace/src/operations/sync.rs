@@ -26,7 +26,7 @@ impl Namespace {
     /// tells it to everybody who has the file open.
     ///
     /// [`OpenFile::sync`]: crate::OpenFile::sync
-    pub fn sync_file(&self, ino: Ino, _data_only: bool) -> Result<()> {
+    pub fn sync_file(&self, ino: Ino) -> Result<()> {
         let (dirty, is_lossy) = {
             let operation = self.begin(Call::SyncFile)?;
             let inode = self.inode(ino, &operation.guard)?;

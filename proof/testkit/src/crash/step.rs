@@ -333,8 +333,7 @@ impl Persist {
     pub fn on_namespace(&self, ns: &Namespace) -> Result<(), Error> {
         match self {
             Persist::All => ns.sync(),
-            Persist::One(path) => with(ns, path, |ino| ns.sync_file(ino, false)),
-            Persist::Data(path) => with(ns, path, |ino| ns.sync_file(ino, true)),
+            Persist::One(path) | Persist::Data(path) => with(ns, path, |ino| ns.sync_file(ino)),
         }
     }
 }

@@ -169,7 +169,7 @@ impl Run<'_> {
                 return agree(self.model.clear_privileges(held.id), got).map(|_| ());
             }
             Operation::SyncFile { .. } => {
-                let synced = ns.sync_file(held.ino, false);
+                let synced = ns.sync_file(held.ino);
                 return synced.map_err(|error| error.to_string());
             }
             Operation::SetPermissions {
