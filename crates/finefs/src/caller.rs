@@ -23,7 +23,7 @@ pub fn process_caller() -> io::Result<Caller> {
             .map(|gid| gid.as_raw())
             .collect(),
         umask: umask()?,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     })
 }
 

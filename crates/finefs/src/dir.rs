@@ -393,7 +393,7 @@ impl Dir {
     /// fs.set_xattr("report", "system.posix_acl_access", &acl, XattrMode::Set)?;
     /// assert_eq!(fs.metadata("report")?.mode() & 0o777, 0o640);
     ///
-    /// let caller = |uid| Caller { uid, gid: uid, is_checked: false, ..Caller::root() };
+    /// let caller = |uid| Caller { uid, gid: uid, checks: finefs::AccessChecks::Needed, ..Caller::root() };
     /// assert_eq!(fs.as_caller(caller(1000)).read_to_string("report")?, "for one more");
     /// assert!(fs.as_caller(caller(1001)).read_to_string("report").is_err());
     /// # Ok::<(), std::io::Error>(())

@@ -25,6 +25,15 @@ use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::view::Anchor;
 
+/// Where writes go that name no place of their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WritePosition {
+    /// To the file's position.
+    Current,
+    /// To its end (O_APPEND), and so do those that name a place.
+    End,
+}
+
 /// An open file: it lives on while it is open, whatever becomes of its names.
 ///
 /// [`Read`], [`Write`] and [`Seek`] work at the file's position, on a shared reference too;
@@ -35,7 +44,7 @@ pub struct File {
     opened: Option<Opened>,
     ino: Ino,
     access: OpenAccess,
-    appends: bool,
+    writes: WritePosition,
     noting: Noting,
     position: Mutex<u64>,
 }
@@ -45,7 +54,7 @@ impl File {
         anchor: Arc<Anchor>,
         opened: Opened,
         access: OpenAccess,
-        appends: bool,
+        writes: WritePosition,
         noting: Noting,
     ) -> File {
         File {
@@ -53,7 +62,7 @@ impl File {
             anchor,
             opened: Some(opened),
             access,
-            appends,
+            writes,
             noting,
             position: Mutex::new(&classes::POSITION, 0),
         }
@@ -152,7 +161,7 @@ impl File {
     /// bytes; gives its length. Nothing is written on an error (EFBIG, ENOSPC). The position stays.
     /// In a file that was opened for appending it goes to the end, as with pwrite(2) of Linux.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
-        if self.appends {
+        if self.writes == WritePosition::End {
             return self.append(data).map(|_| data.len());
         }
         let change = DataChange::Write {
@@ -188,7 +197,7 @@ impl File {
         };
         // Whoever has it open for writing may do so, whatever the permissions are by now.
         let caller = finefs_namespace::Caller {
-            is_checked: true,
+            checks: finefs_namespace::AccessChecks::Done,
             ..self.anchor.caller.clone()
         };
         let (namespace, is_in_group) = (self.namespace(), |gid| caller.is_in_group(gid));
@@ -383,7 +392,7 @@ const CHUNK_MAX: usize = 16 << 20;
 impl Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut position = self.position.lock();
-        if self.appends {
+        if self.writes == WritePosition::End {
             *position = self.append(data)?;
         } else {
             self.write_at(data, *position)?;

@@ -7,7 +7,7 @@ use finefs_namespace::{At, Create, Error as Cause, LastLink, Noting, OpenAccess,
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::file::File;
+use crate::file::{File, WritePosition};
 
 /// How a file is opened, as [`std::fs::OpenOptions`] has it.
 ///
@@ -29,7 +29,7 @@ pub struct OpenOptions {
     truncates: bool,
     creates: bool,
     creates_new: bool,
-    follows_last_link: bool,
+    last_link: LastLink,
     is_directory_wanted: bool,
     notes_access: bool,
     mode: u32,
@@ -64,7 +64,7 @@ impl OpenOptions {
             truncates: false,
             creates: false,
             creates_new: false,
-            follows_last_link: true,
+            last_link: LastLink::Follow,
             is_directory_wanted: false,
             notes_access: true,
             mode: 0o666,
@@ -93,9 +93,9 @@ impl OpenOptions {
         /// Permission bits of a new file, before the caller's umask. 0666 if nothing is said.
         mode(u32) => mode;
 
-        /// Whether a symbolic link at the end of the path is followed, as it is if nothing is said;
-        /// else it fails with ELOOP (O_NOFOLLOW).
-        follow_last_link(bool) => follows_last_link;
+        /// What becomes of a symbolic link at the end of the path: it is followed if nothing is
+        /// said, and kept it fails with ELOOP (O_NOFOLLOW).
+        last_link(LastLink) => last_link;
 
         /// ENOTDIR for anything but a directory (O_DIRECTORY). EINVAL together with making a file.
         directory(bool) => is_directory_wanted;
@@ -120,7 +120,7 @@ impl OpenOptions {
             anchor,
             opened,
             access,
-            self.appends,
+            self.write_position(),
             self.noting(),
         ))
     }
@@ -143,9 +143,16 @@ impl OpenOptions {
             anchor,
             opened,
             access,
-            self.appends,
+            self.write_position(),
             self.noting(),
         ))
+    }
+
+    fn write_position(&self) -> WritePosition {
+        match self.appends {
+            true => WritePosition::End,
+            false => WritePosition::Current,
+        }
     }
 
     fn noting(&self) -> Noting {
@@ -178,11 +185,7 @@ impl OpenOptions {
                 (_, true) => Create::IfMissing { permissions },
                 _ => Create::Never,
             },
-            last_link: if self.follows_last_link {
-                LastLink::Follow
-            } else {
-                LastLink::Keep
-            },
+            last_link: self.last_link,
             is_directory_wanted: self.is_directory_wanted,
             noting: self.noting(),
         };

@@ -46,7 +46,7 @@ fn what_is_opened_without_noting_is_not_noted() {
         gid: 1000,
         groups: Vec::new(),
         umask: 0o022,
-        is_checked: false,
+        checks: finefs::AccessChecks::Needed,
     });
     let refused: Error = quiet(&other).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);

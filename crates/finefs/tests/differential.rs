@@ -458,7 +458,10 @@ impl Ours {
                     .truncate(how.truncate)
                     .create(how.create)
                     .create_new(how.create_new)
-                    .follow_last_link(!how.no_follow)
+                    .last_link(match how.no_follow {
+                        true => finefs::LastLink::Keep,
+                        false => finefs::LastLink::Follow,
+                    })
                     .directory(how.directory)
                     .note_access(!how.no_atime)
                     .mode(how.mode)

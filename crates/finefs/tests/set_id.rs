@@ -13,7 +13,7 @@ fn caller(uid: u32, groups: &[u32]) -> Caller {
         uid,
         gid: uid,
         groups: groups.to_vec(),
-        is_checked: false,
+        checks: finefs::AccessChecks::Needed,
         ..Caller::root()
     }
 }

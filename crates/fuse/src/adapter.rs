@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, Timestamp};
 use finefs_namespace::{
-    AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, SyncScope, XattrMode,
+    AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, XattrMode,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -342,14 +342,7 @@ impl Adapter {
             Operation::Release => Ok(0),
             // The unmount waits for the answer: everything is on the device then.
             Operation::Destroy => empty(namespace.shut_down()),
-            Operation::Fsync { is_data_only } => {
-                let scope = if is_data_only {
-                    SyncScope::Data
-                } else {
-                    SyncScope::All
-                };
-                empty(namespace.sync_file(ino, scope))
-            }
+            Operation::Fsync { scope } => empty(namespace.sync_file(ino, scope)),
             Operation::Syncfs => empty(namespace.sync()),
             Operation::Setxattr {
                 flags,
@@ -434,7 +427,7 @@ impl Adapter {
             // access(2), where the kernel does not check itself.
             Operation::Access { mask } => {
                 let caller = Caller {
-                    is_checked: false,
+                    checks: finefs_namespace::AccessChecks::Needed,
                     ..caller
                 };
                 empty(namespace.access(&caller, ino, mask))
@@ -454,7 +447,7 @@ impl Adapter {
             } else {
                 0
             },
-            is_checked: true,
+            checks: finefs_namespace::AccessChecks::Done,
         }
     }
 

@@ -4,6 +4,7 @@
 //! /dev/fuse gives the last two in one piece, a ring's entry apart: so [`parse`] takes them apart,
 //! and [`fixed_length`] says where one piece is to be cut.
 
+use finefs_namespace::SyncScope;
 use zerocopy::FromBytes;
 
 use crate::abi::*;
@@ -54,7 +55,7 @@ pub(crate) enum Operation<'a> {
     /// Only files that were made without a name are ever released (the rest is never opened).
     Release,
     Fsync {
-        is_data_only: bool,
+        scope: SyncScope,
     },
     Setxattr {
         flags: u32,
@@ -232,7 +233,10 @@ pub(crate) fn parse<'a>(
         opcode::FSYNC | opcode::FSYNCDIR => {
             let FsyncIn { flags, .. } = fields(fixed)?;
             Operation::Fsync {
-                is_data_only: flags & FSYNC_DATA_ONLY != 0,
+                scope: match flags & FSYNC_DATA_ONLY {
+                    0 => SyncScope::All,
+                    _ => SyncScope::Data,
+                },
             }
         }
         opcode::SETXATTR => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino, SetAttributes, SetTime, Timestamp};
 use finefs_namespace::{
-    At, AtimePolicy, Create, Error, LastLink, MemoryStore, Namespace, Noting, OpenAccess, OpenHow,
-    Options, Store,
+    AccessChecks, At, AtimePolicy, Create, Error, LastLink, MemoryStore, Namespace, Noting,
+    OpenAccess, OpenHow, Options, Store,
 };
 use finefs_testkit::CheckedStore;
 
@@ -201,12 +201,12 @@ fn how(noting: Noting) -> OpenHow {
 fn only_the_owner_and_root_may_open_so() {
     let world = World::make(memory(), AtimePolicy::Strict);
     let ns = &world.ns;
-    let user = |uid, is_checked| Caller {
+    let user = |uid, checks| Caller {
         uid,
         gid: 7,
         groups: Vec::new(),
         umask: 0,
-        is_checked,
+        checks,
     };
     let owned = |ino, uid, permissions| {
         let change = SetAttributes {
@@ -228,10 +228,14 @@ fn only_the_owner_and_root_may_open_so() {
         ns.open_at(caller, at, &how).map(|opened| ns.close(opened))
     };
     let never = || how(Noting::Never);
-    for caller in [user(5, false), user(0, false), user(6, true)] {
+    for caller in [
+        user(5, AccessChecks::Needed),
+        user(0, AccessChecks::Needed),
+        user(6, AccessChecks::Done),
+    ] {
         assert_eq!(open(&caller, "file", never()), Ok(()));
     }
-    let other = &user(6, false);
+    let other = &user(6, AccessChecks::Needed);
     let (denied, not_permitted) = (Err(Error::AccessDenied), Err(Error::NotPermitted));
     assert_eq!(open(other, "file", how(Noting::ByPolicy)), Ok(()));
     assert_eq!(open(other, "file", never()), not_permitted);

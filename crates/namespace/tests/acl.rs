@@ -49,7 +49,7 @@ fn user(uid: u32, groups: &[u32]) -> Caller {
         gid: uid,
         groups: groups.to_vec(),
         umask: 0o022,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     }
 }
 
@@ -154,7 +154,7 @@ fn files_are_opened_by_those_whom_the_acl_lets() {
         }
         // Somebody else has checked.
         let checked = Caller {
-            is_checked: true,
+            checks: finefs_namespace::AccessChecks::Done,
             ..user(12, &[])
         };
         assert!(opens(&checked, OpenAccess::ReadWrite));
@@ -357,7 +357,7 @@ fn a_new_program_gets_the_bit_of_its_directorys_group_from_members_only() {
             ..user(10, &[])
         };
         let checked = Caller {
-            is_checked: true,
+            checks: finefs_namespace::AccessChecks::Done,
             ..user(10, &[])
         };
         let at = At {

@@ -13,7 +13,7 @@ fn caller(groups: &[u32]) -> Caller {
         gid: 7,
         groups: groups.to_vec(),
         umask: 0,
-        is_checked: true,
+        checks: finefs_namespace::AccessChecks::Done,
     }
 }
 

@@ -207,7 +207,7 @@ fn permissions_are_checked_for_others() {
         gid: 1000,
         groups: vec![7],
         umask: 0o022,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     };
     let denied = Err(Error::AccessDenied);
     assert_eq!(ns.create_file(&user, ns.root(), b"x", 0o666), denied);

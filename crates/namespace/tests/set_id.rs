@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino};
 use finefs_namespace::{
-    Attributes, DataChange, Error, MemoryStore, Namespace, Options, SetAttributes,
+    AccessChecks, Attributes, DataChange, Error, MemoryStore, Namespace, Options, SetAttributes,
 };
 
 /// The owner of the file.
@@ -18,7 +18,7 @@ fn user(uid: u32, groups: &[u32]) -> Caller {
         gid: uid,
         groups: groups.to_vec(),
         umask: 0,
-        is_checked: true,
+        checks: AccessChecks::Done,
     }
 }
 
@@ -40,7 +40,7 @@ fn file_with_mode(mode: u32) -> (Namespace, Ino) {
 /// Root keeps them, nobody else does: not the owner, and not who was checked by a kernel.
 #[test]
 fn a_change_of_data_takes_the_bits_but_by_root() {
-    for is_checked in [true, false] {
+    for checks in [AccessChecks::Done, AccessChecks::Needed] {
         let cases = [
             (user(0, &[]), 0o6777, 0o6777),
             (user(OWNER, &[]), 0o6777, 0o777),
@@ -50,10 +50,7 @@ fn a_change_of_data_takes_the_bits_but_by_root() {
             (user(11, &[]), 0o755, 0o755),
         ];
         for (caller, mode, left) in cases {
-            let caller = Caller {
-                is_checked,
-                ..caller
-            };
+            let caller = Caller { checks, ..caller };
             let (ns, ino) = file_with_mode(mode);
             let is_in_group = |gid| caller.is_in_group(gid);
             let change = DataChange::Append { length_bytes: 1 };
@@ -95,7 +92,7 @@ fn a_chown_of_nobody_takes_the_bits_by_root_and_the_owner_alone() {
 fn a_chown_of_somebody_is_not_for_others() {
     let (ns, ino) = file_with_mode(0o6777);
     let stranger = Caller {
-        is_checked: false,
+        checks: AccessChecks::Needed,
         ..user(11, &[])
     };
     let outcome = ns.set_owner(&stranger, ino, (Some(11), None), |_| false);

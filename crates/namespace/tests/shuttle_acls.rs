@@ -45,7 +45,7 @@ fn user(uid: u32, gid: u32) -> Caller {
         gid,
         groups: Vec::new(),
         umask: 0,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     }
 }
 

@@ -159,7 +159,7 @@ fn search_permission_is_asked_on_the_way() {
         gid: 1000,
         groups: Vec::new(),
         umask: 0o022,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     };
     let look = |path| {
         let found = space.attributes_at(&someone, at(&space, path), LastLink::Follow);
@@ -454,7 +454,7 @@ fn who_may_not_search_does_not_find_what_others_found() {
     let user = Caller {
         uid: 1000,
         gid: 1000,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
         ..Caller::root()
     };
     let f = thrice(&space, "a/b/f").unwrap();

@@ -667,7 +667,7 @@ impl Model {
 }
 
 fn is_privileged(caller: &Caller) -> bool {
-    caller.is_checked || caller.uid == 0
+    caller.is_checked() || caller.uid == 0
 }
 
 fn owns(caller: &Caller, node: &Node) -> bool {
@@ -676,7 +676,7 @@ fn owns(caller: &Caller, node: &Node) -> bool {
 
 /// Whether the caller has every access in `mask` (POSIX, XBD 4.7; acl(5)).
 fn may(caller: &Caller, node: &Node, mask: u32) -> bool {
-    if caller.is_checked {
+    if caller.is_checked() {
         return true;
     }
     if caller.uid == 0 {

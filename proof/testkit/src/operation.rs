@@ -34,12 +34,12 @@ pub fn callers() -> Vec<Caller> {
         gid: uid,
         groups: groups.to_vec(),
         umask: 0o022,
-        is_checked: false,
+        checks: finefs_namespace::AccessChecks::Needed,
     };
     vec![
         Caller::root(),
         Caller {
-            is_checked: false,
+            checks: finefs_namespace::AccessChecks::Needed,
             ..Caller::root()
         },
         user(1000, &[7]),

@@ -17,6 +17,7 @@
 //! | [`fuzz`] | the targets in `proof/fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
+//! | [`public_api`] | what the published crates offer, against their lists |
 //! | [`report`] | outcome lines |
 //!
 //! Invariants:
@@ -40,6 +41,7 @@ pub mod lock_teeth;
 pub mod matrix;
 pub mod package;
 pub mod pjdfstest;
+pub mod public_api;
 pub mod report;
 pub mod setup;
 pub mod soak;

@@ -14,7 +14,7 @@ use xtask::{
     acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, package, pjdfstest,
     tsan, unprivileged,
 };
-use xtask::{check, demo, matrix, setup, soak, style, suite, teeth};
+use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
 #[derive(Parser)]
 #[command(about = "Tasks and proofs of finefs")]
@@ -41,6 +41,12 @@ enum Task {
         /// Another workspace than this one
         #[arg(long)]
         root: Option<PathBuf>,
+    },
+    /// Compare what the published crates offer with the lists in proof/xtask/public-api
+    PublicApi {
+        /// Renew the lists
+        #[arg(long)]
+        update: bool,
     },
     /// Show finefs at work beside fuse2fs
     Demo(demo::Options),
@@ -236,6 +242,10 @@ fn run() -> Result<()> {
             Ok(())
         }
         Task::Style { root } => style::run(&root.unwrap_or_else(tools::workspace)),
+        Task::PublicApi { update } => {
+            println!("public API: {}", public_api::run(update)?);
+            Ok(())
+        }
         Task::Demo(options) => demo::run(&options),
         Task::Check => check::run(),
         Task::Test(options) => suite::run(&options),

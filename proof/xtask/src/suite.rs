@@ -2,6 +2,7 @@
 //! dear.
 
 use crate::images;
+use crate::public_api;
 use crate::report::Report;
 use crate::setup;
 use crate::style;
@@ -80,6 +81,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut suite = Suite::new(options);
     suite.lints();
     suite.dependencies();
+    suite.step("public API", || public_api::run(false));
     suite.cargo(
         "unit and integration tests",
         &["test", "--workspace", "--quiet", "--no-fail-fast"],

@@ -65,7 +65,7 @@ impl Inherited {
 
 /// True when the caller may give a set-group-ID bit to an inode of this group, or leave it there.
 pub(crate) fn may_keep_setgid(caller: &Caller, gid: u32) -> bool {
-    caller.is_checked || caller.uid == 0 || caller.is_in_group(gid)
+    caller.is_checked() || caller.uid == 0 || caller.is_in_group(gid)
 }
 
 /// True when something that is no directory and is made with these permission bits, before umask

@@ -17,7 +17,7 @@ impl Namespace {
     /// EACCES unless the caller has every access in `mask`.
     #[inline]
     pub(crate) fn check_access(&self, caller: &Caller, inode: &Core, mask: u32) -> Result<()> {
-        if caller.is_checked {
+        if caller.is_checked() {
             return Ok(());
         }
         self.check_unchecked(caller, inode, mask)
@@ -84,7 +84,7 @@ fn is_granted_by_mode(caller: &Caller, owned: Ownership, mask: u32) -> bool {
 
 /// True when [`Namespace::check_access`] lets the caller search every directory.
 pub(crate) fn may_search_all(caller: &Caller) -> bool {
-    caller.is_checked || caller.uid == 0
+    caller.is_checked() || caller.uid == 0
 }
 
 /// EPERM unless the caller owns the inode.
@@ -97,5 +97,5 @@ pub(crate) fn check_owner(caller: &Caller, inode: &Core) -> Result<()> {
 }
 
 pub(crate) fn is_owner(caller: &Caller, inode: &Core) -> bool {
-    caller.is_checked || caller.uid == 0 || caller.uid == inode.ownership().uid
+    caller.is_checked() || caller.uid == 0 || caller.uid == inode.ownership().uid
 }

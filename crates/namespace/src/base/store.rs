@@ -427,8 +427,8 @@ pub trait Store: Send + Sync + 'static {
     /// log.
     fn release_blocks(&self, run: BlockRun);
 
-    /// Makes what these blocks hold durable, where a commit of metadata is not needed: it is written
-    /// out, and the device flushed. Blocks that were given back meanwhile may be among them.
+    /// Makes what these blocks hold durable, where a commit of metadata is not needed: it is
+    /// written out, and the device flushed. Blocks that were given back meanwhile may be among them.
     fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
         let _ = runs;
         Ok(())

@@ -160,6 +160,16 @@ pub struct Times {
     pub created: Timestamp,
 }
 
+/// Whether what a caller may do is still to be checked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessChecks {
+    /// The namespace checks it.
+    Needed,
+    /// Somebody else (the kernel under `default_permissions`) has checked it: the namespace then
+    /// applies no access checks of its own.
+    Done,
+}
+
 /// Who asks. Supplementary groups count for permission checks.
 #[derive(Clone, Debug)]
 pub struct Caller {
@@ -171,9 +181,8 @@ pub struct Caller {
     pub groups: Vec<u32>,
     /// File mode creation mask.
     pub umask: u32,
-    /// True when somebody else (the kernel under `default_permissions`) has checked permissions
-    /// already: the namespace then applies no access checks of its own.
-    pub is_checked: bool,
+    /// Whether permissions are still to be checked.
+    pub checks: AccessChecks,
 }
 
 impl Caller {
@@ -184,8 +193,13 @@ impl Caller {
             gid: 0,
             groups: Vec::new(),
             umask: 0,
-            is_checked: true,
+            checks: AccessChecks::Done,
         }
+    }
+
+    /// True when somebody else has checked what the caller may do.
+    pub fn is_checked(&self) -> bool {
+        self.checks == AccessChecks::Done
     }
 
     /// True when `gid` is the caller's group or one of its supplementary groups.

@@ -43,8 +43,8 @@ impl Unsynced {
         }
     }
 
-    /// These blocks of the file were overwritten. Writes no line as long as there is nothing new in
-    /// that.
+    /// These blocks of the file were overwritten. Writes no line as long as there is nothing new
+    /// in that.
     pub fn note(&self, blocks: Range<u64>, generation: u64) {
         if blocks.start < self.first.load(Ordering::Relaxed) {
             self.first.fetch_min(blocks.start, Ordering::AcqRel);
@@ -63,8 +63,8 @@ impl Unsynced {
         self.word.load(Ordering::Acquire) >> 1
     }
 
-    /// Has `write_out` make the blocks durable that were overwritten since the last sync, unless the
-    /// commits up to `committed` have.
+    /// Has `write_out` make the blocks durable that were overwritten since the last sync, unless
+    /// the commits up to `committed` have.
     pub fn sync(
         &self,
         committed: u64,

@@ -137,7 +137,7 @@ impl Namespace {
                 _ => return Err(Error::Invalid),
             }
         }
-        if caller.is_checked || caller.uid == 0 {
+        if caller.is_checked() || caller.uid == 0 {
             return Ok(());
         }
         let owned = inode.ownership();

@@ -211,7 +211,7 @@ impl Namespace {
             };
         }
         if name.starts_with(b"security.") {
-            return if mask == READ || caller.is_checked || caller.uid == 0 {
+            return if mask == READ || caller.is_checked() || caller.uid == 0 {
                 has_suffix(name, b"security.")
             } else {
                 Err(Error::NotPermitted)

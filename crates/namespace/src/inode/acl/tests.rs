@@ -33,7 +33,7 @@ fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
         gid,
         groups: groups.to_vec(),
         umask: 0,
-        is_checked: false,
+        checks: crate::base::types::AccessChecks::Needed,
     }
 }
 
