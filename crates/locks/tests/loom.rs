@@ -189,10 +189,10 @@ fn once_latch_failure_passes_the_turn() {
     });
 }
 
-/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in `exchange`,
-/// the release in `leave`, the wait for the range in `close` and its orderings, the entry of the
-/// cell's holder in `Slow::close`, the acquire in `Cell::close`, the release in `open`, the look at
-/// OPEN in `take`.
+/// Overlapping writers, by the fast path and by the queue. Fails without: the acquire in
+/// `exchange`, the release in `leave`, the wait for the range in `close` and its orderings, the
+/// entry of the cell's holder in `Slow::close`, the acquire in `Cell::close`, the release in
+/// `open`, the look at OPEN in `take`.
 #[test]
 fn range_lock_word_excludes() {
     model(3, || {
