@@ -18,10 +18,6 @@ use crate::base::classes;
 use crate::schemes::scheme::{LockingScheme, Scheme};
 
 /// The lock over one file's data.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "files have the range lock; the others are to compare with"
-)]
 pub(crate) enum DataLock {
     Ranges(RangeLock),
     /// Reads take it shared.
