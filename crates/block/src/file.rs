@@ -464,6 +464,32 @@ impl BlockDevice for FileDevice {
         self.write_zeros_as_data(offset_bytes, length_bytes)
     }
 
+    fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
+        if self.is_read_only {
+            return Err(bounds::read_only());
+        }
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        if let Some(allocated) = &self.allocated {
+            allocated.forget(offset_bytes, length_bytes);
+        }
+        // On a block device the kernel does this only where zeros come of it.
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
+        if let Some(allocated) = &self.allocated {
+            allocated.forget(offset_bytes, length_bytes);
+        }
+        match punched {
+            Ok(()) => Ok(true),
+            Err(
+                rustix::io::Errno::OPNOTSUPP
+                | rustix::io::Errno::INVAL
+                | rustix::io::Errno::NOSYS
+                | rustix::io::Errno::NODEV,
+            ) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn flush(&self) -> io::Result<()> {
         if self.is_read_only || !self.has_barriers {
             return Ok(());

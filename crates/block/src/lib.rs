@@ -74,6 +74,13 @@ pub trait BlockDevice: Send + Sync {
     /// Makes `length_bytes` from `offset_bytes` on read as zeros.
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()>;
 
+    /// Gives back the storage below `length_bytes` from `offset_bytes` on. True when they read as
+    /// zeros then; false, and nothing has changed, where there is no such thing.
+    fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
+        let _ = (offset_bytes, length_bytes);
+        Ok(false)
+    }
+
     /// Returns when all that was written before is durable.
     fn flush(&self) -> io::Result<()>;
 

@@ -116,6 +116,11 @@ impl BlockDevice for MemoryDevice {
         })
     }
 
+    fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
+        self.write_zeros_at(offset_bytes, length_bytes)?;
+        Ok(true)
+    }
+
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }

@@ -57,6 +57,12 @@ impl BlockDevice for PartitionDevice {
             .write_parts_at(self.start_bytes + offset_bytes, parts)
     }
 
+    fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        self.inner
+            .discard_at(self.start_bytes + offset_bytes, length_bytes)
+    }
+
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
         self.inner

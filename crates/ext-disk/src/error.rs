@@ -331,6 +331,10 @@ pub enum Corrupt {
     /// The magic of an orphan file block is wrong.
     #[error("orphan file block magic {0:#010x}")]
     OrphanMagic(u32),
+
+    /// The magic of the block of multiple mount protection is wrong.
+    #[error("mmp block magic {0:#010x}")]
+    MmpMagic(u32),
 }
 
 /// Fails unless `got` is at least `need` bytes.

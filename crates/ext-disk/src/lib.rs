@@ -15,6 +15,7 @@
 //! | [`xattr`], [`acl`] | extended attributes in inodes and blocks, POSIX ACL values |
 //! | [`jbd2`] | the journal |
 //! | [`orphan_file`] | the orphan file (`orphan_file` feature) |
+//! | [`mmp`] | the block of multiple mount protection |
 //! | [`checksum`] | crc32c and crc16 with the seeds that ext4 uses |
 //! | [`error`], [`units`] | named errors, number types |
 //!
@@ -56,6 +57,7 @@ pub mod htree;
 pub mod indirect;
 pub mod inode;
 pub mod jbd2;
+pub mod mmp;
 pub mod orphan_file;
 pub mod superblock;
 pub mod time;

@@ -1,0 +1,244 @@
+//! Makes empty file systems: ext2, ext3 and ext4, with the features, sizes and places that mke2fs
+//! gives them.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | `options` | what may be asked for |
+//! | `features` | the feature words: defaults, edits by name, conflicts |
+//! | `profile` | the values of mke2fs.conf(5) |
+//! | `shape` | the numbers: groups, inodes, reserved blocks |
+//! | `identity` | UUID, hash seed, time; from a seed or not |
+//! | `space` | which blocks are taken |
+//! | `tables` | where bitmaps and inode tables lie |
+//! | `maps` | files allocated in one go |
+//! | `build` | the plan: directories, journal and the other inodes |
+//! | `groups` | descriptors, bitmaps, inode tables, copies |
+//! | `pieces` | what is written where |
+//! | `place` | files and devices to make it on |
+//!
+//! # How it works
+//! A file system is planned in memory first, as a list of blocks with contents ([`plan`]); nothing
+//! is written if anything does not fit. Inode tables, the journal's log and free blocks are not in
+//! the list: they are zeros where they must be, which a new file is anyway. On a device that held
+//! something, its storage is given back first; where that does not make zeros, inode tables stay
+//! as they are if descriptors can say so (`lazy_itable_init`), and are overwritten if not.
+//!
+//! # Differences from mke2fs
+//! - The lifetime count of writes starts at 0, and the block of multiple mount protection names no
+//!   host: both would differ from run to run.
+//! - The hash of directories is the signed one on every machine.
+//! - Where one group would have 8 inodes it has 16, so that lost+found has one.
+//!
+//! # References
+//! mke2fs(8), mke2fs.conf(5), ext4(5); Linux `Documentation/filesystems/ext4/`.
+
+mod build;
+mod error;
+mod features;
+mod groups;
+mod identity;
+mod maps;
+mod options;
+mod pieces;
+mod place;
+mod profile;
+mod shape;
+mod space;
+mod tables;
+
+use build::Build;
+pub use error::{MkfsError, Result};
+pub use features::FeatureSet;
+use finefs_block::BlockDevice;
+use finefs_ext_disk::features::Compat;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use groups::TableState;
+pub use identity::{format_uuid, parse_uuid};
+pub use options::{Defaults, FsType, OnError, Options};
+pub use place::{Place, make_at, plan_at};
+use serde::Serialize;
+use std::io;
+use std::sync::Arc;
+
+/// mke2fs zeroes so much at both ends of a device: what other file systems and RAIDs are known by.
+const START_BYTES: u64 = 4096;
+const END_BYTES: u64 = 64 << 10;
+
+/// What was made, or would be. The names are those of the command's JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Made {
+    /// Where.
+    pub image: String,
+    /// ext2, ext3 or ext4.
+    pub fs_type: &'static str,
+    /// Bytes of the file system.
+    pub size_bytes: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Those that are free.
+    pub free_blocks: u64,
+    /// Those that only the privileged user may take.
+    pub reserved_blocks: u64,
+    /// Number of inodes.
+    pub inodes: u32,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// Number of groups.
+    pub groups: u32,
+    /// Blocks of the journal; 0 for none.
+    pub journal_blocks: u64,
+    /// The UUID.
+    pub uuid: String,
+    /// The seed of directory hashes, as a UUID.
+    pub hash_seed: String,
+    /// The label.
+    pub label: String,
+    /// Names of the features.
+    pub features: Vec<String>,
+    /// First blocks of the groups with copies of the superblock.
+    pub backup_superblocks: Vec<u64>,
+    /// When it was made, in seconds since 1970.
+    pub time: i64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// What would be made on a place of `size_bytes`, without making it.
+///
+/// # Errors
+/// Options that do not go together, and sizes that are too small.
+pub fn plan(size_bytes: u64, options: &Options) -> Result<Made> {
+    let mut build = Build::new(options, size_bytes)?;
+    build.finish(TableState { is_zeroed: true })?;
+    Ok(made(&build, options))
+}
+
+/// Makes a file system on all of `device`. `is_blank`: it reads as zeros everywhere, as a new file
+/// does.
+///
+/// # Errors
+/// Those of [`plan`], before anything is written, and those of the device.
+pub fn make(device: &dyn BlockDevice, is_blank: bool, options: &Options) -> Result<Made> {
+    write(
+        device,
+        Build::new(options, device.len_bytes())?,
+        is_blank,
+        options,
+    )
+}
+
+/// Writes what was planned.
+fn write(
+    device: &dyn BlockDevice,
+    mut build: Build,
+    is_blank: bool,
+    options: &Options,
+) -> Result<Made> {
+    let failed = |error: io::Error| MkfsError::Io {
+        place: device.describe(),
+        action: "written",
+        error,
+    };
+    let size_bytes = build.shape.geo.size_bytes();
+    let mut is_blank = is_blank;
+    if !is_blank && options.discards {
+        is_blank = device.discard_at(0, size_bytes).map_err(failed)?;
+    }
+    let has_flags = build.shape.features.has_group_csum();
+    let is_lazy = !is_blank && options.is_itable_lazy && has_flags;
+    let state = TableState {
+        is_zeroed: !is_lazy,
+    };
+    build.finish(state)?;
+    if !is_blank {
+        overwrite(device, &build, is_lazy, options).map_err(failed)?;
+    }
+    let written = build.pieces.write(device, is_blank).map_err(failed)?;
+    device.flush().map_err(failed)?;
+    let super_block = build.shape.sb.as_bytes();
+    device
+        .write_at(SUPERBLOCK_OFFSET, super_block)
+        .map_err(failed)?;
+    device.flush().map_err(failed)?;
+    Ok(Made {
+        image: device.describe(),
+        written_bytes: written + SUPERBLOCK_SIZE as u64,
+        ..made(&build, options)
+    })
+}
+
+/// Overwrites what must not stay of what was there before.
+fn overwrite(
+    device: &dyn BlockDevice,
+    build: &Build,
+    is_lazy: bool,
+    options: &Options,
+) -> io::Result<()> {
+    let geo = &build.shape.geo;
+    let size_bytes = geo.size_bytes();
+    let block_size = u64::from(geo.block_size);
+    device.write_zeros_at(0, START_BYTES.min(size_bytes))?;
+    let end = END_BYTES.min(size_bytes);
+    device.write_zeros_at(size_bytes - end, end)?;
+    let table = u64::from(geo.inode_table_blocks) * block_size;
+    if !is_lazy {
+        for places in &build.tables.places {
+            device.write_zeros_at(places.inode_table * block_size, table)?;
+        }
+    }
+    if !options.is_journal_lazy {
+        for run in &build.journal_data {
+            let length = (run.end - run.start) * block_size;
+            device.write_zeros_at(run.start * block_size, length)?;
+        }
+    }
+    Ok(())
+}
+
+fn made(build: &Build, options: &Options) -> Made {
+    let (geo, sb) = (&build.shape.geo, &build.shape.sb);
+    let backups = geo.backup_groups();
+    Made {
+        image: String::new(),
+        fs_type: match options.fs_type {
+            FsType::Ext2 if sb.compat().contains(Compat::HAS_JOURNAL) => "ext3",
+            FsType::Ext2 => "ext2",
+            FsType::Ext3 => "ext3",
+            FsType::Ext4 => "ext4",
+        },
+        size_bytes: geo.size_bytes(),
+        block_size: geo.block_size,
+        blocks: geo.blocks_count,
+        free_blocks: sb.free_blocks_count(),
+        reserved_blocks: sb.reserved_blocks_count(),
+        inodes: geo.inodes_count,
+        inode_size: geo.inode_size,
+        groups: geo.groups_count,
+        journal_blocks: build.journal_blocks,
+        uuid: format_uuid(&sb.uuid()),
+        hash_seed: format_uuid(&build.identity.hash_seed),
+        label: String::from_utf8_lossy(&options.label).into_owned(),
+        features: sb.feature_names(),
+        backup_superblocks: backups.map(|g| geo.group_first_block(g).0).collect(),
+        time: build.identity.time,
+        written_bytes: build.pieces.len_bytes() + SUPERBLOCK_SIZE as u64,
+        notes: build.notes.clone(),
+    }
+}
+
+/// A file system in memory: for tests, and for those who have no file.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_in_memory(
+    size_bytes: u64,
+    options: &Options,
+) -> Result<(Arc<finefs_block::MemoryDevice>, Made)> {
+    let device = Arc::new(finefs_block::MemoryDevice::new(size_bytes));
+    let made = make(&*device, true, options)?;
+    Ok((device, made))
+}

@@ -1,0 +1,178 @@
+//! Files and block devices to make a file system on.
+
+use super::build::Build;
+use super::error::{MkfsError, Result};
+use super::options::Options;
+use super::{Made, plan, write};
+use finefs_block::{Access, BlockDevice, FileDevice, PartitionDevice};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, until_nul};
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A device's size counts in whole pages, so that the kernel can reach the last block.
+const PAGE_BYTES: u64 = 4096;
+
+/// Where to make a file system.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// A file, which is made if there is none, or a block device.
+    pub path: PathBuf,
+    /// Its size; that of what is there without it.
+    pub size_bytes: Option<u64>,
+    /// Where in the file or device it starts.
+    pub offset_bytes: u64,
+    /// What is there may be lost.
+    pub may_overwrite: bool,
+}
+
+impl Place {
+    fn io(&self, action: &'static str) -> impl Fn(io::Error) -> MkfsError {
+        let place = self.path.display().to_string();
+        move |error| MkfsError::Io {
+            place: place.clone(),
+            action,
+            error,
+        }
+    }
+
+    /// Bytes for the file system, where there is something already.
+    fn rest_bytes(&self, length_bytes: u64) -> u64 {
+        self.size_bytes.unwrap_or_else(|| {
+            length_bytes.saturating_sub(self.offset_bytes) / PAGE_BYTES * PAGE_BYTES
+        })
+    }
+
+    fn end_bytes(&self, size_bytes: u64) -> Result<u64> {
+        let end = self.offset_bytes.checked_add(size_bytes);
+        end.filter(|end| i64::try_from(*end).is_ok())
+            .ok_or_else(|| MkfsError::value("--size", size_bytes, "is more than a file can have"))
+    }
+}
+
+/// What [`make_at`] would make, without making it.
+///
+/// # Errors
+/// As [`make_at`]'s, but for writing.
+pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
+    let size_bytes = match (place.size_bytes, place.path.exists()) {
+        (Some(bytes), _) => bytes,
+        (None, true) => {
+            let device = FileDevice::open(&place.path, Access::Inspect)?;
+            place.rest_bytes(device.len_bytes())
+        }
+        (None, false) => return Err(MkfsError::NoSize(place.path.clone())),
+    };
+    Ok(Made {
+        image: place.path.display().to_string(),
+        ..plan(size_bytes, options)?
+    })
+}
+
+/// Makes a file system in a file or on a block device.
+///
+/// # Errors
+/// Those of [`super::make`], and those of opening. A file that was not there before is not there after an
+/// error.
+pub fn make_at(place: &Place, options: &Options) -> Result<Made> {
+    match std::fs::symlink_metadata(&place.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_new(place, options),
+        _ => make_over(place, options),
+    }
+}
+
+fn make_new(place: &Place, options: &Options) -> Result<Made> {
+    let Some(size_bytes) = place.size_bytes else {
+        return Err(MkfsError::NoSize(place.path.clone()));
+    };
+    let end = place.end_bytes(size_bytes)?;
+    // Before there is a file.
+    let build = Build::new(options, size_bytes)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&place.path)
+        .map_err(place.io("created"))?;
+    let made = file
+        .set_len(end)
+        .map_err(place.io("made that large"))
+        .and_then(|()| make_on(place, size_bytes, true, build, options));
+    if made.is_err() {
+        // The error is what there is to tell.
+        let _ = std::fs::remove_file(&place.path);
+    }
+    made
+}
+
+fn make_over(place: &Place, options: &Options) -> Result<Made> {
+    let device = FileDevice::open(&place.path, Access::ReadWrite)?;
+    let length = device.len_bytes();
+    let size_bytes = place.rest_bytes(length);
+    let end = place.end_bytes(size_bytes)?;
+    if !place.may_overwrite
+        && let Some(what) = signature(&device, place.offset_bytes)
+    {
+        return Err(MkfsError::InUse {
+            path: place.path.clone(),
+            what,
+        });
+    }
+    let build = Build::new(options, size_bytes)?;
+    drop(device);
+    if end > length {
+        let is_file = std::fs::metadata(&place.path).is_ok_and(|metadata| metadata.is_file());
+        if !is_file {
+            let reason = format!("the device has only {length}");
+            return Err(MkfsError::value("--size", size_bytes, reason));
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .open(&place.path)
+            .map_err(place.io("opened"))?;
+        file.set_len(end).map_err(place.io("made larger"))?;
+    }
+    // A file that has only grown is as good as new.
+    let is_blank = length <= place.offset_bytes;
+    make_on(place, size_bytes, is_blank, build, options)
+}
+
+fn make_on(
+    place: &Place,
+    size_bytes: u64,
+    is_blank: bool,
+    build: Build,
+    options: &Options,
+) -> Result<Made> {
+    let mut device = FileDevice::open(&place.path, Access::ReadWrite)?;
+    if is_regular(&place.path) {
+        // Whoever needs the bytes on the disk syncs the file, as after cp(1).
+        device = device.without_barriers();
+    }
+    let part = PartitionDevice::new(Arc::new(device), place.offset_bytes, Some(size_bytes))
+        .map_err(place.io("opened"))?;
+    let made = write(&part, build, is_blank, options)?;
+    Ok(Made {
+        image: place.path.display().to_string(),
+        ..made
+    })
+}
+
+fn is_regular(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// The file system that a place holds, if it is one of ours.
+fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device
+        .read_at(offset_bytes + SUPERBLOCK_OFFSET, &mut bytes)
+        .ok()?;
+    let sb = Superblock::parse(&bytes).ok()?;
+    let label = sb.volume_name_raw();
+    let label = String::from_utf8_lossy(until_nul(&label)).into_owned();
+    Some(match label.is_empty() {
+        true => "an ext2/3/4 file system".to_owned(),
+        false => format!("an ext2/3/4 file system labelled '{label}'"),
+    })
+}
