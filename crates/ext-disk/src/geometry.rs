@@ -76,6 +76,21 @@ pub struct InodeLocation {
     pub offset: u32,
 }
 
+impl Superblock {
+    /// Checks everything that the superblock says by itself, checksum first, and derives the
+    /// geometry. Unknown features are not refused here: that depends on what the caller can do.
+    pub fn validate(&self) -> Result<Geometry> {
+        if self.rev_level() > 1 {
+            return Err(Incompatible::RevisionLevel(self.rev_level()).into());
+        }
+        if self.has_metadata_csum() && self.checksum_type() != 1 {
+            return Err(Incompatible::ChecksumType(self.checksum_type()).into());
+        }
+        self.verify_checksum()?;
+        Geometry::new(self)
+    }
+}
+
 impl Geometry {
     /// Checks the superblock's numbers, one by one and against each other.
     pub fn new(sb: &Superblock) -> Result<Geometry> {

@@ -8,9 +8,8 @@
 
 use crate::bytes::{Field, get_array, put_bytes};
 use crate::checksum::{FsSeed, crc32c};
-use crate::error::{Checksummed, Corrupt, DiskError, Incompatible, Result, check_sum, need};
+use crate::error::{Checksummed, Corrupt, DiskError, Result, check_sum, need};
 use crate::features::{Compat, Incompat, RoCompat};
-use crate::geometry::Geometry;
 use crate::units::Ino;
 use bitflags::bitflags;
 
@@ -502,19 +501,6 @@ impl Superblock {
             self.compute_checksum(),
         )
     }
-
-    /// Checks everything that the superblock says by itself, checksum first, and derives the
-    /// geometry. Unknown features are not refused here: that depends on what the caller can do.
-    pub fn validate(&self) -> Result<Geometry> {
-        if self.rev_level() > 1 {
-            return Err(Incompatible::RevisionLevel(self.rev_level()).into());
-        }
-        if self.has_metadata_csum() && self.checksum_type() != 1 {
-            return Err(Incompatible::ChecksumType(self.checksum_type()).into());
-        }
-        self.verify_checksum()?;
-        Geometry::new(self)
-    }
 }
 
 impl core::fmt::Debug for Superblock {
@@ -538,6 +524,8 @@ impl TryFrom<&[u8]> for Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Incompatible;
+    use crate::geometry::Geometry;
 
     /// A small ext4 without a device behind it.
     fn sound() -> Superblock {

@@ -14,36 +14,10 @@
 //! `fs/ext4/super.c` (save_error_info, ext4_handle_error, ext4_clear_journal_err);
 //! `fs/jbd2/journal.c` (jbd2_journal_abort).
 
-use finefs_ext_disk::superblock::{
-    ErrorPolicy, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock,
-};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use finefs_namespace::{Error, Result, Timestamp};
 
 use crate::state::ExtState;
-
-/// What to do when the image turns out to be damaged, or its device fails (`errors=`, `s_errors`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnError {
-    /// What is damaged gives errors; everything else goes on. When a commit fails there are no more
-    /// changes, as always.
-    #[default]
-    Continue,
-    /// No more changes; reading goes on.
-    ReadOnly,
-    /// The program that serves the file system is to end at once, without writing anything more.
-    Panic,
-}
-
-impl OnError {
-    /// What the superblock says.
-    pub(crate) fn of(superblock: &Superblock) -> OnError {
-        match superblock.error_policy() {
-            ErrorPolicy::ReadOnly => OnError::ReadOnly,
-            ErrorPolicy::Panic => OnError::Panic,
-            ErrorPolicy::Continue | ErrorPolicy::Unknown(_) => OnError::Continue,
-        }
-    }
-}
 
 /// Who saw the error, where the kernel has the name of a function.
 const SEEN_BY: &[u8] = b"finefs";

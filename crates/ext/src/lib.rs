@@ -14,7 +14,8 @@
 //! | [`buffer`] | blocks of metadata in memory |
 //! | `delayed` | data of files that is not on the device yet |
 //! | `load` | from the image's structures to the namespace's objects |
-//! | `group`, `alloc` | block groups and the live allocator |
+//! | `group`, `alloc`, `bitmaps` | block groups, the live allocator, and what it reads |
+//! | `damage`, `on_error` | what errors leave in the image, and what is done about them |
 //! | `apply` | from batches to the image's structures |
 //! | `store` | the [`finefs_namespace::Store`] |
 //! | [`info`] | what an image is, for people and scripts |
@@ -38,21 +39,23 @@ pub mod overlay;
 
 mod alloc;
 mod apply;
+mod bitmaps;
 mod damage;
 mod delayed;
 mod group;
 mod journal;
 mod load;
 mod mount;
+mod on_error;
 mod orphans;
 mod recover;
 mod state;
 mod store;
 mod sync;
 
-pub use damage::OnError;
 pub use error::{MountError, MountErrorKind};
 pub use info::ImageInfo;
+pub use on_error::OnError;
 pub use store::ExtStore;
 
 /// How an image is mounted.

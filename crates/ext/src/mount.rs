@@ -24,7 +24,7 @@ use finefs_namespace::{Error, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
-use crate::damage::{self, OnError};
+use crate::damage;
 use crate::delayed::DelayedData;
 use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
 use crate::features::Gate;
@@ -32,6 +32,7 @@ use crate::group::GroupTable;
 use crate::journal::writer::{JournalWriter, LogFeatures};
 use crate::journal::{Journal, Log};
 use crate::load::inode;
+use crate::on_error::OnError;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
 use crate::state::{ExtState, JOURNAL, POSTPONED, Postponed, SUPERBLOCK};

@@ -41,11 +41,11 @@ use finefs_namespace::{BlockRun, Error, Ino, Result, Settled};
 
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
-use crate::damage::OnError;
 use crate::delayed::DelayedData;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
+use crate::on_error::OnError;
 use crate::sync::Mutex;
 
 /// The superblock's fields.

@@ -13,11 +13,12 @@ use finefs_namespace::{
 };
 
 use crate::apply::ImageCost;
-use crate::damage::{self, OnError};
+use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
 use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
+use crate::on_error::OnError;
 use crate::state::ExtState;
 use crate::{ExtOptions, apply};
 

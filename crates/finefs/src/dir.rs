@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
-use crate::read_dir::ReadDir;
 use crate::view::View;
 
 /// An open directory, and the place where relative paths start. A [`crate::FileSystem`] is used as
@@ -140,14 +139,6 @@ impl Dir {
             Some(_) => self.open_dir("."),
             None => Ok(Dir::root(Arc::clone(&self.view))),
         }
-    }
-
-    /// Lists a directory.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        let path = path.as_ref();
-        let access = Some(OpenAccess::Read);
-        let dir = self.open_directory("read directory", path, access, LastLink::Follow)?;
-        Ok(ReadDir::new(dir, path.to_owned()))
     }
 
     fn look(&self, path: &Path, link: LastLink) -> Result<Metadata> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use finefs_namespace::{Error as Cause, Ino};
 
-use crate::image::ImageError;
+use crate::image_error::ImageError;
 
 /// A result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;

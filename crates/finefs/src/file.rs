@@ -9,7 +9,6 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
 use std::sync::Arc;
 
 use finefs_locks::Mutex;
@@ -19,10 +18,8 @@ use finefs_namespace::{
 };
 
 use crate::classes;
-use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::metadata::{FileTimes, Metadata, Permissions};
-use crate::open_options::OpenOptions;
 use crate::view::Anchor;
 
 /// Where writes go that name no place of their own.
@@ -66,20 +63,6 @@ impl File {
             noting,
             position: Mutex::new(&classes::POSITION, 0),
         }
-    }
-
-    /// Opens a file for reading.
-    pub fn open(dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new().read(true).open(dir, path)
-    }
-
-    /// Opens a file for writing; makes it, or empties it.
-    pub fn create(dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(dir, path)
     }
 
     pub(crate) fn opened(&self) -> &Opened {

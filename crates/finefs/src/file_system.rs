@@ -9,7 +9,7 @@ use finefs_namespace::{Caller, Ino, Namespace, Options, StatFs};
 use crate::caller::superuser;
 use crate::dir::Dir;
 use crate::error::{Error, Result};
-use crate::image::{ImageOptions, open_memory};
+use crate::image::{Image, ImageOptions, open_image, open_memory};
 use crate::view::{Mounted, View};
 
 /// An open image or memory file system, as one caller sees it. Clones are cheap and share it.
@@ -29,6 +29,17 @@ use crate::view::{Mounted, View};
 #[derive(Clone)]
 pub struct FileSystem {
     root: Arc<Dir>,
+}
+
+impl ImageOptions {
+    /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
+    /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
+        let Image {
+            namespace, notes, ..
+        } = open_image(path.as_ref(), self)?;
+        Ok(FileSystem::of(namespace, notes))
+    }
 }
 
 impl FileSystem {

@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs_block::{
-    Access, BlockDevice, Claim, FileDevice, OpenError, OpenErrorKind, PartitionDevice, Patience,
-};
-use finefs_ext::{ExtOptions, ExtStore, MountError, MountErrorKind, OnError};
+use finefs_block::{Access, BlockDevice, Claim, FileDevice, PartitionDevice, Patience};
+use finefs_ext::{ExtOptions, ExtStore, OnError};
 use finefs_namespace::{AtimePolicy, Error as Cause, MemoryStore, Namespace, Options};
-use rustix::io::Errno;
 
 use crate::error::Result;
-use crate::file_system::FileSystem;
+use crate::image_error::ImageError;
 
 /// How to open an image.
 ///
@@ -140,15 +137,6 @@ impl ImageOptions {
         self.mount_point = Some(path.into());
         self
     }
-
-    /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
-    /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
-        let Image {
-            namespace, notes, ..
-        } = open_image(path.as_ref(), self)?;
-        Ok(FileSystem::of(namespace, notes))
-    }
 }
 
 /// An open image.
@@ -163,77 +151,6 @@ pub struct Image {
     pub on_error: OnError,
     /// What keeps others from it.
     pub claim: Option<Claim>,
-}
-
-/// Why an image cannot be opened: one line that says what, where, and what to do.
-#[derive(Debug)]
-pub(crate) enum ImageError {
-    /// The file cannot be used.
-    Device(OpenError),
-    /// `offset_bytes` lies outside of it.
-    Offset {
-        /// The image.
-        image: String,
-        /// What was asked for.
-        offset_bytes: u64,
-        /// Size of the image.
-        length_bytes: u64,
-    },
-    /// What is in it cannot be used.
-    Content(MountError),
-    /// The namespace refused the store.
-    Namespace {
-        /// The image.
-        image: String,
-        /// Why.
-        error: Cause,
-    },
-}
-
-impl std::fmt::Display for ImageError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ImageError::Device(error) => error.fmt(f),
-            ImageError::Offset {
-                image,
-                offset_bytes,
-                length_bytes,
-            } => write!(
-                f,
-                "{image}: offset {offset_bytes} lies outside of the image, which has \
-                 {length_bytes} bytes; check offset="
-            ),
-            ImageError::Content(error) => error.fmt(f),
-            ImageError::Namespace { image, error } => {
-                write!(f, "{image}: {error}; check it with e2fsck -f {image}")
-            }
-        }
-    }
-}
-
-impl ImageError {
-    /// As mount(2) has it.
-    pub(crate) fn errno(&self) -> i32 {
-        let errno = match self {
-            ImageError::Device(error) => match &error.kind {
-                OpenErrorKind::Missing => Errno::NOENT,
-                OpenErrorKind::PermissionDenied { .. } => Errno::ACCESS,
-                OpenErrorKind::Directory => Errno::ISDIR,
-                OpenErrorKind::NotAnImage => Errno::NOTBLK,
-                OpenErrorKind::ReadOnly => Errno::ROFS,
-                OpenErrorKind::InUse { .. } => Errno::BUSY,
-                OpenErrorKind::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
-            },
-            ImageError::Content(error) => match error.kind {
-                MountErrorKind::Io(_) => Errno::IO,
-                MountErrorKind::Damaged(_) | MountErrorKind::Journal(_) => Errno::UCLEAN,
-                _ => Errno::INVAL,
-            },
-            ImageError::Offset { .. } => Errno::INVAL,
-            ImageError::Namespace { error, .. } => return error.errno(),
-        };
-        errno.raw_os_error()
-    }
 }
 
 /// Opens the image at `path` for a front end that works with inode numbers; else see

@@ -46,9 +46,9 @@
 //! |---|---|
 //! | `file_system` | from opening to close; `view`: what handles share; `caller`: in whose name |
 //! | `dir`, `whole` | operations on paths: single ones, and those made of several |
-//! | `file`, `open_options` | open files; `file_lock`: their locks |
+//! | `file`, `open_options`, `open` | open files, and how they come to be; `file_lock`: their locks |
 //! | `read_dir`, `metadata`, `error` | what operations give |
-//! | `image` | opening images and memory, for this API and for front ends |
+//! | `image`, `image_error` | opening images and memory, for this API and for front ends |
 
 mod caller;
 mod classes;
@@ -58,7 +58,9 @@ mod file;
 mod file_lock;
 mod file_system;
 mod image;
+mod image_error;
 mod metadata;
+mod open;
 mod open_options;
 mod read_dir;
 mod view;

@@ -1,13 +1,8 @@
 //! How files are opened.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use finefs_namespace::{Create, Error as Cause, LastLink, Noting, OpenAccess, OpenHow};
 
-use finefs_namespace::{At, Create, Error as Cause, LastLink, Noting, OpenAccess, OpenHow};
-
-use crate::dir::Dir;
-use crate::error::{Error, Result};
-use crate::file::{File, WritePosition};
+use crate::file::WritePosition;
 
 /// How a file is opened, as [`std::fs::OpenOptions`] has it.
 ///
@@ -32,7 +27,7 @@ pub struct OpenOptions {
     last_link: LastLink,
     is_directory_wanted: bool,
     notes_access: bool,
-    mode: u32,
+    pub(crate) mode: u32,
 }
 
 impl Default for OpenOptions {
@@ -106,56 +101,14 @@ impl OpenOptions {
         note_access(bool) => notes_access;
     }
 
-    /// Opens `path` in `dir`, or in a file system's root. Errors as of open(2).
-    pub fn open(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
-        let path = path.as_ref();
-        let failed = |cause| Error::at("open", path, cause);
-        let (how, access) = self.how().map_err(failed)?;
-        let anchor = dir.view().anchor();
-        let opened = anchor
-            .namespace()
-            .open_at(&anchor.caller, at(dir, path), &how)
-            .map_err(failed)?;
-        Ok(File::new(
-            anchor,
-            opened,
-            access,
-            self.write_position(),
-            self.noting(),
-        ))
-    }
-
-    /// Opens a new file that has no name, in the directory at `path` (O_TMPFILE). It vanishes when
-    /// it is closed, unless [`Dir::link`] gives it a name. It must be opened for writing.
-    pub fn open_unnamed(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
-        let path = path.as_ref();
-        let failed = |cause| Error::at("open unnamed in", path, cause);
-        let (_, access) = self.how().map_err(failed)?;
-        if access == OpenAccess::Read {
-            return Err(failed(Cause::Invalid));
-        }
-        let anchor = dir.view().anchor();
-        let opened = anchor
-            .namespace()
-            .open_unnamed_at(&anchor.caller, at(dir, path), self.mode & 0o7777)
-            .map_err(failed)?;
-        Ok(File::new(
-            anchor,
-            opened,
-            access,
-            self.write_position(),
-            self.noting(),
-        ))
-    }
-
-    fn write_position(&self) -> WritePosition {
+    pub(crate) fn write_position(&self) -> WritePosition {
         match self.appends {
             true => WritePosition::End,
             false => WritePosition::Current,
         }
     }
 
-    fn noting(&self) -> Noting {
+    pub(crate) fn noting(&self) -> Noting {
         match self.notes_access {
             true => Noting::ByPolicy,
             false => Noting::Never,
@@ -163,7 +116,7 @@ impl OpenOptions {
     }
 
     /// EINVAL for what contradicts itself, by the rules of [`std::fs::OpenOptions`].
-    fn how(&self) -> std::result::Result<(OpenHow, OpenAccess), Cause> {
+    pub(crate) fn how(&self) -> std::result::Result<(OpenHow, OpenAccess), Cause> {
         let access = match (self.reads, self.writes || self.appends) {
             (true, false) => OpenAccess::Read,
             (false, true) => OpenAccess::Write,
@@ -190,12 +143,5 @@ impl OpenOptions {
             noting: self.noting(),
         };
         Ok((how, access))
-    }
-}
-
-fn at<'p>(dir: &Dir, path: &'p Path) -> At<'p> {
-    At {
-        start: dir.start(),
-        path: path.as_os_str().as_bytes(),
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs_namespace::{DirectoryEntry, FileKind};
+use finefs_namespace::{DirectoryEntry, FileKind, LastLink, OpenAccess};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -80,6 +80,16 @@ impl Chunk {
             _ => self.entries[index - 1].name_end,
         };
         OsStr::from_bytes(&self.names[start..self.entries[index].name_end])
+    }
+}
+
+impl Dir {
+    /// Lists a directory.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        let access = Some(OpenAccess::Read);
+        let dir = self.open_directory("read directory", path, access, LastLink::Follow)?;
+        Ok(ReadDir::new(dir, path.to_owned()))
     }
 }
 

@@ -19,7 +19,6 @@ use crate::abi::{
 };
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
 use crate::cpu_latency::CpuLatency;
-use crate::device::Device;
 use crate::directory;
 use crate::guard::{guarded, note_lost_write};
 use crate::negotiate::Negotiated;
@@ -66,6 +65,12 @@ pub(crate) enum Refusal {
 /// The length of an answer, in bytes.
 type Answer = std::result::Result<usize, Failure>;
 
+/// Who keeps attributes and is told when they change behind its back.
+pub(crate) trait Notified: Send + Sync {
+    /// The attributes of a node are no longer what it knows. Waits for nobody.
+    fn attributes_changed(&self, node: u64);
+}
+
 /// Serves the requests of one mount.
 pub(crate) struct Adapter {
     namespace: Arc<Namespace>,
@@ -73,7 +78,7 @@ pub(crate) struct Adapter {
     negotiated: Negotiated,
     cpu_latency: Option<CpuLatency>,
     /// Who is told of what the kernel would not look for.
-    kernel: Option<Arc<Device>>,
+    kernel: Option<Arc<dyn Notified>>,
     /// Second since the epoch in the upper half, errors logged in it in the lower.
     logged: AtomicU64,
     /// When a name was last removed or replaced, by [`coarse_ms`].
@@ -105,7 +110,7 @@ impl Adapter {
     }
 
     /// The same, with somebody to tell what the kernel would not look for.
-    pub(crate) fn telling(self, kernel: Arc<Device>) -> Adapter {
+    pub(crate) fn telling(self, kernel: Arc<dyn Notified>) -> Adapter {
         Adapter {
             kernel: Some(kernel),
             ..self
@@ -467,7 +472,7 @@ impl Adapter {
     /// for ever, so it is told before it gets its answer.
     fn tell_of_mode(&self, node: u64, has_changed: bool) {
         if has_changed && let Some(kernel) = &self.kernel {
-            kernel.tell_attributes_changed(node);
+            kernel.attributes_changed(node);
         }
     }
 
@@ -478,7 +483,7 @@ impl Adapter {
             && !self.negotiated.checks_acls
             && name.starts_with(b"system.posix_acl_")
         {
-            kernel.tell_attributes_changed(node);
+            kernel.attributes_changed(node);
         }
     }
 

@@ -18,10 +18,10 @@ use rustix::time::Timespec;
 use zerocopy::IntoBytes;
 
 use crate::abi::{InHeader, InvalidateNodeOut, NOTIFY_INVALIDATE_NODE, OutHeader};
-use crate::adapter::{Adapter, Refusal};
+use crate::adapter::{Adapter, Notified, Refusal};
 use crate::negotiate::REQUEST_BYTES_MAX;
-use crate::request;
-use crate::waiting::{Deferred, ReplyTo};
+use crate::request::{self, Message};
+use crate::waiting::{Deferred, Reply};
 
 /// Room for the largest request: a WRITE with its head and structure.
 const REQUEST_ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
@@ -32,13 +32,6 @@ const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 /// The kernel's end of a mount.
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
-
-/// A request as it came: its head, its structure, and the rest.
-pub(crate) struct Message<'a> {
-    pub header: InHeader,
-    pub fixed: &'a [u8],
-    pub rest: &'a [u8],
-}
 
 /// What came of an attempt to read.
 pub(crate) enum Received<'a> {
@@ -127,26 +120,6 @@ impl Device {
         self.write(parts);
     }
 
-    /// Tells the kernel that the attributes of a node are no longer what it knows. It takes no lock
-    /// for that, so who asks may be waiting for an answer meanwhile (`fuse_reverse_inval_inode` in
-    /// Linux's `fs/fuse/inode.c`).
-    pub(crate) fn tell_attributes_changed(&self, node: u64) {
-        let notice = InvalidateNodeOut {
-            node,
-            offset: -1,
-            length: 0,
-        };
-        let header = OutHeader {
-            length: (size_of::<OutHeader>() + size_of::<InvalidateNodeOut>()) as u32,
-            error: NOTIFY_INVALIDATE_NODE,
-            unique: 0,
-        };
-        self.write(&[
-            IoSlice::new(header.as_bytes()),
-            IoSlice::new(notice.as_bytes()),
-        ]);
-    }
-
     fn write(&self, parts: &[IoSlice<'_>]) {
         match rustix::io::retry_on_intr(|| rustix::io::writev(&self.0, parts)) {
             // NOENT: who asked no longer waits, or the node is not in memory. NODEV: nobody else
@@ -186,7 +159,7 @@ impl Device {
         if let Some(forgets) = request::forgets(header.opcode, header.node, fixed, rest) {
             return adapter.forget(forgets);
         }
-        let origin = || ReplyTo::Device(Arc::clone(self));
+        let origin = || Box::new(Arc::clone(self));
         if Deferred::is_sync(header) {
             return deferred.sync(message, origin());
         }
@@ -195,6 +168,33 @@ impl Device {
             Err(Refusal::Errno(errno)) => self.answer(header.unique, Err(errno)),
             Err(Refusal::Frozen) => deferred.change(message, origin()),
         }
+    }
+}
+
+impl Notified for Device {
+    /// The kernel takes no lock for that, so who asks may be waiting for an answer meanwhile
+    /// (`fuse_reverse_inval_inode` in Linux's `fs/fuse/inode.c`).
+    fn attributes_changed(&self, node: u64) {
+        let notice = InvalidateNodeOut {
+            node,
+            offset: -1,
+            length: 0,
+        };
+        let header = OutHeader {
+            length: (size_of::<OutHeader>() + size_of::<InvalidateNodeOut>()) as u32,
+            error: NOTIFY_INVALIDATE_NODE,
+            unique: 0,
+        };
+        self.write(&[
+            IoSlice::new(header.as_bytes()),
+            IoSlice::new(notice.as_bytes()),
+        ]);
+    }
+}
+
+impl Reply for Arc<Device> {
+    fn answer(self: Box<Self>, unique: u64, answer: Result<&[u8], i32>) {
+        Device::answer(&self, unique, answer);
     }
 }
 

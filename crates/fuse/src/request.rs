@@ -9,6 +9,13 @@ use zerocopy::FromBytes;
 
 use crate::abi::*;
 
+/// A request as it came: its head, its structure, and the rest.
+pub(crate) struct Message<'a> {
+    pub header: InHeader,
+    pub fixed: &'a [u8],
+    pub rest: &'a [u8],
+}
+
 /// An operation and what it needs. Names hold no NUL and are not empty.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {

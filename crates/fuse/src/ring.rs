@@ -46,9 +46,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{InHeader, OutHeader, RingCommand, RingTail, ring};
 use crate::adapter::{Adapter, Refusal};
-use crate::device::{Device, Message};
+use crate::device::Device;
 use crate::negotiate::REQUEST_BYTES_MAX;
-use crate::waiting::{self, Deferred};
+use crate::request::Message;
+use crate::waiting::{Deferred, Reply};
 
 /// Where things lie in an entry's head: 128 bytes for the request's head or the answer's, 128 for
 /// the operation's structure, then the tail.
@@ -179,15 +180,15 @@ struct Late {
 }
 
 /// Where a request that another thread serves came from.
-pub(crate) struct EntryReply {
+struct EntryReply {
     entry: usize,
     to: Sender<Late>,
     bell: Arc<OwnedFd>,
 }
 
-impl EntryReply {
-    /// Gives the answer to the thread that has the entry.
-    pub(crate) fn answer(self, answer: Result<&[u8], i32>) {
+impl Reply for EntryReply {
+    /// Gives the answer to the thread that has the entry, which knows what it answers.
+    fn answer(self: Box<Self>, _unique: u64, answer: Result<&[u8], i32>) {
         let answer = answer.map(<[u8]>::to_vec);
         let late = Late {
             entry: self.entry,
@@ -382,7 +383,7 @@ impl RingWorker {
         let length = (tail.payload_length as usize).min(payload.len());
         let fixed = &head[FIXED_AT..TAIL_AT];
         let origin = || {
-            waiting::ReplyTo::Entry(EntryReply {
+            Box::new(EntryReply {
                 entry: index,
                 to: self.late.0.clone(),
                 bell: Arc::clone(&self.bell),

@@ -118,7 +118,7 @@ impl Mount {
         match agreed {
             Ok(negotiated) => Ok(Mount {
                 adapter: Arc::new(
-                    Adapter::new(namespace, negotiated, cpu_latency).telling(Arc::clone(&device)),
+                    Adapter::new(namespace, negotiated, cpu_latency).telling(device.clone()),
                 ),
                 device,
                 threads,

@@ -12,8 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::abi::{FsyncIn, InHeader, opcode};
 use crate::adapter::{Adapter, Refusal};
-use crate::device::{Device, Message};
-use crate::ring;
+use crate::request::Message;
 
 /// Enough for the answer to a sync, or to any request that changes something.
 const ANSWER_BYTES: usize = 4096;
@@ -23,17 +22,17 @@ pub(crate) struct Waiting {
     header: InHeader,
     fixed: Vec<u8>,
     rest: Vec<u8>,
-    to: ReplyTo,
+    to: Box<dyn Reply>,
 }
 
 /// Where a request was read, which is the one place where it can be answered.
-pub(crate) enum ReplyTo {
-    Device(Arc<Device>),
-    Entry(ring::EntryReply),
+pub(crate) trait Reply: Send {
+    /// Answers the request `unique` with a payload or an errno.
+    fn answer(self: Box<Self>, unique: u64, answer: Result<&[u8], i32>);
 }
 
 impl Waiting {
-    fn new(message: &Message<'_>, to: ReplyTo) -> Waiting {
+    fn new(message: &Message<'_>, to: Box<dyn Reply>) -> Waiting {
         Waiting {
             header: message.header,
             fixed: message.fixed.to_vec(),
@@ -49,10 +48,7 @@ impl Waiting {
             Err(Refusal::Errno(errno)) => Err(errno),
             Ok(length) => Ok(&space[..length]),
         };
-        match self.to {
-            ReplyTo::Device(device) => device.answer(self.header.unique, answer),
-            ReplyTo::Entry(origin) => origin.answer(answer),
-        }
+        self.to.answer(self.header.unique, answer);
         None
     }
 }
@@ -90,7 +86,7 @@ impl Deferred {
     }
 
     /// Takes a sync.
-    pub(crate) fn sync(&self, message: &Message<'_>, to: ReplyTo) {
+    pub(crate) fn sync(&self, message: &Message<'_>, to: Box<dyn Reply>) {
         let fixed = &message.fixed[..message.fixed.len().min(size_of::<FsyncIn>())];
         let message = Message {
             fixed,
@@ -101,7 +97,7 @@ impl Deferred {
     }
 
     /// Takes a change that was refused because the file system is frozen.
-    pub(crate) fn change(&self, message: &Message<'_>, to: ReplyTo) {
+    pub(crate) fn change(&self, message: &Message<'_>, to: Box<dyn Reply>) {
         let _ = self.changes.send(Waiting::new(message, to));
     }
 }

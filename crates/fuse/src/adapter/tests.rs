@@ -8,6 +8,7 @@ use finefs_namespace::{MemoryStore, Options};
 
 use super::*;
 use crate::abi::{SetxattrExtIn, SetxattrIn, opcode};
+use crate::device::Device;
 
 const ACCESS: &[u8] = b"system.posix_acl_access\0";
 

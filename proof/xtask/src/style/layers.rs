@@ -264,7 +264,7 @@ impl Folders {
 }
 
 /// What the code names from `crate` or `super` on, in `use` declarations and elsewhere, with lines.
-fn paths(code: &str) -> Vec<(usize, String)> {
+pub(super) fn paths(code: &str) -> Vec<(usize, String)> {
     let mut found = imports(code);
     for (index, line) in code.lines().enumerate() {
         for start in ["crate::", "super::"] {
@@ -290,7 +290,7 @@ fn paths(code: &str) -> Vec<(usize, String)> {
 }
 
 /// A path from the package's root on; `None` if it leads out of the package or stays in the module.
-fn from_root(module: &[&str], path: &str) -> Option<String> {
+pub(super) fn from_root(module: &[&str], path: &str) -> Option<String> {
     if let Some(rest) = path.strip_prefix("crate::") {
         return Some(rest.to_owned());
     }

@@ -3,6 +3,7 @@
 //! | rule | where |
 //! |---|---|
 //! | dependencies point downward only, of packages and of the namespace's folders | [`layers`] |
+//! | no circles between the modules of a package, but for those that are excused | [`circles`] |
 //! | banned names, each with its replacement; `unsafe` only in listed modules | [`names`] |
 //! | no dead files, no overlong files and comments, every file says what it is | [`files`] |
 //! | lock classes and their table agree | [`lock_table`] |
@@ -13,6 +14,7 @@
 //! Sources are read as text with comments and strings blanked out ([`source`]); that is enough for
 //! these rules and keeps the test fast and free of a parser.
 
+mod circles;
 mod files;
 mod functions;
 mod layers;
@@ -99,6 +101,7 @@ impl Workspace {
     fn findings(&self) -> Vec<String> {
         let mut findings = layers::check(&self.packages);
         findings.extend(layers::check_folders(&self.sources));
+        findings.extend(circles::check(&self.packages, &self.sources));
         findings.extend(names::check(&self.sources));
         findings.extend(files::check(&self.sources, &self.documents));
         findings.extend(functions::check(&self.sources));
@@ -183,6 +186,31 @@ mod tests {
             "crates/namespace/src/inode/mod.rs",
             "//! Inode.\nuse super::commit::C;\n#[cfg(test)]\nmod tests {\n    use crate::m::M;\n}\n",
             "inode/mod.rs:2: inode must not use commit",
+        ),
+        (
+            "crates/fuse/Cargo.toml",
+            "[package]\nname = \"finefs-fuse\"\n",
+            "",
+        ),
+        (
+            "crates/fuse/src/lib.rs",
+            "//! Front.\nmod one;\nmod other;\nmod top;\n",
+            "",
+        ),
+        (
+            "crates/fuse/src/one.rs",
+            "//! One.\nuse crate::other::O;\n",
+            "crates/fuse: a circle of modules: one uses other; other uses one",
+        ),
+        (
+            "crates/fuse/src/other.rs",
+            "//! Other.\nfn f() { crate::one::g() }\n",
+            "",
+        ),
+        (
+            "crates/fuse/src/top.rs",
+            "//! Top.\nuse crate::{one, other};\n",
+            "",
         ),
         (
             "crates/namespace/src/new/mod.rs",

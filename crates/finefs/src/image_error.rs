@@ -1,0 +1,77 @@
+//! Why images cannot be opened.
+
+use finefs_block::{OpenError, OpenErrorKind};
+use finefs_ext::{MountError, MountErrorKind};
+use finefs_namespace::Error as Cause;
+use rustix::io::Errno;
+
+/// Why an image cannot be opened: one line that says what, where, and what to do.
+#[derive(Debug)]
+pub(crate) enum ImageError {
+    /// The file cannot be used.
+    Device(OpenError),
+    /// `offset_bytes` lies outside of it.
+    Offset {
+        /// The image.
+        image: String,
+        /// What was asked for.
+        offset_bytes: u64,
+        /// Size of the image.
+        length_bytes: u64,
+    },
+    /// What is in it cannot be used.
+    Content(MountError),
+    /// The namespace refused the store.
+    Namespace {
+        /// The image.
+        image: String,
+        /// Why.
+        error: Cause,
+    },
+}
+
+impl std::fmt::Display for ImageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ImageError::Device(error) => error.fmt(f),
+            ImageError::Offset {
+                image,
+                offset_bytes,
+                length_bytes,
+            } => write!(
+                f,
+                "{image}: offset {offset_bytes} lies outside of the image, which has \
+                 {length_bytes} bytes; check offset="
+            ),
+            ImageError::Content(error) => error.fmt(f),
+            ImageError::Namespace { image, error } => {
+                write!(f, "{image}: {error}; check it with e2fsck -f {image}")
+            }
+        }
+    }
+}
+
+impl ImageError {
+    /// As mount(2) has it.
+    pub(crate) fn errno(&self) -> i32 {
+        let errno = match self {
+            ImageError::Device(error) => match &error.kind {
+                OpenErrorKind::Missing => Errno::NOENT,
+                OpenErrorKind::PermissionDenied { .. } => Errno::ACCESS,
+                OpenErrorKind::Directory => Errno::ISDIR,
+                OpenErrorKind::NotAnImage => Errno::NOTBLK,
+                OpenErrorKind::ReadOnly => Errno::ROFS,
+                OpenErrorKind::InUse { .. } => Errno::BUSY,
+                OpenErrorKind::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),
+            },
+            ImageError::Content(error) => match error.kind {
+                MountErrorKind::Io(_) => Errno::IO,
+                MountErrorKind::Damaged(_) | MountErrorKind::Journal(_) => Errno::UCLEAN,
+                _ => Errno::INVAL,
+            },
+            ImageError::Offset { .. } => Errno::INVAL,
+            ImageError::Namespace { error, .. } => return error.errno(),
+        };
+        errno.raw_os_error()
+    }
+}
