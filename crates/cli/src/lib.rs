@@ -7,7 +7,8 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `info`, `mkfs`, `top`, `freeze` | the subcommands |
+//! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
 //! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
 //! | `runtime_dir` | where its socket is |
@@ -28,6 +29,8 @@ mod freeze;
 mod helper_call;
 mod info;
 mod logger;
+mod mke2fs;
+mod mkfs;
 mod mount;
 mod options;
 pub mod output;
@@ -79,6 +82,7 @@ enum Command {
     /// Let changes go on after freeze
     Thaw(freeze::Target),
     Info(info::Info),
+    Mkfs(Box<mkfs::Mkfs>),
     Top(top::Top),
     /// A program of its own
     #[command(external_subcommand)]
@@ -119,15 +123,26 @@ fn usage(path: &[&str], kind: ErrorKind, message: &str) -> ! {
     error.exit()
 }
 
+/// mke2fs ends with status 1 where clap would with 2.
+fn exit_as_mke2fs(error: &clap::Error) -> ! {
+    let _ = error.print();
+    std::process::exit(i32::from(error.use_stderr()))
+}
+
 /// Does what the program's arguments say.
 pub fn main() -> ExitCode {
-    let arguments = std::env::args_os().collect();
-    let arguments = Arguments::parse_from(helper_call::translate(arguments));
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = match mke2fs::called_as(&arguments) {
+        Some(name) => Arguments::try_parse_from(mke2fs::translate(name, arguments))
+            .unwrap_or_else(|error| exit_as_mke2fs(&error)),
+        None => Arguments::parse_from(helper_call::translate(arguments)),
+    };
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
+        Command::Mkfs(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),

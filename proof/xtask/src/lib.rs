@@ -8,6 +8,7 @@
 //! | [`acl`] | ACLs beside the kernel's ext4 |
 //! | [`pjdfstest`], [`fsx`] | the two conformance tools from crates.io |
 //! | [`images`], [`bad_input`] | damaged images and wrong arguments |
+//! | [`mkfs`] | `finefs mkfs` beside mke2fs, byte by byte |
 //! | [`differential`] | random operations beside the kernel's ext4 |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
@@ -39,6 +40,7 @@ pub mod images;
 pub mod kill;
 pub mod lock_teeth;
 pub mod matrix;
+pub mod mkfs;
 pub mod package;
 pub mod pjdfstest;
 pub mod public_api;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, package, pjdfstest,
-    tsan, unprivileged,
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, package,
+    pjdfstest, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -157,6 +157,8 @@ enum What {
     Fsx(fsx::Options),
     /// Damaged and unusual images
     Images(images::Options),
+    /// finefs mkfs beside mke2fs, byte by byte
+    Mkfs(mkfs::Options),
     /// Wrong arguments and images that cannot be mounted
     BadInput,
     /// A mount by an ordinary user
@@ -296,6 +298,15 @@ fn prove(options: Prove) -> Result<()> {
                 &tools::finefs(options.finefs.as_deref())?,
                 &parent,
                 own,
+                &mut report,
+            )?;
+        }
+        What::Mkfs(own) => {
+            mkfs::run(
+                &tools::finefs(options.finefs.as_deref())?,
+                &parent,
+                own,
+                options.seed,
                 &mut report,
             )?;
         }

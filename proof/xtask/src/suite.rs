@@ -51,6 +51,7 @@ impl Options {
             ("teeth", Vec::new()),
             ("bad-input", Vec::new()),
             ("unprivileged", Vec::new()),
+            ("mkfs", by_size(&["--random", "60"], &["--random", "2000"])),
             ("images", Vec::new()),
             ("acl", Vec::new()),
             ("pjdfstest", vec!["--write".into(), table.into()]),
@@ -379,7 +380,15 @@ mod tests {
             let only = Vec::new();
             Options { only, full }.proofs("table")
         };
-        let by_size = ["differential", "crash", "faults", "kill", "soak", "matrix"];
+        let by_size = [
+            "mkfs",
+            "differential",
+            "crash",
+            "faults",
+            "kill",
+            "soak",
+            "matrix",
+        ];
         for ((name, usual), (_, full)) in proofs(false).into_iter().zip(proofs(true)) {
             assert_eq!(usual != full, by_size.contains(&name), "{name}");
         }

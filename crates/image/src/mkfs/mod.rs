@@ -144,7 +144,7 @@ fn write(
         error,
     };
     let size_bytes = build.shape.geo.size_bytes();
-    let mut is_blank = is_blank;
+    let mut is_blank = is_blank || options.is_prezeroed;
     if !is_blank && options.discards {
         is_blank = device.discard_at(0, size_bytes).map_err(failed)?;
     }

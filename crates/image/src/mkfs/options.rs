@@ -135,6 +135,8 @@ pub struct Options {
     pub is_journal_lazy: bool,
     /// `-E nodiscard` clears it: give the storage back first.
     pub discards: bool,
+    /// `-E assume_storage_prezeroed=`: what is there reads as zeros.
+    pub is_prezeroed: bool,
     /// `-E test_fs`: marks it as one for tests.
     pub is_test: bool,
     /// What UUID, hash seed and, with `time`, all bytes come from; random without it.
@@ -178,6 +180,7 @@ impl Default for Options {
             is_itable_lazy: true,
             is_journal_lazy: false,
             discards: true,
+            is_prezeroed: false,
             is_test: false,
             seed: None,
             time: None,

@@ -1,0 +1,352 @@
+//! mke2fs's words: its names, its lists of options, its sizes.
+//!
+//! Called as mke2fs, mkfs.ext2, mkfs.ext3 or mkfs.ext4 (through links), finefs takes the arguments
+//! of mke2fs(8) and becomes `finefs mkfs --called-as NAME`. What that changes: the file system is
+//! ext2 where the name says nothing else, an image that is there is overwritten without a question
+//! (on a terminal with one), and usage errors end with status 1.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::str::FromStr;
+
+use finefs_image::mkfs::{self, FsType, Options, parse_uuid};
+
+use crate::{CliResult, Failure, size};
+
+/// A name of mke2fs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) name: &'static str,
+    /// What it makes without `-t`.
+    pub(crate) fs_type: FsType,
+}
+
+const NAMES: [Name; 4] = [
+    Name {
+        name: "mke2fs",
+        fs_type: FsType::Ext2,
+    },
+    Name {
+        name: "mkfs.ext2",
+        fs_type: FsType::Ext2,
+    },
+    Name {
+        name: "mkfs.ext3",
+        fs_type: FsType::Ext3,
+    },
+    Name {
+        name: "mkfs.ext4",
+        fs_type: FsType::Ext4,
+    },
+];
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Name, String> {
+        let found = NAMES.iter().find(|known| known.name == text);
+        found.copied().ok_or_else(|| "no name of mke2fs".to_owned())
+    }
+}
+
+/// The name that the program was called by, if it is one of mke2fs's.
+pub(crate) fn called_as(arguments: &[OsString]) -> Option<Name> {
+    let name = Path::new(arguments.first()?).file_name()?;
+    name.to_str()?.parse().ok()
+}
+
+/// The arguments as they would have been given to finefs.
+pub(crate) fn translate(name: Name, arguments: Vec<OsString>) -> Vec<OsString> {
+    let head = ["finefs", "mkfs", "--called-as", name.name].map(OsString::from);
+    head.into_iter()
+        .chain(arguments.into_iter().skip(1))
+        .collect()
+}
+
+/// Reads mke2fs's size: in KiB, or in blocks where their size was given, or with s (sectors of 512
+/// bytes), k, m, g or t.
+pub(crate) fn size_bytes(text: &str, block_size: Option<u32>) -> Result<u64, String> {
+    let refuse = || "not a size; give KiB, or a number with k, m, g or t".to_owned();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number: u64 = digits.parse().map_err(|_| refuse())?;
+    let unit = match &text[digits.len()..] {
+        "" => u64::from(block_size.unwrap_or(1024)),
+        "s" | "S" => 512,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        "t" | "T" => 1 << 40,
+        _ => return Err(refuse()),
+    };
+    number.checked_mul(unit).ok_or_else(refuse)
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error)
+}
+
+/// A word of a list: NAME or NAME=VALUE.
+struct Word<'a> {
+    list: &'static str,
+    key: &'a str,
+    value: Option<&'a str>,
+}
+
+impl<'a> Word<'a> {
+    fn new(list: &'static str, word: &'a str) -> Word<'a> {
+        let (key, value) = match word.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (word, None),
+        };
+        Word { list, key, value }
+    }
+
+    fn refuse<T>(&self, reason: &str) -> CliResult<T> {
+        let Word { list, key, .. } = self;
+        let value = self
+            .value
+            .map_or_else(String::new, |value| format!("={value}"));
+        Err(Failure::new(format!("{list} {key}{value}: {reason}")))
+    }
+
+    fn text(&self) -> CliResult<&'a str> {
+        match self.value {
+            Some(value) => Ok(value),
+            None => self.refuse("needs a value"),
+        }
+    }
+
+    fn number<T: FromStr>(&self) -> CliResult<T> {
+        match self.text()?.parse() {
+            Ok(number) => Ok(number),
+            Err(_) => self.refuse("not a number, or too large"),
+        }
+    }
+
+    /// 0 or 1; 1 without a value.
+    fn flag(&self) -> CliResult<bool> {
+        match self.value {
+            None | Some("1") => Ok(true),
+            Some("0") => Ok(false),
+            Some(_) => self.refuse("give 0 or 1"),
+        }
+    }
+}
+
+/// Where the lists put what is no option of the file system.
+#[derive(Debug, Default)]
+pub(crate) struct Besides {
+    /// `-E offset=`
+    pub(crate) offset_bytes: Option<u64>,
+}
+
+/// Does what one word of `-E` says.
+pub(crate) fn extended(word: &str, options: &mut Options, besides: &mut Besides) -> CliResult<()> {
+    let word = Word::new("-E", word);
+    match word.key.replace('-', "_").as_str() {
+        "stride" => options.stride = word.number()?,
+        "stripe_width" => options.stripe_width = word.number()?,
+        "lazy_itable_init" => options.is_itable_lazy = word.flag()?,
+        "lazy_journal_init" => options.is_journal_lazy = word.flag()?,
+        "packed_meta_blocks" => options.has_packed_metadata = word.flag()?,
+        "assume_storage_prezeroed" => options.is_prezeroed = word.flag()?,
+        "discard" => options.discards = true,
+        "nodiscard" => options.discards = false,
+        "test_fs" => options.is_test = true,
+        // There are no files to copy yet.
+        "no_copy_xattrs" => {}
+        "root_owner" => options.root_owner = root_owner(&word)?,
+        "hash_seed" => {
+            options.hash_seed = parse_uuid("-E hash_seed", word.text()?).map_err(failed)?;
+        }
+        "num_backup_sb" => match word.number()? {
+            count @ 0..=2 => options.backup_superblocks = count,
+            _ => return word.refuse("give 0, 1 or 2"),
+        },
+        "resize" => options.resize_blocks = Some(word.number()?),
+        "mmp_update_interval" => options.mmp_interval = word.number()?,
+        "orphan_file_size" => match size::bytes(word.text()?) {
+            Ok(bytes) => options.orphan_file_bytes = Some(bytes),
+            Err(reason) => return word.refuse(&reason),
+        },
+        "offset" => match size::bytes(word.text()?) {
+            Ok(bytes) => besides.offset_bytes = Some(bytes),
+            Err(reason) => return word.refuse(&reason),
+        },
+        "encoding" if matches!(word.value, Some("utf8" | "utf8-12.1")) => {
+            options.features.push("casefold".to_owned());
+        }
+        "revision" => options.revision = word.number()?,
+        "desc_size" | "encoding" | "encoding_flags" | "quotatype" | "android_sparse" => {
+            return word.refuse("cannot be done here; leave it out, or use mke2fs");
+        }
+        _ => {
+            return word.refuse(
+                "not known; there are stride, stripe_width, lazy_itable_init, lazy_journal_init, \
+                 root_owner, num_backup_sb, packed_meta_blocks, resize, discard, nodiscard, \
+                 hash_seed, offset, mmp_update_interval, orphan_file_size, \
+                 assume_storage_prezeroed, encoding, revision, test_fs, no_copy_xattrs",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// UID:GID; those of the caller without a value.
+fn root_owner(word: &Word<'_>) -> CliResult<(u32, u32)> {
+    let Some(value) = word.value else {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        return Ok((uid.as_raw(), gid.as_raw()));
+    };
+    let numbers = value.split_once(':').and_then(|(uid, gid)| {
+        let uid = uid.parse().ok()?;
+        Some((uid, gid.parse().ok()?))
+    });
+    match numbers {
+        Some(owner) => Ok(owner),
+        None => word.refuse("give UID:GID in numbers"),
+    }
+}
+
+/// Does what one word of `-J` says.
+pub(crate) fn journal(word: &str, options: &mut Options) -> CliResult<()> {
+    let word = Word::new("-J", word);
+    match word.key {
+        "size" => options.journal_mib = Some(word.number()?),
+        "fast_commit_size" => options.fast_commit_kib = Some(word.number()?),
+        "device" => return word.refuse("a journal on another device cannot be had; leave it out"),
+        "location" => return word.refuse("the journal's place cannot be chosen; leave it out"),
+        _ => return word.refuse("not known; there are size and fast_commit_size"),
+    }
+    options.has_journal = true;
+    Ok(())
+}
+
+/// `-b`: bytes of a block, or, negative, at least so many.
+pub(crate) fn block_size(text: &str, options: &mut Options) -> CliResult<()> {
+    let refuse = || Failure::new(format!("-b {text}: not a size; give bytes"));
+    let (digits, is_least) = match text.strip_prefix('-') {
+        Some(digits) => (digits, true),
+        None => (text, false),
+    };
+    let bytes = size::bytes(digits).map_err(|_| refuse())?;
+    let bytes = u32::try_from(bytes).map_err(|_| refuse())?;
+    match is_least {
+        true => options.block_size_min = Some(bytes),
+        false => options.block_size = Some(bytes),
+    }
+    Ok(())
+}
+
+/// What was made, as mke2fs tells it.
+pub(crate) fn report(made: &mkfs::Made, is_verbose: bool) -> String {
+    let mut text = String::new();
+    if is_verbose {
+        text += &format!(
+            "Filesystem label={}\nBlock size={}\nInode size={}\n{} block groups\n\
+             {} blocks reserved for the super user\nJournal of {} blocks\nFeatures: {}\n",
+            made.label,
+            made.block_size,
+            made.inode_size,
+            made.groups,
+            made.reserved_blocks,
+            made.journal_blocks,
+            made.features.join(" "),
+        );
+    }
+    text += &format!(
+        "Creating filesystem with {} {}k blocks and {} inodes\nFilesystem UUID: {}\n",
+        made.blocks,
+        made.block_size / 1024,
+        made.inodes,
+        made.uuid
+    );
+    if !made.backup_superblocks.is_empty() {
+        text += "Superblock backups stored on blocks: ";
+        let numbers: Vec<String> = made
+            .backup_superblocks
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        for line in numbers.chunks(8) {
+            text += &format!("\n\t{}", line.join(", "));
+        }
+        text += "\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &str) -> CliResult<Options> {
+        let mut options = Options::default();
+        for word in words.split(',') {
+            extended(word, &mut options, &mut Besides::default())?;
+        }
+        Ok(options)
+    }
+
+    #[test]
+    fn names_are_known() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let arguments = words("/usr/sbin/mkfs.ext3 -q a.img 5M");
+        let name = called_as(&arguments).unwrap();
+        assert_eq!(name.fs_type, FsType::Ext3);
+        assert_eq!(
+            translate(name, arguments),
+            words("finefs mkfs --called-as mkfs.ext3 -q a.img 5M")
+        );
+        assert_eq!(called_as(&words("finefs mkfs")), None);
+        assert_eq!(called_as(&words("mkfs.xfs")), None);
+    }
+
+    #[test]
+    fn sizes_are_in_kib_or_blocks() {
+        assert_eq!(size_bytes("10", None), Ok(10 << 10));
+        assert_eq!(size_bytes("10", Some(4096)), Ok(40 << 10));
+        assert_eq!(size_bytes("3s", None), Ok(1536));
+        assert_eq!(size_bytes("3G", Some(4096)), Ok(3 << 30));
+        for bad in ["", "x", "3X", "1.5g", "99999999999t"] {
+            assert!(size_bytes(bad, None).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn extended_options_have_their_effect() {
+        let options = parsed("stride=4,stripe-width=8,root_owner=1:2,nodiscard").unwrap();
+        assert_eq!((options.stride, options.stripe_width), (4, 8));
+        assert_eq!(options.root_owner, (1, 2));
+        assert!(!options.discards);
+        let options = parsed("lazy_itable_init=0,packed_meta_blocks,no_copy_xattrs").unwrap();
+        assert!(!options.is_itable_lazy && options.has_packed_metadata);
+        for bad in [
+            "nonsense",
+            "stride",
+            "stride=x",
+            "stride=70000",
+            "discard_not",
+            "num_backup_sb=3",
+            "root_owner=me",
+            "lazy_itable_init=2",
+            "quotatype=usrquota",
+        ] {
+            let Failure(line) = parsed(bad).unwrap_err();
+            assert!(line.starts_with("-E "), "{line}");
+        }
+    }
+
+    #[test]
+    fn journal_and_block_sizes() {
+        let mut options = Options::default();
+        journal("size=16", &mut options).unwrap();
+        assert_eq!(options.journal_mib, Some(16));
+        assert!(journal("device=/dev/x", &mut options).is_err());
+        block_size("-2048", &mut options).unwrap();
+        block_size("4k", &mut options).unwrap();
+        assert_eq!(options.block_size_min, Some(2048));
+        assert_eq!(options.block_size, Some(4096));
+        assert!(block_size("x", &mut options).is_err());
+    }
+}
