@@ -319,6 +319,10 @@ impl Plan {
             })
             // A server thread that waited would serve nobody.
             .waits_for_thaw(false);
+        let image_options = match options.data_cache {
+            Some(size) => image_options.data_cache_max(size.bytes()),
+            None => image_options,
+        };
         let image = finefs::front_end::open_image(path, image_options).map_err(Failure::new)?;
         for note in image.notes {
             say(format!("{}: {note}", self.source));

@@ -12,7 +12,7 @@
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
 //! | [`buffer`] | blocks of metadata in memory |
-//! | `delayed` | data of files that is not on the device yet |
+//! | `data_cache` | data of files in memory, with writeback |
 //! | `load` | from the image's structures to the namespace's objects |
 //! | `group`, `alloc`, `bitmaps` | block groups, the live allocator, and what it reads |
 //! | `damage`, `on_error` | what errors leave in the image, and what is done about them |
@@ -24,12 +24,11 @@
 //! 1. A read-only mount writes nothing at all.
 //! 2. Nothing on the image is believed before it is checked; damage is an error of the object that
 //!    it concerns, never a panic.
-//! 3. Memory is bounded: by limits of the caches and of the file data that waits for a commit, and
-//!    by the blocks of the image where an object is loaded.
+//! 3. Memory is bounded: by limits of the caches, and by the blocks of the image where an object is loaded.
 //!
 //! # Locking
 //! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80),
-//! `ext.write_out` and `ext.behind` (81), `ext.delayed` (82).
+//! `ext.write_out` and `ext.behind` (81), `ext.data_cache` (82).
 
 pub mod buffer;
 pub mod error;
@@ -41,7 +40,7 @@ mod alloc;
 mod apply;
 mod bitmaps;
 mod damage;
-mod delayed;
+mod data_cache;
 mod group;
 mod journal;
 mod load;
@@ -68,4 +67,7 @@ pub struct ExtOptions {
     pub mount_point: Option<Vec<u8>>,
     /// What to do about damage; what the superblock says where this is `None`.
     pub on_error: Option<OnError>,
+    /// How much memory the cache of file data takes at most, in bytes; as much as suits the machine
+    /// where this is `None`.
+    pub data_cache_bytes: Option<u64>,
 }

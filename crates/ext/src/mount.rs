@@ -25,7 +25,7 @@ use finefs_namespace::{Error, Ino, Result};
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
 use crate::damage;
-use crate::delayed::DelayedData;
+use crate::data_cache::DataCache;
 use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
@@ -246,13 +246,18 @@ fn open(
     }
     let allocator = allocator(&superblock, &geometry, &groups, &buffers);
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
+    // What is only read does not come in.
+    let data_cache_bytes = match is_read_only {
+        true => Some(0),
+        false => options.data_cache_bytes,
+    };
     let mut state = ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),
         inode_rules: InodeRules::of(&superblock),
         dir_rules: DirRules::of(&superblock),
         overhead_blocks: overhead_blocks(&superblock, &geometry),
         superblock: Mutex::new(&SUPERBLOCK, superblock),
-        delayed: DelayedData::new(device.clone(), geometry.block_size),
+        data: DataCache::new(device.clone(), geometry.block_size, data_cache_bytes),
         device,
         geometry,
         buffers,
@@ -496,7 +501,7 @@ pub(crate) fn mark_thawed(state: &ExtState) -> Result<()> {
 
 /// Empties the journal, and marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
-    let written = state.blocks_written.exact().max(0) as u64 + state.delayed.blocks_written();
+    let written = state.blocks_written.exact().max(0) as u64 + state.data.blocks_written();
     let written_kib = written * u64::from(state.geometry.block_size / 1024);
     {
         let mut superblock = state.superblock.lock();

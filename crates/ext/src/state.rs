@@ -6,7 +6,7 @@
 //! | `superblock` | mount, the commit, close |
 //! | `geometry`, `seed`, `inode_rules`, `dir_rules` | mount, once |
 //! | `buffers` | the loading side reads, the commit modifies |
-//! | `delayed` | writers of files; the commit writes it out |
+//! | `data` | writers of files; the commit writes it out |
 //! | `groups`, `allocator`, `journal`, `postponed` | the writing side |
 //!
 //! # Locking
@@ -19,7 +19,7 @@
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //!       ext.write_out      whether somebody writes out file data; a leaf
 //!       ext.behind         pieces of large files that wait to be written out; a leaf
-//!       ext.delayed        a shard of the file data that is not on the device yet; a leaf
+//!       ext.data_cache     a shard of the file data in memory; a leaf
 //! ```
 
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ use finefs_namespace::{BlockRun, Error, Ino, Result, Settled};
 
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
-use crate::delayed::DelayedData;
+use crate::data_cache::DataCache;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
@@ -91,7 +91,7 @@ pub(crate) struct ExtState {
     /// The metadata.
     pub buffers: BufferCache,
     /// Data of files that is not on the device yet.
-    pub delayed: DelayedData,
+    pub data: DataCache,
     /// The group descriptors (writing side).
     pub groups: GroupTable,
     /// The live allocator of blocks and inode numbers (writing side).

@@ -11,6 +11,7 @@ use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
     Geometry, Goal, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
 };
+use smallvec::{SmallVec, smallvec};
 
 use crate::apply::ImageCost;
 use crate::damage;
@@ -27,7 +28,7 @@ const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 
 /// A longer write goes to the device at once: it is one request there, and would fill the memory of
 /// many.
-const DELAYED_BYTES_MAX: usize = 64 << 10;
+const CACHED_BYTES_MAX: usize = 64 << 10;
 
 /// An ext2, ext3 or ext4 image as a store.
 pub struct ExtStore {
@@ -121,6 +122,96 @@ impl ExtStore {
             done = range.end;
             (!range.is_empty()).then_some((at / block_bytes, within as usize, range))
         })
+    }
+
+    /// Writes to blocks of which those that are not in the cache go to the device at once.
+    fn write_through(&self, start: u64, data: &[u8]) -> Result<()> {
+        let mut unwritten = 0;
+        for (number, within, range) in self.blocks_of(start, data.len()) {
+            let part = &data[range.clone()];
+            if self.state.data.change_or_drop(number, within, part) {
+                self.write_device(start, data, unwritten..range.start)?;
+                unwritten = range.end;
+            }
+        }
+        self.write_device(start, data, unwritten..data.len())
+    }
+
+    fn write_device(&self, start: u64, data: &[u8], range: Range<usize>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (place, part) = (start + range.start as u64, &data[range]);
+        let block = BlockNo(place / u64::from(self.state.geometry.block_size));
+        self.state
+            .device
+            .write_at(place, part)
+            .map_err(io_error("writing", block))?;
+        self.count_written(part.len() as u64);
+        Ok(())
+    }
+
+    /// Writes to the cache, and what it has no room for to the device. Where the blocks are blank,
+    /// what is left of them becomes zeros.
+    fn write_cached(&self, start: u64, data: &[u8], is_blank: bool) -> Result<()> {
+        let cache = &self.state.data;
+        let mut is_reserved = false;
+        for (number, within, range) in self.blocks_of(start, data.len()) {
+            let part = &data[range.clone()];
+            if !is_blank && cache.change(number, within, part) {
+                continue;
+            }
+            if !is_reserved {
+                self.reserve_around(start, data.len())?;
+                is_reserved = true;
+            }
+            let is_cached = match is_blank {
+                true => cache.put_blank(number, within, part),
+                false => self.put_over(number, within, part)?,
+            };
+            if is_cached {
+                continue;
+            }
+            match is_blank {
+                true => self.write_padded_through(number, within, part)?,
+                false => self.write_device(start, data, range)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes storage for the blocks of a range: nothing is cached that could not be written for
+    /// lack of it, as far as storage can be promised.
+    fn reserve_around(&self, start: u64, length: usize) -> Result<()> {
+        let block_bytes = u64::from(self.state.geometry.block_size);
+        let first = start / block_bytes;
+        let end = (start + length as u64).next_multiple_of(block_bytes);
+        self.state
+            .device
+            .reserve_around_at(first * block_bytes, end - first * block_bytes)
+            .map_err(io_error("taking storage for", BlockNo(first)))
+    }
+
+    /// Changes a block that is not in the cache there: what `data` leaves of it is read before.
+    fn put_over(&self, block: u64, within: usize, data: &[u8]) -> Result<bool> {
+        let block_bytes = self.state.geometry.block_size as usize;
+        if data.len() == block_bytes {
+            return Ok(self.state.data.put_over(block, within, data, &[]));
+        }
+        let mut before: SmallVec<[u8; 4096]> = smallvec![0; block_bytes];
+        self.state
+            .device
+            .read_at(block * block_bytes as u64, &mut before)
+            .map_err(io_error("reading", BlockNo(block)))?;
+        Ok(self.state.data.put_over(block, within, data, &before))
+    }
+
+    /// Writes a blank block at once.
+    fn write_padded_through(&self, block: u64, within: usize, data: &[u8]) -> Result<()> {
+        let block_bytes = self.state.geometry.block_size as usize;
+        let mut padded: SmallVec<[u8; 4096]> = smallvec![0; block_bytes];
+        padded[within..within + data.len()].copy_from_slice(data);
+        self.write_device(block * block_bytes as u64, &padded, 0..block_bytes)
     }
 
     /// The block group of an inode.
@@ -250,10 +341,7 @@ impl Store for ExtStore {
         };
         let failed = io_error("reading", block);
         for (number, within, range) in self.blocks_of(start, buffer.len()) {
-            if state
-                .delayed
-                .read(number, within, &mut buffer[range.clone()])
-            {
+            if state.data.read(number, within, &mut buffer[range.clone()]) {
                 read_device(&mut buffer[unread..range.start], unread).map_err(&failed)?;
                 unread = range.end;
             }
@@ -264,72 +352,34 @@ impl Store for ExtStore {
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
         let start = self.data_offset(block, offset_bytes, data.len())?;
-        let (state, mut unwritten) = (&self.state, 0);
-        let write_device = |range: Range<usize>| {
-            if range.is_empty() {
-                return Ok(());
-            }
-            let (place, part) = (start + range.start as u64, &data[range]);
-            state
-                .device
-                .write_at(place, part)
-                .map_err(io_error("writing", block))?;
-            self.count_written(part.len() as u64);
-            Ok(())
-        };
-        for (number, within, range) in self.blocks_of(start, data.len()) {
-            if state.delayed.change(number, within, &data[range.clone()]) {
-                write_device(unwritten..range.start)?;
-                unwritten = range.end;
-            }
+        match data.len() > CACHED_BYTES_MAX {
+            true => self.write_through(start, data),
+            false => self.write_cached(start, data, false),
         }
-        write_device(unwritten..data.len())
     }
 
     fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
-        if data.len() > DELAYED_BYTES_MAX {
+        if data.len() > CACHED_BYTES_MAX {
             return write_padded(self, block, offset_bytes, data);
         }
         let start = self.data_offset(block, offset_bytes, data.len())?;
-        let state = &self.state;
-        // Nothing is held that could not be written for lack of storage, as far as storage can be
-        // promised.
-        let block_bytes = u64::from(state.geometry.block_size);
-        let length = (offset_bytes + data.len() as u64).next_multiple_of(block_bytes);
-        state
-            .device
-            .reserve_around_at(start - offset_bytes, length)
-            .map_err(io_error("taking storage for", block))?;
-        let mut unheld = 0;
-        let write_now = |range: Range<usize>| {
-            if range.is_empty() {
-                return Ok(());
-            }
-            let place = start + range.start as u64;
-            let first = BlockNo(place / block_bytes);
-            write_padded(self, first, place % block_bytes, &data[range])
-        };
-        for (number, within, range) in self.blocks_of(start, data.len()) {
-            let hold = || state.delayed.hold(number, within, &data[range.clone()]);
-            let is_held = hold() || {
-                state.delayed.make_room(number);
-                hold()
-            };
-            if is_held {
-                write_now(unheld..range.start)?;
-                unheld = range.end;
-            }
-        }
-        write_now(unheld..data.len())
+        self.write_cached(start, data, true)
     }
 
     fn write_behind(&self, run: BlockRun) {
-        self.state.delayed.write_behind(run);
+        self.state.data.write_behind(run);
+    }
+
+    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
+        if self.state.is_read_only {
+            return Ok(());
+        }
+        apply::sync_data(&self.state, runs)
     }
 
     fn forget_data(&self, run: BlockRun) {
-        self.state.delayed.abandon(run.start.0, run.length);
+        self.state.data.abandon(run.start.0, run.length);
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
@@ -339,7 +389,7 @@ impl Store for ExtStore {
             .saturating_mul(u64::from(self.state.geometry.block_size));
         let length = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
         let start = self.data_offset(run.start, 0, length)?;
-        self.state.delayed.forget(run.start.0, run.length);
+        self.state.data.forget(run.start.0, run.length);
         self.state
             .device
             .write_zeros_at(start, length_bytes)
@@ -378,7 +428,7 @@ impl Store for ExtStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
-        self.state.delayed.forget(run.start.0, run.length);
+        self.state.data.forget(run.start.0, run.length);
         self.state.allocator.release_blocks(&self.state, run);
     }
 

@@ -29,6 +29,7 @@ pub struct ImageOptions {
     mount_point: Option<PathBuf>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
+    data_cache_bytes: Option<u64>,
     namespace: Options,
 }
 
@@ -112,6 +113,16 @@ impl ImageOptions {
         self
     }
 
+    /// Memory that the cache of file data takes at most, in bytes. At first a sixteenth of the
+    /// machine's memory (of the control group's, in a container), at least 32 MiB and at most 1
+    /// GiB. What is written stays there, dirty (half of it at most, about) until the next commit,
+    /// and then clean until the memory is wanted for something else, or nothing uses it for some
+    /// seconds.
+    pub fn data_cache_max(mut self, size_bytes: u64) -> ImageOptions {
+        self.data_cache_bytes = Some(size_bytes);
+        self
+    }
+
     /// What to do when it turns out to be damaged; what its superblock says where this is `None`.
     pub fn on_error(mut self, on_error: Option<OnError>) -> ImageOptions {
         self.on_error = on_error;
@@ -175,6 +186,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
                 .mount_point
                 .map(|path| path.into_os_string().into_vec()),
             on_error: options.on_error,
+            data_cache_bytes: options.data_cache_bytes,
         },
     )
     .map_err(ImageError::Content)?;

@@ -55,6 +55,7 @@ fn mount(device: Arc<dyn BlockDevice>, is_read_only: bool) -> Option<(Arc<ExtSto
         is_read_only,
         mount_point: None,
         on_error: None,
+        data_cache_bytes: None,
     };
     let store = match ExtStore::open(device, &options) {
         Ok(store) => Arc::new(store),

@@ -34,6 +34,8 @@ pub(crate) struct MountOptions {
     pub has_bsd_groups: bool,
     pub commit_interval: Duration,
     pub lacks_barriers: bool,
+    /// Memory for file data; by the machine's where it is not given.
+    pub data_cache: Option<Size>,
     pub on_error: Option<OnError>,
     pub has_acls: bool,
     pub locking: LockingScheme,
@@ -62,6 +64,7 @@ impl Default for MountOptions {
             has_bsd_groups: namespace.has_bsd_groups,
             commit_interval: namespace.commit_interval,
             lacks_barriers: false,
+            data_cache: None,
             on_error: None,
             has_acls: namespace.has_acls,
             locking: namespace.locking,
@@ -317,7 +320,7 @@ mod tests {
     fn options_are_understood() {
         let options = parse(
             "ro,offset=1m,allow_other,noatime,nosuid,nodev,noexec,commit=30,size=50%,mode=1777,\
-             uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,debug",
+             uid=7,gid=8,threads=3,writeback_cache,errors=remount-ro,data_cache=9m,debug",
         )
         .unwrap();
         assert!(options.kernel.is_read_only && options.kernel.allow_other && options.is_debug);

@@ -7,7 +7,8 @@ use finefs::AtimePolicy;
 
 use super::MountOptions;
 use super::values::{
-    barrier, commit, cpu_latency, errors, fsname, gid, locking, mode, offset, room, threads, uid,
+    barrier, commit, cpu_latency, data_cache, errors, fsname, gid, locking, mode, offset, room,
+    threads, uid,
 };
 use crate::CliResult;
 
@@ -322,6 +323,16 @@ static WRITING: &[Row] = &[
         Done(commit, "write changes out at least that often (default 5)"),
     )
     .takes("SECONDS", "30")
+    .of(Of::Image),
+    row(
+        &["data_cache"],
+        Done(
+            data_cache,
+            "memory for what is written to files, until the commit and after it: bytes, or with k, m, \
+             g or % (default: a sixteenth of the memory, 32m to 1g)",
+        ),
+    )
+    .takes("SIZE", "64m")
     .of(Of::Image),
     row(
         &["barrier"],

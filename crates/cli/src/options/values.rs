@@ -91,6 +91,11 @@ pub(super) fn room(options: &mut MountOptions, name: &str, value: &str) -> CliRe
     Ok(())
 }
 
+pub(super) fn data_cache(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.data_cache = Some(Size::parse(name, value)?);
+    Ok(())
+}
+
 pub(super) fn mode(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     let mode = u32::from_str_radix(value, 8).ok();
     let mode = mode.filter(|&mode| mode <= 0o7777);

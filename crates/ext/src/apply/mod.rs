@@ -61,6 +61,7 @@ use crate::damage;
 use crate::state::{ExtState, Postponed};
 pub(crate) use batch_cost::{ImageCost, mapping_fits_inode};
 use directory::DirFormat;
+pub(crate) use durable::sync_data;
 use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};
 pub(crate) use reservation::reserve;
@@ -91,7 +92,7 @@ pub(crate) fn commit(
         release_inode(state, *ino, *kind);
     }
     for run in &batch.unused_blocks {
-        state.delayed.forget(run.start.0, run.length);
+        state.data.forget(run.start.0, run.length);
         state.allocator.release_blocks(state, *run);
     }
     let mut directories: NumberMap<Ino, DirectoryChange> = batch

@@ -421,7 +421,7 @@ impl<'a> Space<'a> {
     pub(crate) fn release(self) {
         let allocator = &self.state.allocator;
         for run in &self.freed {
-            self.state.delayed.forget(run.start.0, run.length);
+            self.state.data.forget(run.start.0, run.length);
             allocator.release_blocks(self.state, *run);
         }
         for (ino, is_directory) in &self.freed_inodes {

@@ -410,6 +410,15 @@ pub trait Store: Send + Sync + 'static {
         let _ = run;
     }
 
+    /// What was written to these blocks is durable when this returns, without a commit: for a file
+    /// of which nothing else changed. What cannot be written is an error, and stays for the next
+    /// commit. Some of the blocks may have been cut off the file meanwhile, and be free or
+    /// another's. A store that persists nothing has nothing to do.
+    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
+        let _ = runs;
+        Ok(())
+    }
+
     /// Writes zeros over whole blocks.
     fn write_zeros(&self, run: BlockRun) -> Result<()>;
 
@@ -426,13 +435,6 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back blocks that were never logged, or that nothing maps any more where there is no
     /// log.
     fn release_blocks(&self, run: BlockRun);
-
-    /// Makes what these blocks hold durable, where a commit of metadata is not needed: it is
-    /// written out, and the device flushed. Blocks that were given back meanwhile may be among them.
-    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
-        let _ = runs;
-        Ok(())
-    }
 
     /// What was written to these blocks need not be kept: the file that they belonged to was made
     /// and removed since the last commit, and nobody reads them any more. They stay allocated until

@@ -1,0 +1,269 @@
+//! Writeback: which dirty blocks go to the device when, and in which requests.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use finefs_namespace::BlockRun;
+
+use super::{DataCache, ONE_BY_ONE_MAX, PIECES_IN_A_ROW, PIECES_WAITING_MAX};
+
+/// Adjacent blocks are written together up to this size.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Who makes room writes out what lies around so many blocks at most.
+const ROOM_PLACES_MAX: usize = 8;
+
+/// Memory that was not used for one to two times as long is given back.
+const TICK: Duration = Duration::from_secs(4);
+
+/// What threads that write out share.
+pub(super) struct Flusher {
+    /// Somebody writes out all, or makes room.
+    is_busy: bool,
+    /// For the contents of a request, to be used again.
+    buffers: Vec<Vec<u8>>,
+    ticked: Instant,
+}
+
+impl Default for Flusher {
+    fn default() -> Flusher {
+        Flusher {
+            is_busy: false,
+            buffers: Vec::new(),
+            ticked: Instant::now(),
+        }
+    }
+}
+
+/// Nobody else writes out all, or makes room, while it is there.
+struct Turn<'a>(&'a DataCache);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.flusher.lock().is_busy = false;
+        self.0.is_free.notify_all();
+    }
+}
+
+/// Blocks under writeback; those that have not come to it when it goes, as the device panicked,
+/// stay dirty.
+struct UnderWriteback<'a> {
+    cache: &'a DataCache,
+    /// Numbers of blocks and of their slots.
+    blocks: Vec<(u64, u32)>,
+    /// So many of them, from the first on, are settled.
+    settled: usize,
+}
+
+impl Drop for UnderWriteback<'_> {
+    fn drop(&mut self) {
+        for (block, slot) in &self.blocks[self.settled..] {
+            self.cache.shard(*block).settle(*slot, false);
+        }
+    }
+}
+
+impl DataCache {
+    /// Writes out all that is dirty. What could not be written stays dirty, and the first error is
+    /// given.
+    pub fn write_out(&self) -> io::Result<()> {
+        let mut flusher = self.flusher.lock();
+        while flusher.is_busy {
+            self.is_free.wait(&mut flusher);
+        }
+        flusher.is_busy = true;
+        drop(flusher);
+        let turn = Turn(self);
+        self.write_blocks(&self.list_dirty())?;
+        drop(turn);
+        self.give_back_unused();
+        Ok(())
+    }
+
+    /// The blocks that are dirty or under writeback, in order.
+    fn list_dirty(&self) -> Vec<u64> {
+        let mut blocks = Vec::new();
+        for shard in &self.shards {
+            if shard.has_dirty() {
+                shard.list_dirty(&mut blocks);
+            }
+        }
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// Writes out what has been dirty for longest in the shard of a block, with what is dirty
+    /// around it; unless somebody writes out already. Whatever fails will fail again when it
+    /// matters.
+    pub(super) fn make_room(&self, block: u64) {
+        if std::mem::replace(&mut self.flusher.lock().is_busy, true) {
+            return;
+        }
+        let _turn = Turn(self);
+        let window = self.blocks_at_once() as u64;
+        // A quarter of what may be dirty is enough.
+        let places = (self.dirty_max / 4 / window as usize).clamp(1, ROOM_PLACES_MAX);
+        let oldest = self.shard(block).oldest_dirty(places);
+        let mut windows: Vec<u64> = oldest.iter().map(|block| block / window).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        for start in windows.iter().map(|number| number * window) {
+            if !self.write_piece(start, window) {
+                return;
+            }
+        }
+    }
+
+    /// Writes those of these blocks out that are dirty, whose ever they are: what is dirty may go
+    /// out at any time. If another thread is at it, that one does it next; what finds no room to
+    /// wait stays dirty, for the commit. Whatever fails will fail again when it matters.
+    pub fn write_behind(&self, run: BlockRun) {
+        let mut behind = self.behind.lock();
+        if behind.pieces.len() < PIECES_WAITING_MAX {
+            behind.pieces.push_back(run);
+        }
+        if std::mem::replace(&mut behind.is_busy, true) {
+            return;
+        }
+        for _ in 0..PIECES_IN_A_ROW {
+            let Some(piece) = behind.pieces.pop_front() else {
+                break;
+            };
+            drop(behind);
+            self.write_piece(piece.start.0, piece.length);
+            behind = self.behind.lock();
+        }
+        behind.is_busy = false;
+    }
+
+    /// False when that failed.
+    fn write_piece(&self, start: u64, length: u64) -> bool {
+        let outcome = self.write_blocks(&self.maybe_dirty(start, length));
+        if let Err(error) = &outcome {
+            log::warn!("{}: writing file data: {error}", self.device.describe());
+        }
+        outcome.is_ok()
+    }
+
+    /// Writes out what is dirty of these blocks. As with [`DataCache::write_out`], what fails stays
+    /// dirty.
+    pub fn write_runs(&self, runs: &[BlockRun]) -> io::Result<()> {
+        let length = runs
+            .iter()
+            .fold(0, |sum: u64, run| sum.saturating_add(run.length));
+        let mut blocks: Vec<u64> = match length > ONE_BY_ONE_MAX {
+            true => {
+                let mut dirty = self.list_dirty();
+                let mut runs: Vec<(u64, u64)> = runs
+                    .iter()
+                    .map(|run| (run.start.0, run.start.0.saturating_add(run.length)))
+                    .collect();
+                runs.sort_unstable();
+                dirty.retain(|block| {
+                    let before = runs.partition_point(|(start, _)| start <= block);
+                    before > 0 && *block < runs[before - 1].1
+                });
+                dirty
+            }
+            false => runs
+                .iter()
+                .flat_map(|run| self.maybe_dirty(run.start.0, run.length))
+                .collect(),
+        };
+        blocks.sort_unstable();
+        blocks.dedup();
+        self.write_blocks(&blocks)
+    }
+
+    /// Those of these blocks that may be dirty.
+    fn maybe_dirty(&self, start: u64, length: u64) -> Vec<u64> {
+        let may_be_dirty = |block: &u64| {
+            let shard = self.shard(*block);
+            shard.has_dirty() && shard.may_have(*block)
+        };
+        (start..start.saturating_add(length))
+            .filter(may_be_dirty)
+            .collect()
+    }
+
+    fn blocks_at_once(&self) -> usize {
+        (WRITE_BYTES / self.block_bytes).max(1)
+    }
+
+    /// Writes those of these blocks, which are in order, that are still dirty.
+    fn write_blocks(&self, blocks: &[u64]) -> io::Result<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let spare = self.flusher.lock().buffers.pop();
+        let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(WRITE_BYTES));
+        let runs = blocks.chunk_by(|one, next| one + 1 == *next);
+        let outcome = runs
+            .flat_map(|run| run.chunks(self.blocks_at_once()))
+            .try_for_each(|part| self.write_part(part, &mut buffer));
+        self.flusher.lock().buffers.push(buffer);
+        outcome
+    }
+
+    /// Writes those of these blocks, which are adjacent, that are still dirty.
+    fn write_part(&self, part: &[u64], buffer: &mut Vec<u8>) -> io::Result<()> {
+        buffer.clear();
+        let mut under = UnderWriteback {
+            cache: self,
+            blocks: Vec::with_capacity(part.len()),
+            settled: 0,
+        };
+        for block in part {
+            let slot = self.shard(*block).begin_writeback(*block, buffer);
+            under.blocks.extend(slot.map(|slot| (*block, slot)));
+        }
+        let mut outcome = Ok(());
+        let mut contents = &buffer[..];
+        while let Some((first, _)) = under.blocks.get(under.settled).copied() {
+            let run =
+                under.blocks[under.settled..].chunk_by(|(one, _), (next, _)| one + 1 == *next);
+            let count = run.map(<[_]>::len).next().unwrap_or(0);
+            let (content, rest) = contents.split_at(count * self.block_bytes);
+            contents = rest;
+            if outcome.is_ok() {
+                let place = first * self.block_bytes as u64;
+                outcome = self.device.write_at(place, content);
+            }
+            if outcome.is_ok() {
+                self.blocks_written
+                    .fetch_add(count as u64, Ordering::Relaxed);
+            }
+            for _ in 0..count {
+                let (block, slot) = under.blocks[under.settled];
+                under.settled += 1;
+                self.shard(block).settle(slot, outcome.is_ok());
+            }
+        }
+        outcome
+    }
+
+    /// Gives back the memory of shards that nobody has used for a while. Commits come at least at
+    /// their interval, so this does too.
+    fn give_back_unused(&self) {
+        let mut flusher = self.flusher.lock();
+        if flusher.ticked.elapsed() < TICK {
+            return;
+        }
+        flusher.ticked = Instant::now();
+        let buffers = std::mem::take(&mut flusher.buffers);
+        drop(flusher);
+        drop(buffers);
+        self.next_tick();
+    }
+
+    /// A while has gone by.
+    pub(super) fn next_tick(&self) {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(before) = now.checked_sub(2) {
+            for shard in &self.shards {
+                shard.give_back(before);
+            }
+        }
+    }
+}
