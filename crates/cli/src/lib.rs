@@ -7,12 +7,13 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `top`, `freeze` | the subcommands |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
 //! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
 //! | `runtime_dir` | where its socket is |
 //! | `options` | `-o` of mount |
 //! | `remount` | `-o remount` |
+//! | `open` | opening what is mounted or served |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
@@ -29,6 +30,8 @@ mod helper_call;
 mod info;
 mod logger;
 mod mount;
+mod nfs;
+mod open;
 mod options;
 pub mod output;
 mod progress;
@@ -69,6 +72,7 @@ struct Arguments {
 enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
+    Serve(nfs::Serve),
     /// Put everything on the image and let changes wait, so that the image can be copied
     ///
     /// The image is then as after a clean unmount. Reading goes on; but a directory in which
@@ -125,6 +129,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse_from(helper_call::translate(arguments));
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
+        Command::Serve(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),

@@ -27,6 +27,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["finefs-namespace", "finefs-locks", "finefs-lockmeter"],
     ),
     (
+        "finefs-nfs",
+        &["finefs-namespace", "finefs-locks", "finefs-lockmeter"],
+    ),
+    (
         "finefs",
         &[
             "finefs-ext",
@@ -53,6 +57,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "finefs",
             "finefs-fuse",
+            "finefs-nfs",
             "finefs-ext",
             "finefs-namespace",
             "finefs-block",
@@ -103,6 +108,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "finefs-ext",
             "finefs-fuse",
+            "finefs-nfs",
             "finefs-namespace",
             "finefs-block",
             "finefs-ext-disk",
