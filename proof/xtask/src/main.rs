@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, package, pjdfstest,
-    tsan, unprivileged,
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, nfs, package,
+    pjdfstest, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, setup, soak, style, suite, teeth};
 
@@ -169,6 +169,8 @@ enum What {
     Soak(soak::Options),
     /// What is left when the server is killed at random moments
     Kill(kill::Options),
+    /// The kernel's NFS client, in a guest, over a served image
+    Nfs(nfs::Options),
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -260,7 +262,12 @@ fn prove(options: Prove) -> Result<()> {
     }
     if !matches!(
         options.what,
-        What::Images(_) | What::Tsan | What::LockTeeth(_) | What::Crash(_) | What::Faults(_)
+        What::Images(_)
+            | What::Tsan
+            | What::LockTeeth(_)
+            | What::Crash(_)
+            | What::Faults(_)
+            | What::Nfs(_)
     ) {
         ensure!(
             tools::is_root(),
@@ -308,6 +315,10 @@ fn prove(options: Prove) -> Result<()> {
         }
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
+        What::Nfs(own) => {
+            let finefs = tools::finefs(options.finefs.as_deref())?;
+            nfs::run(&finefs, &parent, own, &mut report)?;
+        }
         What::List => {}
     }
     report.finish()

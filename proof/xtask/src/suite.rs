@@ -68,6 +68,7 @@ impl Options {
             ("crash", by_size(&[], &["--long"])),
             ("faults", by_size(&[], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
+            ("nfs", by_size(&["--kills", "1"], &["--kills", "10"])),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
             ("matrix", by_size(&["--ci"], &[])),
         ]
@@ -377,7 +378,15 @@ mod tests {
             let only = Vec::new();
             Options { only, full }.proofs("table")
         };
-        let by_size = ["differential", "crash", "faults", "kill", "soak", "matrix"];
+        let by_size = [
+            "differential",
+            "crash",
+            "faults",
+            "kill",
+            "nfs",
+            "soak",
+            "matrix",
+        ];
         for ((name, usual), (_, full)) in proofs(false).into_iter().zip(proofs(true)) {
             assert_eq!(usual != full, by_size.contains(&name), "{name}");
         }
