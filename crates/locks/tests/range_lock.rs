@@ -440,7 +440,7 @@ fn a_shrink_lets_in_who_waits_for_the_rest() {
             has_low.store(true, Ordering::Release);
             guard.is_some()
         });
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(200));
         guard.shrink(0..10);
         assert!(high.join().unwrap());
         std::thread::sleep(Duration::from_millis(30));
