@@ -49,7 +49,7 @@ fn full_device() -> Stdio {
 
 #[test]
 fn every_command_has_help() {
-    let commands = ["mount", "umount", "freeze", "thaw", "info", "top"];
+    let commands = ["mount", "umount", "freeze", "thaw", "info", "mkfs", "top"];
     let commands = commands.iter().map(|command| vec![*command]);
     for mut arguments in commands.chain([Vec::new()]) {
         arguments.push("--help");

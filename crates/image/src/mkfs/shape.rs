@@ -358,10 +358,10 @@ impl Maker<'_> {
             return Err(self.too_many_inodes());
         }
         let rest = from_first % u64::from(self.blocks_per_group);
-        if numbers.groups == 1 && rest > 0 && rest < u64::from(overhead) {
-            return Err(self.too_small());
-        }
-        if numbers.groups > 1 && rest > 0 && rest < u64::from(overhead) + LAST_GROUP_ROOM {
+        if rest > 0 && rest < u64::from(overhead) + LAST_GROUP_ROOM {
+            if numbers.groups == 1 {
+                return Err(self.too_small());
+            }
             self.blocks_count -= rest;
             return Ok(None);
         }

@@ -1,0 +1,216 @@
+//! `finefs mkfs`, by its own name and by mke2fs's: the same bytes as mke2fs makes, messages, exit
+//! codes and JSON. All switches, large images and the kernel: `cargo run -p xtask -- prove mkfs`.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const UUID: &str = "11111111-2222-4333-8444-555555555555";
+
+struct Bench {
+    dir: TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let dir = TempDir::new().unwrap();
+        for name in ["mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4"] {
+            symlink(env!("CARGO_BIN_EXE_finefs"), dir.path().join(name)).unwrap();
+        }
+        Bench { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs a program with the words, and the image at the end.
+    fn run(&self, program: &Path, words: &str, image: &Path) -> Output {
+        Command::new(program)
+            .args(words.split_whitespace())
+            .arg(image)
+            .env("E2FSPROGS_FAKE_TIME", "1700000000")
+            .env_remove("SOURCE_DATE_EPOCH")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    fn finefs(&self, words: &str, image: &Path) -> Output {
+        self.run(Path::new(env!("CARGO_BIN_EXE_finefs")), words, image)
+    }
+
+    fn empty(&self, name: &str, kib: u64) -> PathBuf {
+        let path = self.path(name);
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(kib << 10).unwrap();
+        path
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The image without what mke2fs makes anew each time: its count of writes, and with it the
+/// superblock's checksum, in each copy.
+fn comparable(path: &Path) -> Vec<u8> {
+    let mut bytes = std::fs::read(path).unwrap();
+    for unit in bytes.chunks_mut(1024) {
+        if unit.len() == 1024 && unit[0x38..0x3a] == [0x53, 0xef] {
+            unit[0x178..0x180].fill(0);
+            unit[0x3fc..].fill(0);
+        }
+    }
+    bytes
+}
+
+fn check(image: &Path) {
+    let output = Command::new("e2fsck").arg("-fn").arg(image).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stdout));
+}
+
+#[test]
+fn the_same_bytes_as_mke2fs() {
+    let bench = Bench::new();
+    let lines = [
+        // Features are named, since mke2fs.conf may say anything.
+        (
+            "mkfs.ext4",
+            "-O orphan_file,metadata_csum_seed,metadata_csum,64bit",
+            20_000,
+        ),
+        (
+            "mkfs.ext4",
+            "-O ^metadata_csum_seed,^orphan_file,^flex_bg",
+            20_000,
+        ),
+        (
+            "mkfs.ext4",
+            "-O ^metadata_csum_seed,^orphan_file,^has_journal -b 4096",
+            9_000,
+        ),
+        ("mkfs.ext3", "-N 400 -I 128 -L label", 12_000),
+        ("mkfs.ext2", "-g 1024 -m 1", 5_000),
+        ("mke2fs", "-j -b 2048", 30_000),
+    ];
+    for (program, words, kib) in lines {
+        let words = format!("-q -F -U {UUID} -E hash_seed={UUID} {words}");
+        let ours = bench.empty("ours", kib);
+        let theirs = bench.empty("theirs", kib);
+        let made = bench.run(&bench.path(program), &words, &ours);
+        assert!(made.status.success(), "{words}: {}", text(&made.stderr));
+        assert!(made.stdout.is_empty(), "{}", text(&made.stdout));
+        let made = bench.run(Path::new(program), &words, &theirs);
+        assert!(made.status.success(), "{words}: {}", text(&made.stderr));
+        check(&ours);
+        assert!(
+            comparable(&ours) == comparable(&theirs),
+            "{program} {words}"
+        );
+    }
+}
+
+#[test]
+fn what_was_made_is_told() {
+    let bench = Bench::new();
+    let image = bench.path("image");
+    let made = bench.finefs("mkfs --size 8m --seed a --json", &image);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!(json["blocks"], 8192);
+    assert_eq!(json["fs_type"], "ext4");
+    assert_eq!(json["size_bytes"], 8 << 20);
+    assert_eq!(json["image"], image.to_str().unwrap());
+    check(&image);
+    let again = bench.path("again");
+    bench.finefs("mkfs --size 8m --seed a -q", &again);
+    assert!(std::fs::read(&image).unwrap() == std::fs::read(&again).unwrap());
+
+    let said = bench.finefs("mkfs -n -t ext2 --size 100m", &bench.path("none"));
+    let said = text(&said.stdout);
+    assert!(said.contains("102400 1k blocks"), "{said}");
+    assert!(said.contains("8193, 24577"), "{said}");
+    assert!(!bench.path("none").exists());
+    let upstream = bench.finefs(
+        "mkfs --defaults upstream --size 8m --json",
+        &bench.path("up"),
+    );
+    assert!(text(&upstream.stdout).contains("orphan_file"));
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let bench = Bench::new();
+    let image = bench.path("image");
+    for (words, part) in [
+        ("mkfs", "--size"),
+        ("mkfs --size 10k", "too few"),
+        ("mkfs --size 8m -O bigalloc", "bigalloc"),
+        ("mkfs --size 8m -O nonsense", "nonsense"),
+        ("mkfs --size 8m -E nonsense=1", "stripe_width"),
+        ("mkfs --size 8m -b 3000", "-b=3000"),
+        ("mkfs --size 8m -t ext5", "ext4"),
+        ("mkfs --size 8m -d src", "-d"),
+        ("mkfs --size 8m -J device=x", "-J device=x"),
+        ("mkfs --size 8m -L a-label-that-is-too-long", "16"),
+    ] {
+        let output = bench.finefs(words, &image);
+        let line = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}: {line}");
+        assert!(
+            line.starts_with("finefs: ") && line.contains(part),
+            "{words}: {line}"
+        );
+        assert_eq!(line.lines().count(), 1, "{line}");
+        assert!(!image.exists());
+    }
+    // A usage error: clap's status for finefs, mke2fs's by its name.
+    assert_eq!(
+        bench.finefs("mkfs --nonsense", &image).status.code(),
+        Some(2)
+    );
+    let as_mke2fs = bench.run(&bench.path("mke2fs"), "-Q", &image);
+    assert_eq!(as_mke2fs.status.code(), Some(1));
+}
+
+#[test]
+fn a_file_system_is_not_lost_by_mistake() {
+    let bench = Bench::new();
+    let image = bench.path("image");
+    assert!(
+        bench
+            .finefs("mkfs --size 4m -q -L one", &image)
+            .status
+            .success()
+    );
+    let refused = bench.finefs("mkfs -q", &image);
+    assert!(text(&refused.stderr).contains("labelled 'one'"));
+    assert!(bench.finefs("mkfs -q -F", &image).status.success());
+    // As mke2fs does where there is no terminal.
+    let made = bench.run(&bench.path("mkfs.ext4"), "-q", &image);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    check(&image);
+}
+
+#[test]
+fn sizes_are_read_as_mke2fs_reads_them() {
+    let bench = Bench::new();
+    for (name, words, size, bytes) in [
+        ("a", "-q", "3000", 3_072_000),
+        ("b", "-q -b 4096", "1000", 4_096_000),
+        ("c", "-q", "5M", 5 << 20),
+    ] {
+        let output = Command::new(bench.path("mkfs.ext4"))
+            .args(words.split(' '))
+            .args([bench.path(name).to_str().unwrap(), size])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(std::fs::metadata(bench.path(name)).unwrap().len(), bytes);
+        check(&bench.path(name));
+    }
+}
