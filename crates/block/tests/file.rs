@@ -68,6 +68,26 @@ fn a_writer_is_alone_and_readers_share() {
 }
 
 #[test]
+fn what_is_discarded_reads_as_zeros() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    let device = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    device.write_at(0, &vec![5; 1 << 20]).unwrap();
+    let is_zero = device.discard_at(4096, 512 << 10).unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    let expected = if is_zero { 0 } else { 5 };
+    let (from, to) = (4096, 4096 + (512 << 10));
+    assert!(bytes[from..to].iter().all(|byte| *byte == expected));
+    let mut rest = bytes[..from].iter().chain(&bytes[to..]);
+    assert!(rest.all(|byte| *byte == 5));
+    assert!(device.discard_at(1, 1 << 20).is_err());
+    drop(device);
+    let device = FileDevice::open(&path, Access::ReadOnly).unwrap();
+    assert!(device.discard_at(0, 4096).is_err());
+}
+
+#[test]
 fn reads_and_writes_within_its_bounds() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), 1 << 20);

@@ -14,6 +14,9 @@ const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 /// The same of e2fsprogs, for its tests.
 const FAKE_TIME_VARIABLE: &str = "E2FSPROGS_FAKE_TIME";
 
+/// The latest that an inode can hold, in the year 2446.
+const TIME_MAX: i64 = 0x3_7fff_ffff;
+
 /// Whose default features.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Whose {
@@ -216,6 +219,11 @@ impl Switches {
         if let Some(name) = self.fs_type {
             options.fs_type = name.parse().map_err(Failure::new)?;
         }
+        // mke2fs took the type by -T once, and still does.
+        let mut types = options.usage_types.iter().map(|word| word.parse());
+        if let Some(fs_type) = types.find_map(Result::ok) {
+            options.fs_type = fs_type;
+        }
         if let Some(uuid) = self.uuid {
             options.uuid = parse_uuid("-U", &uuid).map_err(Failure::new)?;
         }
@@ -247,6 +255,8 @@ impl Mkfs {
             Whose::Debian => Defaults::Debian,
             Whose::Upstream => Defaults::Upstream,
         };
+        // mke2fs gives this name a journal even with -O ^has_journal.
+        options.has_journal |= self.called_as.is_some_and(|name| name.name == "mkfs.ext3");
         options.seed = self.seed;
         options.time = time_from_environment(self.called_as.is_some())?;
         let size_bytes = match (self.size, &self.blocks) {

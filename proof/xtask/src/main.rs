@@ -287,6 +287,7 @@ fn prove(options: Prove) -> Result<()> {
         );
     }
     let server = || options.server();
+    let finefs = || tools::finefs(options.finefs.as_deref());
     match &options.what {
         What::Matrix { chosen, workload } => {
             run_matrix(&options, &parent, chosen, workload, &mut report)?;
@@ -301,28 +302,13 @@ fn prove(options: Prove) -> Result<()> {
         What::Pjdfstest(own) => pjdfstest::run(&server()?, &parent, own, &mut report)?,
         What::Fsx(own) => fsx::run(&server()?, &parent, own, &mut report)?,
         What::Images(own) => {
-            images::run(
-                &tools::finefs(options.finefs.as_deref())?,
-                &parent,
-                own,
-                &mut report,
-            )?;
+            images::run(&finefs()?, &parent, own, &mut report)?;
         }
         What::Mkfs(own) => {
-            mkfs::run(
-                &tools::finefs(options.finefs.as_deref())?,
-                &parent,
-                own,
-                options.seed,
-                &mut report,
-            )?;
+            mkfs::run(&finefs()?, &parent, own, options.seed, &mut report)?;
         }
         What::BadInput => {
-            bad_input::run(
-                &tools::finefs(options.finefs.as_deref())?,
-                &parent,
-                &mut report,
-            )?;
+            bad_input::run(&finefs()?, &parent, &mut report)?;
         }
         What::Unprivileged => {
             unprivileged::run(&server()?, &parent, &mut report)?;

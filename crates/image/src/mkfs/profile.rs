@@ -27,6 +27,10 @@ const USAGES: &[Usage] = &[
     usage("floppy", Some(1024), Some(8192)),
     usage("small", Some(1024), Some(4096)),
     usage("default", None, None),
+    // Types, which change features only.
+    usage("ext2", None, None),
+    usage("ext3", None, None),
+    usage("ext4", None, None),
     usage("big", None, Some(32_768)),
     usage("huge", None, Some(65_536)),
     usage("news", None, Some(4096)),

@@ -43,12 +43,16 @@ impl Shape {
         check_sizes(options, &profile)?;
         let blocks = size_bytes / u64::from(block_size);
         let features = chosen_features(options, blocks)?;
+        let reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
         let mut maker = Maker {
             options,
             features,
             block_size,
             inode_size: profile.inode_size as u16,
             first_data_block: u32::from(block_size == 1024),
+            blocks_given: blocks,
+            reserved_given: reserved,
+            reserved,
             blocks_count: blocks,
             blocks_per_group: (block_size * 8).min(CLUSTERS_PER_GROUP_MAX),
             inodes_wanted: inodes_wanted(options, &profile, blocks, &features)?,
@@ -105,9 +109,6 @@ fn check_sizes(options: &Options, profile: &Profile) -> Result<()> {
 
 fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
     let mut features = FeatureSet::of(options.fs_type, options.defaults);
-    if options.has_journal {
-        features.compat |= Compat::HAS_JOURNAL;
-    }
     if options.revision == 0 {
         features = FeatureSet::default();
     }
@@ -116,6 +117,9 @@ fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
         features.edit(word)?;
         names_resize |= word == "resize_inode";
         clears_journal |= matches!(word.as_str(), "^has_journal" | "-has_journal" | "none");
+    }
+    if options.has_journal {
+        features.compat |= Compat::HAS_JOURNAL;
     }
     if clears_journal {
         // What only serves a journal goes with it where it was a default.
@@ -193,7 +197,12 @@ struct Maker<'a> {
     block_size: u32,
     inode_size: u16,
     first_data_block: u32,
+    blocks_given: u64,
+    /// Without a last group that is too small.
     blocks_count: u64,
+    reserved_given: u64,
+    /// Fewer reserved blocks where a last group was left out.
+    reserved: u64,
     blocks_per_group: u32,
     inodes_wanted: u32,
     has_given_group_size: bool,
@@ -262,6 +271,7 @@ impl Maker<'_> {
             }
             // Smaller groups, of which there are more.
             self.blocks_per_group -= 8;
+            self.blocks_count = self.blocks_given;
             return Ok(None);
         }
         inodes_per_group = inodes_per_group.min((1 << 16) - per_block);
@@ -362,7 +372,10 @@ impl Maker<'_> {
             if numbers.groups == 1 {
                 return Err(self.too_small());
             }
-            self.blocks_count -= rest;
+            let left = self.blocks_count - rest;
+            let reserved = u128::from(self.reserved_given) * u128::from(left);
+            self.reserved = (reserved / u128::from(self.blocks_given)) as u64;
+            self.blocks_count = left;
             return Ok(None);
         }
         Ok(Some(numbers))
@@ -397,8 +410,7 @@ impl Maker<'_> {
         sb.set_ro_compat(self.features.ro_compat);
         sb.set_blocks_count(self.blocks_count);
         sb.set_inodes_count(numbers.inodes_per_group * numbers.groups);
-        let reserved = self.options.reserved_percent * self.blocks_count as f64 / 100.0;
-        sb.set_reserved_blocks_count(reserved as u64);
+        sb.set_reserved_blocks_count(self.reserved);
         sb.set_first_data_block(self.first_data_block);
         let log = self.block_size.trailing_zeros() - 10;
         sb.set_log_block_size(log);

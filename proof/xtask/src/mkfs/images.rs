@@ -119,7 +119,8 @@ pub fn compare(ours: &Path, theirs: &Path, allowed: Allowed) -> Result<usize> {
         let is_super = is_superblock(&a) && is_superblock(&b);
         let may_differ = |at: usize| {
             let place = unit * UNIT + at as u64;
-            let is_old = allowed == Allowed::OldExtents && JOURNAL_EXTENTS.contains(&at);
+            let is_unused = a[at] == 0 && JOURNAL_EXTENTS.contains(&at);
+            let is_old = allowed == Allowed::OldExtents && is_unused;
             is_super && (WRITTEN.contains(&at) || CHECKSUM.contains(&at) || is_old)
                 || explained.iter().any(|range| range.contains(&place))
         };

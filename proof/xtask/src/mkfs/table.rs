@@ -157,6 +157,8 @@ pub const SETS: &[Set] = &[
     ext4("-T largefile4", 200 * MIB, Mount),
     ext4("-T news -e panic -M /srv", 200 * MIB, Mount),
     ext4("-L sixteen-letters! -e remount-ro", 200 * MIB, Mount),
+    set("mke2fs", "-T ext4", 100 * MIB, Mount),
+    set("mke2fs", "-T ext4,small", 100 * MIB, Mount),
     ext4("-b -2048", 200 * MIB, Mount),
     set("mkfs.ext3", "", 100 * MIB, Fill),
     set("mkfs.ext3", "-b 1024", 60 * MIB, Mount),
