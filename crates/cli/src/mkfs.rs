@@ -328,12 +328,15 @@ fn time_from_environment(as_mke2fs: bool) -> CliResult<Option<i64>> {
     };
     for name in names {
         if let Ok(text) = std::env::var(name) {
-            let time = text.parse().map_err(|_| {
+            let time = text
+                .parse()
+                .ok()
+                .filter(|time| (0..=TIME_MAX).contains(time));
+            return time.map(Some).ok_or_else(|| {
                 Failure::new(format!(
                     "{name}={text}: give seconds since 1970, or unset it"
                 ))
-            })?;
-            return Ok(Some(time));
+            });
         }
     }
     Ok(None)
