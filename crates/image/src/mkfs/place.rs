@@ -73,8 +73,8 @@ pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
 /// Makes a file system in a file or on a block device.
 ///
 /// # Errors
-/// Those of [`super::make`], and those of opening. A file that was not there before is not there after an
-/// error.
+/// Those of [`super::make`], and those of opening. A file that was not there before is not there
+/// after an error.
 pub fn make_at(place: &Place, options: &Options) -> Result<Made> {
     match std::fs::symlink_metadata(&place.path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => make_new(place, options),
