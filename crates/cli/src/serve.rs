@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use finefs::front_end::namespace::{Error, Namespace};
+use finefs::front_end::namespace::{Error, Namespace, guard};
 use finefs_block::Claim;
 use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -51,6 +51,13 @@ enum Event {
 
 /// The signals that end a mount. To be made before the mount, so that none comes too early.
 pub(crate) struct EndSignals(Signals);
+
+impl EndSignals {
+    /// Waits for the first.
+    pub(crate) fn wait(mut self) {
+        self.0.forever().next();
+    }
+}
 
 impl EndSignals {
     pub(crate) fn catch() -> CliResult<EndSignals> {
@@ -128,7 +135,7 @@ fn thaw(namespace: &Namespace) {
 }
 
 /// The last step; the error is a line for the user.
-fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
+pub(crate) fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
     progress::during(&format!("writing out {what}"), || namespace.shut_down()).map_err(
         |error| format!("{what}: not everything is on the image: {error}; check it with e2fsck -f"),
     )?;
@@ -138,7 +145,7 @@ fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
             "{what}: {lost} delayed writes failed: what they held is not in their files"
         ));
     }
-    match finefs_fuse::failed_operations() {
+    match guard::failed_operations() {
         0 => Ok(()),
         failed => Err(format!(
             "{what}: {failed} operations failed by a bug in finefs; check it with e2fsck -f"
@@ -174,10 +181,7 @@ fn start_threads(mount: Mount, signals: EndSignals, sender: &Sender<Event>) -> C
 fn watch_for_panics(sender: Sender<Event>) {
     std::panic::set_hook(Box::new(move |panic| {
         log::error!("bug in finefs: {panic}");
-        if is_lost(
-            std::thread::current().name(),
-            finefs_fuse::is_in_operation(),
-        ) {
+        if is_lost(std::thread::current().name(), guard::is_in_operation()) {
             let _ = sender.send(Event::Crashed);
         }
     }));

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use finefs_block::BlockDevice;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
+use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
-    Geometry, Goal, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
+    Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -202,7 +203,18 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
         batch_records: journal_blocks.map(|blocks| (blocks * 2 / 3).max(1)),
         is_read_only: state.is_read_only,
         stops_on_damage: state.on_error != OnError::Continue,
+        identity: identity(&superblock),
     }
+}
+
+/// The UUID, and what the image's owner alone can know.
+fn identity(superblock: &Superblock) -> Identity {
+    let seed: Vec<u8> = superblock
+        .hash_seed()
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    Identity::derived(superblock.uuid(), &seed)
 }
 
 impl Store for ExtStore {

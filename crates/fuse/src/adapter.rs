@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use finefs_namespace::types::{Attributes, Caller, FileKind, Ino, Timestamp};
+use finefs_namespace::guard::{LogLimit, guarded};
+use finefs_namespace::types::{Attributes, Caller, FileKind, Ino};
 use finefs_namespace::{
     AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, XattrMode,
 };
@@ -20,15 +21,12 @@ use crate::abi::{
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
 use crate::cpu_latency::CpuLatency;
 use crate::directory;
-use crate::guard::{guarded, note_lost_write};
+use crate::lost_writes::note_lost_write;
 use crate::negotiate::Negotiated;
 use crate::request::{self, Operation};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
-
-/// Errors of the device or of the image that are logged in a second; the rest is not.
-const LOGGED_ERRORS_PER_SECOND: u64 = 5;
 
 /// How long forgotten references may lie in the kernel while a ring serves everything else. Each
 /// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
@@ -79,8 +77,8 @@ pub(crate) struct Adapter {
     cpu_latency: Option<CpuLatency>,
     /// Who is told of what the kernel would not look for.
     kernel: Option<Arc<dyn Notified>>,
-    /// Second since the epoch in the upper half, errors logged in it in the lower.
-    logged: AtomicU64,
+    /// Keeps a bad device from filling the log.
+    log_limit: LogLimit,
     /// When a name was last removed or replaced, by [`coarse_ms`].
     removed_ms: AtomicU64,
 }
@@ -103,7 +101,7 @@ impl Adapter {
             negotiated,
             cpu_latency,
             kernel: None,
-            logged: AtomicU64::new(0),
+            log_limit: LogLimit::default(),
             // Long ago.
             removed_ms: AtomicU64::new(coarse_ms().wrapping_sub(1 << 32)),
         }
@@ -216,29 +214,12 @@ impl Adapter {
             Err(Failure::Errno(errno)) => Err(Refusal::Errno(errno)),
             Err(Failure::Error(Error::Frozen)) => Err(Refusal::Frozen),
             Err(Failure::Error(error)) => {
-                if matches!(error, Error::Io(_) | Error::Corrupt(_)) && self.may_log() {
+                if matches!(error, Error::Io(_) | Error::Corrupt(_)) && self.log_limit.may_log() {
                     log::error!("{name} of inode {}: {error}", self.numbers.ino(header.node));
                 }
                 Err(Refusal::Errno(error.errno()))
             }
         }
-    }
-
-    /// Keeps a bad device from filling the log.
-    fn may_log(&self) -> bool {
-        let second = Timestamp::now().seconds() as u64 & 0xffff_ffff;
-        let update = |logged: u64| {
-            Some(if logged >> 32 == second {
-                logged.saturating_add(1)
-            } else {
-                second << 32
-            })
-        };
-        let before = self
-            .logged
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update)
-            .unwrap_or(0);
-        before >> 32 != second || before & 0xffff_ffff < LOGGED_ERRORS_PER_SECOND
     }
 
     fn run(&self, header: &InHeader, operation: Operation<'_>, space: &mut [u8]) -> Answer {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use finefs_namespace::Namespace;
+use finefs_namespace::guard::failed_operations;
 
 use crate::abi::{InHeader, opcode};
 use crate::adapter::{Adapter, Refusal};
-use crate::guard::failed_operations;
 use crate::negotiate::Negotiated;
 use crate::request;
 

@@ -23,7 +23,7 @@
 //! | `directory` | READDIR and READDIRPLUS |
 //! | `convert` | numbers, attributes, times |
 //! | `cpu_latency` | keeps CPUs awake between requests, where asked |
-//! | `guard` | a panic inside one operation stays inside it |
+//! | `lost_writes` | delayed writes that failed |
 //! | `fuzzing` | requests from bytes, without a mount (with the feature of that name) |
 //!
 //! # Invariants
@@ -61,7 +61,7 @@ mod device;
 mod directory;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod guard;
+mod lost_writes;
 mod mounts;
 mod negotiate;
 mod request;
@@ -71,6 +71,6 @@ mod waiting;
 
 pub use attach::{AttachError, Options, check_mount_point, remount};
 pub use detach::{DetachError, detach};
-pub use guard::{failed_operations, is_in_operation, lost_writes};
+pub use lost_writes::lost_writes;
 pub use mounts::{MountPoint, mount_at, mounts};
 pub use session::{Mount, SERVER_THREAD_PREFIX, Unmounter};

@@ -248,6 +248,9 @@ impl Model {
             is_device && new.device > u64::from(u32::MAX),
             Error::Invalid,
         );
+        let is_whiteout = new.kind == FileKind::CharDevice && new.device == 0;
+        let may_make = caller.is_checked || caller.uid == 0 || is_whiteout;
+        checks.refuse_if(is_device && !may_make, Error::NotPermitted);
         if new.kind == FileKind::Symlink {
             checks.refuse_if(new.target.is_empty(), Error::NotFound);
             let is_long = new.target.len() > self.limits.symlink_max as usize;

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 
-use finefs_namespace::types::{SetAttributes, SetTime};
+use finefs_namespace::types::{SetAttributes, SetTime, Timestamp};
 use finefs_namespace::{MemoryStore, Options};
 
 use super::*;

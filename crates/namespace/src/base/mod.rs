@@ -5,6 +5,7 @@
 //! | [`types`], [`error`] | inode numbers, attributes, callers; errors and their errno |
 //! | [`store`] | the contract with what is below |
 //! | `classes` | the lock classes of the namespace and their order |
+//! | [`guard`] | what front ends do about panics, and about many errors |
 //! | [`number_map`] | hash tables keyed by inode or block |
 //! | `radix`, `once_box` | arrays and boxes that are filled once and read without a lock |
 //! | `retire` | when memory that readers may still see is given back |
@@ -18,6 +19,7 @@
 
 pub(crate) mod classes;
 pub mod error;
+pub mod guard;
 pub mod number_map;
 pub(crate) mod once_box;
 pub(crate) mod radix;

@@ -42,7 +42,7 @@ use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::once_box::OnceBox;
-use crate::base::store::InodeImage;
+use crate::base::store::{Identity, InodeImage};
 use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
 use crate::data::extent_map::ExtentMap;
 use crate::data::unsynced::Unsynced;
@@ -178,6 +178,8 @@ pub(crate) struct Keeping {
     pub keeps_log: bool,
     /// ACLs count.
     pub has_acls: bool,
+    /// From which the keys of directories come.
+    pub identity: Identity,
 }
 
 /// The attributes that change together.
@@ -344,10 +346,14 @@ impl Core {
     ) -> Core {
         let body = match attributes.kind {
             FileKind::Regular => Body::Regular(FileBody::new(keeping.scheme)),
-            FileKind::Directory => Body::Directory(DirectoryBody {
-                parent: AtomicU64::new(parent.0),
-                table: OnceLatch::ready(&classes::LOAD, NameTable::new()),
-            }),
+            FileKind::Directory => {
+                let identity = &keeping.identity;
+                let keys = identity.keys_of(attributes.ino, attributes.generation);
+                Body::Directory(DirectoryBody {
+                    parent: AtomicU64::new(parent.0),
+                    table: OnceLatch::ready(&classes::LOAD, NameTable::new(keys)),
+                })
+            }
             FileKind::Symlink => {
                 let text = target.unwrap_or_default().into();
                 Body::Symlink(OnceLatch::ready(&classes::LOAD, text))

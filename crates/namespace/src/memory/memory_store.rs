@@ -26,7 +26,8 @@ use finefs_locks::{LimitedCounter, LocalGlobal};
 use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::store::{
-    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, Goal, InodeImage, Plan, Store,
+    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, Goal, Identity, InodeImage, Plan,
+    Store,
 };
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
 use crate::commit::options::Options;
@@ -71,6 +72,8 @@ struct FreeList {
     /// that was removed while it is in use still names its parent by number, and the parent may be
     /// gone too.
     directories: Vec<Ino>,
+    /// Of the next inode that is made on this CPU. No two lists give the same one.
+    generation: u32,
 }
 
 impl MemoryStore {
@@ -102,6 +105,7 @@ impl MemoryStore {
                 batch_records: None,
                 is_read_only: false,
                 stops_on_damage: false,
+                identity: Identity::random(),
             },
             root: Attributes {
                 ino: ROOT,
@@ -130,7 +134,10 @@ impl MemoryStore {
             inodes,
             free_inodes: LimitedCounter::new(inodes - 1),
             next_inode: AtomicU64::new(INODES_AT_ONCE),
-            free: LocalGlobal::new(&classes::MEMORY, |_| FreeList::default()),
+            free: LocalGlobal::new(&classes::MEMORY, |shard| FreeList {
+                generation: shard as u32,
+                ..FreeList::default()
+            }),
         })
     }
 
@@ -300,17 +307,23 @@ impl Store for MemoryStore {
         if !self.free_inodes.try_take(1) {
             return Err(Error::NoSpace);
         }
-        if let Some(ino) = self.free.local().unused(kind).pop() {
-            return Ok((ino, 0));
-        }
+        let generation = {
+            let mut list = self.free.local();
+            let generation = list.generation;
+            list.generation = generation.wrapping_add(self.free.shard_count() as u32);
+            if let Some(ino) = list.unused(kind).pop() {
+                return Ok((ino, generation));
+            }
+            generation
+        };
         if let Some(ino) = self.take_fresh_inode(kind) {
-            return Ok((ino, 0));
+            return Ok((ino, generation));
         }
         // One is free for sure, on another CPU's list; it may be on its way there.
         loop {
             for shard in 0..self.free.shard_count() {
                 if let Some(ino) = self.free.shard(shard).any() {
-                    return Ok((ino, 0));
+                    return Ok((ino, generation));
                 }
             }
             finefs_locks::primitive::thread::yield_now();

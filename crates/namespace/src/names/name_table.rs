@@ -19,10 +19,11 @@
 //! chain, by its hash: most names that are not there are told from it alone.
 //!
 //! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash
-//! from there. The hash is SipHash with keys of the directory's own. Cheaper keyed hashes promise
-//! nothing once somebody sees what they give, and cookies show 63 bits of it to whoever lists the
-//! directory; and with keys in common, a directory that is copied in the order of its cookies would
-//! fill one bucket of the copy after the other.
+//! from there. The hash is SipHash with keys of the directory's own, the same whenever it is
+//! loaded: so cookies stay good, for who keeps them without a reference. Cheaper keyed hashes
+//! promise nothing once somebody sees what they give, and cookies show 63 bits of it to whoever
+//! lists the directory; and with keys in common, a directory that is copied in the order of its
+//! cookies would fill one bucket of the copy after the other.
 //!
 //! # Readers
 //! Lookups and readdir take no lock and write nothing. Of a node only `next` changes; nodes are
@@ -312,22 +313,22 @@ pub(crate) fn lock_all<'g>(
 
 impl NameTable {
     /// An empty table.
-    pub fn new() -> NameTable {
-        NameTable::with_capacity(0)
+    pub fn new(keys: [u64; 2]) -> NameTable {
+        NameTable::with_capacity(0, keys)
     }
 
-    fn with_capacity(names: usize) -> NameTable {
+    fn with_capacity(names: usize, keys: [u64; 2]) -> NameTable {
         let buckets = (names / 2).next_power_of_two().max(BUCKETS_MIN);
         NameTable {
             table: Atomic::new(Table::new(buckets)),
-            keys: new_keys(),
+            keys,
             resize: Mutex::new(&classes::RESIZE, ()),
         }
     }
 
     /// A table of distinct names, before anybody shares it.
-    pub fn load(names: Vec<(Vec<u8>, Ino, Option<FileKind>)>) -> NameTable {
-        let table = NameTable::with_capacity(names.len());
+    pub fn load(names: Vec<(Vec<u8>, Ino, Option<FileKind>)>, keys: [u64; 2]) -> NameTable {
+        let table = NameTable::with_capacity(names.len(), keys);
         // SAFETY: nobody else can reach the table yet, so nothing is reclaimed under it.
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let current = table.current(guard);
@@ -594,7 +595,7 @@ impl<'g> LockedBucket<'g> {
     }
 }
 
-/// Keys that nobody can guess.
+/// Keys that nobody can guess, of this process only.
 pub(crate) fn new_keys() -> [u64; 2] {
     let random = RandomState::new();
     [0, 1].map(|number: u8| random.hash_one(number))

@@ -71,12 +71,11 @@ impl Namespace {
                 self.note_damage(&damage);
                 inode.note_names_damage(damage);
             }
+            let entries = image.entries.into_iter();
+            let identity = &self.geometry.identity;
             Ok(NameTable::load(
-                image
-                    .entries
-                    .into_iter()
-                    .map(|e| (e.name, e.ino, e.kind))
-                    .collect(),
+                entries.map(|e| (e.name, e.ino, e.kind)).collect(),
+                identity.keys_of(inode.ino, inode.generation),
             ))
         })
     }

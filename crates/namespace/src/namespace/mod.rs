@@ -220,6 +220,7 @@ impl Namespace {
             scheme: self.scheme.kind(),
             keeps_log: self.keeps_log,
             has_acls: self.options.has_acls,
+            identity: self.geometry.identity,
         }
     }
 

@@ -72,6 +72,18 @@ impl<'a> New<'a> {
         })
     }
 
+    /// EPERM unless the caller may make one: a device gives access to hardware, so only root makes
+    /// them, but for the whiteouts of overlayfs (Linux `vfs_mknod`).
+    fn check_maker(&self, caller: &Caller) -> Result<()> {
+        let is_whiteout = self.kind == FileKind::CharDevice && self.device == 0;
+        let may = caller.is_checked || caller.uid == 0 || !self.kind.is_device() || is_whiteout;
+        if may {
+            Ok(())
+        } else {
+            Err(Error::NotPermitted)
+        }
+    }
+
     /// A symbolic link. ENOENT for an empty target, ENAMETOOLONG for one over `length_max` bytes.
     pub fn symlink(target: &'a [u8], length_max: u32, references: u64) -> Result<New<'a>> {
         if target.is_empty() {
@@ -125,7 +137,8 @@ impl Namespace {
         self.make(caller, Place::Name(parent, name), &New::file(permissions))
     }
 
-    /// Creates a file of any kind but directory and symbolic link (mknod).
+    /// Creates a file of any kind but directory and symbolic link (mknod). EPERM for a device
+    /// unless the caller is root.
     pub fn make_node(
         &self,
         caller: &Caller,
@@ -190,6 +203,7 @@ impl Namespace {
         let guard = &operation.guard;
         let (dir, table, name) = (located.dir, located.table, located.name());
         let is_directory = new.kind == FileKind::Directory;
+        new.check_maker(caller)?;
         table.expect_change(name, guard);
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);

@@ -78,7 +78,7 @@ fn buckets_lie_in_the_order_of_cookies() {
 
 #[test]
 fn names_are_found_after_growth_and_gone_after_removal() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     for number in 0..2_000 {
         add(&table, &format!("name{number}"), number);
     }
@@ -102,7 +102,7 @@ fn names_are_found_after_growth_and_gone_after_removal() {
 
 #[test]
 fn readdir_resumes_at_any_cookie_across_growth() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     let mut expected = BTreeMap::new();
     for number in 0..100 {
         add(&table, &format!("stays{number}"), number);
@@ -132,7 +132,7 @@ fn readdir_resumes_at_any_cookie_across_growth() {
 /// end then); LEFT in what `batch` looks at before its walk. (Each tried, in a copy.)
 #[test]
 fn readdir_gives_each_name_once_from_a_table_half_of_which_has_left() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     (0..2_000).for_each(|number| add(&table, &number.to_string(), number));
     let expected = names_after(&table, 0);
     assert_eq!(expected.len(), 2_000);
@@ -162,7 +162,7 @@ fn readdir_gives_each_name_once_from_a_table_half_of_which_has_left() {
 /// runs alone, for tests beside it may keep what is gone from being freed.)
 #[test]
 fn readdir_does_not_follow_what_has_left_and_is_gone() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     (0..2_000).for_each(|number| add(&table, &number.to_string(), number));
     let growing = table.lock_resize();
     {
@@ -190,7 +190,7 @@ fn readdir_does_not_follow_what_has_left_and_is_gone() {
 /// Without: RENAMING in what `batch` looks at.
 #[test]
 fn readdir_gives_what_lies_before_a_rename_and_then_the_rest() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     (0..200).for_each(|number| add(&table, &number.to_string(), number));
     let expected = names_after(&table, 0);
     let guard = &pin();
@@ -238,7 +238,7 @@ fn readdir_gives_what_lies_before_a_rename_and_then_the_rest() {
 
 #[test]
 fn a_dead_table_takes_no_names() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     let guard = &pin();
     {
         let resize = table.lock_resize();
@@ -264,7 +264,7 @@ fn a_dead_table_takes_no_names() {
 #[cfg(not(feature = "shuttle"))]
 #[test]
 fn a_table_of_a_million_names_is_locked_whole() {
-    let table = NameTable::with_capacity(1_000_000);
+    let table = NameTable::with_capacity(1_000_000, new_keys());
     let guard = &pin();
     let resize = table.lock_resize();
     let whole = Request::Whole {
@@ -292,7 +292,7 @@ fn a_table_of_a_million_names_is_locked_whole() {
 
 #[test]
 fn a_table_grows_where_writers_meet() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     let guard = &pin();
     let before = table.length_about(guard);
     // The other thread may come too late to meet this one, but not always.
@@ -322,7 +322,7 @@ fn a_table_grows_where_writers_meet() {
 
 #[test]
 fn growth_leaves_names_where_they_are() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     let guard = &pin();
     let name = |number: u64| format!("name{number}");
     let place = |number| {
@@ -390,7 +390,7 @@ fn names_of_one_hash_have_their_cookies() {
 
 #[test]
 fn what_was_removed_is_found_again_when_it_comes_back() {
-    let table = NameTable::new();
+    let table = NameTable::new(new_keys());
     let guard = &pin();
     let remove = |name: &str| {
         let name = table.hashed(name.as_bytes());
@@ -419,7 +419,7 @@ fn what_was_removed_is_found_again_when_it_comes_back() {
 #[test]
 fn who_asks_a_growing_table_whether_it_is_empty_is_sent_to_the_exact_check() {
     for is_removed in [true, false] {
-        let table = NameTable::new();
+        let table = NameTable::new(new_keys());
         let guard = &pin();
         add(&table, "name", 1);
         let old = table.current(guard);
@@ -459,7 +459,7 @@ fn who_asks_a_growing_table_whether_it_is_empty_is_sent_to_the_exact_check() {
 fn names_that_stay_are_found_while_their_bucket_is_cut() {
     use finefs_locks::primitive::{Arc, thread};
     let run = || {
-        let table = Arc::new(NameTable::new());
+        let table = Arc::new(NameTable::new(new_keys()));
         // Bucket 0 of 4 becomes buckets 0 and 1 of 8.
         let halves = Table::new(2 * BUCKETS_MIN);
         let names = [0, 1].map(|bucket| {
@@ -518,7 +518,7 @@ fn names_that_stay_are_found_while_their_bucket_is_cut() {
 fn names_that_stay_are_listed_once_while_their_bucket_is_cut() {
     use finefs_locks::primitive::{Arc, thread};
     under_shuttle(|| {
-        let table = Arc::new(NameTable::new());
+        let table = Arc::new(NameTable::new(new_keys()));
         // One name in each half of each bucket.
         let halves = Table::new(2 * BUCKETS_MIN);
         for bucket in 0..halves.count() {
