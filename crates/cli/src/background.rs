@@ -46,8 +46,9 @@ pub(crate) enum Role {
 }
 
 /// Starts watcher and server. Must be called while the process has one thread. `mount_point` is
-/// what the watcher looks after; `log` takes the server's messages once it is in the background.
-pub(crate) fn start(mount_point: PathBuf, log: Option<File>) -> CliResult<Role> {
+/// what the watcher looks after, if it is a mount; `log` takes the server's messages once it is in
+/// the background.
+pub(crate) fn start(mount_point: Option<PathBuf>, log: Option<File>) -> CliResult<Role> {
     let fail = |error: io::Error| Failure::new(format!("cannot go to the background: {error}"));
     let (read_end, write_end) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
@@ -116,7 +117,7 @@ fn launch(watcher: Pid, read_end: OwnedFd) -> ExitCode {
 }
 
 /// The watcher's life.
-fn watch(server: Pid, mount_point: PathBuf) -> ExitCode {
+fn watch(server: Pid, mount_point: Option<PathBuf>) -> ExitCode {
     let _ = rustix::process::setsid();
     let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]);
     let _ = leave_terminal();
@@ -136,10 +137,20 @@ fn watch(server: Pid, mount_point: PathBuf) -> ExitCode {
     match status.and_then(exit_status) {
         Some(status) => ExitCode::from(status),
         None => {
-            clean_up(&mount_point);
+            match mount_point {
+                Some(mount_point) => clean_up(&mount_point),
+                None => tell_of_death(),
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says that a server is gone that leaves nothing behind.
+fn tell_of_death() {
+    logger::start(false);
+    logger::redirect(None);
+    log::error!("the NFS server was killed; check the image with e2fsck");
 }
 
 /// Takes a dead mount away.

@@ -7,13 +7,14 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `info`, `mkfs`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `top`, `freeze` | the subcommands |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
 //! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
 //! | `runtime_dir` | where its socket is |
 //! | `options` | `-o` of mount |
 //! | `remount` | `-o remount` |
+//! | `open` | opening what is mounted or served |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
 //! | `background` | fork, the report of readiness, the watcher |
@@ -32,6 +33,8 @@ mod logger;
 mod mke2fs;
 mod mkfs;
 mod mount;
+mod nfs;
+mod open;
 mod options;
 pub mod output;
 mod progress;
@@ -72,6 +75,7 @@ struct Arguments {
 enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
+    Serve(nfs::Serve),
     /// Put everything on the image and let changes wait, so that the image can be copied
     ///
     /// The image is then as after a clean unmount. Reading goes on; but a directory in which
@@ -139,6 +143,7 @@ pub fn main() -> ExitCode {
     };
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
+        Command::Serve(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),

@@ -4,12 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use clap::error::ErrorKind;
 use finefs::front_end::namespace::Namespace;
-use finefs::{ImageOptions, OnError};
 use finefs_block::Claim;
 use finefs_fuse::AttachError;
 
@@ -18,13 +16,8 @@ use crate::channel::Answering;
 use crate::options::{self, MountOptions};
 use crate::output::print;
 use crate::serve::{self, EndSignals};
-use crate::size::Size;
 use crate::umount::find_at;
-use crate::{CliResult, Failure, logger, progress, remount, say, spare_memory, usage};
-
-/// How long the server of the last mount of an image is waited for while it writes out what is
-/// left.
-const SERVER_PATIENCE: Duration = Duration::from_secs(600);
+use crate::{CliResult, Failure, logger, open, progress, remount, say, usage};
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory
 #[derive(Args)]
@@ -105,7 +98,7 @@ impl Mount {
             return plan.serve(None);
         }
         // Looked at before the fork, while a relative path still means what the user meant.
-        match background::start(plan.directory.clone(), log)? {
+        match background::start(Some(plan.directory.clone()), log)? {
             Role::Done(status) => Ok(status),
             Role::Server(readiness) => plan.serve(Some(readiness)),
         }
@@ -201,7 +194,14 @@ impl Plan {
         let signals = EndSignals::catch()?;
         // Before the image is opened, which marks it as in use.
         finefs_fuse::check_mount_point(&self.directory).map_err(Failure::new)?;
-        let opened = progress::during(&format!("opening {}", self.source), || self.open());
+        let opened = progress::during(&format!("opening {}", self.source), || {
+            open::open(
+                self.image.as_deref(),
+                Some(&self.directory),
+                &self.options,
+                &self.source,
+            )
+        });
         let (namespace, claim) = opened?;
         if let Some(claim) = &claim {
             claim.mark_served();
@@ -271,68 +271,6 @@ impl Plan {
         }
     }
 
-    fn open(&self) -> CliResult<(Arc<Namespace>, Option<Claim>)> {
-        let options = &self.options;
-        let Some(path) = &self.image else {
-            let namespace = finefs::front_end::open_memory(
-                options
-                    .size
-                    .unwrap_or(Size::PercentOfMemory(50))
-                    .bytes_in_memory()?,
-                // As tmpfs: everybody may make files.
-                options.mode.unwrap_or(0o1777),
-                options.uid.unwrap_or(rustix::process::getuid().as_raw()),
-                options.gid.unwrap_or(rustix::process::getgid().as_raw()),
-                finefs::Options {
-                    commit_interval: options.commit_interval,
-                    atime: options.atime,
-                    notes_directories: options.notes_directories,
-                    has_bsd_groups: options.has_bsd_groups,
-                    is_read_only: options.kernel.is_read_only,
-                    waits_for_thaw: false,
-                    has_acls: options.has_acls,
-                    locking: options.locking,
-                    ..finefs::Options::default()
-                },
-            )
-            .map_err(Failure::new)?;
-            return Ok((namespace, None));
-        };
-        let image_options = ImageOptions::new()
-            .offset_bytes(options.offset_bytes)
-            .read_only(options.kernel.is_read_only)
-            .barriers(!options.lacks_barriers)
-            .mount_point(&self.directory)
-            .commit_interval(options.commit_interval)
-            .when_quiet(spare_memory::give_back)
-            .atime(options.atime)
-            .directory_atime(options.notes_directories)
-            .bsd_groups(options.has_bsd_groups)
-            .on_error(options.on_error)
-            .acls(options.has_acls)
-            .locking(options.locking)
-            .wait_for_server(SERVER_PATIENCE, |path| {
-                say(format!(
-                    "{}: waiting for the server of its last mount, which still writes it out",
-                    path.display()
-                ));
-            })
-            // A server thread that waited would serve nobody.
-            .waits_for_thaw(false);
-        let image = finefs::front_end::open_image(path, image_options).map_err(Failure::new)?;
-        for note in image.notes {
-            say(format!("{}: {note}", self.source));
-        }
-        if image.on_error == OnError::Panic {
-            // As fuse2fs does. The watcher takes the mount away.
-            image.namespace.on_stop(|_| {
-                log::error!("ending at once (errors=panic)");
-                std::process::abort();
-            });
-        }
-        Ok((image.namespace, image.claim))
-    }
-
     fn fuse_options(&self, is_read_only: bool) -> finefs_fuse::Options {
         finefs_fuse::Options {
             source: self.source.clone(),
@@ -342,7 +280,7 @@ impl Plan {
     }
 }
 
-fn open_log(path: &Path) -> CliResult<File> {
+pub(crate) fn open_log(path: &Path) -> CliResult<File> {
     OpenOptions::new()
         .append(true)
         .create(true)

@@ -27,6 +27,10 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["finefs-namespace", "finefs-locks", "finefs-lockmeter"],
     ),
     (
+        "finefs-nfs",
+        &["finefs-namespace", "finefs-locks", "finefs-lockmeter"],
+    ),
+    (
         "finefs",
         &[
             "finefs-ext",
@@ -66,6 +70,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-image",
             "finefs",
             "finefs-fuse",
+            "finefs-nfs",
             "finefs-ext",
             "finefs-namespace",
             "finefs-block",
@@ -116,6 +121,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "finefs-ext",
             "finefs-fuse",
+            "finefs-nfs",
             "finefs-namespace",
             "finefs-block",
             "finefs-ext-disk",

@@ -1,0 +1,88 @@
+//! Opens what is mounted or served: an image, or memory.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use finefs::front_end::namespace::Namespace;
+use finefs::{ImageOptions, OnError};
+use finefs_block::Claim;
+
+use crate::options::MountOptions;
+use crate::size::Size;
+use crate::{CliResult, Failure, say, spare_memory};
+
+/// How long the server of the last mount of an image is waited for while it writes out what is
+/// left.
+const SERVER_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Opens the image at this path, or memory, as the options say. `mount_point` is noted in the
+/// image, and `source` names it in messages. Changes of a frozen file system fail, to be tried
+/// again: a server thread that waited would serve nobody.
+pub(crate) fn open(
+    image: Option<&Path>,
+    mount_point: Option<&Path>,
+    options: &MountOptions,
+    source: &str,
+) -> CliResult<(Arc<Namespace>, Option<Claim>)> {
+    let Some(path) = image else {
+        return Ok((open_memory(options)?, None));
+    };
+    let mut image_options = ImageOptions::new()
+        .offset_bytes(options.offset_bytes)
+        .read_only(options.kernel.is_read_only)
+        .barriers(!options.lacks_barriers)
+        .commit_interval(options.commit_interval)
+        .when_quiet(spare_memory::give_back)
+        .atime(options.atime)
+        .directory_atime(options.notes_directories)
+        .bsd_groups(options.has_bsd_groups)
+        .on_error(options.on_error)
+        .acls(options.has_acls)
+        .locking(options.locking)
+        .wait_for_server(SERVER_PATIENCE, |path| {
+            say(format!(
+                "{}: waiting for the server of its last mount, which still writes it out",
+                path.display()
+            ));
+        })
+        .waits_for_thaw(false);
+    if let Some(mount_point) = mount_point {
+        image_options = image_options.mount_point(mount_point);
+    }
+    let image = finefs::front_end::open_image(path, image_options).map_err(Failure::new)?;
+    for note in image.notes {
+        say(format!("{source}: {note}"));
+    }
+    if image.on_error == OnError::Panic {
+        // As fuse2fs does. The watcher takes the mount away.
+        image.namespace.on_stop(|_| {
+            log::error!("ending at once (errors=panic)");
+            std::process::abort();
+        });
+    }
+    Ok((image.namespace, image.claim))
+}
+
+fn open_memory(options: &MountOptions) -> CliResult<Arc<Namespace>> {
+    let size = options.size.unwrap_or(Size::PercentOfMemory(50));
+    finefs::front_end::open_memory(
+        size.bytes_in_memory()?,
+        // As tmpfs: everybody may make files.
+        options.mode.unwrap_or(0o1777),
+        options.uid.unwrap_or(rustix::process::getuid().as_raw()),
+        options.gid.unwrap_or(rustix::process::getgid().as_raw()),
+        finefs::Options {
+            commit_interval: options.commit_interval,
+            atime: options.atime,
+            notes_directories: options.notes_directories,
+            has_bsd_groups: options.has_bsd_groups,
+            is_read_only: options.kernel.is_read_only,
+            waits_for_thaw: false,
+            has_acls: options.has_acls,
+            locking: options.locking,
+            ..finefs::Options::default()
+        },
+    )
+    .map_err(Failure::new)
+}

@@ -1,0 +1,276 @@
+//! One connection of a client.
+//!
+//! # Data model
+//! What came in and what waits to go out, each under a lock of its own, so that one thread reads
+//! the next call while others send replies. No thread holds either while it carries out a call.
+//!
+//! # Protocol
+//! A thread that is told of a connection takes one record from it ([`Connection::next`]) and serves
+//! it. If there is more, it wakes another thread first; so the calls of one connection run on all
+//! CPUs, in no order. When it is done with the call it looks for the next record itself. It stops
+//! when nothing is left: epoll tells some thread when more comes.
+//!
+//! # Limits
+//! Nothing is read from a connection that has [`UNDER_WAY_MAX`] calls under way or
+//! [`OUTGOING_MAX`] bytes of replies that its client does not take. The thread that ends a call, or
+//! sends what waited, looks again.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use finefs_locks::Mutex;
+
+use crate::classes;
+use crate::clock::Stamp;
+use crate::record::{Incoming, Record, Senseless};
+use crate::replies::Replies;
+
+/// Calls of one connection that are under way.
+const UNDER_WAY_MAX: usize = 32;
+/// Bytes that wait for a client, from which on nothing more is done for it.
+const OUTGOING_MAX: usize = 1 << 20;
+/// Bytes that wait for all connections of one client machine, beyond which it is cut off.
+const OF_CLIENT_MAX: usize = 64 << 20;
+/// A connection without any traffic is closed after so long, as other servers do.
+const IDLE_MAX: Duration = Duration::from_secs(360);
+/// The same when half a record has come, or a reply is not taken.
+const STUCK_MAX: Duration = Duration::from_secs(60);
+/// Buffers of connections that were idle for so long are given back.
+const SHRINK_AFTER: Duration = Duration::from_secs(5);
+
+/// What connections from one address share.
+pub(crate) struct Client {
+    pub address: IpAddr,
+    /// How many there are.
+    pub connections: AtomicUsize,
+    pub replies: Replies<Connection>,
+    /// Bytes that wait to be sent. Written only where a client does not take its replies.
+    waiting_bytes: AtomicUsize,
+    pub used: Stamp,
+}
+
+impl Client {
+    pub(crate) fn new(address: IpAddr) -> Client {
+        Client {
+            address,
+            connections: AtomicUsize::new(0),
+            replies: Replies::new(),
+            waiting_bytes: AtomicUsize::new(0),
+            used: Stamp::now(),
+        }
+    }
+}
+
+/// See the module's head.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    pub client: Arc<Client>,
+    input: Mutex<Input>,
+    output: Mutex<Output>,
+    under_way: AtomicUsize,
+    /// The length of what waits to be sent.
+    waiting_bytes: AtomicUsize,
+    is_closed: AtomicBool,
+    /// When anything last came or went.
+    active: Stamp,
+}
+
+struct Input {
+    incoming: Incoming,
+    /// The socket may have more.
+    may_have_more: bool,
+}
+
+#[derive(Default)]
+struct Output {
+    waiting: Vec<u8>,
+    /// So many of these were sent.
+    sent: usize,
+}
+
+/// What a thread is to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// To serve the record; `has_more` says whether another thread should come too.
+    Serve { has_more: bool },
+    /// Nothing here, for now.
+    Leave,
+    /// To close the connection.
+    Close,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, client: Arc<Client>) -> Connection {
+        client.connections.fetch_add(1, Ordering::AcqRel);
+        let input = Input {
+            incoming: Incoming::default(),
+            may_have_more: false,
+        };
+        Connection {
+            stream,
+            client,
+            input: Mutex::new(&classes::INPUT, input),
+            output: Mutex::new(&classes::OUTPUT, Output::default()),
+            under_way: AtomicUsize::new(0),
+            waiting_bytes: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+            active: Stamp::now(),
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Takes the next record. `is_told`: epoll says that there is something to read, or room to
+    /// send.
+    pub(crate) fn next(&self, record: &mut Record, is_told: bool) -> Next {
+        if is_told && self.send_waiting().is_err() {
+            return Next::Close;
+        }
+        let mut input = self.input.lock();
+        input.may_have_more |= is_told;
+        loop {
+            if self.is_closed.load(Ordering::Acquire) || self.is_at_limit() {
+                return Next::Leave;
+            }
+            match input.incoming.take(record) {
+                Ok(true) => {
+                    self.under_way.fetch_add(1, Ordering::AcqRel);
+                    self.active.set();
+                    let has_more = input.may_have_more || input.incoming.has_record();
+                    return Next::Serve { has_more };
+                }
+                Ok(false) => {}
+                Err(Senseless) => return Next::Close,
+            }
+            if !input.may_have_more {
+                return Next::Leave;
+            }
+            match input.incoming.read(&self.stream) {
+                Ok((_, 0)) => return Next::Close,
+                // All that there was; epoll tells of what comes after it.
+                Ok((wanted, came)) => input.may_have_more = came == wanted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    input.may_have_more = false;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Next::Close,
+            }
+            self.active.set();
+        }
+    }
+
+    /// A call that [`Connection::next`] gave is over.
+    pub(crate) fn done(&self) {
+        self.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn is_at_limit(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) >= UNDER_WAY_MAX
+            || self.waiting_bytes.load(Ordering::Acquire) > OUTGOING_MAX
+    }
+
+    /// Sends a reply, or keeps what the client does not take yet. An error: the connection is to be
+    /// closed.
+    pub(crate) fn send(&self, reply: &[u8]) -> io::Result<()> {
+        let mut output = self.output.lock();
+        let sent = match output.waiting.is_empty() {
+            true => self.write(reply)?,
+            false => 0,
+        };
+        if sent < reply.len() {
+            output.waiting.extend_from_slice(&reply[sent..]);
+            self.note_waiting(&output)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what waits.
+    fn send_waiting(&self) -> io::Result<()> {
+        if self.waiting_bytes.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let mut output = self.output.lock();
+        let sent = self.write(&output.waiting[output.sent..])?;
+        output.sent += sent;
+        if sent > 0 {
+            self.active.set();
+        }
+        if output.sent == output.waiting.len() {
+            *output = Output::default();
+        } else if output.sent > OUTGOING_MAX {
+            let sent = std::mem::take(&mut output.sent);
+            output.waiting.drain(..sent);
+        }
+        self.note_waiting(&output)
+    }
+
+    /// Counts what waits, here and for the client as a whole.
+    fn note_waiting(&self, output: &Output) -> io::Result<()> {
+        let now = output.waiting.len();
+        let before = self.waiting_bytes.swap(now, Ordering::AcqRel);
+        let all = &self.client.waiting_bytes;
+        let sum = all.fetch_add(now, Ordering::AcqRel) + now;
+        all.fetch_sub(before, Ordering::AcqRel);
+        match sum - before.min(sum) > OF_CLIENT_MAX {
+            true => Err(io::Error::other("the client takes no replies")),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes until the socket takes no more; gives how much it took.
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match (&self.stream).write(&bytes[done..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => done += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// True when it should be closed, for there has been nothing, or half of something, for long.
+    pub(crate) fn is_stale(&self) -> bool {
+        if self.under_way.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        let idle = self.active.elapsed();
+        if idle < SHRINK_AFTER {
+            return false;
+        }
+        let mut input = self.input.lock();
+        input.incoming.shrink();
+        let is_stuck = !input.incoming.is_empty() || self.waiting_bytes.load(Ordering::Acquire) > 0;
+        idle > if is_stuck { STUCK_MAX } else { IDLE_MAX }
+    }
+
+    /// Ends it; true for the one caller that has to take it out of the table.
+    pub(crate) fn close(&self) -> bool {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.client.used.set();
+        self.client.connections.fetch_sub(1, Ordering::AcqRel);
+        true
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let waiting = self.waiting_bytes.load(Ordering::Acquire);
+        if waiting > 0 {
+            self.client
+                .waiting_bytes
+                .fetch_sub(waiting, Ordering::AcqRel);
+        }
+    }
+}
