@@ -165,6 +165,11 @@ impl Running {
         self.inner.id()
     }
 
+    /// The child's standard output, when piped and not yet taken.
+    pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
+        self.inner.stdout.take()
+    }
+
     /// The child's standard error, when piped and not yet taken.
     pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
         self.inner.stderr.take()

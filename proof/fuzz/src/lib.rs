@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`codecs`] | each structure of the disk format: no panic, and what was read is written back the same |
 //! | [`images`] | whole images, mutated: replayed, mounted and walked, written |
-//! | [`requests`] | the kernel's FUSE messages |
+//! | [`requests`] | the kernel's FUSE messages; calls of NFS clients |
 //!
 //! An image is not made of an input's bytes: it is one of a few small good ones (see [`seed`]), and
 //! the input says what to change in it ([`patch`]), after which the checksums are mended, or not.
@@ -38,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     ("walk", images::walk),
     ("write", images::write),
     ("fuse", requests::fuse),
+    ("nfs", requests::nfs),
 ];
 
 /// Runs the target called `name`.

@@ -11,6 +11,7 @@
 //! | [`mkfs`] | `finefs mkfs` beside mke2fs, byte by byte |
 //! | [`differential`] | random operations beside the kernel's ext4 |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
+//! | [`nfs`] | the kernel's NFS client, in a guest |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
@@ -41,6 +42,7 @@ pub mod kill;
 pub mod lock_teeth;
 pub mod matrix;
 pub mod mkfs;
+pub mod nfs;
 pub mod package;
 pub mod pjdfstest;
 pub mod public_api;

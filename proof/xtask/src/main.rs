@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, package,
+    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, nfs, package,
     pjdfstest, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
@@ -177,6 +177,8 @@ enum What {
     Soak(soak::Options),
     /// What is left when the server is killed at random moments
     Kill(kill::Options),
+    /// The kernel's NFS client, in a guest, over a served image
+    Nfs(nfs::Options),
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -272,7 +274,12 @@ fn prove(options: Prove) -> Result<()> {
     }
     if !matches!(
         options.what,
-        What::Images(_) | What::Tsan | What::LockTeeth(_) | What::Crash(_) | What::Faults(_)
+        What::Images(_)
+            | What::Tsan
+            | What::LockTeeth(_)
+            | What::Crash(_)
+            | What::Faults(_)
+            | What::Nfs(_)
     ) {
         ensure!(
             tools::is_root(),
@@ -329,6 +336,10 @@ fn prove(options: Prove) -> Result<()> {
         }
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
+        What::Nfs(own) => {
+            let finefs = tools::finefs(options.finefs.as_deref())?;
+            nfs::run(&finefs, &parent, own, &mut report)?;
+        }
         What::List => {}
     }
     report.finish()

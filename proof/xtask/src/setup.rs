@@ -22,6 +22,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("git", "git"),
     ("losetup", "mount"),
     ("setpriv", "util-linux"),
+    // The guest with the kernel's NFS client.
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
 ];
 
 /// Conformance tools: crate, binary and version. pjdfstest needs libacl at build time on some
@@ -97,6 +101,89 @@ fn apt(args: &[&str]) -> Result<()> {
     let output = run::capture_with(&mut command, b"", LIMIT)?;
     run::expect_ok(&format!("apt-get {}", args.join(" ")), output)?;
     Ok(())
+}
+
+/// Of which package the guest's kernel is: it depends on the one of today.
+const KERNEL_PACKAGE: &str = "linux-image-amd64";
+
+/// A kernel that boots in qemu, unpacked and not installed.
+pub struct GuestKernel {
+    /// What is booted.
+    pub image: PathBuf,
+    root: PathBuf,
+    version: String,
+}
+
+impl GuestKernel {
+    /// The files of these modules and of those that they need, in the order of loading.
+    pub fn modules(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
+        let mut found: Vec<PathBuf> = Vec::new();
+        for name in names {
+            let mut command = run::cmd(tools::program("modprobe"), ["--show-depends", name]);
+            command
+                .arg("-d")
+                .arg(&self.root)
+                .args(["-S", &self.version]);
+            for line in run::ok(&mut command)?.stdout.lines() {
+                let path = line
+                    .strip_prefix("insmod ")
+                    .map(str::trim)
+                    .map(PathBuf::from);
+                found.extend(path.filter(|path| !found.contains(path)));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Debian's kernel, fetched and unpacked into the directory of tools when it is missing.
+pub fn guest_kernel() -> Result<GuestKernel> {
+    packages_of(|program| matches!(program, "qemu-system-x86_64" | "busybox" | "depmod"))?;
+    let root = tools::tools_dir().join("guest-kernel");
+    let found = || -> Result<Option<GuestKernel>> {
+        let Ok(versions) = std::fs::read_dir(root.join("lib/modules")) else {
+            return Ok(None);
+        };
+        let versions = versions.collect::<std::io::Result<Vec<_>>>()?;
+        let Some(version) = versions.first() else {
+            return Ok(None);
+        };
+        let version = version.file_name().to_string_lossy().into_owned();
+        Ok(Some(GuestKernel {
+            image: root.join(format!("boot/vmlinuz-{version}")),
+            root: root.clone(),
+            version,
+        }))
+    };
+    if let Some(kernel) = found()? {
+        return Ok(kernel);
+    }
+    println!("fetching {KERNEL_PACKAGE} for the guest");
+    let depends = run::ok(&mut run::cmd("apt-cache", ["depends", KERNEL_PACKAGE]))?.stdout;
+    let package = depends
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Depends: "));
+    let Some(package) = package else {
+        bail!("{KERNEL_PACKAGE} depends on no kernel:\n{depends}");
+    };
+    let fetched = tempfile::tempdir()?;
+    let mut command = run::cmd("apt-get", ["download", "-q", package]);
+    let output = run::capture_with(command.current_dir(&fetched), b"", LIMIT)?;
+    run::expect_ok("apt-get download", output)?;
+    let unpacked = tools::tools_dir().join("guest-kernel.new");
+    for entry in std::fs::read_dir(&fetched)? {
+        let mut command = run::cmd("dpkg-deb", ["-x"]);
+        run::ok(command.arg(entry?.path()).arg(&unpacked))?;
+    }
+    for version in std::fs::read_dir(unpacked.join("lib/modules"))? {
+        let mut command = run::cmd(tools::program("depmod"), ["-b"]);
+        run::ok(command.arg(&unpacked).arg(version?.file_name()))?;
+    }
+    std::fs::rename(&unpacked, &root)?;
+    match found()? {
+        Some(kernel) => Ok(kernel),
+        None => bail!("{package} has no modules"),
+    }
 }
 
 /// The program of the crate `name`, installed in this version when it is missing.

@@ -70,6 +70,7 @@ impl Options {
             ("crash", by_size(&[], &["--long"])),
             ("faults", by_size(&[], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
+            ("nfs", by_size(&["--kills", "1"], &["--kills", "10"])),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
             ("matrix", by_size(&["--ci"], &[])),
         ]
@@ -386,6 +387,7 @@ mod tests {
             "crash",
             "faults",
             "kill",
+            "nfs",
             "soak",
             "matrix",
         ];

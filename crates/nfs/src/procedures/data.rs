@@ -1,5 +1,7 @@
 //! READ, WRITE, COMMIT.
 
+use finefs_namespace::DataChange;
+
 use super::arguments::handle;
 use super::results::{POST_OP_BYTES, put_post_op, put_wcc};
 use super::{Context, Failed, READ, WRITE};
@@ -80,9 +82,12 @@ pub(super) fn write(
         |held| {
             let (namespace, ino) = (&export.namespace, held.ino());
             context.check_data(held, WRITE)?;
-            namespace.check_end(ino, offset, data.len() as u64)?;
+            let change = DataChange::Write {
+                offset_bytes: offset,
+                length_bytes: data.len() as u64,
+            };
             let is_in_group = |gid| caller.is_in_group(gid);
-            namespace.clear_privileges_unless_root(caller, ino, is_in_group)?;
+            namespace.remove_privileges_unless_root(caller, ino, change, is_in_group)?;
             Ok(namespace.write(ino, offset, data)?)
         },
         |held| match stable {

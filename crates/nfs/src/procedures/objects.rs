@@ -55,7 +55,8 @@ fn check_guard(held: &Held<'_>, guard: Option<Timestamp>) -> Result<(), Failed> 
     }
 }
 
-/// Sets attributes of a file for the caller. An owner who has the file open for writing may cut it,
+/// Sets attributes of a file for the caller: the size first, which takes set-id bits away, then the
+/// owner, which does too, then the rest. An owner who has the file open for writing may cut it,
 /// whatever the mode says now.
 pub(super) fn set(
     context: &Context<'_>,
@@ -63,25 +64,38 @@ pub(super) fn set(
     change: &SetAttributes,
 ) -> Result<(), Failed> {
     let (namespace, caller) = (&context.export.namespace, &context.caller);
-    let mut rest = *change;
-    if let Some(size_bytes) = change.size_bytes {
+    let is_in_group = |gid| caller.is_in_group(gid);
+    if change.size_bytes.is_some() {
+        let mut actor = caller.clone();
         if held.attributes.kind == FileKind::Regular {
             context.check_data(held, WRITE)?;
-            namespace
-                .clear_privileges_unless_root(caller, held.ino(), |gid| caller.is_in_group(gid))?;
+            actor.is_checked = held.attributes.uid == caller.uid;
         }
-        let sets_owner = change.uid.is_some() || change.gid.is_some();
-        if held.attributes.uid == caller.uid && !sets_owner {
-            let mut checked = caller.clone();
-            checked.is_checked = true;
-            let size = SetAttributes {
-                size_bytes: Some(size_bytes),
-                ..SetAttributes::default()
-            };
-            namespace.set_attributes(&checked, held.ino(), &size)?;
-            rest.size_bytes = None;
-        }
+        let size = SetAttributes {
+            size_bytes: change.size_bytes,
+            ..SetAttributes::default()
+        };
+        match caller.uid {
+            // It may leave them.
+            0 => namespace.set_attributes(&actor, held.ino(), &size)?,
+            _ => namespace.set_attributes_taking_privileges(
+                &actor,
+                held.ino(),
+                &size,
+                is_in_group,
+            )?,
+        };
     }
+    if change.uid.is_some() || change.gid.is_some() {
+        let owner = (change.uid, change.gid);
+        namespace.set_owner(caller, held.ino(), owner, is_in_group)?;
+    }
+    let rest = SetAttributes {
+        uid: None,
+        gid: None,
+        size_bytes: None,
+        ..*change
+    };
     namespace.set_attributes(caller, held.ino(), &rest)?;
     Ok(())
 }

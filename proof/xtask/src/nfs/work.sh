@@ -1,0 +1,69 @@
+# A tree, made here.
+mkdir -p /tmp/tree/a/b/c /tmp/tree/empty
+cp /bin/busybox /tmp/tree/a/
+head -c 100000 /bin/busybox > /tmp/tree/a/b/part
+: > /tmp/tree/a/b/nothing
+ln -s ../part /tmp/tree/a/b/c/link
+ln -s /no/where /tmp/tree/dangling
+ln /tmp/tree/a/b/part /tmp/tree/a/second
+mknod /tmp/tree/fifo p
+mknod /tmp/tree/null c 1 3
+chmod 4711 /tmp/tree/a/busybox
+chown 1000:100 /tmp/tree/a/b/nothing
+chmod 1777 /tmp/tree/empty
+
+attach
+check "copy in" cp -a /tmp/tree /mnt/tree
+check "checksums" same "$(sums /mnt/tree)" "$(sums /tmp/tree)"
+check "shape" same "$(shape /mnt/tree)" "$(shape /tmp/tree)"
+umount /mnt
+attach noac
+check "checksums of another mount" same "$(sums /mnt/tree)" "$(sums /tmp/tree)"
+check "shape of another mount" same "$(shape /mnt/tree)" "$(shape /tmp/tree)"
+check "copy out" cp -a /mnt/tree /tmp/back
+check "checksums of the copy" same "$(sums /tmp/back)" "$(sums /tmp/tree)"
+umount /mnt
+attach
+cd /mnt
+check "tar in" sh -c 'tar cf - -C /tmp tree | tar xf - -C /mnt/tree/empty'
+check "tar out" same "$(cd tree/empty && find tree -type f | sort | xargs tar cf - | md5sum | cut -c1-8 | wc -c)" 9
+check "checksums of tar" same "$(sums tree/empty/tree)" "$(sums /tmp/tree)"
+check "remove a tree" rm -r tree/empty
+refused "it is gone" ls tree/empty
+
+echo one > one; echo two > two; mkdir dir
+check "rename over" sh -c 'mv -f one two && [ "$(cat two)" = one ]'
+check "link count" sh -c 'ln two three && [ "$(stat -c %h two)" = 2 ]'
+check "rename into" sh -c 'mv three dir && [ -f dir/three ] && [ ! -e three ]'
+refused "remove a full directory" rmdir dir
+check "rename a directory" sh -c 'mkdir dir/sub && mv dir other && [ -d other/sub ]'
+refused "rename into itself" mv other other/sub/
+check "chmod" sh -c 'chmod 640 two && [ "$(stat -c %a two)" = 640 ]'
+check "times" sh -c 'touch -d "2020-01-02 03:04:05" two && [ "$(stat -c %Y two)" = 1577934245 ]'
+check "append" sh -c 'echo more >> two && [ "$(cat two)" = "one
+more" ]'
+check "truncate" sh -c 'truncate -s 2 two && [ "$(cat two)" = on ]'
+check "exclusive create" sh -c 'set -C; : > fresh; ! : 2>/dev/null > fresh'
+check "space" sh -c 'df . | grep -q 10.0.2.2'
+
+mkdir many
+check "5,000 files" sh -c 'i=0; while [ $i -lt 5000 ]; do : > many/file$i; i=$((i+1)); done'
+check "5,000 names" same "$(ls many | wc -l)" 5000
+echo 3 > /proc/sys/vm/drop_caches
+check "5,000 names read again" same "$(ls many | sort | uniq | wc -l)" 5000
+check "names under removal" sh -c 'ls many | while read name; do rm many/$name || exit 1; done; [ -z "$(ls many)" ]'
+
+check "50 MiB" sh -c 'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do cat /bin/busybox; done | head -c 52428800 > /tmp/big; cp /tmp/big big && sync'
+echo 3 > /proc/sys/vm/drop_caches
+check "50 MiB read again" same "$(md5sum < big)" "$(md5sum < /tmp/big)"
+check "a part of it" sh -c 'dd if=/bin/busybox of=big bs=1000 count=3 seek=20000 conv=notrunc 2>/dev/null && [ "$(dd if=big bs=1000 skip=20000 count=3 2>/dev/null | md5sum)" = "$(dd if=/bin/busybox bs=1000 count=3 2>/dev/null | md5sum)" ] && [ "$(stat -c %s big)" = 52428800 ]'
+rm -f /tmp/big big
+
+echo kept > open
+exec 3< open
+rm open
+check "removed while open" same "$(cat <&3)" kept
+exec 3<&-
+check "nothing is left of it" same "$(ls -a | grep -c nfs0)" 0
+cd /
+check "unmount" umount /mnt
