@@ -360,8 +360,8 @@ pub trait Store: Send + Sync + 'static {
         let _ = run;
     }
 
-    /// What was written to these blocks is durable when this returns, without a commit: for a file of
-    /// which nothing else changed. What cannot be written is an error, and stays for the next
+    /// What was written to these blocks is durable when this returns, without a commit: for a file
+    /// of which nothing else changed. What cannot be written is an error, and stays for the next
     /// commit. Some of the blocks may have been cut off the file meanwhile, and be free or
     /// another's. A store that persists nothing has nothing to do.
     fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
