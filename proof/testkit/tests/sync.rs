@@ -49,11 +49,12 @@ fn lost_data_is_told_once_to_everybody_who_has_the_file_open() {
     let bystander = ns.create_file(&caller, ns.root(), b"other", 0o644).unwrap();
     let open = |ino| ns.open(&caller, ino, OpenAccess::ReadWrite).unwrap();
     let (first, second, other) = (open(file.ino), open(file.ino), open(bystander.ino));
-    // What blocks hold that are on the device is changed there at once.
-    ns.write(file.ino, 0, b"held").unwrap();
+    // What is too long for the cache goes to the device at once.
+    ns.write(file.ino, 0, &[1; 100_000]).unwrap();
     ns.sync().unwrap();
     device.arm(0);
-    assert!(matches!(ns.write(file.ino, 0, b"lost"), Err(Error::Io(_))));
+    let lost = ns.write(file.ino, 0, &[2; 70_000]);
+    assert!(matches!(lost, Err(Error::Io(_))));
     other.sync().unwrap();
     assert!(matches!(first.sync(), Err(Error::Io(_))));
     first.sync().unwrap();
@@ -93,19 +94,46 @@ fn data_that_a_commit_cannot_write_ends_all_commits() {
     assert!(ns.shut_down().is_err());
 }
 
+/// As with new data, for what is written over what was durable before.
+#[test]
+fn an_overwrite_that_a_commit_cannot_write_ends_all_commits() {
+    let (device, ns) = opened(FaultOn::Write, Fault::Error);
+    let caller = Caller::root();
+    let file = ns.create_file(&caller, ns.root(), b"file", 0o644).unwrap();
+    ns.write(file.ino, 0, &[1; 3000]).unwrap();
+    ns.sync().unwrap();
+    let open = ns.open(&caller, file.ino, OpenAccess::ReadWrite).unwrap();
+    device.arm(0);
+    ns.write(file.ino, 1000, &[2; 1000]).unwrap();
+    assert_eq!(device.seen(), 0);
+    assert!(matches!(open.sync(), Err(Error::Io(_))));
+    assert!(matches!(open.sync(), Err(Error::Io(_))));
+    assert_eq!(ns.write(file.ino, 0, &[3]), Err(Error::ReadOnly));
+    let mut read = [0; 3000];
+    ns.read(file.ino, 0, &mut read).unwrap();
+    assert_eq!(
+        (read[999], read[1000], read[1999], read[2000]),
+        (1, 2, 2, 1)
+    );
+    drop(open);
+    assert!(ns.shut_down().is_err());
+}
+
 #[test]
 fn data_waits_in_memory_for_storage_that_comes() {
     let (device, ns) = opened(FaultOn::Write, Fault::Full);
     let caller = Caller::root();
     let file = ns.create_file(&caller, ns.root(), b"file", 0o644).unwrap();
     ns.sync().unwrap();
-    ns.write(file.ino, 0, &[1; 3000]).unwrap();
-    device.arm(0);
-    assert_eq!(ns.sync(), Err(Error::NoSpace));
-    let mut read = [0; 3000];
-    ns.read(file.ino, 0, &mut read).unwrap();
-    assert_eq!(read, [1; 3000]);
-    ns.sync().unwrap();
+    for data in [[1; 3000], [2; 3000]] {
+        ns.write(file.ino, 0, &data).unwrap();
+        device.arm(0);
+        assert_eq!(ns.sync(), Err(Error::NoSpace));
+        let mut read = [0; 3000];
+        ns.read(file.ino, 0, &mut read).unwrap();
+        assert_eq!(read, data);
+        ns.sync().unwrap();
+    }
     ns.shut_down().unwrap();
 }
 

@@ -95,8 +95,11 @@ const DIRTY_SHARE: usize = 2;
 
 /// Of the blocks of a shard, one in so many may be fresh, but always of so many bytes in all: see
 /// the head of `shard`.
-const FRESH_SHARE: usize = 16;
+const FRESH_SHARE: usize = 32;
 const FRESH_BYTES_MIN: usize = 32 << 20;
+
+/// Likewise, clean blocks of files that grow, of so many bytes in all.
+const STREAMED_BYTES: usize = 4 << 20;
 
 /// More blocks than this are not looked for one by one.
 const ONE_BY_ONE_MAX: u64 = 1 << 14;
@@ -152,6 +155,7 @@ impl DataCache {
             fresh_max: (FRESH_BYTES_MIN / block_bytes / shards)
                 .max(blocks_max / FRESH_SHARE)
                 .min(blocks_max),
+            streamed_max: STREAMED_BYTES / block_bytes / shards,
         };
         DataCache {
             device,

@@ -5,7 +5,7 @@
 //! Memory is taken in chunks of some blocks and cut into *slots*, which are never given up one by
 //! one: a slot whose block has left is used for the next. A slot holds a block that is clean,
 //! dirty or under writeback (or both of these), or is free. Three queues hold numbers of slots:
-//! dirty ones in the order in which they became dirty, and two of clean ones. A slot stays in its
+//! dirty ones in the order in which they became dirty, and three of clean ones. A slot stays in its
 //! queue when it changes, and is passed over when its turn comes; so it is at most once among the
 //! dirty and once among the clean.
 //!
@@ -15,7 +15,9 @@
 //! it is fresh when it gets to the front it is evicted; else it goes on to `warm`, which is a
 //! CLOCK. Fresh blocks, dirty or clean, have a limit of their own, above which new memory is taken
 //! only when there is no other way: so a stream of data which nobody asks for again goes round in
-//! little memory, for fresh pages of the system cost more than a copy.
+//! little memory, for fresh pages of the system cost more than a copy. What was written behind, a
+//! piece of a file that grows, comes into a queue `streamed` instead of `cold`, of which still less
+//! is kept.
 //!
 //! # Invariants
 //! 1. Dirty blocks and blocks under writeback are not evicted.
@@ -46,6 +48,8 @@ pub(super) struct Limits {
     pub dirty_max: usize,
     /// Fresh blocks above which no memory is taken for more.
     pub fresh_max: usize,
+    /// Likewise, clean blocks that were written behind.
+    pub streamed_max: usize,
 }
 
 impl Limits {
@@ -73,6 +77,7 @@ struct Blocks {
     chunks: Vec<Box<[u8]>>,
     free: Vec<u32>,
     dirty: VecDeque<u32>,
+    streamed: VecDeque<u32>,
     cold: VecDeque<u32>,
     warm: VecDeque<u32>,
     /// How many blocks are fresh.
@@ -267,8 +272,12 @@ impl Shard {
         }
         let may_grow = blocks.slots.len() < self.limits.blocks_max;
         let is_fresh_enough = blocks.fresh >= self.limits.fresh_max;
-        if is_fresh_enough || !may_grow {
-            self.evict_cold(blocks);
+        let must_evict = is_fresh_enough || !may_grow;
+        if must_evict || blocks.streamed.len() > self.limits.streamed_max {
+            self.evict_fresh(blocks, |blocks| &mut blocks.streamed);
+        }
+        if blocks.free.is_empty() && must_evict {
+            self.evict_fresh(blocks, |blocks| &mut blocks.cold);
         }
         if blocks.free.is_empty() && !may_grow {
             self.evict_warm(blocks);
@@ -279,8 +288,8 @@ impl Shard {
         blocks.free.pop()
     }
 
-    fn evict_cold(&self, blocks: &mut Blocks) {
-        while let Some(number) = blocks.cold.pop_front() {
+    fn evict_fresh(&self, blocks: &mut Blocks, queue: fn(&mut Blocks) -> &mut VecDeque<u32>) {
+        while let Some(number) = queue(blocks).pop_front() {
             let slot = &mut blocks.slots[number as usize];
             slot.is_among_clean = false;
             if !slot.is_clean() {
@@ -398,7 +407,7 @@ impl Shard {
     }
 
     /// A slot is no longer under writeback: clean, unless it was not written, or changed meanwhile.
-    pub fn settle(&self, number: u32, is_written: bool) {
+    pub fn settle(&self, number: u32, is_written: bool, is_behind: bool) {
         let mut blocks = self.blocks.lock();
         let slot = &mut blocks.slots[number as usize];
         slot.is_under_writeback = false;
@@ -410,7 +419,10 @@ impl Shard {
         } else if !is_written {
             self.set_dirty(&mut blocks, number);
         } else if !slot.is_dirty && !std::mem::replace(&mut slot.is_among_clean, true) {
-            blocks.cold.push_back(number);
+            match is_behind {
+                true => blocks.streamed.push_back(number),
+                false => blocks.cold.push_back(number),
+            }
         }
         drop(blocks);
         self.written.notify_all();

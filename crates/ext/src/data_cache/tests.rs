@@ -195,13 +195,10 @@ fn there_is_an_end_to_what_is_dirty() {
         0,
         u64::MAX,
     ));
-    let data = over(&device);
-    let taken = (0..1 << 18).take_while(|number| data.put_blank(*number, 0, &[1]));
+    let data = DataCache::new(device, BLOCK as u32, Some(256 << 10));
+    let taken = (0..1000).take_while(|number| data.put_blank(*number, 0, &[1]));
     let taken = taken.count();
-    assert!(
-        (CACHE_BLOCKS / 2..=CACHE_BLOCKS).contains(&taken),
-        "{taken}"
-    );
+    assert!((128..=256).contains(&taken), "{taken}");
     // What is there can be changed all the same.
     assert!(data.put_blank(0, 0, &[2]) && data.change(1, 0, &[2]));
     assert!(!data.put_blank(taken as u64, 0, &[2]));

@@ -59,7 +59,7 @@ struct UnderWriteback<'a> {
 impl Drop for UnderWriteback<'_> {
     fn drop(&mut self) {
         for (block, slot) in &self.blocks[self.settled..] {
-            self.cache.shard(*block).settle(*slot, false);
+            self.cache.shard(*block).settle(*slot, false, false);
         }
     }
 }
@@ -75,7 +75,7 @@ impl DataCache {
         flusher.is_busy = true;
         drop(flusher);
         let turn = Turn(self);
-        self.write_blocks(&self.list_dirty())?;
+        self.write_blocks(&self.list_dirty(), false)?;
         drop(turn);
         self.give_back_unused();
         Ok(())
@@ -109,7 +109,7 @@ impl DataCache {
         windows.sort_unstable();
         windows.dedup();
         for start in windows.iter().map(|number| number * window) {
-            if !self.write_piece(start, window) {
+            if !self.write_piece(start, window, false) {
                 return;
             }
         }
@@ -131,15 +131,15 @@ impl DataCache {
                 break;
             };
             drop(behind);
-            self.write_piece(piece.start.0, piece.length);
+            self.write_piece(piece.start.0, piece.length, true);
             behind = self.behind.lock();
         }
         behind.is_busy = false;
     }
 
     /// False when that failed.
-    fn write_piece(&self, start: u64, length: u64) -> bool {
-        let outcome = self.write_blocks(&self.maybe_dirty(start, length));
+    fn write_piece(&self, start: u64, length: u64, is_behind: bool) -> bool {
+        let outcome = self.write_blocks(&self.maybe_dirty(start, length), is_behind);
         if let Err(error) = &outcome {
             log::warn!("{}: writing file data: {error}", self.device.describe());
         }
@@ -173,7 +173,7 @@ impl DataCache {
         };
         blocks.sort_unstable();
         blocks.dedup();
-        self.write_blocks(&blocks)
+        self.write_blocks(&blocks, false)
     }
 
     /// Those of these blocks that may be dirty.
@@ -191,8 +191,9 @@ impl DataCache {
         (WRITE_BYTES / self.block_bytes).max(1)
     }
 
-    /// Writes those of these blocks, which are in order, that are still dirty.
-    fn write_blocks(&self, blocks: &[u64]) -> io::Result<()> {
+    /// Writes those of these blocks, which are in order, that are still dirty. Memory of what is
+    /// written behind is used again before that of others.
+    fn write_blocks(&self, blocks: &[u64], is_behind: bool) -> io::Result<()> {
         if blocks.is_empty() {
             return Ok(());
         }
@@ -201,13 +202,13 @@ impl DataCache {
         let runs = blocks.chunk_by(|one, next| one + 1 == *next);
         let outcome = runs
             .flat_map(|run| run.chunks(self.blocks_at_once()))
-            .try_for_each(|part| self.write_part(part, &mut buffer));
+            .try_for_each(|part| self.write_part(part, is_behind, &mut buffer));
         self.flusher.lock().buffers.push(buffer);
         outcome
     }
 
     /// Writes those of these blocks, which are adjacent, that are still dirty.
-    fn write_part(&self, part: &[u64], buffer: &mut Vec<u8>) -> io::Result<()> {
+    fn write_part(&self, part: &[u64], is_behind: bool, buffer: &mut Vec<u8>) -> io::Result<()> {
         buffer.clear();
         let mut under = UnderWriteback {
             cache: self,
@@ -237,7 +238,7 @@ impl DataCache {
             for _ in 0..count {
                 let (block, slot) = under.blocks[under.settled];
                 under.settled += 1;
-                self.shard(block).settle(slot, outcome.is_ok());
+                self.shard(block).settle(slot, outcome.is_ok(), is_behind);
             }
         }
         outcome
