@@ -10,7 +10,7 @@ use finefs_namespace::{AccessChecks, Caller, Error, Ino, Namespace, Result};
 
 use crate::changes::Changes;
 use crate::handle::{self, Named};
-use crate::procedures::held::Held;
+use crate::held::Held;
 use crate::rpc::Credential;
 use crate::verifier::Verifier;
 

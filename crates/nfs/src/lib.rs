@@ -17,7 +17,7 @@
 //! | `procedures` | the 22 procedures of NFS |
 //! | `mount` | the procedures of MOUNT |
 //! | `export` | what is served, to whom, as whom |
-//! | `handle` | file handles |
+//! | `handle`, `held` | file handles; an inode that a call uses |
 //! | `changes` | whether a change was the only one of its file (weak cache consistency) |
 //! | `verifier` | by which clients learn that data may be lost |
 //! | `status`, `clock`, `classes` | errors; seconds; lock classes |
@@ -45,6 +45,7 @@ mod export;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handle;
+mod held;
 mod mount;
 mod procedures;
 mod record;

@@ -8,7 +8,7 @@ use finefs_namespace::{Caller, Error, FileKind, Result};
 
 use crate::classes;
 use crate::export::Export;
-use crate::procedures::held::Held;
+use crate::held::Held;
 use crate::rpc::{AUTH_SYS, Credential, Rejection};
 use crate::status;
 use crate::xdr::{Garbage, Reader, Writer};

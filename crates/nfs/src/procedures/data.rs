@@ -122,7 +122,7 @@ pub(super) fn commit(
     let (handle, _offset, _count) = (handle(reader)?, reader.u64()?, reader.u32()?);
     let export = context.export;
     let verifier = export.verifier.now();
-    let nothing = |_: &super::held::Held<'_>| Ok::<_, Failed>(());
+    let nothing = |_: &crate::held::Held<'_>| Ok::<_, Failed>(());
     let (wcc, result) = match export.check_writable() {
         // What was written before, by others, is there.
         Err(_) => match export.hold(handle) {

@@ -11,9 +11,9 @@
 use finefs_namespace::{Attributes, DirectoryEntry, Error};
 
 use super::arguments::handle;
-use super::held::Held;
 use super::results::put_post_op;
 use super::{Context, Failed, READ};
+use crate::held::Held;
 use crate::status;
 use crate::xdr::{Garbage, Reader, Writer, padded};
 

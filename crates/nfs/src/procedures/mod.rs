@@ -8,7 +8,6 @@
 //! | `listing` | READDIR, READDIRPLUS |
 //! | `about` | FSSTAT, FSINFO, PATHCONF |
 //! | `arguments`, `results` | what is read and written by several |
-//! | [`held`] | an inode that a request uses |
 //!
 //! # Invariants
 //! 1. A procedure reads all its arguments before it does anything.
@@ -19,7 +18,6 @@
 mod about;
 mod arguments;
 mod data;
-pub(crate) mod held;
 mod listing;
 mod names;
 mod objects;
@@ -29,7 +27,7 @@ use finefs_namespace::{Caller, Error, FileKind, Ino, SyncScope};
 
 use crate::changes::Before;
 use crate::export::Export;
-use crate::procedures::held::Held;
+use crate::held::Held;
 use crate::procedures::results::Wcc;
 use crate::rpc::Rejection;
 use crate::status;

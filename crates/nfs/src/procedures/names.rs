@@ -5,11 +5,11 @@ use finefs_namespace::{
 };
 
 use super::arguments::{self, handle, name, place};
-use super::held::Held;
 use super::objects::set;
 use super::results::{Wcc, put_made, put_post_op, put_wcc};
 use super::{Context, Failed};
 use crate::changes::Before;
+use crate::held::Held;
 use crate::status;
 use crate::xdr::{Garbage, Reader, Writer};
 

@@ -3,9 +3,9 @@
 use finefs_namespace::{AccessChecks, Error, FileKind, SetAttributes, Timestamp};
 
 use super::arguments::{self, handle};
-use super::held::Held;
 use super::results::{is_shown_as, put_attributes, put_post_op, put_wcc};
 use super::{Context, EXECUTE, Failed, READ, WRITE};
+use crate::held::Held;
 use crate::status;
 use crate::xdr::{Garbage, Reader, Writer};
 
