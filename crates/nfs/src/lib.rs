@@ -17,8 +17,7 @@
 //! | `procedures` | the 22 procedures of NFS |
 //! | `mount` | the procedures of MOUNT |
 //! | `export` | what is served, to whom, as whom |
-//! | `handle` | file handles |
-//! | `held` | an inode that a request uses |
+//! | `handle`, `held` | file handles; an inode that a call uses |
 //! | `changes` | whether a change was the only one of its file (weak cache consistency) |
 //! | `verifier` | by which clients learn that data may be lost |
 //! | `status`, `clock`, `classes` | errors; seconds; lock classes |

@@ -383,7 +383,7 @@ fn facts_and_commits() {
     let committed: COMMIT3res = client.call(procedure::COMMIT, &commit);
     let committed = committed.unwrap();
     let written = client.write(&file, 0, b"x", stable_how::DATA_SYNC).unwrap();
-    assert_eq!(written.committed, stable_how::FILE_SYNC);
+    assert_eq!(written.committed, stable_how::DATA_SYNC);
     assert_eq!(written.verf, committed.verf);
     let big = client.write(&file, u64::MAX - 10, b"x", stable_how::UNSTABLE);
     assert_eq!(big.unwrap_err(), nfsstat3::NFS3ERR_FBIG);

@@ -45,6 +45,8 @@ fn handles_cookies_and_creates_stay_and_the_verifier_does_not() {
     let listed = client.list(&dir, 1 << 20);
     server.stop();
     namespace.shut_down().unwrap();
+    // It still has the image.
+    drop(namespace);
 
     let namespace = open(&image);
     let server = serve(&namespace, trusting());

@@ -184,6 +184,21 @@ enum What {
     Workload(Vec<String>),
 }
 
+impl What {
+    /// It mounts by the kernel, too.
+    fn needs_root(&self) -> bool {
+        !matches!(
+            self,
+            What::Images(_)
+                | What::Tsan
+                | What::LockTeeth(_)
+                | What::Crash(_)
+                | What::Faults(_)
+                | What::Nfs(_)
+        )
+    }
+}
+
 #[derive(Parser)]
 struct OneWorkload {
     name: String,
@@ -272,20 +287,10 @@ fn prove(options: Prove) -> Result<()> {
         }
         return Ok(());
     }
-    if !matches!(
-        options.what,
-        What::Images(_)
-            | What::Tsan
-            | What::LockTeeth(_)
-            | What::Crash(_)
-            | What::Faults(_)
-            | What::Nfs(_)
-    ) {
-        ensure!(
-            tools::is_root(),
-            "this proof mounts by the kernel too: run it as root"
-        );
-    }
+    ensure!(
+        tools::is_root() || !options.what.needs_root(),
+        "this proof mounts by the kernel too: run it as root"
+    );
     let server = || options.server();
     let finefs = || tools::finefs(options.finefs.as_deref());
     match &options.what {
@@ -322,10 +327,7 @@ fn prove(options: Prove) -> Result<()> {
         }
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
-        What::Nfs(own) => {
-            let finefs = tools::finefs(options.finefs.as_deref())?;
-            nfs::run(&finefs, &parent, own, &mut report)?;
-        }
+        What::Nfs(own) => nfs::run(&finefs()?, &parent, own, &mut report)?,
         What::List => {}
     }
     report.finish()

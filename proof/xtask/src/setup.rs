@@ -171,6 +171,7 @@ pub fn guest_kernel() -> Result<GuestKernel> {
     let output = run::capture_with(command.current_dir(&fetched), b"", LIMIT)?;
     run::expect_ok("apt-get download", output)?;
     let unpacked = tools::tools_dir().join("guest-kernel.new");
+    std::fs::create_dir_all(&unpacked)?;
     for entry in std::fs::read_dir(&fetched)? {
         let mut command = run::cmd("dpkg-deb", ["-x"]);
         run::ok(command.arg(entry?.path()).arg(&unpacked))?;

@@ -1,6 +1,6 @@
 //! READ, WRITE, COMMIT.
 
-use finefs_namespace::DataChange;
+use finefs_namespace::{DataChange, SyncScope};
 
 use super::arguments::handle;
 use super::results::{POST_OP_BYTES, put_post_op, put_wcc};
@@ -15,6 +15,7 @@ pub(crate) const WRITE_MAX: u32 = 1 << 20;
 
 /// How durable a WRITE is.
 const UNSTABLE: u32 = 0;
+const DATA_SYNC: u32 = 1;
 const FILE_SYNC: u32 = 2;
 
 pub(super) fn read(
@@ -92,7 +93,8 @@ pub(super) fn write(
         },
         |held| match stable {
             UNSTABLE => Ok(()),
-            _ => context.sync(held.ino()),
+            DATA_SYNC => context.sync(held.ino(), SyncScope::Data),
+            _ => context.sync(held.ino(), SyncScope::All),
         },
     );
     match result {
@@ -100,12 +102,7 @@ pub(super) fn write(
             out.u32(status::OK);
             put_wcc(out, export, &wcc);
             out.u32(written as u32);
-            // A commit writes data and attributes.
-            out.u32(if stable == UNSTABLE {
-                UNSTABLE
-            } else {
-                FILE_SYNC
-            });
+            out.u32(stable);
             out.u64(verifier);
         }
         Err(failed) => {
@@ -138,7 +135,9 @@ pub(super) fn commit(
             ),
             Err(error) => (super::results::Wcc::default(), Err(error.into())),
         },
-        Ok(()) => context.change_then(handle, nothing, |held| context.sync(held.ino())),
+        Ok(()) => context.change_then(handle, nothing, |held| {
+            context.sync(held.ino(), SyncScope::All)
+        }),
     };
     match result {
         Ok(()) => {

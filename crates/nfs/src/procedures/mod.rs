@@ -192,14 +192,14 @@ impl Context<'_> {
     fn settle(&self, ino: Ino) -> Result<(), Failed> {
         match self.export.options.is_async {
             true => Ok(()),
-            false => self.sync(ino),
+            false => self.sync(ino, SyncScope::All),
         }
     }
 
     /// Makes an inode durable.
-    fn sync(&self, ino: Ino) -> Result<(), Failed> {
+    fn sync(&self, ino: Ino, scope: SyncScope) -> Result<(), Failed> {
         self.waits.begin_wait();
-        let synced = self.export.namespace.sync_file(ino, SyncScope::All);
+        let synced = self.export.namespace.sync_file(ino, scope);
         self.waits.end_wait();
         synced.map_err(|error| {
             // What clients wrote and have not committed may be lost.
