@@ -71,7 +71,7 @@ fn explained(text: &str, allowed: Allowed) -> Result<Vec<Range<u64>>> {
         Allowed::Nothing | Allowed::LostAndFound => Ok(Vec::new()),
         Allowed::MmpBlock => {
             let start = number(text, "MMP block number:")? * block_size;
-            Ok(vec![start..start + block_size])
+            Ok(std::iter::once(start..start + block_size).collect())
         }
         Allowed::OldExtents => {
             let inode_size = number(text, "Inode size:")?;

@@ -268,8 +268,10 @@ impl Bench {
         let (mut alike, mut refused) = (0, 0);
         for _ in 0..count {
             let words = random_switches(&mut rng);
+            let programs = ["mkfs.ext2", "mkfs.ext3", "mkfs.ext4"];
+            let program = *rng.pick(&programs);
             let set = Set {
-                program: *rng.pick(&["mkfs.ext2", "mkfs.ext3", "mkfs.ext4"]),
+                program,
                 // The table's sets live as long as the program; so do these few.
                 switches: String::leak(words),
                 extended: "",
