@@ -24,7 +24,8 @@
 //! 1. A read-only mount writes nothing at all.
 //! 2. Nothing on the image is believed before it is checked; damage is an error of the object that
 //!    it concerns, never a panic.
-//! 3. Memory is bounded: by limits of the caches, and by the blocks of the image where an object is loaded.
+//! 3. Memory is bounded: by limits of the caches, and by the blocks of the image where an object is
+//!    loaded.
 //!
 //! # Locking
 //! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80),

@@ -168,7 +168,7 @@ impl ExtStore {
             }
             let is_cached = match is_blank {
                 true => cache.put_blank(number, within, part),
-                false => self.put_over(number, within, part)?,
+                false => self.put_over(number, within, part),
             };
             if is_cached {
                 continue;
@@ -193,18 +193,18 @@ impl ExtStore {
             .map_err(io_error("taking storage for", BlockNo(first)))
     }
 
-    /// Changes a block that is not in the cache there: what `data` leaves of it is read before.
-    fn put_over(&self, block: u64, within: usize, data: &[u8]) -> Result<bool> {
+    /// Brings a block into the cache and changes it there: what `data` leaves of it is read before.
+    /// False when it cannot come in.
+    fn put_over(&self, block: u64, within: usize, data: &[u8]) -> bool {
         let block_bytes = self.state.geometry.block_size as usize;
         if data.len() == block_bytes {
-            return Ok(self.state.data.put_over(block, within, data, &[]));
+            return self.state.data.put_over(block, within, data, &[]);
         }
         let mut before: SmallVec<[u8; 4096]> = smallvec![0; block_bytes];
-        self.state
-            .device
-            .read_at(block * block_bytes as u64, &mut before)
-            .map_err(io_error("reading", BlockNo(block)))?;
-        Ok(self.state.data.put_over(block, within, data, &before))
+        let place = block * block_bytes as u64;
+        // What cannot be read can perhaps be written.
+        let is_read = self.state.device.read_at(place, &mut before).is_ok();
+        is_read && self.state.data.put_over(block, within, data, &before)
     }
 
     /// Writes a blank block at once.

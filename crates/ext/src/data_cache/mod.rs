@@ -11,8 +11,8 @@
 //! - before each commit, of everything ([`DataCache::write_out`]): data=ordered;
 //! - for fsync alone, of one file's blocks ([`DataCache::write_runs`]);
 //! - when a MiB of a growing file is full ([`DataCache::write_behind`]);
-//! - when too much is dirty, by who adds to it (as the kernel's `dirty_ratio`), around what has been
-//!   dirty for longest.
+//! - when too much is dirty, by who adds to it (as the kernel's `dirty_ratio`), around what has
+//!   been dirty for longest.
 //!
 //! What belonged to files that were made and removed before that never goes out.
 //!

@@ -10,8 +10,8 @@
 //! dirty and once among the clean.
 //!
 //! # Eviction
-//! As S3-FIFO (Yang et al., SOSP 2023) has it. A block that comes in is *fresh* until it is read, or
-//! changed after it was written out. A block that was written out comes into the queue `cold`. If
+//! As S3-FIFO (Yang et al., SOSP 2023) has it. A block that comes in is *fresh* until it is read,
+//! or changed after it was written out. A block that was written out comes into `cold`. If
 //! it is fresh when it gets to the front it is evicted; else it goes on to `warm`, which is a
 //! CLOCK. Fresh blocks, dirty or clean, have a limit of their own, above which new memory is taken
 //! only when there is no other way: so a stream of data which nobody asks for again goes round in

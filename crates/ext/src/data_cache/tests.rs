@@ -252,8 +252,8 @@ fn memory_that_is_not_used_is_given_back() {
     assert!((0..100).all(|number| !data.shard(number).may_have(number)));
 }
 
-/// As a model has it: whatever is written, evicted, freed and written out, the cache over the device
-/// shows what was written last.
+/// As a model has it: whatever is written, evicted, freed and written out, the cache over the
+/// device shows what was written last.
 #[test]
 fn it_shows_what_was_written_last() {
     use rand::{Rng, SeedableRng};
