@@ -43,6 +43,7 @@
 //! | `file_system` | from opening to close; `view`: what handles share; `caller`: in whose name |
 //! | `dir`, `whole` | operations on paths: single ones, and those made of several |
 //! | `file`, `open_options` | open files; `file_lock`: their locks |
+//! | `symlink_xattrs` | extended attributes of what a name names, symbolic links too |
 //! | `read_dir`, `metadata`, `error` | what operations give |
 //! | `image` | opening images and memory, for this API and for front ends |
 
@@ -57,6 +58,7 @@ mod image;
 mod metadata;
 mod open_options;
 mod read_dir;
+mod symlink_xattrs;
 mod view;
 mod whole;
 

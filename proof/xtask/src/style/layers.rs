@@ -37,6 +37,18 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-lockmeter",
         ],
     ),
+    (
+        "finefs-image",
+        &[
+            "finefs",
+            "finefs-ext",
+            "finefs-namespace",
+            "finefs-block",
+            "finefs-ext-disk",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
     ("finefs-harness", &[]),
     ("finefs-sim", &["finefs-block", "finefs-locks"]),
     (
@@ -51,6 +63,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-cli",
         &[
+            "finefs-image",
             "finefs",
             "finefs-fuse",
             "finefs-ext",
