@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `top`, `freeze` | the subcommands |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
+//! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
 //! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
 //! | `runtime_dir` | where its socket is |
@@ -28,6 +29,7 @@ pub mod channel;
 mod external;
 mod freeze;
 mod helper_call;
+mod image;
 mod info;
 mod logger;
 mod mke2fs;
@@ -62,7 +64,9 @@ use output::say;
     version,
     about = "ext2/3/4 images and memory file systems in user space",
     long_about = "Mounts ext2, ext3 and ext4 images and memory file systems through FUSE, \
-                  read-write, without root, for many processes at once.",
+                  read-write, without root, for many processes at once; and reads and edits images \
+                  without a mount.",
+    help_template = help(),
     after_help = "finefs NAME runs the program finefs-NAME from beside finefs or from PATH: \
                   finefs bench measures file systems."
 )]
@@ -88,6 +92,8 @@ enum Command {
     Info(info::Info),
     Mkfs(Box<mkfs::Mkfs>),
     Top(top::Top),
+    #[command(flatten)]
+    Image(image::ImageCommand),
     /// A program of its own
     #[command(external_subcommand)]
     External(Vec<OsString>),
@@ -110,6 +116,35 @@ pub type CliResult<T> = Result<T, Failure>;
 /// The definition of the command line.
 pub fn command() -> clap::Command {
     Arguments::command()
+}
+
+/// What `--help` shows: the commands of images, which are called like coreutils, on few lines.
+fn help() -> String {
+    const WIDTH: usize = 76;
+    let images = image::ImageCommand::augment_subcommands(clap::Command::new("finefs"));
+    let is_image = |name: &str| images.find_subcommand(name).is_some();
+    let all = Command::augment_subcommands(clap::Command::new("finefs"));
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n\nCommands:\n");
+    for command in all
+        .get_subcommands()
+        .filter(|part| !is_image(part.get_name()))
+    {
+        let about = command
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        text += &format!("  {:<8} {about}\n", command.get_name());
+    }
+    text +=
+        "\nImages without a mount; IMAGE:/PATH names a file, IMAGE@p2:/PATH one in a partition:\n";
+    let mut line = String::from(" ");
+    for name in images.get_subcommands().map(clap::Command::get_name) {
+        if line.len() + name.len() >= WIDTH {
+            text += &(std::mem::replace(&mut line, String::from(" ")) + "\n");
+        }
+        line += &format!(" {name}");
+    }
+    text + &line + "\n\nOptions:\n{options}{after-help}"
 }
 
 /// Ends with a usage error of the subcommand at `path`, as clap's own do.
@@ -149,6 +184,7 @@ pub fn main() -> ExitCode {
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
         Command::Mkfs(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Image(command) => command.run(),
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
@@ -161,6 +197,18 @@ pub fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_commands_are_in_the_help_which_fits_a_screen() {
+        let help = command().render_help().to_string();
+        for part in command()
+            .get_subcommands()
+            .filter(|part| !part.is_hide_set())
+        {
+            assert!(help.contains(&format!(" {}", part.get_name())), "{help}");
+        }
+        assert!(help.lines().count() <= 24, "{help}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

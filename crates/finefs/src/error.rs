@@ -102,6 +102,14 @@ impl Error {
         }
     }
 
+    /// The cause alone, for those who name the place in their own way.
+    pub fn reason(&self) -> String {
+        match &*self.0 {
+            Inner::Operation { cause, .. } => cause.to_string(),
+            Inner::Image(error) => error.to_string(),
+        }
+    }
+
     /// The cause, apart from the place. Opening images has causes of its own, which are EIO here.
     pub(crate) fn cause(&self) -> &Cause {
         const OF_IMAGE: &Cause = &Cause::Io(Cow::Borrowed("the image cannot be opened"));

@@ -47,6 +47,7 @@
 //! | `file_system` | from opening to close; `view`: what handles share; `caller`: in whose name |
 //! | `dir`, `whole` | operations on paths: single ones, and those made of several |
 //! | `file`, `open_options`, `open` | open files, and how they come to be; `file_lock`: their locks |
+//! | `symlink_xattrs` | extended attributes of what a name names, symbolic links too |
 //! | `read_dir`, `metadata`, `error` | what operations give |
 //! | `image`, `image_error` | opening images and memory, for this API and for front ends |
 
@@ -63,6 +64,7 @@ mod metadata;
 mod open;
 mod open_options;
 mod read_dir;
+mod symlink_xattrs;
 mod view;
 mod whole;
 

@@ -2,12 +2,34 @@
 //!
 //! | Module | Thing |
 //! |---|---|
+//! | [`address`] | `IMAGE@PARTITION:/path`, and the open images of one command |
+//! | [`partition`] | where in a disk image a file system starts |
+//! | [`tree`] | directories of the host and of images, by one pair of traits |
+//! | [`walk`] | walks a tree in an image |
+//! | [`copy`] | copies between them, by several threads |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
 //!
 //! # Invariants
-//! 1. What knows where a byte of the format lies is in `finefs-ext-disk`; here is what is decided
-//!    when an image is made.
-//! 2. The same options, size and seed give the same bytes, on every machine.
+//! 1. Everything that is changed in a file system goes through the crate `finefs`. Only `mkfs` knows
+//!    the format: what is decided when an image is made; where a byte of it lies is in
+//!    `finefs-ext-disk`.
+//! 2. What is read is opened read-only: an image that is only read stays as it is, byte for byte.
+//! 3. `mkfs` makes the same bytes of the same options, size and seed, on every machine.
 #![forbid(unsafe_code)]
 
+pub mod address;
+mod attributes;
+pub mod copy;
+mod error;
+mod host;
+mod inside;
 pub mod mkfs;
+pub mod partition;
+pub mod tree;
+pub mod walk;
+
+pub use address::{Access, Address, Images, Operand};
+pub use attributes::{Attributes, Change, Lacking, Time, Xattr};
+pub use error::{Error, Result};
+pub use host::HostDir;
+pub use inside::ImageDir;

@@ -1,0 +1,275 @@
+//! What cp and mv share: running a copy with progress, signals, and what could not be done.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use finefs_image::Error;
+use finefs_image::copy::{self, Observer, Options, Progress, Task, Totals, measure};
+use finefs_image::tree::{Room, SourceDir};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::session::Session;
+use super::text;
+use crate::output::{print, say};
+use crate::{CliResult, Failure};
+
+/// A copy: how, and how it goes.
+pub(super) struct Copying {
+    options: Options,
+    is_verbose: bool,
+    progress: Arc<Progress>,
+    output_failed: AtomicBool,
+}
+
+impl Copying {
+    pub fn new(options: Options, is_verbose: bool) -> Copying {
+        Copying {
+            options,
+            is_verbose,
+            progress: Arc::new(Progress::default()),
+            output_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// True if everything was copied with all its attributes.
+    pub fn is_complete(&self) -> bool {
+        self.progress.is_complete()
+    }
+
+    /// Copies the tasks; what fails is said, and noted in the session.
+    pub fn run(&self, session: &mut Session, tasks: Vec<Task>) -> CliResult<()> {
+        let Some(sink) = tasks.first().map(|task| Arc::clone(&task.sink)) else {
+            return Ok(());
+        };
+        let stop = watch_signals()?;
+        raise_file_limit();
+        let sources: Vec<Source> = tasks
+            .iter()
+            .map(|task| (Arc::clone(&task.source), task.name.clone()))
+            .collect();
+        let room = sink.room();
+        {
+            let _link = StopLink::start(stop, Arc::clone(&self.progress));
+            let _bar = Bar::start(&self.progress, &sources, &self.options);
+            copy::run(tasks, &self.options, self, &self.progress);
+        }
+        self.tell(session, &sources, room);
+        Ok(())
+    }
+
+    /// What could not be done, in a line each.
+    fn tell(&self, session: &mut Session, sources: &[Source], room: Option<Room>) {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        if self.progress.is_full.load(Ordering::Relaxed)
+            && let Some(room) = room
+            && let Some(line) = self.missing(sources, room)
+        {
+            session.fail(line);
+        }
+        if count(&self.progress.failures) > 0 {
+            session.fail_silently();
+        }
+        for (number, what) in [
+            (
+                count(&self.progress.owners_lacking),
+                "owners could not be set",
+            ),
+            (
+                count(&self.progress.xattrs_lacking),
+                "files lack extended attributes that could not be set",
+            ),
+            (
+                count(&self.progress.nodes_lacking),
+                "device nodes and the like could not be made",
+            ),
+        ] {
+            if number > 0 {
+                let line = format!("{number} {what}: not permitted here, or not supported");
+                session.fail(line);
+            }
+        }
+        if self.progress.stop.load(Ordering::Relaxed) {
+            session.fail_with(130, "interrupted; what is not whole was removed");
+        }
+    }
+
+    /// By how much the image was too small from the start, as far as data tells it.
+    fn missing(&self, sources: &[Source], room: Room) -> Option<String> {
+        let totals = total(sources, &self.options, room.block_bytes, &|| true);
+        let files = totals.files.saturating_sub(room.free_inodes);
+        if files > 0 {
+            return Some(format!("the image lacks {files} inodes"));
+        }
+        let bytes = totals.block_bytes.saturating_sub(room.free_bytes);
+        let shown = text::human(bytes);
+        (bytes > 0).then(|| format!("the image lacks at least {shown} ({bytes} bytes)"))
+    }
+}
+
+/// Ends a command that copied.
+pub(super) fn end(session: Session, copying: &Copying) -> CliResult<ExitCode> {
+    let code = session.end()?;
+    match copying.output_failed.load(Ordering::Relaxed) {
+        true => Err(Failure::new("standard output cannot be written")),
+        false => Ok(code),
+    }
+}
+
+impl Observer for Copying {
+    fn failed(&self, error: &Error) {
+        say(error);
+    }
+
+    fn copied(&self, from: &dyn Fn() -> String, to: &dyn Fn() -> String) {
+        if self.is_verbose && print(&format!("'{}' -> '{}'\n", from(), to())).is_err() {
+            self.output_failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A source's directory and its name there.
+type Source = (Arc<dyn SourceDir>, OsString);
+
+fn total(sources: &[Source], options: &Options, block: u64, go_on: &dyn Fn() -> bool) -> Totals {
+    let mut all = Totals::default();
+    for (dir, name) in sources {
+        let one = measure(dir, name, options, block, go_on);
+        all.files += one.files;
+        all.bytes += one.bytes;
+        all.block_bytes += one.block_bytes;
+    }
+    all
+}
+
+/// Bits that new files lack: this process's on the host; in an image, whose superuser the caller
+/// is, always the same.
+pub(super) fn umask(is_into_image: bool) -> u32 {
+    const OF_IMAGES: u32 = 0o022;
+    match is_into_image {
+        true => OF_IMAGES,
+        false => finefs::process_caller().map_or(OF_IMAGES, |caller| caller.umask),
+    }
+}
+
+/// Threads if nothing is said.
+pub(super) fn jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get().min(8))
+}
+
+/// The first SIGINT, SIGTERM or SIGHUP asks for an end, the second ends.
+fn watch_signals() -> CliResult<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| Failure::new(format!("signals: {error}")))?;
+    }
+    Ok(stop)
+}
+
+/// Directories on the way to a deep file are open.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // With fewer it works too, less deep.
+    let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// A thread that lives while something goes on.
+struct Companion {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Companion {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Passes a signal's flag on to a copy.
+struct StopLink;
+
+impl StopLink {
+    fn start(flag: Arc<AtomicBool>, progress: Arc<Progress>) -> Companion {
+        const TICK: Duration = Duration::from_millis(20);
+        let (stop, stopped) = channel();
+        let run = move || {
+            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                if flag.load(Ordering::Relaxed) {
+                    progress.stop.store(true, Ordering::Relaxed);
+                }
+            }
+        };
+        Companion {
+            stop: Some(stop),
+            thread: std::thread::Builder::new().spawn(run).ok(),
+        }
+    }
+}
+
+/// Shows how far a copy is: on a terminal, after a second.
+struct Bar;
+
+impl Bar {
+    fn start(progress: &Arc<Progress>, sources: &[Source], options: &Options) -> Option<Companion> {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        const TICK: Duration = Duration::from_millis(200);
+        if !super::cp::is_watched() {
+            return None;
+        }
+        let (stop, stopped) = channel();
+        let start = Instant::now();
+        let (progress, sources) = (Arc::clone(progress), sources.to_vec());
+        let options = options.clone();
+        let run = move || {
+            let ends = |time| stopped.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+            if ends(PATIENCE) {
+                return;
+            }
+            let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
+            let style = "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style);
+            }
+            // Counting takes a while too, and is for this line only.
+            let is_over = AtomicBool::new(false);
+            let totals = total(&sources, &options, 4096, &|| {
+                if ends(Duration::ZERO) {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                !is_over.load(Ordering::Relaxed)
+            });
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            bar.set_length(totals.bytes);
+            loop {
+                let files = progress.files.load(Ordering::Relaxed);
+                bar.set_message(format!("{files} of {} files,", totals.files));
+                bar.set_position(progress.bytes.load(Ordering::Relaxed));
+                if ends(TICK) {
+                    break;
+                }
+            }
+            bar.finish_and_clear();
+        };
+        Some(Companion {
+            stop: Some(stop),
+            thread: std::thread::Builder::new().spawn(run).ok(),
+        })
+    }
+}

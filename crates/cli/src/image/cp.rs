@@ -1,0 +1,382 @@
+//! `finefs cp`
+
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use finefs_image::address::split_path;
+use finefs_image::copy::{self, Existing, Links, Options, Preserve, Sparse, Task};
+use finefs_image::tree::{Follow, SinkDir, SourceDir};
+use finefs_image::{Error, Operand};
+
+use super::Where;
+use super::copying::{self, Copying};
+use super::session::Session;
+use crate::{CliResult, Failure};
+
+/// Copy files into an image, out of it, or from image to image, as cp(1)
+#[derive(Args)]
+#[command(override_usage = "finefs cp [OPTIONS] SOURCE... DEST\n       \
+                            finefs cp [OPTIONS] -t DIR SOURCE...")]
+pub(crate) struct Cp {
+    /// IMAGE:/PATH, a path of the host, or - for standard input or output
+    #[arg(value_name = "SOURCE", required = true)]
+    operands: Vec<OsString>,
+    /// Directories with all that is in them, and special files as such
+    #[arg(short, long, visible_short_alias = 'R')]
+    recursive: bool,
+    /// Everything as it is: -dR --preserve=all
+    #[arg(short, long)]
+    archive: bool,
+    /// Keep links as links: -P --preserve=links
+    #[arg(short = 'd')]
+    keeps_links: bool,
+    /// Keep mode, ownership and timestamps
+    #[arg(short = 'p')]
+    preserves: bool,
+    /// Keep these attributes
+    #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1,
+          require_equals = true, default_missing_value = "mode,ownership,timestamps")]
+    preserve: Vec<Attribute>,
+    /// Do not keep these
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        require_equals = true
+    )]
+    no_preserve: Vec<Attribute>,
+    /// Leave files that are there
+    #[arg(short, long, overrides_with = "force")]
+    no_clobber: bool,
+    /// Replace files that are there, as without it
+    #[arg(short, long)]
+    force: bool,
+    /// Replace files only by newer ones
+    #[arg(short, long)]
+    update: bool,
+    /// Follow all symbolic links of the sources
+    #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "named_links"])]
+    dereference: bool,
+    /// Follow none
+    #[arg(short = 'P', long, overrides_with_all = ["dereference", "named_links"])]
+    no_dereference: bool,
+    /// Follow those that are named
+    #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
+    named_links: bool,
+    /// What becomes of holes: kept, made where blocks are zeros, or filled
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    sparse: When,
+    /// The directory to copy into
+    #[arg(short, long, value_name = "DIR")]
+    target_directory: Option<OsString>,
+    /// DEST is the copy, not a directory for it
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Say what is copied
+    #[arg(short, long)]
+    verbose: bool,
+    /// Threads; without it one for each CPU, 8 at most
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// A word of --preserve.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Attribute {
+    Mode,
+    Ownership,
+    Timestamps,
+    Links,
+    Xattr,
+    Context,
+    All,
+}
+
+/// A word of --sparse.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+impl Cp {
+    pub(crate) fn run(mut self) -> CliResult<ExitCode> {
+        let mut session = Session::new("finefs cp", &self.place);
+        let has_directory = self.target_directory.is_some();
+        let last = match self.target_directory.take() {
+            Some(directory) => directory,
+            None if self.operands.len() < 2 => {
+                session.fail("give a source and a destination");
+                return session.end();
+            }
+            None => self.operands.pop().expect("there are two"),
+        };
+        let to = Operand::parse(&last);
+        let sources: Vec<Operand> = self
+            .operands
+            .iter()
+            .map(|text| Operand::parse(text))
+            .collect();
+        let is_image = |operand: &Operand| matches!(operand, Operand::Image(_));
+        if !is_image(&to) && !sources.iter().any(is_image) {
+            session.fail("no operand is in an image; write IMAGE:/PATH, or use cp");
+            return session.end();
+        }
+        if to == Operand::Standard {
+            return self.print(session, &sources);
+        }
+        let destination = match Destination::find(&mut session, &to, self.is_directory_wanted()) {
+            Ok(destination) => destination,
+            Err(error) => {
+                session.fail(error);
+                return session.end();
+            }
+        };
+        let is_several = sources.len() > 1 || has_directory;
+        if is_several && !destination.is_directory {
+            session.fail(Error::new(last.display().to_string(), "is no directory"));
+            return session.end();
+        }
+        let options = self.options(is_image(&to));
+        let mut tasks = Vec::new();
+        for source in &sources {
+            let result = match source {
+                Operand::Standard => destination.take_input(OsStr::new("-"), &options),
+                source if self.is_stream(source) => destination.take_stream(source, &options),
+                source => destination
+                    .task(&mut session, source)
+                    .map(|task| tasks.push(task)),
+            };
+            session.check(result);
+        }
+        let copying = Copying::new(options, self.verbose);
+        copying.run(&mut session, tasks)?;
+        copying::end(session, &copying)
+    }
+
+    /// Whether DEST may be a directory for the copy.
+    fn is_directory_wanted(&self) -> bool {
+        !self.no_target_directory
+    }
+
+    fn options(&self, is_into_image: bool) -> Options {
+        let mut preserve = Preserve::default();
+        let words =
+            |list: &[Attribute], word| list.contains(&word) || list.contains(&Attribute::All);
+        let kept = |word, by_p: bool| {
+            let is_kept = self.archive
+                || by_p && self.preserves
+                || words(&self.preserve, word)
+                || word == Attribute::Links && self.keeps_links;
+            is_kept && !words(&self.no_preserve, word)
+        };
+        preserve.mode = kept(Attribute::Mode, true);
+        preserve.ownership = kept(Attribute::Ownership, true);
+        preserve.timestamps = kept(Attribute::Timestamps, true);
+        preserve.links = kept(Attribute::Links, false);
+        preserve.xattrs = kept(Attribute::Xattr, false);
+        let is_recursive = self.recursive || self.archive;
+        let keeps_links = self.archive || self.keeps_links || self.no_dereference;
+        let links = match (self.dereference, self.named_links) {
+            (true, _) => Links::Followed,
+            (false, true) => Links::FollowedIfNamed,
+            (false, false) if keeps_links || is_recursive => Links::Kept,
+            (false, false) => Links::Followed,
+        };
+        Options {
+            is_recursive,
+            preserve,
+            links,
+            sparse: match self.sparse {
+                When::Auto => Sparse::Kept,
+                When::Always => Sparse::Made,
+                When::Never => Sparse::Filled,
+            },
+            existing: match (self.no_clobber, self.update) {
+                (true, _) => Existing::Kept,
+                (false, true) => Existing::ReplacedIfOlder,
+                (false, false) => Existing::Replaced,
+            },
+            umask: copying::umask(is_into_image),
+            jobs: self.jobs.map_or_else(copying::jobs, usize::from),
+        }
+    }
+
+    /// A pipe of the host, as a shell's <(...) is, is read to its end unless it is copied as such.
+    fn is_stream(&self, source: &Operand) -> bool {
+        let Operand::Host(path) = source else {
+            return false;
+        };
+        let is_special = |path: &Path| {
+            let found = std::fs::metadata(path);
+            found.is_ok_and(|found| !found.is_file() && !found.is_dir())
+        };
+        !self.recursive && !self.archive && is_special(path)
+    }
+
+    /// To standard output.
+    fn print(&self, mut session: Session, sources: &[Operand]) -> CliResult<ExitCode> {
+        for source in sources {
+            let found = session.images.source_of(source);
+            let printed = found.and_then(|(dir, name)| print(&*dir, &name));
+            session.check(printed);
+        }
+        session.end()
+    }
+}
+
+fn print(dir: &dyn SourceDir, name: &OsStr) -> finefs_image::Result<()> {
+    let found = dir.attributes(name, Follow::Yes)?;
+    if found.is_directory() {
+        return Err(Error::new(dir.shown(name), "is a directory"));
+    }
+    let file = dir.open_file(name, Follow::Yes)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut output = std::io::stdout().lock();
+    let mut at = 0;
+    loop {
+        let count = file.read_at(&mut buffer, at)?;
+        if count == 0 {
+            break;
+        }
+        at += count as u64;
+        let written = output.write_all(&buffer[..count]);
+        written.map_err(|error| Error::host("standard output", error))?;
+    }
+    let flushed = output.flush();
+    flushed.map_err(|error| Error::host("standard output", error))
+}
+
+/// Where copies go: into a directory, or to a name in one.
+pub(super) struct Destination {
+    dir: Arc<dyn SinkDir>,
+    name: OsString,
+    is_directory: bool,
+}
+
+impl Destination {
+    /// What DEST means. A symbolic link that the user names is followed, in an image within it.
+    pub fn find(
+        session: &mut Session,
+        to: &Operand,
+        may_be_directory: bool,
+    ) -> finefs_image::Result<Destination> {
+        let path = match to {
+            Operand::Image(address) => {
+                let fs = session.images.open(address, finefs_image::Access::Write)?;
+                let found = fs.canonicalize(&address.path).ok();
+                let is_directory = fs.metadata(&address.path).is_ok_and(|found| found.is_dir());
+                (found, is_directory, address.path.clone())
+            }
+            Operand::Host(path) => {
+                let is_directory = path.is_dir();
+                let is_link = path.is_symlink();
+                let found = std::fs::canonicalize(path).ok().filter(|_| is_link);
+                (found, is_directory, path.clone())
+            }
+            Operand::Standard => return Err(Error::new("-", "is no directory")),
+        };
+        let (found, is_directory, named) = path;
+        let with = |path: PathBuf| match to {
+            Operand::Image(address) => Operand::Image(address.with_path(path)),
+            _ => Operand::Host(path),
+        };
+        if is_directory && may_be_directory {
+            return Ok(Destination {
+                dir: session.images.sink_of(&with(named))?,
+                name: OsString::from("."),
+                is_directory: true,
+            });
+        }
+        let has_slash = named.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let (parent, name) = split_path(&found.unwrap_or(named));
+        let dir = session.images.sink_of(&with(parent))?;
+        if has_slash && !is_directory && name != "." && dir.find(&name)?.is_some() {
+            return Err(Error::new(dir.shown(&name), "is no directory"));
+        }
+        Ok(Destination {
+            dir,
+            name,
+            is_directory: false,
+        })
+    }
+
+    /// The name that a source gets.
+    fn name_for(&self, name: &OsStr) -> OsString {
+        match self.is_directory {
+            true => name.to_owned(),
+            false => self.name.clone(),
+        }
+    }
+
+    /// True if copies go into a directory that is there.
+    pub fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+
+    pub fn task(&self, session: &mut Session, source: &Operand) -> finefs_image::Result<Task> {
+        let (dir, name) = session.images.source_of(source)?;
+        Ok(Task {
+            to: self.name_for(&name),
+            source: dir,
+            name,
+            sink: Arc::clone(&self.dir),
+        })
+    }
+
+    /// Copies standard input.
+    fn take_input(&self, shown: &OsStr, options: &Options) -> finefs_image::Result<()> {
+        if self.is_directory {
+            return Err(Error::new(
+                "-",
+                "has no name; name the file that it becomes",
+            ));
+        }
+        self.take(&mut std::io::stdin().lock(), shown, &self.name, options)
+    }
+
+    fn take_stream(&self, source: &Operand, options: &Options) -> finefs_image::Result<()> {
+        let Operand::Host(path) = source else {
+            return Ok(());
+        };
+        let shown = path.as_os_str();
+        let file = std::fs::File::open(path);
+        let mut file = file.map_err(|error| Error::host(path.display().to_string(), error))?;
+        let name = self.name_for(path.file_name().unwrap_or(shown));
+        self.take(&mut file, shown, &name, options)
+    }
+
+    fn take(
+        &self,
+        stream: &mut dyn Read,
+        shown: &OsStr,
+        name: &OsStr,
+        options: &Options,
+    ) -> finefs_image::Result<()> {
+        copy::from_stream(
+            stream,
+            &shown.display().to_string(),
+            &*self.dir,
+            name,
+            options,
+        )
+    }
+}
+
+/// True where somebody looks at the progress.
+pub(super) fn is_watched() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+impl From<Failure> for Error {
+    fn from(Failure(line): Failure) -> Error {
+        Error::new("", line)
+    }
+}

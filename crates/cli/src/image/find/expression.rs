@@ -1,0 +1,213 @@
+//! What find's expressions say about a file.
+
+use std::ffi::OsStr;
+
+use finefs::FileKind;
+use finefs_image::walk::{Found, letter};
+use finefs_image::{Attributes, Time};
+
+use crate::image::pattern::matches;
+use crate::image::people::People;
+use crate::image::session::At;
+
+/// `n`, `+n` or `-n`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Number {
+    Exactly(u64),
+    More(u64),
+    Less(u64),
+}
+
+impl Number {
+    pub fn holds(self, value: i128) -> bool {
+        match self {
+            Number::Exactly(number) => value == i128::from(number),
+            Number::More(number) => value > i128::from(number),
+            Number::Less(number) => value < i128::from(number),
+        }
+    }
+}
+
+/// Which time of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    Accessed,
+    Modified,
+    Changed,
+}
+
+/// How a mode is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Compared {
+    Exactly,
+    /// `-mode`: all of these bits.
+    All,
+    /// `/mode`: any of these bits.
+    Any,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Expression {
+    And(Box<Expression>, Box<Expression>),
+    Or(Box<Expression>, Box<Expression>),
+    Not(Box<Expression>),
+    Constant(bool),
+    Name {
+        pattern: Vec<u8>,
+        ignores_case: bool,
+    },
+    Path {
+        pattern: Vec<u8>,
+        ignores_case: bool,
+    },
+    Kind(Vec<char>),
+    /// In units of so many bytes, rounded up.
+    Size {
+        number: Number,
+        unit: u64,
+    },
+    /// Whole units of so many seconds before `now`.
+    Age {
+        which: Which,
+        number: Number,
+        unit: i64,
+        now: Time,
+    },
+    Newer {
+        which: Which,
+        than: Time,
+    },
+    User(String),
+    Group(String),
+    Uid(Number),
+    Gid(Number),
+    Permissions {
+        bits: u32,
+        compared: Compared,
+    },
+    Links(Number),
+    Inode(Number),
+    Empty,
+    Prune,
+    Print,
+    Print0,
+    Ls,
+    Delete,
+}
+
+/// A file that is asked about, and what is to be done with it.
+pub(super) struct Context<'a> {
+    pub at: &'a At,
+    pub found: &'a Found,
+    pub people: &'a People,
+    pub actions: Vec<Expression>,
+    pub is_pruned: bool,
+}
+
+impl Expression {
+    /// True for what makes `-print` needless.
+    pub fn is_action(&self) -> bool {
+        match self {
+            Expression::And(one, other) | Expression::Or(one, other) => {
+                one.is_action() || other.is_action()
+            }
+            Expression::Not(inner) => inner.is_action(),
+            Expression::Print | Expression::Print0 | Expression::Ls | Expression::Delete => true,
+            _ => false,
+        }
+    }
+
+    pub fn holds(&self, context: &mut Context<'_>) -> bool {
+        let attributes = &context.found.attributes;
+        match self {
+            Expression::And(one, other) => one.holds(context) && other.holds(context),
+            Expression::Or(one, other) => one.holds(context) || other.holds(context),
+            Expression::Not(inner) => !inner.holds(context),
+            Expression::Constant(value) => *value,
+            Expression::Name {
+                pattern,
+                ignores_case,
+            } => {
+                let path = context.found.path.as_path();
+                let name = path.file_name().unwrap_or(OsStr::new("/"));
+                is_like(pattern, name.as_encoded_bytes(), *ignores_case)
+            }
+            Expression::Path {
+                pattern,
+                ignores_case,
+            } => {
+                let path = context.found.path.as_os_str().as_encoded_bytes();
+                is_like(pattern, path, *ignores_case)
+            }
+            Expression::Kind(letters) => {
+                let own = match letter(attributes.kind) {
+                    '-' => 'f',
+                    letter => letter,
+                };
+                letters.contains(&own)
+            }
+            Expression::Size { number, unit } => {
+                number.holds(i128::from(attributes.size.div_ceil(*unit)))
+            }
+            Expression::Age {
+                which,
+                number,
+                unit,
+                now,
+            } => {
+                let age = now.seconds - which.of(attributes).seconds;
+                number.holds(i128::from(age.div_euclid(*unit)))
+            }
+            Expression::Newer { which, than } => which.of(attributes) > *than,
+            Expression::User(name) => context.people.uid(name) == Some(attributes.uid),
+            Expression::Group(name) => context.people.gid(name) == Some(attributes.gid),
+            Expression::Uid(number) => number.holds(i128::from(attributes.uid)),
+            Expression::Gid(number) => number.holds(i128::from(attributes.gid)),
+            Expression::Permissions { bits, compared } => match compared {
+                Compared::Exactly => attributes.permissions == *bits,
+                Compared::All => attributes.permissions & bits == *bits,
+                Compared::Any => *bits == 0 || attributes.permissions & bits != 0,
+            },
+            Expression::Links(number) => number.holds(i128::from(attributes.links)),
+            Expression::Inode(number) => number.holds(i128::from(attributes.ino)),
+            Expression::Empty => is_empty(context),
+            Expression::Prune => {
+                context.is_pruned = true;
+                true
+            }
+            action => {
+                context.actions.push(action.clone());
+                true
+            }
+        }
+    }
+}
+
+impl Which {
+    fn of(self, attributes: &Attributes) -> Time {
+        match self {
+            Which::Accessed => attributes.accessed,
+            Which::Modified => attributes.modified,
+            Which::Changed => attributes.changed,
+        }
+    }
+}
+
+fn is_like(pattern: &[u8], text: &[u8], ignores_case: bool) -> bool {
+    match ignores_case {
+        true => matches(&pattern.to_ascii_lowercase(), &text.to_ascii_lowercase()),
+        false => matches(pattern, text),
+    }
+}
+
+fn is_empty(context: &Context<'_>) -> bool {
+    let attributes = &context.found.attributes;
+    match attributes.kind {
+        FileKind::Regular => attributes.size == 0,
+        FileKind::Directory => {
+            let entries = context.at.fs.read_dir(context.at.path());
+            entries.is_ok_and(|mut entries| entries.next().is_none())
+        }
+        _ => false,
+    }
+}

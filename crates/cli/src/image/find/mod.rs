@@ -1,0 +1,182 @@
+//! `finefs find`
+
+mod expression;
+mod parse;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+use finefs_image::walk::{Found, Step, Walk};
+
+use self::expression::{Context, Expression};
+use self::parse::Query;
+use super::people::People;
+use super::record::Record;
+use super::session::{At, Printer, Session, print_json};
+use super::{Where, text};
+use crate::CliResult;
+
+/// Find files in an image, as find(1)
+///
+/// Tests: -name -iname -path -type -size -mtime -mmin -atime -ctime -newermt -user -group -uid -gid
+/// -perm -links -inum -empty -true -false. Actions: -print -print0 -ls -delete -prune. Between them
+/// -a, -o, ! and parentheses; -maxdepth, -mindepth and -depth stand first.
+#[derive(Args)]
+#[command(override_usage = "finefs find [--offset SIZE] [--json] IMAGE:/PATH... [EXPRESSION]")]
+pub(crate) struct Find {
+    #[command(flatten)]
+    place: Where,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    /// IMAGE:/PATH; IMAGE is its root; then the expression
+    #[arg(
+        value_name = "IMAGE:/PATH",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<OsString>,
+}
+
+/// What a search does with what it finds.
+struct Search<'a> {
+    query: &'a Query,
+    is_json: bool,
+    printer: Printer,
+    records: Vec<Record>,
+}
+
+impl Find {
+    pub(crate) fn run(mut self) -> CliResult<ExitCode> {
+        let mut session = Session::new("finefs find", &self.place);
+        let is_word = |word: &OsString| {
+            let word = word.as_encoded_bytes();
+            word.len() > 1 && word.starts_with(b"-") || matches!(word, b"!" | b"(" | b")")
+        };
+        let at = self
+            .words
+            .iter()
+            .position(is_word)
+            .unwrap_or(self.words.len());
+        let mut words = self.words.split_off(at);
+        // It may stand behind the operands too.
+        let before = words.len();
+        words.retain(|word| word != "--json");
+        let query = match parse::parse(&words) {
+            Ok(query) => query,
+            Err(reason) => {
+                session.fail(reason);
+                return session.end();
+            }
+        };
+        let mut search = Search {
+            query: &query,
+            is_json: self.json || words.len() < before,
+            printer: Printer::new(),
+            records: Vec::new(),
+        };
+        for operand in &self.words {
+            let at = match query.deletes {
+                true => session.write(operand),
+                false => session.read(operand),
+            };
+            if let Some(at) = session.check(at) {
+                search.below(&mut session, &at)?;
+            }
+        }
+        if search.is_json {
+            print_json(&search.records)?;
+        }
+        search.printer.flush()?;
+        session.end()
+    }
+}
+
+impl Search<'_> {
+    fn below(&mut self, session: &mut Session, at: &At) -> CliResult<()> {
+        let people = People::of(&at.fs);
+        let mut walk = Walk::new(&at.fs, &at.address);
+        while let Some(step) = walk.next() {
+            if self.printer.is_gone() {
+                break;
+            }
+            let (found, is_after) = match session.check(step) {
+                Some(Step::Enter(found)) => (found, false),
+                Some(Step::Leave(found)) => (found, true),
+                None => continue,
+            };
+            let is_directory = found.attributes.is_directory();
+            let depth = found.depth;
+            let is_turn = is_after == (self.query.is_depth_first && is_directory);
+            let mut is_pruned = false;
+            if is_turn && (self.query.depth_min..=self.query.depth_max).contains(&depth) {
+                is_pruned = self.judge(session, &at.with(found.path.clone()), &found, &people)?;
+            }
+            let is_deep = depth >= self.query.depth_max;
+            if is_directory && !is_after && (is_deep || is_pruned && !self.query.is_depth_first) {
+                walk.leave_out();
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the expression about a file, and does what it says; true if its directory is to be left
+    /// out.
+    fn judge(
+        &mut self,
+        session: &mut Session,
+        at: &At,
+        found: &Found,
+        people: &People,
+    ) -> CliResult<bool> {
+        let mut context = Context {
+            at,
+            found,
+            people,
+            actions: Vec::new(),
+            is_pruned: false,
+        };
+        self.query.expression.holds(&mut context);
+        let (actions, is_pruned) = (context.actions, context.is_pruned);
+        for action in actions {
+            match action {
+                Expression::Delete => {
+                    let done = match found.attributes.is_directory() {
+                        true => at.fs.remove_dir(at.path()),
+                        false => at.fs.remove_file(at.path()),
+                    };
+                    session.check(at.told(done));
+                }
+                _ if self.is_json => self.records.push(Record::new(at, &found.attributes)),
+                Expression::Print0 => self.printer.put(&[&shown(at), &b"\0"[..]].concat())?,
+                Expression::Ls => self.printer.put(line(at, found, people).as_bytes())?,
+                _ => self.printer.put(&[&shown(at), &b"\n"[..]].concat())?,
+            }
+        }
+        Ok(is_pruned)
+    }
+}
+
+/// The operand's image and the path, byte for byte.
+fn shown(at: &At) -> Vec<u8> {
+    let image = at.address.image.as_encoded_bytes();
+    [image, b":", at.path().as_os_str().as_encoded_bytes()].concat()
+}
+
+fn line(at: &At, found: &Found, people: &People) -> String {
+    let attributes = &found.attributes;
+    format!(
+        "{:9} {:6} {} {:3} {:8} {:8} {:8} {} {}\n",
+        attributes.ino,
+        attributes.sectors / 2,
+        text::mode_string(attributes),
+        attributes.links,
+        people.user(attributes.uid),
+        people.group(attributes.gid),
+        attributes.size,
+        text::list_time(attributes.modified, text::now()),
+        at.address
+    )
+}

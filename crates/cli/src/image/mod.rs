@@ -1,0 +1,99 @@
+//! The commands that read and edit images, without a mount and without root: each is a thin one
+//! over the crate `finefs-image`, with names, options and statuses of coreutils.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `xattr` | what reads |
+//! | `cp`, `mv`, `rm`, `make`, `owner` | what edits |
+//! | `copying` | what cp and mv share: progress, signals, what could not be done |
+//! | `session` | the images of one command, its messages and its status |
+//! | `text` | modes, sizes and times as text; `clock`: local time |
+//! | `mode` | chmod's modes; `date`: touch's times; `pattern`: find's names |
+//! | `people` | names of users and groups, of the image |
+//! | `record` | what files are, as JSON |
+
+mod cat;
+mod clock;
+mod copying;
+mod cp;
+mod date;
+mod df;
+mod du;
+mod find;
+mod ls;
+mod make;
+mod mode;
+mod mv;
+mod owner;
+mod pattern;
+mod people;
+mod record;
+mod rm;
+mod session;
+mod stat;
+mod text;
+mod tree;
+mod xattr;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::CliResult;
+
+#[derive(Subcommand)]
+pub(crate) enum ImageCommand {
+    Ls(ls::Ls),
+    Tree(tree::Tree),
+    Stat(stat::Stat),
+    Cat(cat::Cat),
+    Find(Box<find::Find>),
+    Du(du::Du),
+    Df(df::Df),
+    Getfattr(xattr::Getfattr),
+    Cp(Box<cp::Cp>),
+    Mv(mv::Mv),
+    Rm(rm::Rm),
+    Mkdir(make::Mkdir),
+    Rmdir(rm::Rmdir),
+    Ln(make::Ln),
+    Touch(make::Touch),
+    Truncate(make::Truncate),
+    Chmod(owner::Chmod),
+    Chown(owner::Chown),
+    Setfattr(xattr::Setfattr),
+}
+
+/// Options of all of them.
+#[derive(Args)]
+pub(crate) struct Where {
+    /// Where in the images the file system starts: bytes, or with k, m, g
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::bytes)]
+    offset: Option<u64>,
+}
+
+impl ImageCommand {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        match self {
+            ImageCommand::Ls(command) => command.run(),
+            ImageCommand::Tree(command) => command.run(),
+            ImageCommand::Stat(command) => command.run(),
+            ImageCommand::Cat(command) => command.run(),
+            ImageCommand::Find(command) => command.run(),
+            ImageCommand::Du(command) => command.run(),
+            ImageCommand::Df(command) => command.run(),
+            ImageCommand::Getfattr(command) => command.run(),
+            ImageCommand::Cp(command) => command.run(),
+            ImageCommand::Mv(command) => command.run(),
+            ImageCommand::Rm(command) => command.run(),
+            ImageCommand::Mkdir(command) => command.run(),
+            ImageCommand::Rmdir(command) => command.run(),
+            ImageCommand::Ln(command) => command.run(),
+            ImageCommand::Touch(command) => command.run(),
+            ImageCommand::Truncate(command) => command.run(),
+            ImageCommand::Chmod(command) => command.run(),
+            ImageCommand::Chown(command) => command.run(),
+            ImageCommand::Setfattr(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `finefs mv`
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+use clap::Args;
+use finefs_image::address::split_path;
+use finefs_image::copy::{Existing, Links, Options, Preserve, Sparse};
+use finefs_image::{Access, Address, Error, Operand};
+
+use super::Where;
+use super::copying::{self, Copying};
+use super::cp::Destination;
+use super::make::place_for;
+use super::session::{At, Session};
+use crate::CliResult;
+use crate::output::print;
+
+/// Move or rename files of an image, or move them into one or out of it, as mv(1)
+///
+/// Within an image a move is one step. Else it is a copy with all attributes; the source is removed
+/// when everything has been copied.
+#[derive(Args)]
+#[command(override_usage = "finefs mv [OPTIONS] SOURCE... DEST\n       \
+                            finefs mv [OPTIONS] -t DIR SOURCE...")]
+pub(crate) struct Mv {
+    /// IMAGE:/PATH, or a path of the host
+    #[arg(value_name = "SOURCE", required = true)]
+    operands: Vec<OsString>,
+    /// Leave files that are there
+    #[arg(short, long, overrides_with = "force")]
+    no_clobber: bool,
+    /// Replace files that are there, as without it
+    #[arg(short, long)]
+    force: bool,
+    /// The directory to move into
+    #[arg(short, long, value_name = "DIR")]
+    target_directory: Option<OsString>,
+    /// DEST is the new name, not a directory for it
+    #[arg(short = 'T', long, conflicts_with = "target_directory")]
+    no_target_directory: bool,
+    /// Say what is moved
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+impl Mv {
+    pub(crate) fn run(mut self) -> CliResult<ExitCode> {
+        let mut session = Session::new("finefs mv", &self.place);
+        let has_directory = self.target_directory.is_some();
+        let last = match self.target_directory.take() {
+            Some(directory) => directory,
+            None if self.operands.len() < 2 => {
+                session.fail("give a source and a destination");
+                return session.end();
+            }
+            None => self.operands.pop().expect("there are two"),
+        };
+        let to = Operand::parse(&last);
+        let sources: Vec<Operand> = self
+            .operands
+            .iter()
+            .map(|text| Operand::parse(text))
+            .collect();
+        // All are opened to be written before anything is done.
+        let images = sources
+            .iter()
+            .chain([&to])
+            .filter_map(|operand| match operand {
+                Operand::Image(address) => Some(address),
+                _ => None,
+            });
+        let mut count = 0;
+        for address in images {
+            count += 1;
+            if let Err(error) = session.images.open(address, Access::Write) {
+                session.fail(error);
+                return session.end();
+            }
+        }
+        if count == 0 {
+            session.fail("no operand is in an image; write IMAGE:/PATH, or use mv");
+            return session.end();
+        }
+        for source in &sources {
+            let is_several = sources.len() > 1 || has_directory;
+            let moved = self.move_one(&mut session, source, &to, is_several);
+            session.check(moved);
+        }
+        session.end()
+    }
+
+    fn move_one(
+        &self,
+        session: &mut Session,
+        source: &Operand,
+        to: &Operand,
+        is_several: bool,
+    ) -> finefs_image::Result<()> {
+        match (source, to) {
+            (Operand::Image(from), Operand::Image(to)) if from.image == to.image => {
+                self.rename(session, from, to, is_several)
+            }
+            (Operand::Standard, _) | (_, Operand::Standard) => {
+                Err(Error::new("-", "cannot be moved"))
+            }
+            _ => self.copy(session, source, to, is_several),
+        }
+    }
+
+    fn rename(
+        &self,
+        session: &mut Session,
+        from: &Address,
+        to: &Address,
+        is_several: bool,
+    ) -> finefs_image::Result<()> {
+        let fs = session.images.open(from, Access::Write)?;
+        let at = |address: &Address| At {
+            fs: fs.clone(),
+            address: address.clone(),
+        };
+        let (from, to) = (at(from), at(to));
+        let (_, name) = split_path(from.path());
+        if name == "." {
+            return Err(from.refused("the root, . and .. are not moved"));
+        }
+        let place = place_for(&to, &name, !self.no_target_directory);
+        if is_several && place.path() == to.path() {
+            return Err(to.refused("is no directory"));
+        }
+        let moved = match self.no_clobber {
+            true => fs.rename_no_replace(from.path(), place.path()),
+            false => fs.rename(from.path(), place.path()),
+        };
+        match moved {
+            Err(error) if self.no_clobber && error.errno() == libc::EEXIST => return Ok(()),
+            moved => from.told(moved)?,
+        }
+        if self.verbose {
+            let line = format!("renamed '{}' -> '{}'\n", from.address, place.address);
+            print(&line).map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        session: &mut Session,
+        source: &Operand,
+        to: &Operand,
+        is_several: bool,
+    ) -> finefs_image::Result<()> {
+        let destination = Destination::find(session, to, !self.no_target_directory)?;
+        if is_several && !destination.is_directory() {
+            return Err(Error::new("", "the destination is no directory"));
+        }
+        let task = destination.task(session, source)?;
+        if task.name == "." {
+            return Err(Error::new("", "the root, . and .. are not moved"));
+        }
+        let is_kept = self.no_clobber && task.sink.find(&task.to)?.is_some();
+        if is_kept {
+            return Ok(());
+        }
+        let options = Options {
+            is_recursive: true,
+            preserve: Preserve {
+                mode: true,
+                ownership: true,
+                timestamps: true,
+                links: true,
+                xattrs: true,
+            },
+            links: Links::Kept,
+            sparse: Sparse::Kept,
+            existing: Existing::Replaced,
+            umask: 0,
+            jobs: copying::jobs(),
+        };
+        let copying = Copying::new(options, self.verbose);
+        copying.run(session, vec![task])?;
+        match copying.is_complete() {
+            true => remove(session, source),
+            false => Err(Error::new(
+                "",
+                "the source stays, since not all of it was copied",
+            )),
+        }
+    }
+}
+
+fn remove(session: &mut Session, source: &Operand) -> finefs_image::Result<()> {
+    let (parent, name) = match source {
+        Operand::Image(address) => {
+            let (parent, name) = split_path(&address.path);
+            (Operand::Image(address.with_path(parent)), name)
+        }
+        Operand::Host(path) => {
+            let (parent, name) = split_path(path);
+            (Operand::Host(parent), name)
+        }
+        Operand::Standard => return Ok(()),
+    };
+    session
+        .images
+        .sink_of(&parent)?
+        .remove_all(OsStr::new(&name))
+}

@@ -1,0 +1,151 @@
+//! Modes, sizes and times as text, as coreutils writes them.
+
+use finefs::FileKind;
+use finefs_image::{Attributes, Time};
+
+use super::clock::{self, Local};
+
+/// As in `-rwsr-xr-x`.
+pub(super) fn mode_string(attributes: &Attributes) -> String {
+    let mode = attributes.permissions;
+    let mut text = String::from(finefs_image::walk::letter(attributes.kind));
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => letter,
+            (false, true) => letter.to_ascii_uppercase(),
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// As `ls -h` writes sizes: powers of 1024, rounded up, one digit after the point below 10.
+pub(super) fn human(bytes: u64) -> String {
+    const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1024_u128;
+    for letter in UNITS {
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+        if tenths <= 99 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        let whole = u128::from(bytes).div_ceil(unit);
+        if whole < 1024 {
+            return format!("{whole}{letter}");
+        }
+        unit *= 1024;
+    }
+    bytes.to_string()
+}
+
+/// As `2026-11-24 00:07:17.123456789 +0100`.
+pub(super) fn full_time(time: Time) -> String {
+    let at = clock::local(time.seconds);
+    format!(
+        "{}.{:09} {}",
+        date_and_time(&at, ' '),
+        time.nanos,
+        offset(&at)
+    )
+}
+
+/// As `2026-11-24T00:07:17.123456789Z`.
+pub(super) fn rfc3339(time: Time) -> String {
+    let at = clock::utc(time.seconds);
+    format!("{}.{:09}Z", date_and_time(&at, 'T'), time.nanos)
+}
+
+fn date_and_time(at: &Local, between: char) -> String {
+    let Local {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+        ..
+    } = at;
+    format!("{year:04}-{month:02}-{day:02}{between}{hour:02}:{minute:02}:{second:02}")
+}
+
+fn offset(at: &Local) -> String {
+    let minutes = at.offset_seconds.abs() / 60;
+    let sign = if at.offset_seconds < 0 { '-' } else { '+' };
+    format!("{sign}{:02}{:02}", minutes / 60, minutes % 60)
+}
+
+/// As `ls -l` has it: with the time of day for the last half year, else with the year.
+pub(super) fn list_time(time: Time, now: Time) -> String {
+    const HALF_YEAR: i64 = 31_556_952 / 2;
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let at = clock::local(time.seconds);
+    let month = MONTHS[at.month.clamp(1, 12) as usize - 1];
+    let is_recent = time <= now && time.seconds > now.seconds - HALF_YEAR;
+    match is_recent {
+        true => format!("{month} {:2} {:02}:{:02}", at.day, at.hour, at.minute),
+        false => format!("{month} {:2}  {:4}", at.day, at.year),
+    }
+}
+
+/// What stat(1) calls a kind of file.
+pub(super) fn kind_name(attributes: &Attributes) -> &'static str {
+    match attributes.kind {
+        FileKind::Regular if attributes.size == 0 => "regular empty file",
+        FileKind::Regular => "regular file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symbolic link",
+        FileKind::BlockDevice => "block special file",
+        FileKind::CharDevice => "character special file",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+    }
+}
+
+/// True for device nodes.
+pub(super) fn is_device(attributes: &Attributes) -> bool {
+    matches!(
+        attributes.kind,
+        FileKind::BlockDevice | FileKind::CharDevice
+    )
+}
+
+/// Major and minor number of a device node.
+pub(super) fn device_numbers(attributes: &Attributes) -> (u32, u32) {
+    let rdev = attributes.rdev as libc::dev_t;
+    (libc::major(rdev), libc::minor(rdev))
+}
+
+/// The time now.
+pub(super) fn now() -> Time {
+    std::time::SystemTime::now().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_139, "10K"),
+            (10_240, "10K"),
+            (1_047_553, "1.0M"),
+            (5 << 30, "5.0G"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), text, "{bytes}");
+        }
+    }
+}

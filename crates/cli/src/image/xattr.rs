@@ -1,0 +1,301 @@
+//! `finefs getfattr` and `finefs setfattr`
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, ValueEnum};
+use finefs::XattrMode;
+
+use super::Where;
+use super::session::{At, Printer, Session};
+use crate::CliResult;
+
+/// Show extended attributes of files of an image, as getfattr(1)
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Getfattr {
+    /// IMAGE:/PATH; IMAGE is its root
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    operands: Vec<OsString>,
+    /// Values too
+    #[arg(short, long)]
+    dump: bool,
+    /// This attribute, with its value
+    #[arg(short, long, value_name = "NAME")]
+    name: Option<OsString>,
+    /// Attributes whose names begin so, - for all; without it user.
+    #[arg(
+        short,
+        long,
+        value_name = "PREFIX",
+        default_value = "^user\\.",
+        allow_hyphen_values = true
+    )]
+    r#match: String,
+    /// How values are written
+    #[arg(short, long, value_name = "ENCODING")]
+    encoding: Option<Encoding>,
+    /// The value alone, as it is
+    #[arg(long)]
+    only_values: bool,
+    /// Of symbolic links, not of what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    #[command(flatten)]
+    place: Where,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// How values are written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Encoding {
+    Text,
+    Hex,
+    Base64,
+}
+
+/// Set or remove an extended attribute of files of an image, as setfattr(1)
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Setfattr {
+    /// The files
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    operands: Vec<OsString>,
+    /// Set this attribute
+    #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
+    name: Option<OsString>,
+    /// Its value: text, "text" with \ooo, 0xHEX or 0sBASE64
+    #[arg(
+        short,
+        long,
+        requires = "name",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    value: OsString,
+    /// Remove this attribute
+    #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
+    remove: Option<OsString>,
+    /// Of symbolic links, not of what they lead to
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+    #[command(flatten)]
+    place: Where,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+impl Getfattr {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let mut session = Session::new("finefs getfattr", &self.place);
+        let mut printer = Printer::new();
+        for operand in &self.operands {
+            let found = session.read(operand);
+            let found = found.and_then(|at| Ok((at.told(self.find(&at))?, at)));
+            let Some((xattrs, at)) = session.check(found) else {
+                continue;
+            };
+            if xattrs.is_empty() {
+                continue;
+            }
+            if self.only_values {
+                for (_, value) in &xattrs {
+                    printer.put(value)?;
+                }
+                continue;
+            }
+            printer.put(format!("# file: {}\n", at.address).as_bytes())?;
+            for (name, value) in &xattrs {
+                printer.put(name.as_encoded_bytes())?;
+                if self.dump || self.name.is_some() {
+                    printer.put(b"=")?;
+                    printer.put(&encoded(value, self.encoding))?;
+                }
+                printer.put(b"\n")?;
+            }
+            printer.put(b"\n")?;
+        }
+        printer.flush()?;
+        session.end()
+    }
+
+    fn find(&self, at: &At) -> finefs::Result<Vec<(OsString, Vec<u8>)>> {
+        let get = |name: &OsStr| match self.no_dereference {
+            true => at.fs.symlink_get_xattr(at.path(), name),
+            false => at.fs.get_xattr(at.path(), name),
+        };
+        if let Some(name) = &self.name {
+            return Ok(vec![(name.clone(), get(name)?)]);
+        }
+        let mut names = match self.no_dereference {
+            true => at.fs.symlink_list_xattrs(at.path()),
+            false => at.fs.list_xattrs(at.path()),
+        }?;
+        names.sort();
+        let prefix = self.r#match.trim_start_matches('^').replace("\\.", ".");
+        names
+            .retain(|name| prefix == "-" || name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+        let pair = |name: OsString| get(&name).map(|value| (name, value));
+        names.into_iter().map(pair).collect()
+    }
+}
+
+impl Setfattr {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let session = Session::new("finefs setfattr", &self.place);
+        let value = decoded(self.value.as_bytes());
+        session.edit_each(&self.operands, |_, at| {
+            let path = at.path();
+            let done = match (&self.name, &self.remove) {
+                (Some(name), _) => {
+                    let value = value
+                        .as_deref()
+                        .ok_or_else(|| at.refused("invalid value"))?;
+                    match self.no_dereference {
+                        true => at.fs.symlink_set_xattr(path, name, value, XattrMode::Set),
+                        false => at.fs.set_xattr(path, name, value, XattrMode::Set),
+                    }
+                }
+                (None, Some(name)) => match self.no_dereference {
+                    true => at.fs.symlink_remove_xattr(path, name),
+                    false => at.fs.remove_xattr(path, name),
+                },
+                (None, None) => Ok(()),
+            };
+            at.told(done)
+        })
+    }
+}
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// As getfattr writes values: text where it is printable, else base64, unless one is asked for.
+fn encoded(value: &[u8], encoding: Option<Encoding>) -> Vec<u8> {
+    let is_text = value.iter().all(|byte| (32..127).contains(byte));
+    let encoding = encoding.unwrap_or(if is_text {
+        Encoding::Text
+    } else {
+        Encoding::Base64
+    });
+    match encoding {
+        Encoding::Hex => {
+            let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("0x{digits}").into_bytes()
+        }
+        Encoding::Base64 => {
+            let mut out = b"0s".to_vec();
+            for group in value.chunks(3) {
+                let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
+                let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+                for index in 0..4 {
+                    let letter = BASE64[(bits >> (18 - 6 * index) & 63) as usize];
+                    out.push(if index > group.len() { b'=' } else { letter });
+                }
+            }
+            out
+        }
+        Encoding::Text => {
+            let mut out = vec![b'"'];
+            for byte in value {
+                match byte {
+                    b'"' | b'\\' => out.extend([b'\\', *byte]),
+                    32..127 => out.push(*byte),
+                    byte => out.extend(format!("\\{byte:03o}").bytes()),
+                }
+            }
+            out.push(b'"');
+            out
+        }
+    }
+}
+
+/// As setfattr reads values.
+fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+    match text {
+        [b'0', b'x' | b'X', digits @ ..] => {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            let pair = |pair: &[u8]| match pair {
+                [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
+                _ => None,
+            };
+            digits.chunks(2).map(pair).collect()
+        }
+        [b'0', b's' | b'S', letters @ ..] => decoded_base64(letters),
+        [b'"', inner @ .., b'"'] => Some(unescaped(inner)),
+        text => Some(text.to_vec()),
+    }
+}
+
+fn decoded_base64(letters: &[u8]) -> Option<Vec<u8>> {
+    let end = letters
+        .iter()
+        .rposition(|byte| *byte != b'=')
+        .map_or(0, |last| last + 1);
+    if !letters.len().is_multiple_of(4) || letters.len() - end > 2 {
+        return None;
+    }
+    let mut out = Vec::new();
+    for group in letters[..end].chunks(4) {
+        let mut bits = 0_u32;
+        for index in 0..4 {
+            let value = match group.get(index) {
+                Some(letter) => BASE64.iter().position(|known| known == letter)? as u32,
+                None => 0,
+            };
+            bits = bits << 6 | value;
+        }
+        let bytes = bits.to_be_bytes();
+        out.extend(&bytes[1..group.len()]);
+    }
+    Some(out)
+}
+
+/// With `\ooo`, `\\` and `\"` as what they stand for.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'\\' {
+            out.push(*first);
+            continue;
+        }
+        let octal = |byte: &u8| (b'0'..b'8').contains(byte);
+        match rest {
+            [a, b, c, after @ ..] if [a, b, c].into_iter().all(octal) => {
+                let digit = |byte: &u8| u32::from(byte - b'0');
+                out.push((digit(a) << 6 | digit(b) << 3 | digit(c)) as u8);
+                rest = after;
+            }
+            [next, after @ ..] => {
+                out.push(*next);
+                rest = after;
+            }
+            [] => out.push(b'\\'),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back() {
+        for value in [&b""[..], b"a", b"ab", b"abc", b"\0\xff\"\\ x", &[7; 100]] {
+            for encoding in [Encoding::Text, Encoding::Hex, Encoding::Base64] {
+                let text = encoded(value, Some(encoding));
+                assert_eq!(decoded(&text).as_deref(), Some(value));
+            }
+        }
+        assert_eq!(encoded(b"kept", None), b"\"kept\"");
+        assert_eq!(encoded(&[0, 1], None), b"0sAAE=");
+        assert_eq!(decoded(b"0x0"), None);
+        assert_eq!(decoded(b"0sA"), None);
+    }
+}

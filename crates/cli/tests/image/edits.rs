@@ -1,0 +1,214 @@
+//! The commands that change an image; after each e2fsck finds nothing.
+
+use std::fs;
+
+use crate::support::{KernelMount, Place, assert_clean, debugfs, is_root};
+
+/// Runs lines of commands; e2fsck judges after each.
+fn script(place: &Place, lines: &[&str]) {
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        place.ok(&words);
+        assert_clean(&place.path("image"));
+    }
+}
+
+#[test]
+fn each_edit_leaves_a_clean_image() {
+    for kind in ["ext2", "ext3", "ext4"] {
+        let place = Place::new();
+        let image = place.image("image", kind, 32);
+        script(
+            &place,
+            &[
+                "mkdir image:/a image:/b",
+                "mkdir -p image:/a/deep/er image:/a/deep",
+                "mkdir -m 1777 image:/tmp",
+                "touch image:/a/file image:/b/other",
+                "touch -d 2001-02-03T04:05:06.5Z image:/a/file",
+                "chown 1000:100 image:/a/file",
+                "chmod u+sx,g=rwx,o= image:/a/file",
+                "chown -R 7 image:/a/deep",
+                "chmod -R 700 image:/a/deep",
+                "ln image:/a/file image:/hard",
+                "ln -s a/file image:/soft",
+                "ln -sf nowhere image:/soft",
+                "truncate -s 1m image:/b/other",
+                "truncate -s -4k image:/b/other",
+                "setfattr -n user.note -v 0x00ff image:/a/file",
+                "mv image:/b/other image:/a",
+                "mv image:/a image:/c",
+                "rm image:/hard",
+                "rmdir image:/b",
+                "rm -f image:/none",
+            ],
+        );
+        assert_eq!(
+            place
+                .ok(&["ls", "-AnR", "--full-time", "--json", "image:/c"])
+                .matches("\"path\"")
+                .count(),
+            4
+        );
+        let file = place.ok(&["stat", "-c", "%a %u:%g %h %y", "image:/c/file"]);
+        // mode, owner, links; in ext2 and ext3 with inodes of 128 bytes times are whole seconds.
+        assert!(
+            file.starts_with("4770 1000:100 1 2001-02-03 04:05:06."),
+            "{file}"
+        );
+        let dump = debugfs(&image, "stat /c/file");
+        assert!(
+            dump.contains("Mode:  04770") && dump.contains("User:  1000"),
+            "{dump}"
+        );
+        assert_eq!(
+            place.ok(&["stat", "-c", "%s", "image:/c/other"]),
+            "1044480\n"
+        );
+        assert_eq!(
+            place.ok(&["getfattr", "-n", "user.note", "image:/c/file"]),
+            "# file: image:/c/file\nuser.note=0sAP8=\n\n"
+        );
+        assert_eq!(place.ok(&["stat", "-c", "%a", "image:/tmp"]), "1777\n");
+        script(
+            &place,
+            &[
+                "setfattr -x user.note image:/c/file",
+                "rm -r image:/c image:/tmp image:/soft",
+            ],
+        );
+        assert_eq!(place.ok(&["ls", "image"]), "lost+found\n");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_its_place() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    script(&place, &["mkdir -p image:/dir/sub", "touch image:/file"]);
+    for (arguments, line) in [
+        (
+            &["rm", "image:/dir"][..],
+            "finefs rm: image:/dir: is a directory (-r removes it)\n",
+        ),
+        (
+            &["rm", "-rf", "image:/"],
+            "finefs rm: image:/: the root, . and .. are not removed\n",
+        ),
+        (
+            &["rm", "-r", "image:/dir/.."],
+            "finefs rm: image:/dir/..: the root, . and .. are not removed\n",
+        ),
+        (
+            &["rmdir", "image:/dir"],
+            "finefs rmdir: image:/dir: directory not empty\n",
+        ),
+        (
+            &["mkdir", "image:/dir"],
+            "finefs mkdir: image:/dir: file exists\n",
+        ),
+        (
+            &["mkdir", "image:/x/y"],
+            "finefs mkdir: image:/x/y: no such file or directory\n",
+        ),
+        (
+            &["ln", "image:/dir", "image:/h"],
+            "finefs ln: image:/h: operation not permitted\n",
+        ),
+        (
+            &["ln", "-f", "image:/file", "image:/file"],
+            "finefs ln: image:/file: is the same file\n",
+        ),
+        (
+            &["chown", "alice", "image:/file"],
+            "finefs chown: image:/file: the image has no user 'alice'; give a number\n",
+        ),
+        (
+            &["setfattr", "-x", "user.a", "image:/file"],
+            "finefs setfattr: image:/file: no such attribute\n",
+        ),
+        (
+            &["mv", "image:/dir", "image:/dir/sub"],
+            "finefs mv: image:/dir: invalid argument\n",
+        ),
+        (
+            &["touch", "image:/file/x"],
+            "finefs touch: image:/file/x: not a directory\n",
+        ),
+    ] {
+        assert_eq!(place.fails(1, arguments), line, "{arguments:?}");
+    }
+    // The others are done all the same.
+    place.fails(1, &["rm", "image:/none", "image:/file"]);
+    assert!(!place.ok(&["ls", "image"]).contains("file"));
+    assert_clean(&image);
+    let said = place.fails(1, &["touch", "/dev/null:/x"]);
+    assert!(
+        said.contains("neither a regular file nor a block device"),
+        "{said}"
+    );
+    fs::write(place.path("text"), "no image").unwrap();
+    place.fails(1, &["touch", "text:/x"]);
+    for (arguments, word) in [
+        (&["chmod", "u+q", "image:/file"][..], "invalid mode"),
+        (&["touch", "-d", "tomorrow", "image:/file"], "invalid date"),
+        (&["truncate", "image:/file"], "--size"),
+        (&["ls"], "IMAGE:/PATH"),
+    ] {
+        let said = place.fails(2, arguments);
+        assert!(said.contains(word), "{said}");
+    }
+}
+
+#[test]
+fn names_of_users_are_those_of_the_image() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    place.ok(&["mkdir", "image:/etc"]);
+    place.with_input(
+        &["cp", "-", "image:/etc/passwd"],
+        b"root:x:0:0::/:\nalice:x:1234:55::/:\n",
+    );
+    place.with_input(&["cp", "-", "image:/etc/group"], b"staff:x:55:\n");
+    place.ok(&["touch", "image:/file"]);
+    place.ok(&["chown", "alice:staff", "image:/file"]);
+    assert_eq!(
+        place.ok(&["stat", "-c", "%U %u %G %g", "image:/file"]),
+        "alice 1234 staff 55\n"
+    );
+    assert!(
+        place
+            .ok(&["ls", "-l", "image:/file"])
+            .contains(" alice staff ")
+    );
+    assert!(place.ok(&["ls", "-n", "image:/file"]).contains(" 1234 55 "));
+    assert_eq!(
+        place.ok(&["find", "image", "-user", "alice"]),
+        "image:/file\n"
+    );
+}
+
+#[test]
+fn moves_between_host_and_image_keep_all() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 32);
+    let other = place.image("other", "ext4", 32);
+    fs::create_dir(place.path("tree")).unwrap();
+    fs::write(place.path("tree/file"), "contents").unwrap();
+    place.ok(&["mv", "tree", "image:/"]);
+    assert!(!place.path("tree").exists());
+    place.ok(&["mv", "image:/tree", "other:/moved"]);
+    assert_eq!(place.ok(&["ls", "image"]), "lost+found\n");
+    place.ok(&["mv", "other:/moved", "back"]);
+    assert_eq!(fs::read(place.path("back/file")).unwrap(), b"contents");
+    assert_eq!(place.ok(&["ls", "other"]), "lost+found\n");
+    place.ok(&["touch", "image:/a", "image:/b"]);
+    place.ok(&["mv", "-n", "image:/a", "image:/b"]);
+    assert_eq!(place.ok(&["ls", "image"]), "a\nb\nlost+found\n");
+    assert_clean(&image);
+    assert_clean(&other);
+    if is_root() {
+        let mount = KernelMount::new(&place, &image, "ro");
+        assert!(mount.dir.join("a").exists());
+    }
+}

@@ -1,0 +1,11 @@
+//! The commands that read and edit images without a mount, beside the real tools: the kernel's loop
+//! mount, debugfs, e2fsck and coreutils judge them. What needs root says so where there is none.
+
+mod addresses;
+mod copies;
+mod edits;
+mod endings;
+mod malice;
+mod reads;
+mod round_trip;
+mod support;

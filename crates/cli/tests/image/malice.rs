@@ -1,0 +1,136 @@
+//! Images that were made to do harm: nothing is written outside of where a copy goes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Place, assert_clean};
+
+/// Replaces each occurrence of some bytes in an image by others of the same length.
+fn patch(image: &Path, from: &[u8], to: &[u8]) {
+    let mut bytes = fs::read(image).unwrap();
+    let mut count = 0;
+    let mut at = 0;
+    while let Some(found) = bytes[at..]
+        .windows(from.len())
+        .position(|window| window == from)
+    {
+        at += found;
+        bytes[at..at + to.len()].copy_from_slice(to);
+        at += to.len();
+        count += 1;
+    }
+    assert!(count > 0);
+    fs::write(image, bytes).unwrap();
+}
+
+/// No checksums, so that names can be changed under the file system.
+const BARE: [&str; 4] = ["-t", "ext4", "-O", "^metadata_csum,^has_journal"];
+
+#[test]
+fn links_of_an_image_lead_nowhere_else() {
+    let place = Place::new();
+    let image = place.image_with("image", 32, &BARE);
+    let outside = place.path("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(place.path("file"), "from the image").unwrap();
+    // A link to a directory of the host, and a directory that gets the same name.
+    place.ok(&["mkdir", "-p", "image:/t/zzz-dir"]);
+    place.ok(&["cp", "file", "image:/t/zzz-dir/planted"]);
+    place.ok(&["ln", "-s", outside.to_str().unwrap(), "image:/t/aaa-lnk"]);
+    patch(&image, b"zzz-dir", b"aaa-lnk");
+    for arguments in [&["cp", "-r"][..], &["cp", "-a"], &["cp", "-rj1"]] {
+        let mut copy = place.finefs(&[arguments, &["image:/t", "out"]].concat());
+        copy.output().unwrap();
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+        let _ = fs::remove_dir_all(place.path("out"));
+    }
+    // A link that an earlier copy has left is not followed either.
+    let honest = place.image_with("honest", 32, &BARE);
+    place.ok(&["mkdir", "-p", "honest:/t/way"]);
+    place.ok(&["cp", "file", "honest:/t/way/planted"]);
+    place.ok(&["cp", "file", "honest:/t/name"]);
+    fs::create_dir_all(place.path("out2/t")).unwrap();
+    std::os::unix::fs::symlink(&outside, place.path("out2/t/way")).unwrap();
+    std::os::unix::fs::symlink(outside.join("new"), place.path("out2/t/name")).unwrap();
+    let said = place.fails(1, &["cp", "-r", "honest:/t", "out2"]);
+    assert!(said.contains("out2/t/way: is no directory"), "{said}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    // The file took the link's place.
+    assert_eq!(
+        fs::read(place.path("out2/t/name")).unwrap(),
+        b"from the image"
+    );
+    assert!(!place.path("out2/t/name").is_symlink());
+    assert_clean(&honest);
+}
+
+#[test]
+fn names_that_are_paths_lead_nowhere() {
+    let place = Place::new();
+    for evil in ["x/evil", "../evi", "/evil0"] {
+        let image = place.image_with("image", 32, &BARE);
+        fs::write(place.path("file"), "from the image").unwrap();
+        place.ok(&["mkdir", "-p", "image:/t/x"]);
+        place.ok(&["cp", "file", "image:/t/NAMEXX"]);
+        patch(&image, b"NAMEXX", evil.as_bytes());
+        let mut copy = place.finefs(&["cp", "-r", "image:/t", "out"]);
+        copy.output().unwrap();
+        assert!(place.path("out/x").is_dir());
+        for path in ["evi", "evil", "out/x/evil", "evil0"] {
+            assert!(!place.path(path).exists(), "{evil} made {path}");
+        }
+        assert!(!Path::new("/evil0").exists());
+        let _ = fs::remove_dir_all(place.path("out"));
+    }
+}
+
+#[test]
+fn links_in_an_image_are_resolved_in_it() {
+    let place = Place::new();
+    place.image("image", "ext4", 32);
+    place.ok(&["mkdir", "image:/etc"]);
+    place.with_input(&["cp", "-", "image:/etc/passwd"], b"of the image");
+    place.ok(&["ln", "-s", "/etc/passwd", "image:/absolute"]);
+    place.ok(&[
+        "ln",
+        "-s",
+        "../../../../../etc/passwd",
+        "image:/etc/relative",
+    ]);
+    let shown = place.ok(&[
+        "cat",
+        "image:/absolute",
+        "image:/etc/relative",
+        "image:/../../etc/passwd",
+    ]);
+    assert_eq!(shown, "of the image".repeat(3));
+    place.ok(&["cp", "-L", "image:/absolute", "copy"]);
+    assert_eq!(fs::read(place.path("copy")).unwrap(), b"of the image");
+}
+
+/// Deeper than a path may be long, and than a stack may be deep.
+#[test]
+fn a_deep_tree_is_copied_and_removed() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 64);
+    let mut script = String::new();
+    for _ in 0..3000 {
+        script += "mkdir deep\ncd deep\n";
+    }
+    fs::write(place.path("script"), script).unwrap();
+    let mut debugfs = Command::new("debugfs");
+    debugfs.arg("-wf").arg(place.path("script")).arg(&image);
+    assert!(debugfs.output().unwrap().status.success());
+    let depth = |text: String| text.lines().count();
+    assert_eq!(depth(place.ok(&["find", "image", "-name", "deep"])), 3000);
+    place.ok(&["cp", "-a", "image:/deep", "image:/copy"]);
+    place.ok(&["cp", "-a", "image:/deep", "out"]);
+    place.ok(&["cp", "-a", "out", "image:/back"]);
+    assert_eq!(depth(place.ok(&["find", "image:/back"])), 3000);
+    place.ok(&["chmod", "-R", "700", "image:/back"]);
+    place.ok(&["rm", "-r", "image:/back", "image:/deep", "image:/copy"]);
+    assert_clean(&image);
+    place.ok(&["mv", "out", "image:/in"]);
+    assert!(!place.path("out").exists());
+}

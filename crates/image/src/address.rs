@@ -1,0 +1,375 @@
+//! Operands: `IMAGE:/path`, with `@PARTITION` behind the image, a path of the host, or `-`.
+//!
+//! # Grammar
+//! 1. `-` is standard input or output.
+//! 2. What has `:/` names a file in the image before it; `IMAGE:` is its root.
+//! 3. `IMAGE:path` does too where no slash comes before the colon, as scp(1) has it: a path of the
+//!    host that has a colon is written `./a:b`.
+//! 4. Where nothing is at IMAGE but a directory at `IMAGE:`, rule 2 leaves it to the host.
+//! 5. `IMAGE@p2`, `IMAGE@2` and `IMAGE@NAME` are the partition of that number, name or file system
+//!    label, unless a file has that whole name.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use finefs::{AtimePolicy, FileSystem, ImageOptions};
+
+use crate::error::{Error, Result};
+use crate::host::HostDir;
+use crate::inside::{ImageDir, Source};
+use crate::partition::{self, Partition};
+use crate::tree::{SinkDir, SourceDir};
+
+/// What an operand names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// `-`
+    Standard,
+    /// A path of the host.
+    Host(PathBuf),
+    /// A file in an image.
+    Image(Address),
+}
+
+/// A file in an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The image with its partition, as the user wrote it.
+    pub image: OsString,
+    /// The path in it, which begins with a slash.
+    pub path: PathBuf,
+}
+
+impl Operand {
+    /// What `text` names; see the module's grammar.
+    pub fn parse(text: &OsStr) -> Operand {
+        let bytes = text.as_bytes();
+        if bytes == b"-" {
+            return Operand::Standard;
+        }
+        let with_slash = bytes.windows(2).position(|pair| pair == b":/");
+        let colon = with_slash.or_else(|| {
+            let colon = bytes.iter().position(|byte| *byte == b':')?;
+            let is_last = colon + 1 == bytes.len();
+            (is_last || !bytes[..colon].contains(&b'/')).then_some(colon)
+        });
+        match colon {
+            Some(colon) if colon > 0 && !is_host_directory(bytes, colon) => {
+                Operand::Image(Address::new(&bytes[..colon], &bytes[colon + 1..]))
+            }
+            _ => Operand::Host(text.into()),
+        }
+    }
+}
+
+/// Rule 4 of the grammar.
+fn is_host_directory(bytes: &[u8], colon: usize) -> bool {
+    let path = |bytes| Path::new(OsStr::from_bytes(bytes));
+    path(&bytes[..=colon]).is_dir() && !path(&bytes[..colon]).exists()
+}
+
+impl Address {
+    fn new(image: &[u8], path: &[u8]) -> Address {
+        let mut whole = Vec::with_capacity(path.len() + 1);
+        if path.first() != Some(&b'/') {
+            whole.push(b'/');
+        }
+        whole.extend_from_slice(path);
+        Address {
+            image: OsStr::from_bytes(image).to_owned(),
+            path: PathBuf::from(OsString::from_vec(whole)),
+        }
+    }
+
+    /// `text` names a file in an image; without a colon an image's root.
+    pub fn of_image(text: &OsStr) -> Address {
+        match Operand::parse(text) {
+            Operand::Image(address) => address,
+            Operand::Host(_) | Operand::Standard => Address::new(text.as_bytes(), b"/"),
+        }
+    }
+
+    /// Like [`Address::of_image`], but the colon must be there.
+    pub fn required(text: &OsStr) -> Result<Address> {
+        match Operand::parse(text) {
+            Operand::Image(address) => Ok(address),
+            Operand::Host(_) | Operand::Standard => Err(Error::new(
+                text.display().to_string(),
+                "names no file in an image; write IMAGE:/PATH",
+            )),
+        }
+    }
+
+    /// The same image, another path.
+    pub fn with_path(&self, path: PathBuf) -> Address {
+        Address {
+            image: self.image.clone(),
+            path,
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.image.display(), self.path.display())
+    }
+}
+
+/// What an image is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Nothing is written.
+    Read,
+    /// Changes are made.
+    Write,
+}
+
+/// The images that one command has open.
+#[derive(Default)]
+pub struct Images {
+    offset_bytes: Option<u64>,
+    open: Vec<Open>,
+}
+
+struct Open {
+    path: PathBuf,
+    offset_bytes: u64,
+    access: Access,
+    source: Arc<Source>,
+}
+
+impl Images {
+    /// None yet; `offset_bytes` is where the file systems start in images without `@PARTITION`.
+    pub fn new(offset_bytes: Option<u64>) -> Images {
+        Images {
+            offset_bytes,
+            open: Vec::new(),
+        }
+    }
+
+    /// The file system that an address is in. One that is to be written must be opened for it
+    /// first.
+    pub fn open(&mut self, address: &Address, access: Access) -> Result<FileSystem> {
+        self.source(&address.image, access)
+            .map(|source| source.fs.clone())
+    }
+
+    /// The directory at an address.
+    pub fn dir(&mut self, address: &Address, access: Access) -> Result<ImageDir> {
+        let source = self.source(&address.image, access)?;
+        ImageDir::open(&source, &address.path)
+    }
+
+    fn source(&mut self, image: &OsStr, access: Access) -> Result<Arc<Source>> {
+        let shown = image.display().to_string();
+        let (path, part) = split(image);
+        let offset_bytes = match part {
+            Some(part) => find(&path, &part)?.start_bytes,
+            None => self.offset_bytes.unwrap_or(0),
+        };
+        let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let is_same = |open: &&Open| open.path == canonical && open.offset_bytes == offset_bytes;
+        if let Some(open) = self.open.iter().find(is_same) {
+            if access == Access::Write && open.access == Access::Read {
+                return Err(Error::new(shown, "is being read; name it once"));
+            }
+            return Ok(Arc::clone(&open.source));
+        }
+        let fs = ImageOptions::new()
+            .read_only(access == Access::Read)
+            .offset_bytes(offset_bytes)
+            .atime(AtimePolicy::Noatime)
+            .open(&path)
+            .map_err(|error| with_advice(&error, &path, &shown))?;
+        if access == Access::Write && fs.is_read_only() {
+            let note = fs.notes().first().cloned();
+            let reason = note.unwrap_or_else(|| "cannot be written".to_owned());
+            return Err(Error::new("", reason));
+        }
+        let source = Arc::new(Source {
+            fs,
+            shown,
+            device: self.open.len() as u64 | 1 << 63,
+        });
+        self.open.push(Open {
+            path: canonical,
+            offset_bytes,
+            access,
+            source: Arc::clone(&source),
+        });
+        Ok(source)
+    }
+
+    /// Where the files of an operand that is read are: a directory, and a name in it.
+    pub fn source_of(&mut self, operand: &Operand) -> Result<(Arc<dyn SourceDir>, OsString)> {
+        match operand {
+            Operand::Image(address) => {
+                let (parent, name) = split_path(&address.path);
+                let dir = self.dir(&address.with_path(parent), Access::Read)?;
+                Ok((Arc::new(dir), name))
+            }
+            Operand::Host(path) => {
+                let (parent, name) = split_path(path);
+                Ok((Arc::new(HostDir::open(&parent)?), name))
+            }
+            Operand::Standard => Err(Error::new("-", "is no file")),
+        }
+    }
+
+    /// The directory of an operand that is written.
+    pub fn sink_of(&mut self, operand: &Operand) -> Result<Arc<dyn SinkDir>> {
+        Ok(match operand {
+            Operand::Image(address) => Arc::new(self.dir(address, Access::Write)?),
+            Operand::Host(path) => Arc::new(HostDir::open(path)?),
+            Operand::Standard => return Err(Error::new("-", "is no directory")),
+        })
+    }
+
+    /// Ends all of them: what was changed is on the images, or an error says what is not.
+    pub fn close(self) -> Result<()> {
+        let mut result = Ok(());
+        for open in self.open {
+            let Source { fs, shown, .. } = &*open.source;
+            if let Err(error) = fs.clone().close() {
+                result = result.and(Err(Error::inside(shown.clone(), &error)));
+            }
+        }
+        result
+    }
+}
+
+/// A path as its directory and the last name; `.` where it has none, as `/` and `a/..`.
+pub fn split_path(path: &Path) -> (PathBuf, OsString) {
+    let ends_with_dot = path.as_os_str().as_bytes().ends_with(b"/.");
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !ends_with_dot => (parent.to_owned(), name.to_owned()),
+        _ => (path.to_owned(), ".".into()),
+    }
+}
+
+/// An image and its partition, if it names one.
+fn split(image: &OsStr) -> (PathBuf, Option<String>) {
+    let bytes = image.as_bytes();
+    let at = bytes.iter().rposition(|byte| *byte == b'@');
+    match at {
+        Some(at) if at > 0 && !bytes[at..].contains(&b'/') && !Path::new(image).exists() => {
+            let part = String::from_utf8_lossy(&bytes[at + 1..]).into_owned();
+            (OsStr::from_bytes(&bytes[..at]).into(), Some(part))
+        }
+        _ => (image.into(), None),
+    }
+}
+
+fn find(image: &Path, wanted: &str) -> Result<Partition> {
+    let shown = image.display().to_string();
+    let partitions = partition::partitions(image);
+    let partitions = partitions.map_err(|error| Error::host(shown.clone(), error))?;
+    if partitions.is_empty() {
+        return Err(Error::new(shown, "has no partition table"));
+    }
+    let number: Option<u32> = wanted.strip_prefix('p').unwrap_or(wanted).parse().ok();
+    let by_number = partitions.iter().find(|part| Some(part.number) == number);
+    let mut by_name = partitions
+        .iter()
+        .filter(|part| part.name == wanted || part.label == wanted);
+    match (by_number, by_name.next(), by_name.next()) {
+        (Some(part), _, _) | (None, Some(part), None) => Ok(part.clone()),
+        (None, Some(_), Some(_)) => {
+            let reason = format!("more than one partition is called {wanted}; give its number");
+            Err(Error::new(shown, reason))
+        }
+        (None, None, _) => {
+            let reason = format!("no partition {wanted}; there are {}", list(&partitions));
+            Err(Error::new(shown, reason))
+        }
+    }
+}
+
+fn list(partitions: &[Partition]) -> String {
+    let names = partitions.iter().map(|part| {
+        let names = [&part.name, &part.label].map(String::as_str);
+        let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        match names.is_empty() {
+            true => format!("p{}", part.number),
+            false => format!("p{} ({})", part.number, names.join(", ")),
+        }
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// A whole disk is often taken for a file system.
+fn with_advice(error: &finefs::Error, path: &Path, shown: &str) -> Error {
+    let is_content = error.errno() == rustix::io::Errno::INVAL.raw_os_error();
+    match partition::partitions(path).ok().filter(|_| is_content) {
+        Some(partitions) if !partitions.is_empty() && path == Path::new(shown) => {
+            let reason = format!(
+                "has a partition table; name one as in {shown}@p{}: {}",
+                partitions[0].number,
+                list(&partitions)
+            );
+            Error::new(shown, reason)
+        }
+        _ => Error::new("", error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Operand {
+        Operand::parse(OsStr::new(text))
+    }
+
+    fn image(image: &str, path: &str) -> Operand {
+        Operand::Image(Address {
+            image: image.into(),
+            path: path.into(),
+        })
+    }
+
+    #[test]
+    fn operands_are_told_apart() {
+        assert_eq!(parse("-"), Operand::Standard);
+        assert_eq!(
+            parse("disk.img:/etc/passwd"),
+            image("disk.img", "/etc/passwd")
+        );
+        assert_eq!(parse("/tmp/disk.img:/"), image("/tmp/disk.img", "/"));
+        assert_eq!(parse("disk.img@p2:/a:/b"), image("disk.img@p2", "/a:/b"));
+        assert_eq!(parse("disk.img:etc"), image("disk.img", "/etc"));
+        assert_eq!(parse("./disk.img:"), image("./disk.img", "/"));
+        for host in ["file", "./a:b", "/tmp/a:b", ":/a", "", ":"] {
+            assert_eq!(parse(host), Operand::Host(host.into()), "{host}");
+        }
+    }
+
+    #[test]
+    fn paths_are_split() {
+        let split = |path: &str| {
+            let (parent, name) = split_path(Path::new(path));
+            (
+                parent.to_str().unwrap().to_owned(),
+                name.to_str().unwrap().to_owned(),
+            )
+        };
+        let pair = |parent: &str, name: &str| (parent.to_owned(), name.to_owned());
+        assert_eq!(split("/a/b"), pair("/a", "b"));
+        assert_eq!(split("/a/b/"), pair("/a", "b"));
+        assert_eq!(split("/"), pair("/", "."));
+        assert_eq!(split("a"), pair("", "a"));
+        assert_eq!(split("a/."), pair("a/.", "."));
+        assert_eq!(split("a/.."), pair("a/..", "."));
+    }
+
+    #[test]
+    fn a_partition_stands_behind_the_last_at() {
+        assert_eq!(
+            split(OsStr::new("/none/a@b@p2")),
+            ("/none/a@b".into(), Some("p2".to_owned()))
+        );
+        assert_eq!(split(OsStr::new("/no@ne/a")), ("/no@ne/a".into(), None));
+    }
+}

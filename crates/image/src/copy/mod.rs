@@ -1,0 +1,230 @@
+//! Copies files and trees from the host into images, out of them, and between them.
+//!
+//! # What is never seen
+//! A half-made file. What is new is made under a name of its own beside its place,
+//! `.NAME.finefs-N`, and renamed when it is whole: a file, or a tree in a directory that was not
+//! there. Inside such a tree files are made in place. An interrupted copy removes it; one that is
+//! killed leaves it under that name.
+//!
+//! # Data model
+//! One thread walks the sources, makes directories, and hands the other files to workers; when all
+//! of them are busy it does the work itself. A directory that is filled is a [`target::Target`]:
+//! whoever makes something in it holds a reference, and the last that goes sets its attributes and
+//! gives it its name.
+//!
+//! # Invariants
+//! 1. Nothing is made outside of the directory that a copy was started on: names are single
+//!    components, directories are opened without following links, files are made exclusively.
+//! 2. A file with several links is copied by the walking thread, so that the next link finds it.
+//! 3. A directory has its times and permissions after everything in it has been made.
+//!
+//! # Locking
+//! None of its own: work goes through channels, one for each worker; counts are atomic.
+
+mod data;
+mod file;
+mod measure;
+mod target;
+mod walk;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+
+pub use file::from_stream;
+pub use measure::{Totals, measure};
+pub use walk::Task;
+
+use crate::attributes::Lacking;
+use crate::error::Error;
+use file::Work;
+
+/// Which attributes of the sources are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Preserve {
+    /// Permission bits, set-id bits among them, and ACLs.
+    pub mode: bool,
+    /// Owner and group, as numbers.
+    pub ownership: bool,
+    /// Times of the last read and change, in nanoseconds.
+    pub timestamps: bool,
+    /// Hard links among the files that are copied.
+    pub links: bool,
+    /// All extended attributes.
+    pub xattrs: bool,
+}
+
+/// Which symbolic links of the sources are followed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Links {
+    /// None: links are copied.
+    #[default]
+    Kept,
+    /// Those that are named.
+    FollowedIfNamed,
+    /// All.
+    Followed,
+}
+
+/// What becomes of holes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Sparse {
+    /// Holes stay holes.
+    #[default]
+    Kept,
+    /// Blocks of zeros become holes too.
+    Made,
+    /// Holes are filled with zeros.
+    Filled,
+}
+
+/// What becomes of files that are there already.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Existing {
+    /// They are replaced.
+    #[default]
+    Replaced,
+    /// They stay.
+    Kept,
+    /// They are replaced by newer ones.
+    ReplacedIfOlder,
+}
+
+/// How files are copied.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directories with all that is in them, and special files as such.
+    pub is_recursive: bool,
+    /// Which attributes are kept.
+    pub preserve: Preserve,
+    /// Which symbolic links are followed.
+    pub links: Links,
+    /// What becomes of holes.
+    pub sparse: Sparse,
+    /// What becomes of files that are there.
+    pub existing: Existing,
+    /// Permission bits that new files do not get unless modes are kept.
+    pub umask: u32,
+    /// Threads, at least 1.
+    pub jobs: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            is_recursive: false,
+            preserve: Preserve::default(),
+            links: Links::Kept,
+            sparse: Sparse::Kept,
+            existing: Existing::Replaced,
+            umask: 0o022,
+            jobs: 1,
+        }
+    }
+}
+
+/// What is told while copying goes on, from any of its threads.
+pub trait Observer: Sync {
+    /// Something could not be copied; the rest goes on.
+    fn failed(&self, error: &Error);
+    /// A file was copied.
+    fn copied(&self, _from: &dyn Fn() -> String, _to: &dyn Fn() -> String) {}
+}
+
+/// How far a copy is, and what it could not do; shared with who shows it.
+#[derive(Default)]
+pub struct Progress {
+    /// Files, directories and others that were made.
+    pub files: AtomicU64,
+    /// Bytes of data that were copied.
+    pub bytes: AtomicU64,
+    /// What failed.
+    pub failures: AtomicU64,
+    /// Files whose owner could not be set.
+    pub owners_lacking: AtomicU64,
+    /// Files of which an extended attribute could not be set.
+    pub xattrs_lacking: AtomicU64,
+    /// Device nodes and the like that could not be made.
+    pub nodes_lacking: AtomicU64,
+    /// Set from outside: stop, and remove what is not whole.
+    pub stop: AtomicBool,
+    /// Set from inside: there is no space left.
+    pub is_full: AtomicBool,
+}
+
+impl Progress {
+    /// True when nothing more is to be begun.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// True when everything was copied with all its attributes.
+    pub fn is_complete(&self) -> bool {
+        let counts = [
+            &self.failures,
+            &self.owners_lacking,
+            &self.xattrs_lacking,
+            &self.nodes_lacking,
+        ];
+        !self.is_stopped()
+            && counts
+                .iter()
+                .all(|count| count.load(Ordering::Relaxed) == 0)
+    }
+
+    fn note(&self, lacking: Lacking) {
+        let add = |count: &AtomicU64, lacks: bool| {
+            count.fetch_add(u64::from(lacks), Ordering::Relaxed);
+        };
+        add(&self.owners_lacking, lacking.owner);
+        add(&self.xattrs_lacking, lacking.xattrs);
+    }
+}
+
+/// What all parts of a copy share.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    options: &'a Options,
+    progress: &'a Progress,
+    observer: &'a dyn Observer,
+}
+
+impl Context<'_> {
+    fn fail(&self, error: &Error) {
+        let is_full = [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT]
+            .iter()
+            .any(|errno| error.is(*errno));
+        let was_full = is_full && self.progress.is_full.swap(true, Ordering::Relaxed);
+        self.progress.failures.fetch_add(1, Ordering::Relaxed);
+        if !was_full {
+            self.observer.failed(error);
+        }
+    }
+}
+
+/// Copies the tasks one after the other. How it went is in `progress`.
+pub fn run(tasks: Vec<Task>, options: &Options, observer: &dyn Observer, progress: &Progress) {
+    let context = Context {
+        options,
+        progress,
+        observer,
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<SyncSender<Work<'_>>> = (1..options.jobs)
+            .filter_map(|_| {
+                let (sender, receiver) = std::sync::mpsc::sync_channel::<Work<'_>>(QUEUE);
+                let run = move || {
+                    let mut buffer = Vec::new();
+                    for work in receiver {
+                        work.run(&context, &mut buffer);
+                    }
+                };
+                let builder = std::thread::Builder::new().name("copy".into());
+                builder.spawn_scoped(scope, run).ok().map(|_| sender)
+            })
+            .collect();
+        walk::Walker::new(context, workers).run(tasks);
+    });
+}
+
+/// Files that wait for one worker.
+const QUEUE: usize = 32;

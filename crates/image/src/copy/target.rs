@@ -1,0 +1,102 @@
+//! Directories that are being filled.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::Context;
+use crate::attributes::Change;
+use crate::error::Result;
+use crate::tree::SinkDir;
+
+/// A directory that is being filled. When the last reference goes it gets its attributes, and, if
+/// it was made beside its place, its name.
+pub(super) struct Target<'a> {
+    pub dir: Arc<dyn SinkDir>,
+    /// What to set in the end; `None` leaves it as it is.
+    pub change: Option<Change>,
+    /// Where it was made beside its place.
+    pub fresh: Option<Arc<Fresh>>,
+    /// True for the directory that [`Fresh`] names, false for those in it.
+    pub is_top: bool,
+    /// Keeps the directory above until this one is whole.
+    pub parent: Option<Arc<Target<'a>>>,
+    pub context: Context<'a>,
+}
+
+/// A tree that has a name of its own until it is whole.
+pub(super) struct Fresh {
+    pub parent: Arc<dyn SinkDir>,
+    pub temporary: OsString,
+    pub name: OsString,
+    pub is_renamed: AtomicBool,
+}
+
+impl Fresh {
+    /// Where a path in the tree lies now.
+    pub fn now(&self, path: &Path) -> PathBuf {
+        let temporary = self.parent.path_of(&self.temporary);
+        match path.strip_prefix(temporary) {
+            Ok(rest) if self.is_renamed.load(Ordering::Acquire) => {
+                self.parent.path_of(&self.name).join(rest)
+            }
+            _ => path.to_owned(),
+        }
+    }
+
+    fn finish(&self, is_whole: bool) -> Result<()> {
+        if !is_whole {
+            return self.parent.remove_all(&self.temporary);
+        }
+        self.parent.rename(&self.temporary, &self.name)?;
+        self.is_renamed.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Target<'_> {
+    fn finish(&mut self) {
+        let is_whole = !self.context.progress.is_stopped();
+        if let Some(change) = self.change.take().filter(|_| is_whole) {
+            match self.dir.apply(OsStr::new("."), &change) {
+                Ok(lacking) => self.context.progress.note(lacking),
+                Err(error) => self.context.fail(&error),
+            }
+        }
+        if std::mem::take(&mut self.is_top)
+            && let Some(fresh) = &self.fresh
+            && let Err(error) = fresh.finish(is_whole)
+        {
+            self.context.fail(&error);
+        }
+    }
+}
+
+impl Drop for Target<'_> {
+    fn drop(&mut self) {
+        self.finish();
+        // Not one within the other: a tree may be deeper than the stack.
+        let mut above = self.parent.take();
+        while let Some(mut target) = above.and_then(Arc::into_inner) {
+            target.finish();
+            above = target.parent.take();
+        }
+    }
+}
+
+/// A name beside `name` that nothing has, for what is not whole yet.
+pub(crate) fn temporary(dir: &dyn SinkDir, name: &OsStr) -> Result<OsString> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Long names are cut, between bytes: what is in front only tells people what it is.
+    let stem = name.as_encoded_bytes();
+    let stem = String::from_utf8_lossy(&stem[..stem.len().min(160)]).into_owned();
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let candidate = format!(".{stem}.finefs-{}-{number}", std::process::id());
+        let candidate = OsString::from(candidate);
+        if dir.find(&candidate)?.is_none() {
+            return Ok(candidate);
+        }
+    }
+}

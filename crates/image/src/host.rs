@@ -1,0 +1,473 @@
+//! Directories and files of the host, by directory handles, so that no symbolic link that appears
+//! on the way leads elsewhere.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use finefs::FileKind;
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno;
+
+use crate::attributes::{Attributes, Change, Lacking, Time, Xattr};
+use crate::error::{Error, Result};
+use crate::inside::xattr_failed;
+use crate::tree::{ACLS, Follow, Room, SinkDir, SinkFile, SourceDir, SourceFile, path_with};
+
+/// A directory of the host.
+pub struct HostDir {
+    fd: OwnedFd,
+    /// Where copying started.
+    base: Arc<Base>,
+    /// From there.
+    path: PathBuf,
+    /// The same for messages.
+    shown: PathBuf,
+}
+
+struct Base {
+    fd: OwnedFd,
+    /// As the user named it.
+    shown: PathBuf,
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC).union(OFlags::PATH);
+
+impl HostDir {
+    /// Opens a directory, through symbolic links.
+    pub fn open(path: &Path) -> Result<HostDir> {
+        let failed = |error: Errno| Error::host(path.display().to_string(), error);
+        let shown = path;
+        let path = match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        };
+        let fd = rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(failed)?;
+        let base = Base {
+            fd: rustix::io::fcntl_dupfd_cloexec(&fd, 0).map_err(failed)?,
+            shown: shown.to_owned(),
+        };
+        Ok(HostDir {
+            fd,
+            base: Arc::new(base),
+            path: PathBuf::new(),
+            shown: PathBuf::new(),
+        })
+    }
+
+    fn failed(&self, name: &OsStr) -> impl Fn(Errno) -> Error + '_ {
+        let name = name.to_owned();
+        move |error| Error::host(SourceDir::shown(self, &name), error)
+    }
+
+    fn child(&self, name: &OsStr, shown: &OsStr, follow: Follow) -> Result<HostDir> {
+        let flags = match follow {
+            Follow::Yes => DIRECTORY,
+            Follow::No => DIRECTORY | OFlags::NOFOLLOW,
+        };
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        Ok(HostDir {
+            fd: fd.map_err(self.failed(name))?,
+            base: Arc::clone(&self.base),
+            path: path_with(&self.path, name),
+            shown: path_with(&self.shown, shown),
+        })
+    }
+
+    /// A path for calls that take no directory handle; its last name is not followed by those that
+    /// begin with l.
+    fn through_proc(&self, name: &OsStr) -> PathBuf {
+        let mut path = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
+        path.push(name);
+        path
+    }
+
+    fn stat(&self, name: &OsStr, follow: Follow) -> rustix::io::Result<Attributes> {
+        let flags = match follow {
+            Follow::Yes => AtFlags::empty(),
+            Follow::No => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        rustix::fs::statat(&self.fd, name, flags).map(|stat| attributes(&stat))
+    }
+
+    fn read_xattrs(&self, name: &OsStr, follow: Follow) -> rustix::io::Result<Vec<Xattr>> {
+        let path = self.through_proc(name);
+        let list = |buffer: &mut [u8]| match follow {
+            Follow::Yes => rustix::fs::listxattr(&path, buffer),
+            Follow::No => rustix::fs::llistxattr(&path, buffer),
+        };
+        let names = match grown(list) {
+            Err(Errno::NOTSUP) => return Ok(Vec::new()),
+            names => names?,
+        };
+        let mut xattrs = Vec::new();
+        for key in names.split(|byte| *byte == 0).filter(|key| !key.is_empty()) {
+            let key = OsStr::from_bytes(key);
+            let get = |buffer: &mut [u8]| match follow {
+                Follow::Yes => rustix::fs::getxattr(&path, key, buffer),
+                Follow::No => rustix::fs::lgetxattr(&path, key, buffer),
+            };
+            match grown(get) {
+                Ok(value) => xattrs.push((key.to_owned(), value)),
+                Err(Errno::NODATA | Errno::NOTSUP) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        xattrs.sort();
+        Ok(xattrs)
+    }
+}
+
+/// Calls with a larger buffer until the answer fits.
+fn grown(
+    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<u8>> {
+    // The kernel has nothing that is longer.
+    const SIZE_MAX: usize = 64 << 10;
+    let mut buffer = vec![0; 256];
+    loop {
+        match call(&mut buffer) {
+            Err(Errno::RANGE) if buffer.len() < SIZE_MAX => buffer.resize(SIZE_MAX, 0),
+            result => {
+                buffer.truncate(result?);
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
+fn attributes(stat: &Stat) -> Attributes {
+    // The types of these fields differ between architectures.
+    #[allow(clippy::unnecessary_cast)]
+    let time = |seconds, nanos| Time {
+        seconds: seconds as i64,
+        nanos: nanos as u32,
+    };
+    #[allow(clippy::unnecessary_cast)]
+    Attributes {
+        kind: kind(FileType::from_raw_mode(stat.st_mode)),
+        permissions: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        size: stat.st_size as u64,
+        links: stat.st_nlink as u64,
+        device: stat.st_dev as u64,
+        ino: stat.st_ino as u64,
+        rdev: stat.st_rdev as u64,
+        sectors: stat.st_blocks as u64,
+        accessed: time(stat.st_atime as i64, stat.st_atime_nsec as u64),
+        modified: time(stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+        changed: time(stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+        born: None,
+    }
+}
+
+fn kind(kind: FileType) -> FileKind {
+    match kind {
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        _ => FileKind::Regular,
+    }
+}
+
+impl SourceDir for HostDir {
+    fn shown(&self, name: &OsStr) -> String {
+        let path = self.base.shown.join(path_with(&self.shown, name));
+        match path.as_os_str().is_empty() {
+            true => ".".to_owned(),
+            false => path.display().to_string(),
+        }
+    }
+
+    fn names(&self) -> Result<Vec<OsString>> {
+        let failed = self.failed(OsStr::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).map_err(&failed)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(fd).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
+        Ok(names)
+    }
+
+    fn attributes(&self, name: &OsStr, follow: Follow) -> Result<Attributes> {
+        self.stat(name, follow).map_err(self.failed(name))
+    }
+
+    fn open_dir(&self, name: &OsStr, follow: Follow) -> Result<Arc<dyn SourceDir>> {
+        Ok(Arc::new(self.child(name, name, follow)?))
+    }
+
+    fn open_file(&self, name: &OsStr, follow: Follow) -> Result<Box<dyn SourceFile>> {
+        // A FIFO that comes instead of the file must not keep us waiting.
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        if follow == Follow::No {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        Ok(Box::new(OpenFile {
+            file: fd.map_err(self.failed(name))?.into(),
+            shown: SourceDir::shown(self, name),
+        }))
+    }
+
+    fn read_link(&self, name: &OsStr) -> Result<PathBuf> {
+        let target = rustix::fs::readlinkat(&self.fd, name, Vec::new());
+        let target = target.map_err(self.failed(name))?.into_bytes();
+        Ok(OsString::from_vec(target).into())
+    }
+
+    fn xattrs(&self, name: &OsStr, follow: Follow) -> Result<Vec<Xattr>> {
+        self.read_xattrs(name, follow).map_err(self.failed(name))
+    }
+}
+
+impl SinkDir for HostDir {
+    fn shown(&self, name: &OsStr) -> String {
+        SourceDir::shown(self, name)
+    }
+
+    fn path_of(&self, name: &OsStr) -> PathBuf {
+        path_with(&self.path, name)
+    }
+
+    fn find(&self, name: &OsStr) -> Result<Option<Attributes>> {
+        match self.stat(name, Follow::No) {
+            Err(Errno::NOENT) => Ok(None),
+            found => found.map(Some).map_err(self.failed(name)),
+        }
+    }
+
+    fn xattrs_of(&self, name: &OsStr) -> Result<Vec<Xattr>> {
+        self.read_xattrs(name, Follow::No)
+            .map_err(self.failed(name))
+    }
+
+    fn make_dir(&self, name: &OsStr, shown: &OsStr) -> Result<Arc<dyn SinkDir>> {
+        rustix::fs::mkdirat(&self.fd, name, Mode::RWXU).map_err(self.failed(shown))?;
+        Ok(Arc::new(self.child(name, shown, Follow::No)?))
+    }
+
+    fn open_dir(&self, name: &OsStr) -> Result<Arc<dyn SinkDir>> {
+        Ok(Arc::new(self.child(name, name, Follow::No)?))
+    }
+
+    fn create(&self, name: &OsStr) -> Result<Box<dyn SinkFile>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR);
+        Ok(Box::new(OpenFile {
+            file: fd.map_err(self.failed(name))?.into(),
+            shown: SourceDir::shown(self, name),
+        }))
+    }
+
+    fn symlink(&self, name: &OsStr, target: &Path) -> Result<()> {
+        rustix::fs::symlinkat(target, &self.fd, name).map_err(self.failed(name))
+    }
+
+    fn make_node(&self, name: &OsStr, kind: FileKind, rdev: u64) -> Result<()> {
+        let file_type = match kind {
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::CharDevice => FileType::CharacterDevice,
+            FileKind::Socket => FileType::Socket,
+            _ => FileType::Fifo,
+        };
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(&self.fd, name, file_type, mode, rdev).map_err(self.failed(name))
+    }
+
+    fn link(&self, original: &Path, name: &OsStr) -> Result<()> {
+        let failed = self.failed(name);
+        // Name by name: no path is too long so, and no symbolic link leads anywhere.
+        let mut names: Vec<&OsStr> = original.components().map(Component::as_os_str).collect();
+        let last = names.pop().unwrap_or_default();
+        let mut dir = rustix::io::fcntl_dupfd_cloexec(&self.base.fd, 0).map_err(&failed)?;
+        for part in names {
+            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            dir = rustix::fs::openat(&dir, part, flags, Mode::empty()).map_err(&failed)?;
+        }
+        rustix::fs::linkat(&dir, last, &self.fd, name, AtFlags::empty()).map_err(failed)
+    }
+
+    fn rename(&self, from: &OsStr, to: &OsStr) -> Result<()> {
+        rustix::fs::renameat(&self.fd, from, &self.fd, to).map_err(self.failed(to))
+    }
+
+    fn remove_all(&self, name: &OsStr) -> Result<()> {
+        match self.find(name)? {
+            None => Ok(()),
+            // By directory handles inside of it too.
+            Some(found) if found.is_directory() => std::fs::remove_dir_all(self.through_proc(name))
+                .map_err(|error| Error::host(SourceDir::shown(self, name), error)),
+            Some(_) => {
+                rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()).map_err(self.failed(name))
+            }
+        }
+    }
+
+    fn remove_acls(&self, name: &OsStr) -> Result<()> {
+        let path = self.through_proc(name);
+        for acl in ACLS {
+            match rustix::fs::lremovexattr(&path, acl) {
+                // There is none, or no such thing.
+                Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => {}
+                removed => removed.map_err(self.failed(name))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, name: &OsStr, change: &Change) -> Result<Lacking> {
+        let failed = self.failed(name);
+        let path = self.through_proc(name);
+        let no_follow = AtFlags::SYMLINK_NOFOLLOW;
+        let lacking = set_owner_and_xattrs(
+            change,
+            |uid, gid| rustix::fs::chownat(&self.fd, name, uid, gid, no_follow),
+            |key, value| rustix::fs::lsetxattr(&path, key, value, XattrFlags::empty()),
+            &failed,
+        )?;
+        // Times first: without the right to search nothing more is set in a directory.
+        if let Some(times) = change.times {
+            let times = timestamps(times);
+            rustix::fs::utimensat(&self.fd, name, &times, no_follow).map_err(&failed)?;
+        }
+        if let Some(permissions) = change.permissions {
+            let found = self.stat(name, Follow::No).map_err(&failed)?;
+            if found.kind != FileKind::Symlink {
+                let mode = Mode::from_raw_mode(left_of(permissions, lacking));
+                rustix::fs::chmodat(&self.fd, name, mode, AtFlags::empty()).map_err(&failed)?;
+            }
+        }
+        Ok(lacking)
+    }
+
+    fn room(&self) -> Option<Room> {
+        None
+    }
+}
+
+/// Set-id bits are for the owner that could not be set.
+fn left_of(permissions: u32, lacking: Lacking) -> u32 {
+    match lacking.owner {
+        true => permissions & 0o1777,
+        false => permissions,
+    }
+}
+
+fn set_owner_and_xattrs(
+    change: &Change,
+    chown: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+    set_xattr: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
+    failed: &impl Fn(Errno) -> Error,
+) -> Result<Lacking> {
+    let mut lacking = Lacking::default();
+    if let Some((uid, gid)) = change.owner {
+        // The highest number means "as it is" to chown(2).
+        let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
+        let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
+        match chown(uid, gid) {
+            Err(Errno::PERM | Errno::INVAL) => {
+                lacking.owner = true;
+                // The group alone may be one of ours.
+                let _ = chown(None, gid);
+            }
+            done => done.map_err(failed)?,
+        }
+        lacking.owner |= uid.is_none() || gid.is_none();
+    }
+    for (key, value) in &change.xattrs {
+        match set_xattr(key, value) {
+            Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => lacking.xattrs = true,
+            done => done.map_err(|error| xattr_failed(failed(error), key))?,
+        }
+    }
+    Ok(lacking)
+}
+
+fn timestamps((accessed, modified): (Time, Time)) -> Timestamps {
+    let spec = |time: Time| Timespec {
+        tv_sec: time.seconds as _,
+        tv_nsec: time.nanos as _,
+    };
+    Timestamps {
+        last_access: spec(accessed),
+        last_modification: spec(modified),
+    }
+}
+
+/// An open file of the host.
+struct OpenFile {
+    file: File,
+    shown: String,
+}
+
+impl OpenFile {
+    fn failed(&self) -> impl Fn(Errno) -> Error + '_ {
+        |error| Error::host(self.shown.clone(), error)
+    }
+}
+
+impl SourceFile for OpenFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.file
+            .read_at(buffer, offset)
+            .map_err(|error| Error::host(self.shown.clone(), error))
+    }
+
+    fn data_after(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        let start = match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // No such thing here: all of it is data.
+            Err(Errno::INVAL) if offset == 0 => return Ok(Some((0, u64::MAX))),
+            Err(error) => return Err(self.failed()(error)),
+        };
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).map_err(self.failed())?;
+        Ok(Some((start, end)))
+    }
+}
+
+impl SinkFile for OpenFile {
+    fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.file
+            .write_all_at(data, offset)
+            .map_err(|error| Error::host(self.shown.clone(), error))
+    }
+
+    fn set_len(&self, length: u64) -> Result<()> {
+        rustix::fs::ftruncate(&self.file, length).map_err(self.failed())
+    }
+
+    fn apply(&self, change: &Change) -> Result<Lacking> {
+        let failed = self.failed();
+        let lacking = set_owner_and_xattrs(
+            change,
+            |uid, gid| rustix::fs::fchown(&self.file, uid, gid),
+            |key, value| rustix::fs::fsetxattr(&self.file, key, value, XattrFlags::empty()),
+            &failed,
+        )?;
+        if let Some(permissions) = change.permissions {
+            let mode = Mode::from_raw_mode(left_of(permissions, lacking));
+            rustix::fs::fchmod(&self.file, mode).map_err(&failed)?;
+        }
+        if let Some(times) = change.times {
+            rustix::fs::futimens(&self.file, &timestamps(times)).map_err(&failed)?;
+        }
+        Ok(lacking)
+    }
+}

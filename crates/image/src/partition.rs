@@ -1,0 +1,245 @@
+//! Where in a disk image a file system starts: GPT and MBR partition tables, read only.
+//!
+//! # References
+//! UEFI Specification 2.10, chapter 5; the MBR with its chain of extended boot records as Linux's
+//! `block/partitions/msdos.c` follows it: a logical partition's start counts from its own record,
+//! the next record's from the first.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use gpt::GptConfig;
+use gpt::disk::LogicalBlockSize;
+
+/// A partition of a disk image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Partition {
+    /// As Linux numbers them: `sda1` is 1; logical ones begin at 5.
+    pub number: u32,
+    /// Where it starts.
+    pub start_bytes: u64,
+    /// Its length.
+    pub length_bytes: u64,
+    /// Its name in the table (GPT); else empty.
+    pub name: String,
+    /// The label of the ext2/3/4 file system in it; empty where there is none.
+    pub label: String,
+}
+
+const SECTOR: u64 = 512;
+/// Type of the entry that protects a GPT.
+const PROTECTIVE: u8 = 0xEE;
+/// Types of extended partitions.
+const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
+/// Logical partitions that are looked at; a damaged chain may be a circle.
+const LOGICAL_MAX: u32 = 128;
+
+/// The partitions of a disk image, by number; none where there is no table.
+pub fn partitions(path: &Path) -> io::Result<Vec<Partition>> {
+    let file = File::open(path)?;
+    let Some(record) = read_record(&file, 0)? else {
+        return Ok(Vec::new());
+    };
+    let mut found = match record.iter().any(|entry| entry.kind == PROTECTIVE) {
+        true => of_gpt(path)?,
+        false => of_mbr(&file, &record)?,
+    };
+    for partition in &mut found {
+        partition.label = ext_label(&file, partition.start_bytes).unwrap_or_default();
+    }
+    Ok(found)
+}
+
+/// The label in the superblock that starts 1,024 bytes into a file system.
+pub(crate) fn ext_label(file: &File, start_bytes: u64) -> Option<String> {
+    let mut superblock = [0; 136];
+    file.read_exact_at(&mut superblock, start_bytes.checked_add(1024)?)
+        .ok()?;
+    if superblock[56..58] != [0x53, 0xEF] {
+        return None;
+    }
+    let label = superblock[120..136].split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(label).into_owned())
+}
+
+fn of_gpt(path: &Path) -> io::Result<Vec<Partition>> {
+    let open = |size| {
+        let config = GptConfig::new().writable(false).logical_block_size(size);
+        config.open(path)
+    };
+    let small = open(LogicalBlockSize::Lb512);
+    let (disk, size) = match small {
+        Ok(disk) => (disk, SECTOR),
+        Err(error) => match open(LogicalBlockSize::Lb4096) {
+            Ok(disk) => (disk, 4096),
+            Err(_) => return Err(io::Error::other(error.to_string())),
+        },
+    };
+    let used = disk
+        .partitions()
+        .iter()
+        .filter(|(_, entry)| entry.is_used());
+    let partition = |(number, entry): (&u32, &gpt::partition::Partition)| {
+        let length = entry
+            .last_lba
+            .checked_sub(entry.first_lba)?
+            .checked_add(1)?;
+        Some(Partition {
+            number: *number,
+            start_bytes: entry.first_lba.checked_mul(size)?,
+            length_bytes: length.checked_mul(size)?,
+            name: entry.name.clone(),
+            label: String::new(),
+        })
+    };
+    Ok(used.filter_map(partition).collect())
+}
+
+/// An entry of a boot record, in sectors.
+#[derive(Clone, Copy)]
+struct Entry {
+    kind: u8,
+    start: u32,
+    length: u32,
+}
+
+/// The four entries of the boot record at a place; `None` where there is no record.
+fn read_record(file: &File, at_bytes: u64) -> io::Result<Option<[Entry; 4]>> {
+    let mut sector = [0; SECTOR as usize];
+    match file.read_exact_at(&mut sector, at_bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        done => done?,
+    }
+    if sector[510..] != [0x55, 0xAA] {
+        return Ok(None);
+    }
+    let word = |at: usize| {
+        u32::from_le_bytes([sector[at], sector[at + 1], sector[at + 2], sector[at + 3]])
+    };
+    Ok(Some([446, 462, 478, 494].map(|at| Entry {
+        kind: sector[at + 4],
+        start: word(at + 8),
+        length: word(at + 12),
+    })))
+}
+
+fn of_mbr(file: &File, record: &[Entry; 4]) -> io::Result<Vec<Partition>> {
+    let mut found = Vec::new();
+    for (number, entry) in (1..).zip(record) {
+        if EXTENDED.contains(&entry.kind) {
+            logical(file, u64::from(entry.start), &mut found)?;
+        } else if entry.kind != 0 && entry.length != 0 {
+            found.push(mbr_partition(number, 0, entry));
+        }
+    }
+    found.sort_by_key(|partition| partition.number);
+    Ok(found)
+}
+
+fn logical(file: &File, first: u64, found: &mut Vec<Partition>) -> io::Result<()> {
+    let (mut at, mut number) = (first, 5);
+    for _ in 0..LOGICAL_MAX {
+        let Some(record) = read_record(file, at * SECTOR)? else {
+            return Ok(());
+        };
+        for entry in &record[..2] {
+            let is_partition = entry.kind != 0 && !EXTENDED.contains(&entry.kind);
+            if is_partition && entry.length != 0 {
+                found.push(mbr_partition(number, at, entry));
+                number += 1;
+            }
+        }
+        let next = record.iter().find(|entry| EXTENDED.contains(&entry.kind));
+        match next {
+            Some(next) if next.start != 0 => at = first + u64::from(next.start),
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+fn mbr_partition(number: u32, base: u64, entry: &Entry) -> Partition {
+    Partition {
+        number,
+        start_bytes: (base + u64::from(entry.start)) * SECTOR,
+        length_bytes: u64::from(entry.length) * SECTOR,
+        name: String::new(),
+        label: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a boot record with entries of (type, start, length).
+    fn write_record(file: &File, sector: u64, entries: &[(u8, u32, u32)]) {
+        let mut bytes = [0; 512];
+        bytes[510..].copy_from_slice(&[0x55, 0xAA]);
+        for (index, (kind, start, length)) in entries.iter().enumerate() {
+            let at = 446 + 16 * index;
+            bytes[at + 4] = *kind;
+            bytes[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+            bytes[at + 12..at + 16].copy_from_slice(&length.to_le_bytes());
+        }
+        file.write_all_at(&bytes, sector * 512).unwrap();
+    }
+
+    fn image() -> (tempfile::TempDir, std::path::PathBuf, File) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .unwrap();
+        file.set_len(64 << 20).unwrap();
+        (dir, path, file)
+    }
+
+    #[test]
+    fn primary_and_logical_partitions_are_found() {
+        let (_dir, path, file) = image();
+        assert_eq!(partitions(&path).unwrap(), []);
+        write_record(
+            &file,
+            0,
+            &[(0x83, 2048, 100), (0x05, 4096, 9000), (0, 1, 1)],
+        );
+        write_record(&file, 4096, &[(0x83, 10, 20), (0x05, 1000, 500)]);
+        write_record(&file, 5096, &[(0x83, 30, 40)]);
+        let found = partitions(&path).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|part| (part.number, part.start_bytes / 512, part.length_bytes / 512))
+            .collect();
+        assert_eq!(found, [(1, 2048, 100), (5, 4106, 20), (6, 5126, 40)]);
+        // A circle ends.
+        write_record(&file, 5096, &[(0x83, 30, 40), (0x05, 1000, 500)]);
+        assert!(partitions(&path).unwrap().len() < 200);
+    }
+
+    #[test]
+    fn a_gpt_is_read() {
+        let (_dir, path, file) = image();
+        gpt::mbr::ProtectiveMBR::with_lb_size((64 << 11) - 1)
+            .overwrite_lba0(&mut &file)
+            .unwrap();
+        let mut disk = GptConfig::new()
+            .writable(true)
+            .create_from_device(file.try_clone().unwrap(), None)
+            .unwrap();
+        disk.add_partition("boot", 1 << 20, gpt::partition_types::EFI, 0, None)
+            .unwrap();
+        disk.add_partition("root", 8 << 20, gpt::partition_types::LINUX_FS, 0, None)
+            .unwrap();
+        disk.write().unwrap();
+        let found = partitions(&path).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[1].number, found[1].name.as_str()), (2, "root"));
+        assert_eq!(found[1].length_bytes, 8 << 20);
+    }
+}
