@@ -25,7 +25,7 @@ use finefs_namespace::{Error, Ino, Result};
 use crate::alloc::{Allocator, Layout};
 use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
 use crate::damage;
-use crate::data_cache::DataCache;
+use crate::data_cache::{DataCache, default_bytes};
 use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
@@ -246,10 +246,13 @@ fn open(
     }
     let allocator = allocator(&superblock, &geometry, &groups, &buffers);
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
-    // What is only read does not come in.
+    // What is only read does not come in, and no more than there is.
     let data_cache_bytes = match is_read_only {
-        true => Some(0),
-        false => options.data_cache_bytes,
+        true => 0,
+        false => options
+            .data_cache_bytes
+            .unwrap_or_else(default_bytes)
+            .min(geometry.size_bytes()),
     };
     let mut state = ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),

@@ -10,8 +10,8 @@
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
 //!
 //! # Invariants
-//! 1. Everything that is changed in a file system goes through the crate `finefs`. Only `mkfs` knows
-//!    the format: what is decided when an image is made; where a byte of it lies is in
+//! 1. Everything that is changed in a file system goes through the crate `finefs`. Only `mkfs`
+//!    knows the format: what is decided when an image is made; where a byte of it lies is in
 //!    `finefs-ext-disk`.
 //! 2. What is read is opened read-only: an image that is only read stays as it is, byte for byte.
 //! 3. `mkfs` makes the same bytes of the same options, size and seed, on every machine.

@@ -128,7 +128,8 @@ fn an_interrupted_copy_leaves_nothing() {
     );
     let listed = place.ok(&["ls", "-A", "image"]);
     match status {
-        Some(130) => assert_eq!(listed, "lost+found\ntree\n", "{said}"),
+        // The signal came before anything was begun, or while it was done.
+        None | Some(130) => assert_eq!(listed, "lost+found\ntree\n", "{said}"),
         status => assert_eq!(
             (status, listed.contains("again")),
             (Some(0), true),

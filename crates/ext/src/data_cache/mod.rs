@@ -68,6 +68,7 @@ use finefs_locks::LockClass;
 use finefs_namespace::BlockRun;
 
 use crate::sync::{Condvar, Mutex};
+pub(crate) use budget::default_bytes;
 use shard::{Limits, Room, Shard};
 use write_back::Flusher;
 
@@ -134,14 +135,9 @@ fn spread(block: u64) -> u64 {
 }
 
 impl DataCache {
-    /// An empty cache of at most `size_bytes`, or as much as suits the machine.
-    pub fn new(
-        device: Arc<dyn BlockDevice>,
-        block_bytes: u32,
-        size_bytes: Option<u64>,
-    ) -> DataCache {
+    /// An empty cache of at most `size_bytes`.
+    pub fn new(device: Arc<dyn BlockDevice>, block_bytes: u32, size_bytes: u64) -> DataCache {
         let block_bytes = block_bytes as usize;
-        let size_bytes = size_bytes.unwrap_or_else(budget::default_bytes);
         let blocks = usize::try_from(size_bytes).unwrap_or(usize::MAX) / block_bytes;
         let shards = (blocks / SHARD_BLOCKS_MIN).clamp(1, SHARDS_MAX);
         // Rounded down.

@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use finefs_namespace::NumberMap;
+use zerocopy::FromZeros;
 
 use super::DATA_CACHE;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -118,13 +119,19 @@ pub(super) enum Room {
     Any,
 }
 
+/// Pages that are not written to take no memory, and no time.
+fn zeros(count: usize) -> Box<[AtomicU8]> {
+    let zeros = <[AtomicU8]>::new_box_zeroed_with_elems(count);
+    zeros.unwrap_or_else(|_| panic!("no memory for {count} counts"))
+}
+
 impl Shard {
     pub fn new(limits: Limits) -> Shard {
         let places = (limits.blocks_max * FILTER_SHARE).next_power_of_two();
         Shard {
             blocks: Mutex::new(&DATA_CACHE, Blocks::default()),
             dirty: AtomicUsize::new(0),
-            filter: (0..places).map(|_| AtomicU8::new(0)).collect(),
+            filter: zeros(places),
             written: Condvar::new(),
             limits,
         }

@@ -16,7 +16,7 @@ const CACHE_BYTES: usize = 4 << 20;
 const CACHE_BLOCKS: usize = CACHE_BYTES / BLOCK;
 
 fn over(device: &Arc<impl BlockDevice + 'static>) -> DataCache {
-    DataCache::new(device.clone(), BLOCK as u32, Some(CACHE_BYTES as u64))
+    DataCache::new(device.clone(), BLOCK as u32, CACHE_BYTES as u64)
 }
 
 fn run(start: u64, length: u64) -> BlockRun {
@@ -195,7 +195,7 @@ fn there_is_an_end_to_what_is_dirty() {
         0,
         u64::MAX,
     ));
-    let data = DataCache::new(device, BLOCK as u32, Some(256 << 10));
+    let data = DataCache::new(device, BLOCK as u32, 256 << 10);
     let taken = (0..1000).take_while(|number| data.put_blank(*number, 0, &[1]));
     let taken = taken.count();
     assert!((128..=256).contains(&taken), "{taken}");
@@ -258,7 +258,7 @@ fn memory_that_is_not_used_is_given_back() {
 fn it_shows_what_was_written_last() {
     use rand::{Rng, SeedableRng};
     let device = Arc::new(MemoryDevice::new(4096 * BLOCK as u64));
-    let data = DataCache::new(device.clone(), BLOCK as u32, Some(256 << 10));
+    let data = DataCache::new(device.clone(), BLOCK as u32, 256 << 10);
     let mut model = vec![0_u8; 4096];
     let mut random = rand::rngs::SmallRng::seed_from_u64(7);
     for step in 0..60_000_u32 {

@@ -75,15 +75,22 @@ impl Namespace {
         else {
             return Ok(());
         };
-        contents.unsynced.sync(self.log.committed(), |blocks| {
+        let mut is_lost = false;
+        let synced = contents.unsynced.sync(self.log.committed(), |blocks| {
             if let Some(error) = self.health.failure() {
                 return Err(error.clone());
             }
             let runs = extents.runs(blocks.start, blocks.end, guard);
             let synced = self.scheme.device(|| self.store.sync_data(&runs));
+            is_lost = synced.is_err();
+            synced
+        });
+        drop(operation);
+        match synced {
             // Nobody knows what is on a device that failed to flush.
-            synced.or_else(|error| self.note_failed_sync(error))
-        })
+            Err(error) if is_lost => self.note_failed_sync(error),
+            synced => synced,
+        }
     }
 
     /// Returns when an inode whose newest change is of generation `dirty` is durable. Where there
