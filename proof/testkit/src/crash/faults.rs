@@ -16,7 +16,7 @@ use finefs_namespace::Error;
 use finefs_sim::{Fault, FaultDevice, FaultOn, RecordingDevice};
 
 use super::base::{Base, open};
-use super::judge::{Effort, Judge, begun, synced};
+use super::judge::{Effort, Judge, begun, mark_synced};
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
 use super::single::in_parallel;
@@ -176,7 +176,7 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
         // One that fails may have written some of its data, and no more.
         let known = step.on_model(&mut model);
         run.history.push(&model);
-        let mut count = run.history.synced_by(&Persist::All);
+        let mut count = run.history.moments.len() - 1;
         if let Err(error) = &done {
             run.errors.push(format!("{step:?}: {error}"));
             count -= 1;
@@ -214,8 +214,9 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
                     run.pretended = Some("a later sync succeeds".to_owned());
                 }
                 Ok(()) => {
-                    let synced_by = run.history.synced_by(&persist).min(count);
-                    recording.mark(synced(0, synced_by));
+                    let mut synced = run.history.sync(&persist);
+                    synced.operations = synced.operations.min(count);
+                    mark_synced(recording, 0, synced);
                 }
             }
         }
@@ -226,7 +227,6 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
     if has_failed && ns.sync().is_ok() {
         run.pretended = Some("sync succeeds after one that failed".to_owned());
     }
-    let last = run.history.synced_by(&Persist::All);
     match ns.shut_down() {
         Err(error) => {
             run.errors.push(format!("closing: {error}"));
@@ -238,7 +238,9 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
         Ok(()) if has_failed => {
             run.pretended = Some("closing succeeds after a sync that failed".to_owned());
         }
-        Ok(()) if run.errors.is_empty() => recording.mark(synced(0, last)),
+        Ok(()) if run.errors.is_empty() => {
+            mark_synced(recording, 0, run.history.sync(&Persist::All));
+        }
         Ok(()) => {}
     }
     run

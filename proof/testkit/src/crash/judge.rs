@@ -21,7 +21,7 @@ use finefs_sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDevice, R
 use tempfile::TempDir;
 
 use super::base::{Base, Opened, e2fsck, open};
-use super::oracle::{History, Window, Wrong};
+use super::oracle::{History, Synced, Window, Wrong};
 use super::report::{Kind, Report, Violation};
 use super::shared_log;
 use super::step::Step;
@@ -41,6 +41,7 @@ pub struct Effort {
 }
 
 const BEGUN: u64 = 1 << 40;
+const OVERWRITES: u64 = 1 << 41;
 const COUNT: u64 = BEGUN - 1;
 
 /// The marker that a thread's operation begins, before which there were `count`.
@@ -48,9 +49,11 @@ pub fn begun(thread: usize, count: usize) -> u64 {
     (thread as u64) << 48 | BEGUN | count as u64
 }
 
-/// The marker that `count` of a thread's operations are synced.
-pub fn synced(thread: usize, count: usize) -> u64 {
-    (thread as u64) << 48 | count as u64
+/// Marks that so much of a thread's is synced.
+pub fn mark_synced(device: &RecordingDevice, thread: usize, synced: Synced) {
+    let of_thread = (thread as u64) << 48;
+    device.mark(of_thread | synced.operations as u64);
+    device.mark(of_thread | OVERWRITES | synced.overwrites as u64);
 }
 
 /// What the markers up to a place of the record say, for each thread.
@@ -58,7 +61,8 @@ fn windows(requests: &[Request], threads: usize) -> Vec<Window> {
     let mut windows = vec![
         Window {
             synced: 0,
-            begun: 0
+            begun: 0,
+            overwrites: 0,
         };
         threads
     ];
@@ -66,8 +70,9 @@ fn windows(requests: &[Request], threads: usize) -> Vec<Window> {
         if let Request::Marker(marker) = request {
             let window = &mut windows[(marker >> 48) as usize];
             let count = (marker & COUNT) as usize;
-            match marker & BEGUN {
+            match marker & (BEGUN | OVERWRITES) {
                 0 => window.synced = window.synced.max(count),
+                OVERWRITES => window.overwrites = window.overwrites.max(count),
                 _ => window.begun = window.begun.max(count + 1),
             }
         }

@@ -96,6 +96,7 @@ fn one(base: &Base, dropped: u64) -> Report {
     let window = Window {
         synced: 0,
         begun: workload().len(),
+        overwrites: 0,
     };
     for (index, request) in recorded.requests.iter().enumerate() {
         if *request != Request::Flush {

@@ -2,7 +2,9 @@
 //!
 //! A [`History`] holds the model after each of a thread's operations. A tree is right when some
 //! moment of it, from the last that was synced to the last that had begun, has the same names and
-//! inodes, and each sector of each file has its bytes at that moment or at a later one.
+//! inodes, and each sector of each file has its bytes at that moment or at a later one. A sync of a
+//! file of which only bytes were overwritten need not write anything else: then each sector of that
+//! file has its bytes of the overwrite or later, and what else was done before may be lost.
 //!
 //! Without a journal the batch that a crash tears may be half there. Then only this is asked: what
 //! is the same at all of those moments is there, with bytes of one of them. Where a file's size
@@ -29,6 +31,17 @@ pub struct History {
     pub prefixes: Vec<String>,
     /// How many records the thread had appended to the shared log at each moment.
     pub records: Vec<usize>,
+    /// The files of which an overwrite was synced, and the number of operations after it.
+    overwrites: Vec<(Id, usize)>,
+}
+
+/// What a thread's syncs have made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// Number of operations.
+    pub operations: usize,
+    /// Number of overwrites beside, in the order of their syncs.
+    pub overwrites: usize,
 }
 
 /// The model at one moment.
@@ -44,6 +57,8 @@ pub struct Window {
     pub synced: usize,
     /// Number of operations that can be there.
     pub begun: usize,
+    /// Number of synced overwrites that must be there.
+    pub overwrites: usize,
 }
 
 /// Why a tree is wrong.
@@ -96,6 +111,7 @@ impl History {
             moments: vec![Moment::new(model)],
             prefixes,
             records: vec![0],
+            overwrites: Vec::new(),
         }
     }
 
@@ -116,28 +132,51 @@ impl History {
         self.records.last().copied().unwrap_or(0)
     }
 
-    /// The number of operations that a sync after all of them makes durable: all, or the last one
-    /// that changed what is synced.
-    pub fn synced_by(&self, persist: &Persist) -> usize {
+    /// What is durable once a sync after all operations has succeeded: all, or the last operation
+    /// that changed what is synced, and what that one needs.
+    pub fn sync(&mut self, persist: &Persist) -> Synced {
         let last = self.moments.len() - 1;
-        let (Persist::One(path) | Persist::Data(path)) = persist else {
-            return last;
-        };
-        if path == shared_log::PATH {
-            return self
+        let operations = match persist {
+            Persist::All => last,
+            Persist::One(path) | Persist::Data(path) if path == shared_log::PATH => self
                 .records
-                .partition_point(|count| *count < self.appended());
-        }
-        let Some(id) = find(&self.moments[last].model, path) else {
-            return 0;
+                .partition_point(|count| *count < self.appended()),
+            Persist::One(path) | Persist::Data(path) => {
+                match find(&self.moments[last].model, path) {
+                    Some(id) => self.sync_one(id),
+                    None => 0,
+                }
+            }
         };
-        (1..=last)
-            .rev()
-            .find(|at| {
-                let [before, after] = [at - 1, *at].map(|at| &self.moments[at]);
-                !is_same(before, after, id)
-            })
-            .unwrap_or(0)
+        Synced {
+            operations,
+            overwrites: self.overwrites.len(),
+        }
+    }
+
+    fn sync_one(&mut self, id: Id) -> usize {
+        let last_change = |is_same: fn(&Moment, &Moment, Id) -> bool| {
+            let is_change = |at: &usize| !is_same(&self.moments[at - 1], &self.moments[*at], id);
+            (1..self.moments.len()).rev().find(is_change).unwrap_or(0)
+        };
+        let (changed, written) = (last_change(is_same_but_for_bytes), last_change(is_same));
+        if written > changed {
+            self.overwrites.push((id, written));
+        }
+        changed
+    }
+
+    /// The operations whose bytes a file may have, where the tree is that of moment `at`.
+    fn versions(
+        &self,
+        id: Id,
+        at: usize,
+        window: Window,
+        last: usize,
+    ) -> std::ops::RangeInclusive<usize> {
+        let of_file = |(file, after): &(Id, usize)| (*file == id).then_some(*after);
+        let overwrites = self.overwrites[..window.overwrites].iter();
+        overwrites.filter_map(of_file).fold(at, usize::max)..=last
     }
 
     fn is_mine(&self, path: &str) -> bool {
@@ -149,7 +188,7 @@ impl History {
         let last = window.begun.min(self.moments.len() - 1);
         let (mut reasons, mut is_tree_right) = (Vec::new(), false);
         for at in window.synced..=last {
-            match self.compare(tree, at, last) {
+            match self.compare(tree, at, window, last) {
                 Ok(()) => return Ok(()),
                 Err(wrong) => {
                     is_tree_right |= matches!(wrong, Wrong::Data(_));
@@ -168,7 +207,7 @@ impl History {
         })
     }
 
-    fn compare(&self, tree: &Tree, at: usize, last: usize) -> Result<(), Wrong> {
+    fn compare(&self, tree: &Tree, at: usize, window: Window, last: usize) -> Result<(), Wrong> {
         let moment = &self.moments[at];
         let expected = || moment.names.keys().filter(|path| self.is_mine(path));
         if let Some(path) = expected().find(|path| !tree.names.contains_key(*path)) {
@@ -195,7 +234,8 @@ impl History {
             if let Some(node) = moment.model.node(id) {
                 compare_node(node, found).map_err(|difference| Wrong::Tree(named(difference)))?;
             }
-            let data = self.compare_data(id, found, at..=last, Torn::No);
+            let versions = self.versions(id, at, window, last);
+            let data = self.compare_data(id, found, versions, Torn::No);
             if let Err(difference) = data {
                 wrong_data.get_or_insert(Wrong::Data(named(difference)));
             }
@@ -273,7 +313,8 @@ impl History {
             if !fits.iter().any(Result::is_ok) {
                 return Err(Wrong::Tree(format!("{path:?}: {fits:?}")));
             }
-            self.compare_data(*id, found, window.synced..=last, Torn::Perhaps)
+            let versions = self.versions(*id, window.synced, window, last);
+            self.compare_data(*id, found, versions, Torn::Perhaps)
                 .map_err(|difference| Wrong::Data(format!("{path:?}: {difference}")))?;
         }
         Ok(())
@@ -282,10 +323,19 @@ impl History {
 
 /// The same inode under the same names.
 fn is_same(before: &Moment, after: &Moment, id: Id) -> bool {
+    let node = |moment: &Moment| moment.model.node(id).map(|node| node.data.clone());
+    is_same_but_for_bytes(before, after, id) && node(before) == node(after)
+}
+
+/// As [`is_same`]; but a file of the same size may have other bytes.
+fn is_same_but_for_bytes(before: &Moment, after: &Moment, id: Id) -> bool {
     let own = |moment: &Moment| {
         let mut node = moment.model.node(id).cloned();
         if let Some(node) = &mut node {
             node.references = 0;
+            if node.kind == FileKind::Regular {
+                node.data.fill(0);
+            }
         }
         let named: Vec<(Id, Vec<u8>)> = moment
             .model
@@ -404,7 +454,11 @@ mod tests {
     }
 
     fn window(synced: usize, begun: usize) -> Window {
-        Window { synced, begun }
+        Window {
+            synced,
+            begun,
+            overwrites: 0,
+        }
     }
 
     /// What the oracle says after `change` was made behind the model's back.
@@ -463,10 +517,38 @@ mod tests {
 
     #[test]
     fn a_sync_of_one_file_stands_for_what_changed_it() {
-        let (history, _) = after(0);
-        let by = |path: &str| history.synced_by(&Persist::One(path.into()));
+        let (mut history, _) = after(0);
+        let mut by = |path: &str| history.sync(&Persist::One(path.into())).operations;
         assert_eq!(by("B/bar"), 2);
         assert_eq!((by("A"), by("B"), by("A/C")), (1, 1, 0));
-        assert_eq!(history.synced_by(&Persist::All), 2);
+        assert_eq!(history.sync(&Persist::All).operations, 2);
+    }
+
+    #[test]
+    fn a_sync_of_an_overwrite_stands_for_its_bytes_alone() {
+        let (mut history, opened) = after(2);
+        let before = Tree::read(&opened).unwrap();
+        let overwrite = Step::Write {
+            at: "B/bar".into(),
+            offset: 0,
+            length: 700,
+            fill: 2,
+        };
+        let mut model = history.moments[2].model.clone();
+        overwrite.on_model(&mut model).unwrap();
+        history.push(&model);
+        let synced = history.sync(&Persist::Data("B/bar".into()));
+        assert_eq!((synced.operations, synced.overwrites), (2, 1));
+        let window = |overwrites| Window {
+            synced: 1,
+            begun: 3,
+            overwrites,
+        };
+        assert_eq!(history.judge(&before, window(0)), Ok(()));
+        let wrong = history.judge(&before, window(1)).unwrap_err();
+        assert!(matches!(wrong, Wrong::Data(_)), "{wrong:?}");
+        overwrite.on_namespace(&opened.ns).unwrap();
+        let tree = Tree::read(&opened).unwrap();
+        assert_eq!(history.judge(&tree, window(1)), Ok(()));
     }
 }

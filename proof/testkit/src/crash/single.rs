@@ -7,7 +7,7 @@ use finefs_namespace::{Ino, Namespace};
 use finefs_sim::{Recorded, RecordingDevice};
 
 use super::base::{Base, open};
-use super::judge::{Effort, Judge, begun, mix, synced};
+use super::judge::{Effort, Judge, begun, mark_synced, mix};
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
 use super::step::{Persist, Step, with};
@@ -50,14 +50,14 @@ pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), Stri
             persist
                 .on_namespace(ns)
                 .map_err(|error| format!("{persist:?}: {error}"))?;
-            device.mark(synced(0, history.synced_by(persist)));
+            mark_synced(&device, 0, history.sync(persist));
         }
     }
     for ino in held {
         ns.forget(ino, 1);
     }
     ns.shut_down().map_err(|error| error.to_string())?;
-    device.mark(synced(0, history.synced_by(&Persist::All)));
+    mark_synced(&device, 0, history.sync(&Persist::All));
     drop(opened);
     Ok((device.take_recorded(), history))
 }

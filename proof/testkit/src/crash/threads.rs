@@ -16,8 +16,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::base::{Base, open};
-use super::judge::{Effort, begun, mix, synced};
-use super::oracle::History;
+use super::judge::{Effort, begun, mark_synced, mix};
+use super::oracle::{History, Synced};
 use super::report::Report;
 use super::single::{self, Lie};
 use super::step::{Path, Persist, Step, find, with};
@@ -113,8 +113,9 @@ fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>),
         )
     })?;
     opened.ns.shut_down().map_err(|error| error.to_string())?;
-    for (thread, history) in outcomes.iter().enumerate() {
-        device.mark(synced(thread, history.synced_by(&Persist::All)));
+    let mut outcomes = outcomes;
+    for (thread, history) in outcomes.iter_mut().enumerate() {
+        mark_synced(&device, thread, history.sync(&Persist::All));
     }
     drop(opened);
     Ok((device.take_recorded(), outcomes))
@@ -145,8 +146,13 @@ fn sync_at_times(
             .map(|done| done.load(Ordering::SeqCst))
             .collect();
         ns.sync().map_err(|error| error.to_string())?;
-        for (thread, count) in counts.into_iter().enumerate() {
-            device.mark(synced(thread, count));
+        for (thread, operations) in counts.into_iter().enumerate() {
+            let overwrites = 0;
+            let synced = Synced {
+                operations,
+                overwrites,
+            };
+            mark_synced(device, thread, synced);
         }
     }
     Ok(())
@@ -216,8 +222,8 @@ impl Worker<'_> {
             persist
                 .on_namespace(self.ns)
                 .map_err(|error| format!("thread {}, {persist:?}: {error}", self.thread))?;
-            let count = self.history.synced_by(&persist);
-            self.device.mark(synced(self.thread, count));
+            let synced = self.history.sync(&persist);
+            mark_synced(self.device, self.thread, synced);
         }
         Ok(())
     }
