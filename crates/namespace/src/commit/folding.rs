@@ -317,12 +317,6 @@ impl Volume {
             return;
         }
         let guard = &crossbeam_epoch::pin();
-        let mut cancelled = Cancelled::default();
-        self.fold_into(index, is_exact, guard, &mut cancelled);
-        self.give_back(cancelled, guard);
-    }
-
-    fn fold_into(&self, index: usize, is_exact: bool, guard: &Guard, cancelled: &mut Cancelled) {
         let context = self.fold_context(guard);
         let shard = &self.committer.folding.shards[index];
         let mut state = shard.state.lock();
@@ -330,10 +324,14 @@ impl Volume {
         let (generation, mut logged) = self.log.take(index, spare);
         shard.note_folded();
         let folded = state.of_generation(generation);
-        folded.take_in(&mut logged, &context, cancelled);
+        let mut cancelled = Cancelled::default();
+        folded.take_in(&mut logged, &context, &mut cancelled);
         let blocks = folded.blocks_max(&context, is_exact);
         shard.note_size(blocks, folded.objects(), folded.heap_bytes);
         state.spare_records = logged.records;
+        // Still under the lock, which a commit takes: so whoever finds no space, commits and tries
+        // again has what cancelled out before.
+        self.give_back(cancelled, guard);
     }
 
     fn fold_context<'a>(&'a self, guard: &'a Guard) -> Context<'a> {
