@@ -9,6 +9,7 @@
 //! row, and CPUs do not interleave theirs. After that come the groups in order: first those with a
 //! run that is long enough, busy ones passed over; then any free block at all.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use finefs_namespace::{BlockNo, BlockRun, Error, Goal};
@@ -95,11 +96,13 @@ impl Allocator {
 
     /// Takes up to `wanted` blocks from the counter; 0 when there are none.
     fn claim(&self, source: &dyn BitmapSource, wanted: u64) -> u64 {
-        let mut claimed = self.space.take_data(wanted);
-        while claimed < wanted && self.admit_more(source) {
-            claimed += self.space.take_data(wanted - claimed);
-        }
-        claimed
+        let claimed = Cell::new(0);
+        self.find(source, || {
+            let more = self.space.take_data(wanted - claimed.get());
+            claimed.set(claimed.get() + more);
+            claimed.get() == wanted
+        });
+        claimed.get()
     }
 
     /// Takes one block for metadata, near `goal`. The caller has it from a reservation.
@@ -111,14 +114,7 @@ impl Allocator {
 
     /// Adds one block to a reservation that was too small; false when there is none.
     pub(crate) fn extend_reservation(&self, source: &dyn BitmapSource) -> bool {
-        loop {
-            if self.space.take_for_commit() {
-                return true;
-            }
-            if !self.admit_more(source) {
-                return false;
-            }
-        }
+        self.find(source, || self.space.take_for_commit())
     }
 
     /// Where a new file's blocks go: on with this CPU's last file, or into this CPU's part of the

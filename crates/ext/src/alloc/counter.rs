@@ -31,6 +31,8 @@ pub(crate) struct SpaceCounter {
     open: LimitedCounter,
     backing: AtomicU64,
     unverified: AtomicU64,
+    /// As `unverified`, but lowered only when what was found is counted.
+    uncounted: AtomicU64,
     reserved_for_root: u64,
     pool: u64,
 }
@@ -48,14 +50,16 @@ impl SpaceCounter {
             open: LimitedCounter::new(0),
             backing: AtomicU64::new(0),
             unverified: AtomicU64::new(free),
+            uncounted: AtomicU64::new(free),
             reserved_for_root,
             pool,
         }
     }
 
-    /// Blocks that groups may have whose bitmap nobody looked at.
+    /// Blocks that groups may have whose bitmap nobody looked at. Where it is 0, whatever was found
+    /// can be taken.
     pub(crate) fn unverified(&self) -> u64 {
-        self.unverified.load(Ordering::Acquire)
+        self.uncounted.load(Ordering::Acquire)
     }
 
     /// A group was looked at: its descriptor calls `expected` blocks free, and `found` are. (They
@@ -69,6 +73,7 @@ impl SpaceCounter {
             .saturating_sub(self.backing.load(Ordering::Acquire));
         let moved = self.open.take_up_to(missing);
         self.backing.fetch_add(moved, Ordering::AcqRel);
+        self.uncounted.fetch_sub(expected, Ordering::AcqRel);
     }
 
     /// What `backing` should hold.

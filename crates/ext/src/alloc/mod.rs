@@ -299,7 +299,7 @@ impl Allocator {
     }
 
     /// Loads another bitmap, so that there is perhaps more to promise; false when there are none
-    /// with free blocks.
+    /// with free blocks, and what others found can be taken.
     fn admit_more(&self, source: &dyn BitmapSource) -> bool {
         if self.space.unverified() == 0 {
             return false;
@@ -348,9 +348,15 @@ impl Allocator {
 
     /// Reserves blocks for metadata to come; false when there are not as many.
     pub(crate) fn reserve(&self, source: &dyn BitmapSource, blocks: u64) -> bool {
-        while blocks > 0 && !self.space.reserve(blocks) {
+        blocks == 0 || self.find(source, || self.space.reserve(blocks))
+    }
+
+    /// Whether `take` finds what it wants, perhaps only when more bitmaps were looked at.
+    fn find(&self, source: &dyn BitmapSource, take: impl Fn() -> bool) -> bool {
+        while !take() {
             if !self.admit_more(source) {
-                return false;
+                // Others may have looked at the last ones meanwhile.
+                return take();
             }
         }
         true

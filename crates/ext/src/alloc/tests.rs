@@ -62,9 +62,13 @@ impl BitmapSource for Source {
 }
 
 fn allocator(reserved_for_root: u64) -> Allocator {
+    allocator_of(GROUPS, reserved_for_root)
+}
+
+fn allocator_of(groups: u32, reserved_for_root: u64) -> Allocator {
     let layout = Layout {
         first_data_block: 1,
-        blocks: u64::from(GROUPS * BLOCKS) + 1,
+        blocks: u64::from(groups * BLOCKS) + 1,
         blocks_per_group: BLOCKS,
         inodes_per_group: INODES,
         inodes_per_block: 16,
@@ -77,7 +81,7 @@ fn allocator(reserved_for_root: u64) -> Allocator {
         free_inodes: INODES,
         directories: 0,
     };
-    Allocator::new(layout, &[counts; GROUPS as usize])
+    Allocator::new(layout, &vec![counts; groups as usize])
 }
 
 /// Of a file that is small.
@@ -275,6 +279,30 @@ fn a_promise_is_kept_by_sound_groups() {
         .map(|_| allocator.take_reserved(&source, 1).unwrap())
         .collect();
     assert_eq!(taken.len() as u64, promised);
+}
+
+/// Whoever comes while others look at the bitmaps finds what they find.
+#[test]
+fn the_first_threads_all_find_space() {
+    const THREADS: usize = 4;
+    let source = Source::default();
+    for _ in 0..2000 {
+        let allocator = allocator_of(1, 0);
+        let start = Barrier::new(THREADS);
+        let wants = |thread: usize| {
+            start.wait();
+            match thread % 2 {
+                0 => allocator.reserve(&source, 1),
+                _ => allocator.allocate_data(&source, 0, None, 1).is_ok(),
+            }
+        };
+        let found = std::thread::scope(|scope| {
+            let wants = &wants;
+            let threads = [0, 1, 2, 3].map(|thread| scope.spawn(move || wants(thread)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(found, [true; THREADS]);
+    }
 }
 
 /// A number that the bitmap calls free wrongly is given to nobody, nor is any other of its group.
