@@ -27,7 +27,10 @@ pub struct Options {
 
 /// The tests for shuttle that lie in a library, beside what they look into: its package, and a part
 /// of their names. The others there cannot run under shuttle.
-const SHUTTLE_IN_LIBRARY: (&str, &str) = ("finefs-namespace", "while_their_bucket_is_cut");
+const SHUTTLE_IN_LIBRARY: [(&str, &str); 2] = [
+    ("finefs-namespace", "while_their_bucket_is_cut"),
+    ("finefs-namespace", "all_unsynced_blocks"),
+];
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);
 /// Of a proof, and of one in full size.
 const PROOF_LIMIT: Duration = Duration::from_secs(3000);
@@ -230,22 +233,20 @@ impl<'a> Suite<'a> {
                 self.cargo(&format!("loom {package} {test}"), &args, &env);
             }
         }
-        let (package, test) = SHUTTLE_IN_LIBRARY;
-        let args = [
-            "test",
-            "--quiet",
-            "-p",
-            package,
-            "--features",
-            "shuttle",
-            "--lib",
-            test,
-        ];
-        self.step(&format!("shuttle {package} {test}"), || {
-            let note = counted(&run_cargo(&args, &[])?);
-            ensure!(!note.is_empty(), "{package} has no such test");
-            Ok(note)
-        });
+        for (package, test) in SHUTTLE_IN_LIBRARY {
+            let features = ["--features", "shuttle"];
+            let args = [
+                &["test", "--quiet", "-p", package],
+                &features[..],
+                &["--lib", test],
+            ];
+            let args = args.concat();
+            self.step(&format!("shuttle {package} {test}"), || {
+                let note = counted(&run_cargo(&args, &[])?);
+                ensure!(!note.is_empty(), "{package} has no such test");
+                Ok(note)
+            });
+        }
     }
 
     /// The proofs, each a run of this program as root.

@@ -9,6 +9,8 @@
 //!    or later. So the commit of that generation writes the data, too.
 //! 2. The mark goes down before the blocks are read and written out, all under the lock: so a sync
 //!    that finds no mark has waited for the one that took it.
+//! 3. The blocks are one word, and in it before the mark goes up. So whoever takes the mark takes
+//!    the blocks, or the sync before has taken them after the store had the data.
 
 use std::ops::Range;
 
@@ -27,9 +29,31 @@ pub(crate) struct Unsynced {
     lock: Mutex<()>,
     /// The log's generation of the newest overwrite, and in the lowest bit the mark.
     word: AtomicU64,
-    /// The blocks of the file that were written, and those between them.
-    first: AtomicU64,
-    end: AtomicU64,
+    /// The blocks of the file that were written, and those between them: see [`pack`].
+    blocks: AtomicU64,
+}
+
+/// No blocks.
+const NO_BLOCKS: u64 = u64::MAX << 32;
+
+/// The first block in the upper half, the end in the lower. A number that does not fit stands for
+/// all that do not.
+fn pack(blocks: &Range<u64>) -> u64 {
+    let half = |block: u64| block.min(u64::from(u32::MAX));
+    half(blocks.start) << 32 | half(blocks.end)
+}
+
+fn unpack(word: u64) -> Range<u64> {
+    match (word >> 32, word & u64::from(u32::MAX)) {
+        (first, end) if end == u64::from(u32::MAX) => first..u64::MAX,
+        (first, end) => first..end.max(first),
+    }
+}
+
+/// The blocks of both, and those between them.
+fn joined(one: u64, other: u64) -> u64 {
+    let end = u64::from(u32::MAX);
+    (one & !end).min(other & !end) | (one & end).max(other & end)
 }
 
 impl Unsynced {
@@ -38,24 +62,25 @@ impl Unsynced {
         Unsynced {
             lock: Mutex::new(&classes::DATA_SYNC, ()),
             word: AtomicU64::new(0),
-            first: AtomicU64::new(u64::MAX),
-            end: AtomicU64::new(0),
+            blocks: AtomicU64::new(NO_BLOCKS),
         }
     }
 
     /// These blocks of the file were overwritten. Writes no line as long as there is nothing new
     /// in that.
     pub fn note(&self, blocks: Range<u64>, generation: u64) {
-        if blocks.start < self.first.load(Ordering::Relaxed) {
-            self.first.fetch_min(blocks.start, Ordering::AcqRel);
-        }
-        if blocks.end > self.end.load(Ordering::Relaxed) {
-            self.end.fetch_max(blocks.end, Ordering::AcqRel);
-        }
+        self.add(pack(&blocks));
         let word = generation << 1 | MARK;
         if self.word.load(Ordering::Relaxed) < word {
             self.word.fetch_max(word, Ordering::AcqRel);
         }
+    }
+
+    fn add(&self, blocks: u64) {
+        let more = |known| Some(joined(known, blocks)).filter(|both| *both != known);
+        let _ = self
+            .blocks
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
     }
 
     /// The log's generation of the newest overwrite; 0 if there was none.
@@ -75,12 +100,10 @@ impl Unsynced {
         if word & MARK == 0 || word >> 1 <= committed {
             return Ok(());
         }
-        let first = self.first.swap(u64::MAX, Ordering::AcqRel);
-        let end = self.end.swap(0, Ordering::AcqRel);
-        let outcome = write_out(first..end.max(first));
+        let blocks = self.blocks.swap(NO_BLOCKS, Ordering::AcqRel);
+        let outcome = write_out(unpack(blocks));
         if outcome.is_err() {
-            self.first.fetch_min(first, Ordering::AcqRel);
-            self.end.fetch_max(end, Ordering::AcqRel);
+            self.add(blocks);
             self.word.fetch_or(MARK, Ordering::AcqRel);
         }
         outcome
@@ -131,4 +154,65 @@ mod tests {
         assert!(unsynced.sync(0, |_| Err(Error::NoSpace)).is_err());
         assert_eq!(synced(&unsynced, 0), Some(5..6));
     }
+
+    #[test]
+    fn blocks_beyond_the_half_of_a_word_are_all_meant() {
+        for blocks in [0..0, 3..9, 7..1 << 40, 1 << 40..1 << 41] {
+            let known = unpack(joined(NO_BLOCKS, pack(&blocks)));
+            assert!(known.start <= blocks.start && blocks.end <= known.end);
+        }
+        assert_eq!(unpack(NO_BLOCKS), u64::from(u32::MAX)..u64::from(u32::MAX));
+        assert_eq!(unpack(joined(pack(&(3..4)), pack(&(8..9)))), 3..9);
+    }
+}
+
+/// A sync writes out all blocks that were written before it began.
+///
+/// Without: the first block and the end in one word. (Tried, in a copy.)
+#[cfg(all(test, feature = "shuttle"))]
+#[test]
+fn a_sync_takes_all_unsynced_blocks() {
+    use std::collections::HashSet;
+
+    use finefs_locks::LockClass;
+    use finefs_locks::primitive::{Arc, thread};
+
+    static STORE: LockClass = LockClass::new("test.store", 90);
+
+    /// What the store has: in memory, and on the device.
+    #[derive(Default)]
+    struct Blocks {
+        dirty: HashSet<u64>,
+        durable: HashSet<u64>,
+    }
+
+    let run = || {
+        let shared = Arc::new((Unsynced::new(), Mutex::new(&STORE, Blocks::default())));
+        let writers: Vec<_> = [[20, 1], [5, 30], [12, 13]]
+            .into_iter()
+            .map(|blocks| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (unsynced, store) = &*shared;
+                    for block in blocks {
+                        store.lock().dirty.insert(block);
+                        unsynced.note(block..block + 1, 1);
+                        let synced = unsynced.sync(0, |range| {
+                            let mut store = store.lock();
+                            let (out, kept) = std::mem::take(&mut store.dirty)
+                                .into_iter()
+                                .partition(|block| range.contains(block));
+                            store.durable.extend::<HashSet<u64>>(out);
+                            store.dirty = kept;
+                            Ok(())
+                        });
+                        synced.unwrap();
+                        assert!(store.lock().durable.contains(&block), "{block}");
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|task| task.join().unwrap());
+    };
+    shuttle::check_random(run, 2000);
 }
