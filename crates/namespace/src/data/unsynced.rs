@@ -174,10 +174,7 @@ mod tests {
 fn a_sync_takes_all_unsynced_blocks() {
     use std::collections::HashSet;
 
-    use finefs_locks::LockClass;
     use finefs_locks::primitive::{Arc, thread};
-
-    static STORE: LockClass = LockClass::new("test.store", 90);
 
     /// What the store has: in memory, and on the device.
     #[derive(Default)]
@@ -195,10 +192,10 @@ fn a_sync_takes_all_unsynced_blocks() {
                 thread::spawn(move || {
                     let (unsynced, store) = &*shared;
                     for block in blocks {
-                        store.lock().dirty.insert(block);
+                        store.lock().unwrap().dirty.insert(block);
                         unsynced.note(block..block + 1, 1);
                         let synced = unsynced.sync(0, |range| {
-                            let mut store = store.lock();
+                            let mut store = store.lock().unwrap();
                             let (out, kept) = std::mem::take(&mut store.dirty)
                                 .into_iter()
                                 .partition(|block| range.contains(block));
@@ -207,7 +204,7 @@ fn a_sync_takes_all_unsynced_blocks() {
                             Ok(())
                         });
                         synced.unwrap();
-                        assert!(store.lock().durable.contains(&block), "{block}");
+                        assert!(store.lock().unwrap().durable.contains(&block), "{block}");
                     }
                 })
             })
