@@ -184,7 +184,7 @@ fn a_sync_takes_all_unsynced_blocks() {
     }
 
     let run = || {
-        let shared = Arc::new((Unsynced::new(), Mutex::new(&STORE, Blocks::default())));
+        let shared = Arc::new((Unsynced::new(), std::sync::Mutex::new(Blocks::default())));
         let writers: Vec<_> = [[20, 1], [5, 30], [12, 13]]
             .into_iter()
             .map(|blocks| {
