@@ -15,7 +15,7 @@ use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::inode::Inode;
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::superblock::State;
-use finefs_namespace::{Batch, Error, Fate, FileKind, Ino, InodeChange, MapChange, Result};
+use finefs_namespace::{Batch, Error, FileKind, Ino, InodeChange, LinkState, MapChange, Result};
 
 use crate::apply;
 use crate::error::{at, detail};
@@ -204,7 +204,7 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
     let mut change = InodeChange {
         ino,
         is_created: false,
-        fate: Fate::Freed,
+        link_state: LinkState::Freed,
         attributes,
         link_delta: 0,
         symlink: None,
@@ -221,7 +221,7 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
         let logical = attributes
             .size_bytes
             .div_ceil(u64::from(state.geometry.block_size));
-        change.fate = Fate::Linked;
+        change.link_state = LinkState::Linked;
         change.map.push(MapChange::Unmap {
             logical,
             length: u64::MAX - logical,

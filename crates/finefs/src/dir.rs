@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_namespace::{
-    At, Caller, Create, Error as Cause, FileKind, Ino, LastLink, Namespace, Noting, OpenAccess,
-    OpenHow, Opened, RenameMode, SetAttributes, XattrMode,
+    At, AtimeUpdate, Caller, Create, Error as Cause, FileKind, Ino, LastLink, Namespace,
+    OpenAccess, OpenHow, Opened, RenameMode, SetAttributes, XattrMode,
 };
 
 use crate::error::{Error, Result};
@@ -94,7 +94,7 @@ impl Dir {
             create: Create::Never,
             last_link,
             is_directory_wanted: true,
-            noting: Noting::ByPolicy,
+            atime: AtimeUpdate::ByPolicy,
         };
         let opened = self
             .namespace()

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use finefs_locks::Mutex;
 use finefs_namespace::{
-    AllocateMode, DataChange, Error as Cause, FileKind, Ino, Namespace, Noting, OpenAccess, Opened,
-    SetAttributes, SyncScope, XattrMode,
+    AllocateMode, AtimeUpdate, DataChange, Error as Cause, FileKind, Ino, Namespace, OpenAccess,
+    Opened, SetAttributes, SyncScope, XattrMode,
 };
 
 use crate::classes;
@@ -42,7 +42,7 @@ pub struct File {
     ino: Ino,
     access: OpenAccess,
     writes: WritePosition,
-    noting: Noting,
+    atime: AtimeUpdate,
     position: Mutex<u64>,
 }
 
@@ -52,7 +52,7 @@ impl File {
         opened: Opened,
         access: OpenAccess,
         writes: WritePosition,
-        noting: Noting,
+        atime: AtimeUpdate,
     ) -> File {
         File {
             ino: opened.ino(),
@@ -60,7 +60,7 @@ impl File {
             opened: Some(opened),
             access,
             writes,
-            noting,
+            atime,
             position: Mutex::new(&classes::POSITION, 0),
         }
     }
@@ -119,7 +119,7 @@ impl File {
     fn read_from(&self, offset: u64, buffer: &mut [u8]) -> std::result::Result<usize, Cause> {
         self.check_readable()?;
         self.namespace()
-            .read_noting(self.ino, offset, buffer, self.noting)
+            .read_with_atime(self.ino, offset, buffer, self.atime)
     }
 
     /// Reads from `offset` on; gives the number of bytes, less than asked for only at the end of

@@ -26,7 +26,7 @@ impl OpenOptions {
             opened,
             access,
             self.write_position(),
-            self.noting(),
+            self.atime(),
         ))
     }
 
@@ -49,7 +49,7 @@ impl OpenOptions {
             opened,
             access,
             self.write_position(),
-            self.noting(),
+            self.atime(),
         ))
     }
 }

@@ -1,6 +1,6 @@
 //! How files are opened.
 
-use finefs_namespace::{Create, Error as Cause, LastLink, Noting, OpenAccess, OpenHow};
+use finefs_namespace::{AtimeUpdate, Create, Error as Cause, LastLink, OpenAccess, OpenHow};
 
 use crate::file::WritePosition;
 
@@ -108,10 +108,10 @@ impl OpenOptions {
         }
     }
 
-    pub(crate) fn noting(&self) -> Noting {
+    pub(crate) fn atime(&self) -> AtimeUpdate {
         match self.notes_access {
-            true => Noting::ByPolicy,
-            false => Noting::Never,
+            true => AtimeUpdate::ByPolicy,
+            false => AtimeUpdate::Never,
         }
     }
 
@@ -140,7 +140,7 @@ impl OpenOptions {
             },
             last_link: self.last_link,
             is_directory_wanted: self.is_directory_wanted,
-            noting: self.noting(),
+            atime: self.atime(),
         };
         Ok((how, access))
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use finefs_namespace::{DirectoryEntry, Error as Cause, LastLink, Noting, OpenAccess};
+use finefs_namespace::{AtimeUpdate, DirectoryEntry, Error as Cause, LastLink, OpenAccess};
 
 use crate::dir::Dir;
 use crate::error::{Error, Result};
@@ -233,7 +233,7 @@ impl Dir {
             };
             // Nobody asked for what is in there.
             namespace
-                .read_directory_noting(parent.start(), 0, &mut look, Noting::Never)
+                .read_directory_with_atime(parent.start(), 0, &mut look, AtimeUpdate::Never)
                 .map_err(failed)?;
             names.push(found.ok_or_else(|| failed(Cause::NotFound))?);
             ino = parent.start();

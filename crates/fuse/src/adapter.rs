@@ -9,7 +9,7 @@ use std::time::Duration;
 use finefs_namespace::guard::{LogLimit, guarded};
 use finefs_namespace::types::{Attributes, Caller, FileKind, Ino};
 use finefs_namespace::{
-    AllocateMode, DataChange, Error, Namespace, Noting, RenameMode, Result, XattrMode,
+    AllocateMode, AtimeUpdate, DataChange, Error, Namespace, RenameMode, Result, XattrMode,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -292,7 +292,7 @@ impl Adapter {
                     self.check_direct(fields.flags, fields.offset, fields.size)?;
                 }
                 let space = limited(space, fields.size);
-                Ok(namespace.read_noting(ino, fields.offset, space, noting(&fields))?)
+                Ok(namespace.read_with_atime(ino, fields.offset, space, atime(&fields))?)
             }
             Operation::Write {
                 fields:
@@ -373,15 +373,15 @@ impl Adapter {
                 empty(namespace.remove_xattr(&caller, ino, name))
             }
             Operation::Readdir(fields) => {
-                let (space, noting) = (limited(space, fields.size), noting(&fields));
+                let (space, atime) = (limited(space, fields.size), atime(&fields));
                 let offset = fields.offset;
-                Ok(directory::fill(namespace, ino, offset, noting, space)?)
+                Ok(directory::fill(namespace, ino, offset, atime, space)?)
             }
             Operation::ReaddirPlus(fields) => {
-                let (space, noting) = (limited(space, fields.size), noting(&fields));
+                let (space, atime) = (limited(space, fields.size), atime(&fields));
                 let (numbers, offset) = (self.numbers, fields.offset);
                 Ok(directory::fill_plus(
-                    namespace, numbers, ino, offset, noting, space,
+                    namespace, numbers, ino, offset, atime, space,
                 )?)
             }
             // Only the inode flags (lsattr(1)); setting them is refused.
@@ -605,10 +605,10 @@ fn empty(result: Result<()>) -> Answer {
 
 /// Whether the file that is read was opened with O_NOATIME. The kernel has checked that its opener
 /// may.
-fn noting(fields: &ReadIn) -> Noting {
+fn atime(fields: &ReadIn) -> AtimeUpdate {
     match fields.flags as i32 & libc::O_NOATIME {
-        0 => Noting::ByPolicy,
-        _ => Noting::Never,
+        0 => AtimeUpdate::ByPolicy,
+        _ => AtimeUpdate::Never,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Keeping CPUs from falling asleep between requests (`cpu_latency=`).
+//! InodeConfig CPUs from falling asleep between requests (`cpu_latency=`).
 //!
 //! # Why
 //! A request is a switch to the server and one back. Where both CPUs have nothing else to do, each

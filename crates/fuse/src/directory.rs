@@ -6,7 +6,7 @@
 //! directory's own lock over READDIR, and shared with it no name of that directory changes.
 
 use finefs_namespace::types::{FileKind, Ino};
-use finefs_namespace::{DirectoryEntry, Namespace, Noting, Result};
+use finefs_namespace::{AtimeUpdate, DirectoryEntry, Namespace, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut};
@@ -60,13 +60,13 @@ pub(crate) fn fill(
     namespace: &Namespace,
     ino: Ino,
     cookie: u64,
-    noting: Noting,
+    atime: AtimeUpdate,
     space: &mut [u8],
 ) -> Result<usize> {
     let mut list = List { space, length: 0 };
     let mut add =
         |entry: DirectoryEntry<'_>| list.add(&[], entry.ino, entry.cookie, entry.kind, entry.name);
-    namespace.read_directory_noting(ino, cookie, &mut add, noting)?;
+    namespace.read_directory_with_atime(ino, cookie, &mut add, atime)?;
     Ok(list.length)
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn fill_plus(
     numbers: Numbers,
     ino: Ino,
     mut cookie: u64,
-    noting: Noting,
+    atime: AtimeUpdate,
     space: &mut [u8],
 ) -> Result<usize> {
     let mut list = List { space, length: 0 };
@@ -101,7 +101,7 @@ pub(crate) fn fill_plus(
             });
             true
         };
-        let walked = namespace.read_directory_noting(ino, cookie, &mut take, noting);
+        let walked = namespace.read_directory_with_atime(ino, cookie, &mut take, atime);
         match walked {
             // What was added already holds references and has to go out; asking again for the
             // rest meets the error again.

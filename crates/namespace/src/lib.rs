@@ -31,7 +31,7 @@ mod namespace;
 mod operations;
 mod schemes;
 
-pub use access::access_time::Noting;
+pub use access::access_time::AtimeUpdate;
 pub use base::error::{self, Error, Result};
 pub use base::guard;
 pub use base::number_map::{self, NumberMap, NumberSet};

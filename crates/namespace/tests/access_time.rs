@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use finefs_namespace::types::{Caller, Ino, SetAttributes, SetTime, Timestamp};
 use finefs_namespace::{
-    AccessChecks, At, AtimePolicy, Create, Error, LastLink, MemoryStore, Namespace, Noting,
+    AccessChecks, At, AtimePolicy, AtimeUpdate, Create, Error, LastLink, MemoryStore, Namespace,
     OpenAccess, OpenHow, Options, Store,
 };
 use finefs_testkit::CheckedStore;
@@ -54,16 +54,16 @@ impl World {
         }
     }
 
-    fn read_all(&self, noting: Noting) {
+    fn read_all(&self, atime: AtimeUpdate) {
         let [file, empty, dir, link] = self.inos;
         let mut buffer = [0; 4];
         for ino in [file, empty] {
-            self.ns.read_noting(ino, 0, &mut buffer, noting).unwrap();
+            self.ns.read_with_atime(ino, 0, &mut buffer, atime).unwrap();
         }
         self.ns
-            .read_directory_noting(dir, 0, &mut |_| true, noting)
+            .read_directory_with_atime(dir, 0, &mut |_| true, atime)
             .unwrap();
-        if noting == Noting::ByPolicy {
+        if atime == AtimeUpdate::ByPolicy {
             self.ns.read_symlink(link).unwrap();
         }
     }
@@ -98,7 +98,7 @@ fn reads_of_every_kind_are_noted_and_kept() {
         // A read of nothing is none.
         world.ns.read(world.inos[0], 0, &mut []).unwrap();
         assert_eq!(world.accessed(), [past(); 4]);
-        world.read_all(Noting::ByPolicy);
+        world.read_all(AtimeUpdate::ByPolicy);
         let accessed = world.accessed();
         assert!(accessed.iter().all(|time| *time > past()), "{accessed:?}");
         world.ns.shut_down().unwrap();
@@ -178,21 +178,24 @@ fn a_link_that_is_followed_is_noted() {
 
     // Where it is opened, and where something is made.
     age(b"link", past());
-    ns.close(ns.open_at(root, at(b"link"), &how(Noting::Never)).unwrap());
+    ns.close(
+        ns.open_at(root, at(b"link"), &how(AtimeUpdate::Never))
+            .unwrap(),
+    );
     assert!(accessed(b"link") > past());
     age(b"here", past());
     ns.make_directory_at(root, at(b"here/new"), 0o755).unwrap();
     assert!(accessed(b"here") > past());
 }
 
-fn how(noting: Noting) -> OpenHow {
+fn how(atime: AtimeUpdate) -> OpenHow {
     OpenHow {
         access: Some(OpenAccess::Read),
         is_truncated: false,
         create: Create::Never,
         last_link: LastLink::Follow,
         is_directory_wanted: false,
-        noting,
+        atime,
     }
 }
 
@@ -227,7 +230,7 @@ fn only_the_owner_and_root_may_open_so() {
         };
         ns.open_at(caller, at, &how).map(|opened| ns.close(opened))
     };
-    let never = || how(Noting::Never);
+    let never = || how(AtimeUpdate::Never);
     for caller in [
         user(5, AccessChecks::Needed),
         user(0, AccessChecks::Needed),
@@ -237,7 +240,7 @@ fn only_the_owner_and_root_may_open_so() {
     }
     let other = &user(6, AccessChecks::Needed);
     let (denied, not_permitted) = (Err(Error::AccessDenied), Err(Error::NotPermitted));
-    assert_eq!(open(other, "file", how(Noting::ByPolicy)), Ok(()));
+    assert_eq!(open(other, "file", how(AtimeUpdate::ByPolicy)), Ok(()));
     assert_eq!(open(other, "file", never()), not_permitted);
     // Found by the way that was remembered, too.
     assert_eq!(open(other, "file", never()), not_permitted);
@@ -273,7 +276,7 @@ fn only_the_owner_and_root_may_open_so() {
 fn what_is_opened_so_is_not_noted() {
     for policy in [AtimePolicy::Relatime, AtimePolicy::Strict] {
         let world = World::make(memory(), policy);
-        world.read_all(Noting::Never);
+        world.read_all(AtimeUpdate::Never);
         assert_eq!(world.accessed(), [past(); 4], "{policy:?}");
     }
 }
@@ -281,14 +284,14 @@ fn what_is_opened_so_is_not_noted() {
 #[test]
 fn the_policy_counts() {
     let never = World::make(memory(), AtimePolicy::Noatime);
-    never.read_all(Noting::ByPolicy);
+    never.read_all(AtimeUpdate::ByPolicy);
     assert_eq!(never.accessed(), [past(); 4]);
     // After the last change, and not a day old.
     let later = Timestamp::new(Timestamp::now().seconds() + 100, 0);
     for (policy, is_noted) in [(AtimePolicy::Relatime, false), (AtimePolicy::Strict, true)] {
         let world = World::make(memory(), policy);
         world.age(later);
-        world.read_all(Noting::ByPolicy);
+        world.read_all(AtimeUpdate::ByPolicy);
         let noted = world.accessed().map(|time| time != later);
         assert_eq!(noted, [is_noted; 4], "{policy:?}");
     }
@@ -303,7 +306,7 @@ fn directories_are_noted_only_where_they_shall_be() {
             ..Options::default()
         };
         let world = World::of(Namespace::without_thread(memory(), options).unwrap());
-        world.read_all(Noting::ByPolicy);
+        world.read_all(AtimeUpdate::ByPolicy);
         let noted = world.accessed().map(|time| time != past());
         assert_eq!(noted, [true, true, false, true], "{policy:?}");
     }

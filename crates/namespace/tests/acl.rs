@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use finefs_namespace::{
-    At, Attributes, Caller, Create, Error, FileKind, Ino, LastLink, MemoryStore, Namespace, Noting,
-    OpenAccess, OpenHow, Options, SetAttributes, XattrMode,
+    At, AtimeUpdate, Attributes, Caller, Create, Error, FileKind, Ino, LastLink, MemoryStore,
+    Namespace, OpenAccess, OpenHow, Options, SetAttributes, XattrMode,
 };
 use finefs_testkit::CheckedStore;
 
@@ -202,7 +202,7 @@ fn directories_are_searched_and_changed_by_those_whom_the_acl_lets() {
             create: Create::IfMissing { permissions: 0o600 },
             last_link: LastLink::Follow,
             is_directory_wanted: false,
-            noting: Noting::ByPolicy,
+            atime: AtimeUpdate::ByPolicy,
         };
         let make = |caller: &Caller| {
             ns.open_at(caller, at("d/new"), &how)
@@ -370,7 +370,7 @@ fn a_new_program_gets_the_bit_of_its_directorys_group_from_members_only() {
             create: Create::New { permissions },
             last_link: LastLink::Follow,
             is_directory_wanted: false,
-            noting: Noting::ByPolicy,
+            atime: AtimeUpdate::ByPolicy,
         };
         for default in [
             None,

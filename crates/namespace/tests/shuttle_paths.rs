@@ -136,7 +136,7 @@ fn what_is_on_the_way_now_leads_to_another() {
 
 /// A file is removed while it has another name, and two change their names.
 ///
-/// Without: `self.inodes.begin_loss` in `unlink` or in `try_rename`; the addition of `Losing`;
+/// Without: `self.inodes.begin_unnaming` in `unlink` or in `try_rename`; the addition of `Unnaming`;
 /// `named.is_named(guard)` in `known`.
 #[test]
 fn what_was_at_the_end_has_lost_the_name() {
@@ -169,7 +169,7 @@ fn what_was_at_the_end_has_lost_the_name() {
 
 /// A file loses one of its names just when that was found.
 ///
-/// Without: `found.is_named(guard)` in `remember`; or where it comes before `losses`.
+/// Without: `found.is_named(guard)` in `remember`; or where it comes before `name_seq`.
 #[test]
 fn what_was_found_has_lost_the_name_since() {
     check(1500, World::either, |world, root| {
@@ -188,7 +188,7 @@ fn what_was_found_has_lost_the_name_since() {
 
 /// A file and a directory are removed and others made, most likely with their numbers.
 ///
-/// Without: `self.inodes.begin_loss` in `unlink`.
+/// Without: `self.inodes.begin_unnaming` in `unlink`.
 #[test]
 fn another_has_the_number_now() {
     check(600, World::either, |world, _| {
@@ -220,7 +220,7 @@ fn another_has_the_number_now() {
 
 /// A directory is removed while somebody uses it.
 ///
-/// Without: `self.inodes.begin_loss` in `rmdir`; `found.is_by_name()` in `remember`.
+/// Without: `self.inodes.begin_unnaming` in `rmdir`; `found.is_by_name()` in `remember`.
 #[test]
 fn what_was_removed_while_it_is_held() {
     check(600, World::either, |world, _| {

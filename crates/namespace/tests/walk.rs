@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use finefs_namespace::{
-    At, Caller, Create, Error, FileKind, LastLink, MemoryStore, Namespace, Noting, OpenAccess,
+    At, AtimeUpdate, Caller, Create, Error, FileKind, LastLink, MemoryStore, Namespace, OpenAccess,
     OpenHow, Options, RenameMode, Result,
 };
 
@@ -36,7 +36,7 @@ fn open_how(access: Option<OpenAccess>, create: Create) -> OpenHow {
         create,
         last_link: LastLink::Follow,
         is_directory_wanted: false,
-        noting: Noting::ByPolicy,
+        atime: AtimeUpdate::ByPolicy,
     }
 }
 

@@ -165,9 +165,9 @@ fn every_lock_is_measured_on_the_device() {
 
 /// A meter that only notes what it is asked for.
 #[derive(Default)]
-struct Noting(Mutex<Vec<&'static str>>);
+struct AtimeUpdate(Mutex<Vec<&'static str>>);
 
-impl ServerMeter for Noting {
+impl ServerMeter for AtimeUpdate {
     fn set_full(&self, is_full: bool) -> Result<(), String> {
         let what = if is_full { "full" } else { "usual" };
         self.0.lock().unwrap().push(what);
@@ -231,7 +231,7 @@ fn a_directory_has_its_own_locks_and_says_what_cannot_run() {
         "left behind"
     );
 
-    let meter = Arc::new(Noting::default());
+    let meter = Arc::new(AtimeUpdate::default());
     run(&on(Some(meter.clone())), Watch::nobody(), &|_| {}).unwrap();
     let asked = meter.0.lock().unwrap().join(" ");
     // A counted run and a plain one.

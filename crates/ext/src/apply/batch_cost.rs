@@ -10,7 +10,7 @@
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
 use finefs_ext_disk::{dirent, extent, indirect};
-use finefs_namespace::{BatchCost, Fate, Ino, InodeCost, InodeFootprint, NameChanges};
+use finefs_namespace::{BatchCost, Ino, InodeCost, InodeFootprint, LinkState, NameChanges};
 
 use super::FAST_SYMLINK_MAX;
 
@@ -91,13 +91,13 @@ impl BatchCost for ImageCost {
     fn of_inode(&self, change: &InodeFootprint) -> InodeCost {
         let own_blocks = [
             // Its neighbour in the list of orphans.
-            u64::from(change.fate == Fate::Orphan),
+            u64::from(change.link_state == LinkState::Orphan),
             // The old and the new one.
             2 * u64::from(change.has_xattrs),
             u64::from(change.target_bytes > FAST_SYMLINK_MAX),
-            match change.fate {
-                Fate::Freed => 0,
-                Fate::Linked | Fate::Orphan => self.of_mapping(change),
+            match change.link_state {
+                LinkState::Freed => 0,
+                LinkState::Linked | LinkState::Orphan => self.of_mapping(change),
             },
         ];
         InodeCost {
@@ -155,7 +155,7 @@ mod tests {
     /// A change of a new file that says nothing but that it is there.
     const NEW: InodeFootprint = InodeFootprint {
         is_created: true,
-        fate: Fate::Linked,
+        link_state: LinkState::Linked,
         size_bytes: None,
         target_bytes: 0,
         has_xattrs: false,
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(own_blocks(&large), 1 + 6000 / 340 + TREE_BLOCKS);
         assert_eq!(COST.of_inode(&large).space_changes, 3002);
         let freed = InodeFootprint {
-            fate: Fate::Freed,
+            link_state: LinkState::Freed,
             ..large
         };
         assert_eq!(own_blocks(&freed), 0);
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_an_inode_has_beside_its_mapping_counts() {
         let orphan = InodeFootprint {
-            fate: Fate::Orphan,
+            link_state: LinkState::Orphan,
             ..NEW
         };
         assert_eq!(own_blocks(&orphan), 1);

@@ -53,7 +53,7 @@ use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use finefs_namespace::{
-    Batch, Committed, DirectoryChange, Error, Fate, FileKind, Ino, InodeChange, NumberMap,
+    Batch, Committed, DirectoryChange, Error, FileKind, Ino, InodeChange, LinkState, NumberMap,
     NumberSet, Result, Settled, Times,
 };
 
@@ -103,7 +103,7 @@ pub(crate) fn commit(
     for change in batch.inodes {
         let entries = directories.remove(&change.ino);
         let is_known_empty =
-            change.fate == Fate::Freed || change.is_created && change.map.is_empty();
+            change.link_state == LinkState::Freed || change.is_created && change.map.is_empty();
         match commit.inode(&change, entries) {
             // Nobody asks for the space of what is gone, and a new file begins with none.
             Ok(settled) if is_known_empty && settled.sectors == 0 => {}
@@ -208,7 +208,7 @@ impl<'a> Commit<'a> {
         } else {
             self.table.load(number)?
         };
-        if change.fate == Fate::Orphan {
+        if change.link_state == LinkState::Orphan {
             self.orphans.push(number);
         } else {
             self.others.insert(number);
@@ -265,7 +265,7 @@ impl<'a> Commit<'a> {
         change: &InodeChange,
         entries: Option<DirectoryChange>,
     ) -> Result<()> {
-        if change.fate != Fate::Freed {
+        if change.link_state != LinkState::Freed {
             let times = (self.captured)(change.ino).unwrap_or(change.attributes.times);
             inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
         }
@@ -290,7 +290,7 @@ impl<'a> Commit<'a> {
             xattrs::apply(&mut self.space, &self.table, inode, &change.xattrs)?;
         }
         if let Some(entries) = entries
-            && change.fate != Fate::Freed
+            && change.link_state != LinkState::Freed
         {
             let is_created = change.is_created;
             directory::change(&mut self.space, inode, &self.format, entries, is_created)?;
@@ -300,10 +300,10 @@ impl<'a> Commit<'a> {
         {
             self.has_large_file = true;
         }
-        match change.fate {
-            Fate::Linked => inode.disk.set_dtime(0),
-            Fate::Orphan => inode.disk.set_links_count(0),
-            Fate::Freed => self.free(inode)?,
+        match change.link_state {
+            LinkState::Linked => inode.disk.set_dtime(0),
+            LinkState::Orphan => inode.disk.set_links_count(0),
+            LinkState::Freed => self.free(inode)?,
         }
         Ok(())
     }

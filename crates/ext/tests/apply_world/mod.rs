@@ -14,8 +14,8 @@ use std::sync::Arc;
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
-    Attributes, Batch, BlockNo, BlockRun, DirectoryChange, Error, Extent, ExtentState, Fate,
-    FileKind, Goal, Ino, InodeChange, MapChange, Plan, Result, Settled, Store, Times, Timestamp,
+    Attributes, Batch, BlockNo, BlockRun, DirectoryChange, Error, Extent, ExtentState, FileKind,
+    Goal, Ino, InodeChange, LinkState, MapChange, Plan, Result, Settled, Store, Times, Timestamp,
 };
 
 /// Makes an image; `arguments` go to mke2fs.
@@ -535,12 +535,12 @@ impl World {
                 Some(node) => node.attributes,
                 None => freed[&ino],
             };
-            let fate = match node {
-                None => Fate::Freed,
-                Some(node) if node.is_open => Fate::Orphan,
-                Some(_) => Fate::Linked,
+            let link_state = match node {
+                None => LinkState::Freed,
+                Some(node) if node.is_open => LinkState::Orphan,
+                Some(_) => LinkState::Linked,
             };
-            if pending.has_entries && fate == Fate::Linked {
+            if pending.has_entries && link_state == LinkState::Linked {
                 batch.directories.push(DirectoryChange {
                     dir: ino,
                     parent: pending.parent,
@@ -555,7 +555,7 @@ impl World {
             batch.inodes.push(Box::new(InodeChange {
                 ino,
                 is_created: pending.is_created,
-                fate,
+                link_state,
                 attributes,
                 link_delta: pending.link_delta,
                 symlink: target.filter(|_| pending.is_created).map(Into::into),

@@ -13,18 +13,18 @@ use crate::namespace::Namespace;
 
 /// Whether a read is noted in the access time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Noting {
+pub enum AtimeUpdate {
     /// As the namespace's policy says.
     ByPolicy,
     /// Not at all: the file was opened so (O_NOATIME), which its opener may
-    /// ([`OpenHow::noting`](crate::OpenHow::noting)).
+    /// ([`OpenHow::atime`](crate::OpenHow::atime)).
     Never,
 }
 
 impl Namespace {
     /// Notes that an inode was read. Somebody has a reference on it.
-    pub(crate) fn note_access(&self, inode: &Inode, noting: Noting) {
-        if let Some(now) = self.due_access(inode, noting) {
+    pub(crate) fn note_access(&self, inode: &Inode, atime: AtimeUpdate) {
+        if let Some(now) = self.due_access(inode, atime) {
             inode.set_time(Time::Accessed, now);
             self.log_touch(inode);
         }
@@ -32,21 +32,24 @@ impl Namespace {
 
     /// The same where nobody may have a reference: nothing is logged of what has gone.
     pub(crate) fn note_passing_access(&self, inode: &Inode) {
-        let noting = Noting::ByPolicy;
-        if self.due_access(inode, noting).is_some() {
+        let atime = AtimeUpdate::ByPolicy;
+        if self.due_access(inode, atime).is_some() {
             // With its lock held it does not go.
             let _lock = inode.lock();
             if !inode.is_gone() {
-                self.note_access(inode, noting);
+                self.note_access(inode, atime);
             }
         }
     }
 
     /// The time that a read now is to be noted with, if it is.
-    fn due_access(&self, inode: &Inode, noting: Noting) -> Option<Timestamp> {
+    fn due_access(&self, inode: &Inode, atime: AtimeUpdate) -> Option<Timestamp> {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
         let policy = self.options.atime;
-        if noting == Noting::Never || self.options.is_read_only || policy == AtimePolicy::Noatime {
+        if atime == AtimeUpdate::Never
+            || self.options.is_read_only
+            || policy == AtimePolicy::Noatime
+        {
             return None;
         }
         if !self.options.notes_directories && inode.kind == FileKind::Directory {

@@ -235,7 +235,7 @@ pub enum MapChange {
 
 /// What becomes of an inode by a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum LinkState {
     /// It has a name (or is the root).
     Linked,
     /// It has no name but is still in use: keep it, and note it as an orphan so that a later
@@ -262,7 +262,7 @@ pub struct InodeChange {
     /// stale and must not be read.
     pub is_created: bool,
     /// What becomes of it.
-    pub fate: Fate,
+    pub link_state: LinkState,
     /// The attributes after the batch. `sectors` is not meaningful: the store keeps that count.
     /// For a directory `link_count` and `size_bytes` are not meaningful: see `link_delta`; the
     /// store keeps its size.
@@ -351,7 +351,7 @@ pub struct InodeFootprint {
     /// It comes to be.
     pub is_created: bool,
     /// What becomes of it.
-    pub fate: Fate,
+    pub link_state: LinkState,
     /// The size, where it changes.
     pub size_bytes: Option<u64>,
     /// The length of a created symbolic link's target.

@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use crate::base::store::{Fate, InodeFootprint, MapChange};
+use crate::base::store::{InodeFootprint, LinkState, MapChange};
 use crate::base::types::{FileKind, Ino, NameBytes};
 use crate::commit::oplog::{FreedSpace, Record};
 use crate::inode::Ownership;
@@ -28,7 +28,7 @@ pub(super) struct InodeDelta {
     pub symlink: Option<Box<[u8]>>,
     pub owned: Sequenced<Ownership>,
     pub size_bytes: Sequenced<u64>,
-    pub linked: Sequenced<(u32, Fate)>,
+    pub linked: Sequenced<(u32, LinkState)>,
     pub parent: Sequenced<Ino>,
     pub link_delta: i64,
     /// In the order of the log.
@@ -102,8 +102,10 @@ impl InodeDelta {
                 set_newest(&mut self.size_bytes, sequence, size_bytes);
             }
             Record::Linked {
-                link_count, fate, ..
-            } => set_newest(&mut self.linked, sequence, (link_count, fate)),
+                link_count,
+                link_state,
+                ..
+            } => set_newest(&mut self.linked, sequence, (link_count, link_state)),
             Record::LinkDelta { delta, .. } => self.link_delta += delta,
             Record::Mapped { change, .. } => self.map_change(sequence, change),
             Record::Xattr { name, value, .. } => self.xattrs.push(XattrDelta {
@@ -143,7 +145,9 @@ impl InodeDelta {
 
     /// The sequence number of the record that frees it.
     pub fn freed_at(&self) -> Option<u64> {
-        let freed = self.linked.filter(|(_, (_, fate))| *fate == Fate::Freed);
+        let freed = self
+            .linked
+            .filter(|(_, (_, link_state))| *link_state == LinkState::Freed);
         freed.map(|(sequence, _)| sequence)
     }
 
@@ -151,7 +155,9 @@ impl InodeDelta {
     pub fn footprint(&self) -> InodeFootprint {
         InodeFootprint {
             is_created: self.is_created,
-            fate: self.linked.map_or(Fate::Linked, |(_, (_, fate))| fate),
+            link_state: self
+                .linked
+                .map_or(LinkState::Linked, |(_, (_, link_state))| link_state),
             size_bytes: self.size_bytes.map(|(_, size_bytes)| size_bytes),
             target_bytes: self.symlink.as_ref().map_or(0, |target| target.len()),
             has_xattrs: !self.xattrs.is_empty(),
@@ -328,7 +334,7 @@ mod tests {
             ino: Ino(12),
             sequence,
             link_count: 0,
-            fate: Fate::Freed,
+            link_state: LinkState::Freed,
             freed_sectors: 8,
         }
     }

@@ -13,7 +13,7 @@ use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
 
 use crate::base::number_map::{NumberMap, NumberSet};
-use crate::base::store::{Batch, DirectoryChange, Fate, InodeChange};
+use crate::base::store::{Batch, DirectoryChange, InodeChange, LinkState};
 use crate::base::types::{FileKind, Ino};
 use crate::commit::delta::{InodeDelta, NameDelta, NameOutcome, join, set_newest};
 use crate::commit::folded::Folded;
@@ -221,13 +221,13 @@ fn change(core: &Core, delta: InodeDelta) -> InodeChange {
         attributes.size_bytes = size_bytes;
     }
     // What was an orphan stays one unless a record says otherwise.
-    let mut fate = match attributes.link_count {
-        0 => Fate::Orphan,
-        _ => Fate::Linked,
+    let mut link_state = match attributes.link_count {
+        0 => LinkState::Orphan,
+        _ => LinkState::Linked,
     };
     if let Some((_, (link_count, to))) = delta.linked {
         attributes.link_count = link_count;
-        fate = to;
+        link_state = to;
     }
     attributes.times = core.times();
     *committed = attributes;
@@ -244,7 +244,7 @@ fn change(core: &Core, delta: InodeDelta) -> InodeChange {
     InodeChange {
         ino: delta.ino,
         is_created: delta.is_created,
-        fate,
+        link_state,
         attributes,
         link_delta: delta.link_delta,
         symlink: delta.symlink,

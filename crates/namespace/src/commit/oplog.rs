@@ -20,7 +20,7 @@ use finefs_locks::{LocalGlobal, LocalGuard, PerCpuCounter};
 use smallvec::SmallVec;
 
 use crate::base::classes;
-use crate::base::store::{Fate, MapChange};
+use crate::base::store::{LinkState, MapChange};
 use crate::base::types::{FileKind, Ino, NameBytes};
 use crate::inode::{Core, Ownership};
 
@@ -49,7 +49,7 @@ pub(crate) enum Record {
         ino: Ino,
         sequence: u64,
         link_count: u32,
-        fate: Fate,
+        link_state: LinkState,
         /// The space that is freed with it, in units of 512 bytes.
         freed_sectors: u64,
     },
@@ -92,15 +92,15 @@ pub(crate) enum Record {
 
 impl Record {
     /// An inode that is no directory gets so many links, and this becomes of it.
-    pub fn linked(core: &Core, link_count: u32, fate: Fate) -> Record {
+    pub fn linked(core: &Core, link_count: u32, link_state: LinkState) -> Record {
         Record::Linked {
             ino: core.ino,
             sequence: core.next_sequence(),
             link_count,
-            fate,
-            freed_sectors: match fate {
-                Fate::Freed => core.sectors(),
-                Fate::Linked | Fate::Orphan => 0,
+            link_state,
+            freed_sectors: match link_state {
+                LinkState::Freed => core.sectors(),
+                LinkState::Linked | LinkState::Orphan => 0,
             },
         }
     }
@@ -148,7 +148,7 @@ impl Record {
         matches!(
             self,
             Record::Linked {
-                fate: Fate::Freed,
+                link_state: LinkState::Freed,
                 ..
             }
         )
@@ -158,7 +158,7 @@ impl Record {
     pub fn freed(&self) -> FreedSpace {
         match self {
             Record::Linked {
-                fate: Fate::Freed,
+                link_state: LinkState::Freed,
                 freed_sectors,
                 ..
             } => FreedSpace {

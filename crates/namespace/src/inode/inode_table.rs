@@ -20,20 +20,20 @@ use crate::inode::Inode;
 #[derive(Default)]
 pub(crate) struct InodeSlot {
     cell: Atomic<Inode>,
-    /// Twice the names that were taken away, and one more while one is being taken. Changed under
-    /// the inode's lock.
-    losses: AtomicU64,
+    /// A sequence counter (as `d_seq` of a dentry): twice the names that were taken away, and one
+    /// more while one is being taken. Changed under the inode's lock.
+    name_seq: AtomicU64,
 }
 
 /// A name of an inode is being taken away; until this is dropped.
-pub(crate) struct Losing<'t>(Option<&'t AtomicU64>);
+pub(crate) struct Unnaming<'t>(Option<&'t AtomicU64>);
 
 impl InodeSlot {
     /// How often inodes of this number lost a name; `None` while that happens.
     #[inline]
-    pub fn losses(&self) -> Option<u64> {
-        let losses = self.losses.load(Ordering::Acquire);
-        losses.is_multiple_of(2).then_some(losses)
+    pub fn name_seq(&self) -> Option<u64> {
+        let name_seq = self.name_seq.load(Ordering::Acquire);
+        name_seq.is_multiple_of(2).then_some(name_seq)
     }
 
     /// The cell, if there is one; it may be gone or not loaded.
@@ -46,11 +46,11 @@ impl InodeSlot {
     }
 }
 
-impl Drop for Losing<'_> {
+impl Drop for Unnaming<'_> {
     fn drop(&mut self) {
         // Release: who sees the number sees that the name is gone.
-        if let Some(losses) = self.0 {
-            losses.fetch_add(1, Ordering::AcqRel);
+        if let Some(name_seq) = self.0 {
+            name_seq.fetch_add(1, Ordering::AcqRel);
         }
     }
 }
@@ -84,12 +84,12 @@ impl InodeTable {
 
     /// To be held while a name of the inode is taken away, from before that can be seen until it
     /// is; by who holds the inode's lock.
-    pub fn begin_loss(&self, inode: &Inode) -> Losing<'_> {
-        let losses = self.slot(inode.ino).map(|slot| &slot.losses);
-        if let Some(losses) = losses {
-            losses.fetch_add(1, Ordering::AcqRel);
+    pub fn begin_unnaming(&self, inode: &Inode) -> Unnaming<'_> {
+        let name_seq = self.slot(inode.ino).map(|slot| &slot.name_seq);
+        if let Some(name_seq) = name_seq {
+            name_seq.fetch_add(1, Ordering::AcqRel);
         }
-        Losing(losses)
+        Unnaming(name_seq)
     }
 
     /// The cell of `ino`, an unloaded one put there where there is none. `None` for a number

@@ -169,9 +169,9 @@ struct Rare {
     names_damage: OnceBox<Error>,
 }
 
-/// How the inodes of a namespace are kept.
+/// What all inodes of a namespace have in common.
 #[derive(Clone, Copy)]
-pub(crate) struct Keeping {
+pub(crate) struct InodeConfig {
     /// What locks their data have.
     pub scheme: LockingScheme,
     /// The store takes batches, so what was committed is remembered.
@@ -310,12 +310,12 @@ impl Words {
 }
 
 impl Core {
-    pub fn from_image(image: InodeImage, keeping: Keeping) -> Core {
+    pub fn from_image(image: InodeImage, config: InodeConfig) -> Core {
         let body = match image.attributes.kind {
             FileKind::Regular => Body::Regular(FileBody {
                 is_new: false,
                 inline: image.inline.map(Vec::into_boxed_slice),
-                ..FileBody::new(keeping.scheme)
+                ..FileBody::new(config.scheme)
             }),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(0),
@@ -327,9 +327,9 @@ impl Core {
         let core = Core {
             unreadable: image.unreadable.map(Box::new),
             is_new: false,
-            ..Core::new(image.attributes, body, keeping)
+            ..Core::new(image.attributes, body, config)
         };
-        if image.may_have_acls && keeping.has_acls {
+        if image.may_have_acls && config.has_acls {
             let permissions = image.attributes.permissions | AclMarks::UNKNOWN.bits();
             core.words.permissions.store(permissions, Ordering::Relaxed);
         }
@@ -340,14 +340,14 @@ impl Core {
     /// store. `parent` counts for a directory, `target` for a symbolic link.
     pub fn created(
         attributes: Attributes,
-        keeping: Keeping,
+        config: InodeConfig,
         parent: Ino,
         target: Option<&[u8]>,
     ) -> Core {
         let body = match attributes.kind {
-            FileKind::Regular => Body::Regular(FileBody::new(keeping.scheme)),
+            FileKind::Regular => Body::Regular(FileBody::new(config.scheme)),
             FileKind::Directory => {
-                let identity = &keeping.identity;
+                let identity = &config.identity;
                 let keys = identity.keys_of(attributes.ino, attributes.generation);
                 Body::Directory(DirectoryBody {
                     parent: AtomicU64::new(parent.0),
@@ -360,11 +360,11 @@ impl Core {
             }
             _ => Body::Special,
         };
-        Core::new(attributes, body, keeping)
+        Core::new(attributes, body, config)
     }
 
     #[inline]
-    fn new(a: Attributes, body: Body, keeping: Keeping) -> Core {
+    fn new(a: Attributes, body: Body, config: InodeConfig) -> Core {
         Core {
             ino: a.ino,
             generation: a.generation,
@@ -393,7 +393,7 @@ impl Core {
                 AtomicU64::new(a.times.created.to_bits()),
             ],
             sectors: AtomicI64::new(a.sectors as i64),
-            committed: keeping
+            committed: config
                 .keeps_log
                 .then(|| Box::new(Mutex::new(&classes::COMMITTED, a))),
             rare: OnceBox::new(),
@@ -404,13 +404,13 @@ impl Core {
 
     /// From an image of a store whose new files are mapped by extents: a file without the extents
     /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
-    pub fn from_image_with_extents(image: InodeImage, keeping: Keeping) -> Core {
+    pub fn from_image_with_extents(image: InodeImage, config: InodeConfig) -> Core {
         const EXTENTS_FLAG: u32 = 0x80000;
         let is_block_mapped = image.attributes.kind == FileKind::Regular
             && image.attributes.flags & EXTENTS_FLAG == 0;
         Core {
             is_block_mapped,
-            ..Core::from_image(image, keeping)
+            ..Core::from_image(image, config)
         }
     }
 

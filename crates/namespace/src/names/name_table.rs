@@ -536,8 +536,8 @@ impl NameTable {
             return;
         };
         let old = self.current(guard);
-        let is_crowded = |bucket: &Bucket| bucket.length() > CHAIN_MAX;
-        if !old.wants_more_for_writers() && !old.buckets().any(is_crowded) {
+        let is_long = |bucket: &Bucket| bucket.length() > CHAIN_MAX;
+        if !old.wants_more_for_writers() && !old.buckets().any(is_long) {
             return;
         }
         let fresh = Owned::new(Table::new(old.count() * 2)).into_shared(guard);

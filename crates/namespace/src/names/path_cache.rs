@@ -22,7 +22,7 @@
 //! that what several have written is found by nobody. Of two ways, be it one path before and after
 //! a rename, both words of the signatures differ, and as far as numbers by chance do: so both words
 //! are the way's that is asked for. Of two ends of one way each first word goes with its own count
-//! of losses, and then each second one with its own place. When most slots of a table are used
+//! of lost names, and then each second one with its own place. When most slots of a table are used
 //! there is a larger one, and what was in the smaller is forgotten.
 //!
 //! Reference: Tsai, Zhan, Reddy, Jiao, Zhang, Porter, "How to Get More Value From Your File System
@@ -67,8 +67,8 @@ pub(crate) struct Way([u64; 2]);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct End {
     pub ino: Ino,
-    /// Names that inodes of this number had lost.
-    pub losses: u64,
+    /// The sequence counter of the names of inodes of this number: see `InodeSlot`.
+    pub name_seq: u64,
 }
 
 /// A directory is being renamed; until this is dropped.
@@ -88,7 +88,8 @@ const LINE: usize = size_of::<Line>();
 const LINES_ASKED_FOR: usize = 3;
 
 /// The signature, combined with what follows; the end's *place*, which is its number and above it
-/// where its inode was in memory, and is 0 in a slot that was never written; and its losses.
+/// where its inode was in memory, and is 0 in a slot that was never written; and the end's count
+/// of lost names.
 struct Slot([AtomicU64; 4]);
 
 /// The number in a place.
@@ -150,7 +151,7 @@ impl PathCache {
         let current = self.current.load(Ordering::Relaxed);
         let table = self.tables[current].get_or_make(|| Table::new(TABLES[current]));
         table.insert(way, end, address);
-        let next = TABLES.get(current + 1).filter(|_| table.is_crowded());
+        let next = TABLES.get(current + 1).filter(|_| table.is_full());
         if next.is_some_and(|slots_log2| 1 << slots_log2 <= SLOTS_PER_INODE * inodes()) {
             // Who fails finds that somebody else did it.
             let _ = self.current.compare_exchange(
@@ -187,7 +188,7 @@ impl Table {
         }
     }
 
-    fn is_crowded(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.lines.len() * 2 / 4 * 3
     }
 
@@ -209,10 +210,10 @@ impl Table {
     }
 }
 
-/// What tells a place with its losses from all others: small numbers could make up for each other.
+/// What tells a place with its count of lost names from all others: small numbers could make up for each other.
 #[inline]
-fn bound(place: u64, losses: u64) -> u64 {
-    place ^ losses.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+fn bound(place: u64, name_seq: u64) -> u64 {
+    place ^ name_seq.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl Slot {
@@ -226,11 +227,11 @@ impl Slot {
         // Acquire: who looks afterwards whether it still holds sees what was seen when it was
         // written, or later.
         let word = |at: usize| self.0[at].load(Ordering::Acquire);
-        let (place, losses) = (word(2), word(3));
-        let signature = [word(0) ^ losses, word(1) ^ bound(place, losses)];
+        let (place, name_seq) = (word(2), word(3));
+        let signature = [word(0) ^ name_seq, word(1) ^ bound(place, name_seq)];
         let end = || End {
             ino: Ino(place & INO),
-            losses,
+            name_seq,
         };
         let address = || (place >> ADDRESS_AT) as usize * ADDRESS_UNIT;
         (signature == way.0).then(|| (end(), address()))
@@ -241,10 +242,10 @@ impl Slot {
         let place = address << ADDRESS_AT | end.ino.0;
         let [one, other] = way.0;
         let words = [
-            one ^ end.losses,
-            other ^ bound(place, end.losses),
+            one ^ end.name_seq,
+            other ^ bound(place, end.name_seq),
             place,
-            end.losses,
+            end.name_seq,
         ];
         for (word, value) in self.0.iter().zip(words) {
             word.store(value, Ordering::Release);
@@ -260,10 +261,10 @@ mod tests {
     /// Of some inode.
     const ADDRESS: usize = 0x7000;
 
-    fn end(ino: u64, losses: u64) -> End {
+    fn end(ino: u64, name_seq: u64) -> End {
         End {
             ino: Ino(ino),
-            losses,
+            name_seq,
         }
     }
 

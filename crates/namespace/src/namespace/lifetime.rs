@@ -3,7 +3,7 @@
 use crossbeam_epoch::Guard;
 
 use crate::base::error::Result;
-use crate::base::store::Fate;
+use crate::base::store::LinkState;
 use crate::base::types::{Attributes, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::Inode;
@@ -59,9 +59,9 @@ impl Namespace {
         if !inode.references.end_unlinked(&lock) {
             return;
         }
-        let record = || Record::linked(inode, 0, Fate::Freed);
+        let record = || Record::linked(inode, 0, LinkState::Freed);
         self.log_group(|| [record()], 0, &[inode]);
         drop(lock);
-        self.reclaim_if(Fate::Freed, inode, guard);
+        self.reclaim_if(LinkState::Freed, inode, guard);
     }
 }

@@ -36,9 +36,9 @@ impl Namespace {
                 let image = self.note_load(self.store.load_inode(ino))?;
                 self.committer.inodes_loaded.add(1);
                 Ok(if self.geometry.has_unwritten {
-                    Core::from_image_with_extents(image, self.keeping())
+                    Core::from_image_with_extents(image, self.inode_config())
                 } else {
-                    Core::from_image(image, self.keeping())
+                    Core::from_image(image, self.inode_config())
                 })
             })?;
             if !cell.is_gone() {

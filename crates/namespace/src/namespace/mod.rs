@@ -36,7 +36,7 @@ use crate::commit::run::start_threads;
 use crate::commit::volume::Volume;
 use crate::data::write_errors::WriteErrors;
 use crate::file_lock::WaitsFor;
-use crate::inode::{Core, Keeping};
+use crate::inode::{Core, InodeConfig};
 use crate::names::path_cache::PathCache;
 use crate::schemes::{Call, OuterGuard};
 
@@ -214,9 +214,9 @@ impl Namespace {
         operation()
     }
 
-    /// How inodes are kept.
-    pub(crate) fn keeping(&self) -> Keeping {
-        Keeping {
+    /// What all inodes have in common.
+    pub(crate) fn inode_config(&self) -> InodeConfig {
+        InodeConfig {
             scheme: self.scheme.kind(),
             keeps_log: self.keeps_log,
             has_acls: self.options.has_acls,

@@ -16,7 +16,7 @@
 
 use crossbeam_epoch::Guard;
 
-use crate::base::store::{BlockRun, Fate};
+use crate::base::store::{BlockRun, LinkState};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 
@@ -24,8 +24,8 @@ impl Namespace {
     /// Gives back an inode and its blocks if it was freed, and if no commit will. To be called
     /// without a lock, once its last name is out of the directory's table.
     #[inline]
-    pub(crate) fn reclaim_if(&self, fate: Fate, inode: &Inode, guard: &Guard) {
-        if fate == Fate::Freed && !self.keeps_log {
+    pub(crate) fn reclaim_if(&self, link_state: LinkState, inode: &Inode, guard: &Guard) {
+        if link_state == LinkState::Freed && !self.keeps_log {
             self.reclaim(inode, guard);
         }
     }

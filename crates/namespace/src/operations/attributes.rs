@@ -1,6 +1,6 @@
 //! Attributes: stat, chmod, chown, utimens, access, readlink.
 
-use crate::access::access_time::Noting;
+use crate::access::access_time::AtimeUpdate;
 use crate::access::acls::may_keep_setgid;
 use crate::access::permission::{WRITE, check_owner};
 use crate::base::error::{Error, Result};
@@ -38,7 +38,7 @@ impl Namespace {
         let operation = self.begin(Call::ReadLink)?;
         let inode = self.inode(ino, &operation.guard)?;
         let target = self.symlink_text(inode)?.to_vec();
-        self.note_access(inode, Noting::ByPolicy);
+        self.note_access(inode, AtimeUpdate::ByPolicy);
         Ok(target)
     }
 

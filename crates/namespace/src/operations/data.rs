@@ -19,7 +19,7 @@ use std::ops::Range;
 use crossbeam_epoch::Guard;
 use smallvec::SmallVec;
 
-use crate::access::access_time::Noting;
+use crate::access::access_time::AtimeUpdate;
 use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
 use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
@@ -109,16 +109,16 @@ impl Namespace {
     /// Reads from `offset_bytes` on; gives the number of bytes read, less than asked for only at
     /// the end of the file.
     pub fn read(&self, ino: Ino, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        self.read_noting(ino, offset_bytes, buffer, Noting::ByPolicy)
+        self.read_with_atime(ino, offset_bytes, buffer, AtimeUpdate::ByPolicy)
     }
 
     /// As [`Namespace::read`], noted in the access time or not.
-    pub fn read_noting(
+    pub fn read_with_atime(
         &self,
         ino: Ino,
         offset_bytes: u64,
         buffer: &mut [u8],
-        noting: Noting,
+        atime: AtimeUpdate,
     ) -> Result<usize> {
         let operation = self.begin(Call::Data)?;
         let guard = &operation.guard;
@@ -132,7 +132,7 @@ impl Namespace {
             let start = (offset_bytes as usize).min(content.len());
             let end = (end as usize).min(content.len());
             buffer[..end - start].copy_from_slice(&content[start..end]);
-            self.note_access(inode, noting);
+            self.note_access(inode, atime);
             return Ok(end - start);
         }
         let extents = self.extents(inode, guard)?;
@@ -140,7 +140,7 @@ impl Namespace {
         let end = end.min(inode.size_bytes());
         let length = end.saturating_sub(offset_bytes) as usize;
         self.read_mapped(extents, offset_bytes, &mut buffer[..length], guard)?;
-        self.note_access(inode, noting);
+        self.note_access(inode, atime);
         Ok(length)
     }
 
@@ -213,7 +213,7 @@ impl Namespace {
 
     fn reads_as(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<bool> {
         let mut found = vec![0; data.len()];
-        let length = self.read_noting(ino, offset_bytes, &mut found, Noting::Never)?;
+        let length = self.read_with_atime(ino, offset_bytes, &mut found, AtimeUpdate::Never)?;
         Ok(length == data.len() && found == data)
     }
 

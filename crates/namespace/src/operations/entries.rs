@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::access::acls::{Inherited, loses_setgid};
 use crate::access::permission::{EXECUTE, WRITE};
 use crate::base::error::{Error, Result};
-use crate::base::store::{Fate, Plan, Store};
+use crate::base::store::{LinkState, Plan, Store};
 use crate::base::types::INODES_END;
 use crate::base::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
 use crate::commit::oplog::Record;
@@ -217,7 +217,7 @@ impl Namespace {
         let reservation = self.reserve_new(table, new, inherited, guard)?;
         let mut allotted = self.allot(dir.ino, new.kind)?;
         let attributes = self.new_attributes(caller, dir, &allotted, new, inherited);
-        let core = Core::created(attributes, self.keeping(), dir.ino, new.target);
+        let core = Core::created(attributes, self.inode_config(), dir.ino, new.target);
         let inode = Owned::new(Inode::created(core, new.references));
         if let Some(inherited) = inherited {
             self.give_inherited(&inode, inherited)?;
@@ -308,7 +308,7 @@ impl Namespace {
             };
             let mut allotted = self.allot(parent, FileKind::Regular)?;
             let mut attributes = self.new_attributes(caller, dir, &allotted, &new, inherited);
-            let core = Core::created(attributes, self.keeping(), dir.ino, None);
+            let core = Core::created(attributes, self.inode_config(), dir.ino, None);
             let inode = Owned::new(Inode::created(core, 1));
             if let Some(inherited) = inherited {
                 self.give_inherited(&inode, inherited)?;
@@ -324,7 +324,7 @@ impl Namespace {
                         ino: inode.ino,
                         symlink: None,
                     },
-                    Record::linked(inode, 0, Fate::Orphan),
+                    Record::linked(inode, 0, LinkState::Orphan),
                 ]
             };
             let blocks = reservation.map_or(0, Reservation::take);
@@ -523,7 +523,7 @@ impl Namespace {
                     let _ = inode.references.refer(&self.inodes.split_counts);
                 }
                 let now = self.now();
-                let linked = || Record::linked(inode, links + 1, Fate::Linked);
+                let linked = || Record::linked(inode, links + 1, LinkState::Linked);
                 let entry = || entry_record(dir, &held, name, false, Some((ino, inode.kind)));
                 let group = || [linked(), entry()];
                 self.log_group(group, reservation.take(), &[dir, inode]);
@@ -577,35 +577,35 @@ impl Namespace {
             let entry = || entry_record(dir, &held, name, true, None);
             let now = self.now();
             let links = child.link_count().saturating_sub(1);
-            let fate = self.fate_of(child, &lock, links);
-            let linked = || Record::linked(child, links, fate);
+            let link_state = self.link_state_of(child, &lock, links);
+            let linked = || Record::linked(child, links, link_state);
             self.log_group(|| [entry(), linked()], 0, &[dir, child]);
             child.set_link_count(&lock, links);
             child.set_time(Time::Changed, now);
             dir.set_modified(now);
-            let losing = self.inodes.begin_loss(child);
+            let unnaming = self.inodes.begin_unnaming(child);
             held.remove(node, guard);
-            drop(losing);
+            drop(unnaming);
             drop(lock);
             drop(held);
-            self.reclaim_if(fate, child, guard);
+            self.reclaim_if(link_state, child, guard);
             return Ok(());
         }
     }
 
     /// What becomes of an inode that keeps `links` names: the evidence is its lock.
-    pub(crate) fn fate_of(
+    pub(crate) fn link_state_of(
         &self,
         inode: &Inode,
         lock: &finefs_locks::MutexGuard<'_, crate::inode::Guarded>,
         links: u32,
-    ) -> Fate {
+    ) -> LinkState {
         if links > 0 {
-            Fate::Linked
+            LinkState::Linked
         } else if inode.references.unlink(&self.inodes.split_counts, lock) {
-            Fate::Freed
+            LinkState::Freed
         } else {
-            Fate::Orphan
+            LinkState::Orphan
         }
     }
 
@@ -685,9 +685,9 @@ impl Namespace {
             return Ok(false);
         }
         let now = self.now();
-        let fate = self.fate_of(child, &lock, 0);
+        let link_state = self.link_state_of(child, &lock, 0);
         let entry = || entry_record(dir, held.get(0), name, true, None);
-        let linked = || Record::linked(child, 0, fate);
+        let linked = || Record::linked(child, 0, link_state);
         let unlinked = Record::LinkDelta {
             ino: dir.ino,
             delta: -1,
@@ -698,12 +698,12 @@ impl Namespace {
         dir.add_directory_links(-1, self.geometry.directory_links_counted_max);
         dir.set_modified(now);
         held.kill(names, guard);
-        let losing = self.inodes.begin_loss(child);
+        let unnaming = self.inodes.begin_unnaming(child);
         held.get(0).remove(node, guard);
-        drop(losing);
+        drop(unnaming);
         drop(lock);
         drop(held);
-        self.reclaim_if(fate, child, guard);
+        self.reclaim_if(link_state, child, guard);
         Ok(true)
     }
 

@@ -29,14 +29,14 @@ enum Evidence<'g> {
     Dots,
     /// The name itself.
     Name(&'g Node),
-    /// The names that inodes of this number had lost.
-    Losses(&'g InodeSlot, u64),
+    /// The sequence counter of the names of inodes of this number.
+    NameSeq(&'g InodeSlot, u64),
 }
 
 impl<'g> Named<'g> {
     /// What was named when inodes of its number had lost so many names.
-    pub fn as_of(inode: &'g Inode, slot: &'g InodeSlot, losses: u64) -> Named<'g> {
-        let evidence = Evidence::Losses(slot, losses);
+    pub fn as_of(inode: &'g Inode, slot: &'g InodeSlot, name_seq: u64) -> Named<'g> {
+        let evidence = Evidence::NameSeq(slot, name_seq);
         Named { inode, evidence }
     }
 
@@ -47,7 +47,7 @@ impl<'g> Named<'g> {
         match self.evidence {
             Evidence::Dots => true,
             Evidence::Name(node) => !node.is_out(guard),
-            Evidence::Losses(slot, losses) => slot.losses() == Some(losses),
+            Evidence::NameSeq(slot, name_seq) => slot.name_seq() == Some(name_seq),
         }
     }
 
@@ -187,22 +187,22 @@ impl Namespace {
         let slot = self.inodes.slot(end.ino)?;
         let inode = slot.cell(guard).filter(|inode| inode.is_usable())?;
         // The cell first: another inode of this number is there only after this one lost its names.
-        let named = Named::as_of(inode, slot, end.losses);
+        let named = Named::as_of(inode, slot, end.name_seq);
         named.is_named(guard).then_some(named)
     }
 
     /// Remembers that a way led to what its last name was found to name.
     pub(crate) fn remember(&self, way: Way, found: Named<'_>, guard: &Guard) {
         let inode = found.inode;
-        let losses = self.inodes.slot(inode.ino).and_then(InodeSlot::losses);
-        if let Some(losses) = losses
+        let name_seq = self.inodes.slot(inode.ino).and_then(InodeSlot::name_seq);
+        if let Some(name_seq) = name_seq
             && found.is_by_name()
             && found.is_named(guard)
         {
             let inodes = || self.committer.inodes_loaded.approximate().max(0) as u64;
             let end = End {
                 ino: inode.ino,
-                losses,
+                name_seq,
             };
             let address = std::ptr::from_ref(inode).addr();
             self.paths.insert(way, end, address, inodes);

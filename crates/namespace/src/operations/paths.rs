@@ -4,7 +4,7 @@
 //! directory on the way, and not the one that holds the name, needs a reference. What exists by
 //! number for the kernel's protocol is the same code ([`Place`]).
 
-use crate::access::access_time::Noting;
+use crate::access::access_time::AtimeUpdate;
 use crate::access::permission::check_owner;
 use crate::base::error::{Error, Result};
 use crate::base::types::{Attributes, Caller, FileKind, Ino};
@@ -30,9 +30,9 @@ pub struct OpenHow {
     pub last_link: LastLink,
     /// ENOTDIR for anything else (O_DIRECTORY).
     pub is_directory_wanted: bool,
-    /// What whoever opens will read with. EPERM for [`Noting::Never`] (O_NOATIME) on what the
+    /// What whoever opens will read with. EPERM for [`AtimeUpdate::Never`] (O_NOATIME) on what the
     /// caller does not own, unless it is opened without access.
-    pub noting: Noting,
+    pub atime: AtimeUpdate,
 }
 
 /// Whether an open makes the file. Permissions are before the caller's umask.
@@ -251,9 +251,9 @@ impl Namespace {
             (access, _) => access,
         };
         self.check_open(caller, inode, access)?;
-        match how.noting {
-            Noting::ByPolicy => Ok(()),
-            Noting::Never => check_owner(caller, inode),
+        match how.atime {
+            AtimeUpdate::ByPolicy => Ok(()),
+            AtimeUpdate::Never => check_owner(caller, inode),
         }
     }
 

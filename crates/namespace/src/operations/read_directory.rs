@@ -2,7 +2,7 @@
 
 use crossbeam_epoch::Guard;
 
-use crate::access::access_time::Noting;
+use crate::access::access_time::AtimeUpdate;
 use crate::base::error::{Error, Result};
 use crate::base::types::{FileKind, Ino};
 use crate::inode::Inode;
@@ -34,22 +34,22 @@ impl Namespace {
         cookie: u64,
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.read_directory_noting(ino, cookie, sink, Noting::ByPolicy)
+        self.read_directory_with_atime(ino, cookie, sink, AtimeUpdate::ByPolicy)
     }
 
     /// As [`Namespace::read_directory`], noted in the access time or not.
-    pub fn read_directory_noting(
+    pub fn read_directory_with_atime(
         &self,
         ino: Ino,
         cookie: u64,
         sink: &mut dyn FnMut(DirectoryEntry<'_>) -> bool,
-        noting: Noting,
+        atime: AtimeUpdate,
     ) -> Result<()> {
         let operation = self.begin(Call::ReadDirectory)?;
         let guard = &operation.guard;
         let dir = self.inode(ino, guard)?;
         let table = self.table(dir)?;
-        self.note_access(dir, noting);
+        self.note_access(dir, atime);
         let dots: [(&[u8], Ino); 2] = [(b".", ino), (b"..", self.parent_of(dir)?)];
         for (index, (name, ino)) in dots.into_iter().enumerate() {
             let kind = Some(FileKind::Directory);

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 use crate::access::permission::{EXECUTE, WRITE};
 use crate::base::error::{Error, Result};
-use crate::base::store::{Fate, Plan};
+use crate::base::store::{LinkState, Plan};
 use crate::base::types::{Caller, FileKind, Ino, Timestamp};
 use crate::commit::oplog::{Group, Record};
 use crate::inode::{Core, Guarded, Inode, Time};
@@ -82,7 +82,7 @@ struct Effects<'g> {
     /// Directories that get another parent.
     parents: SmallVec<[(&'g Inode, Ino); 2]>,
     /// What loses its name, the links that it keeps, and what becomes of it.
-    replaced: Option<(&'g Inode, u32, Fate)>,
+    replaced: Option<(&'g Inode, u32, LinkState)>,
 }
 
 impl Namespace {
@@ -180,8 +180,8 @@ impl Namespace {
         if wants_room {
             renaming.to.table.grow(renaming.to.dir.ino, guard);
         }
-        if let Some((victim, _, fate)) = effects.replaced {
-            self.reclaim_if(fate, victim, guard);
+        if let Some((victim, _, link_state)) = effects.replaced {
+            self.reclaim_if(link_state, victim, guard);
         }
         Ok(true)
     }
@@ -341,8 +341,8 @@ impl Namespace {
             } else {
                 victim.link_count().saturating_sub(1)
             };
-            let fate = self.fate_of(victim, locks.of(victim), links);
-            effects.replaced = Some((victim, links, fate));
+            let link_state = self.link_state_of(victim, locks.of(victim), links);
+            effects.replaced = Some((victim, links, link_state));
         }
         if !changes_parent {
             effects.from_links += effects.to_links;
@@ -363,9 +363,9 @@ impl Namespace {
     ) -> bool {
         let (to, moved) = (&renaming.to, renaming.moved);
         let moving = renaming.moves_directory().then(|| self.paths.begin_move());
-        let losing = (
-            self.inodes.begin_loss(moved),
-            (renaming.victim).map(|victim| self.inodes.begin_loss(victim)),
+        let unnaming = (
+            self.inodes.begin_unnaming(moved),
+            (renaming.victim).map(|victim| self.inodes.begin_unnaming(victim)),
         );
         held.begin_rename(guard);
         let wants_room = match nodes.to {
@@ -387,7 +387,7 @@ impl Namespace {
             }
         }
         held.end_rename(guard);
-        drop(losing);
+        drop(unnaming);
         drop(moving);
         wants_room
     }
@@ -560,8 +560,8 @@ impl<'a, 'g> Renaming<'a, 'g> {
         if let Some(victim) = self.exchanged() {
             group.push(Record::touched(victim));
         }
-        if let Some((victim, link_count, fate)) = effects.replaced {
-            group.push(Record::linked(victim, link_count, fate));
+        if let Some((victim, link_count, link_state)) = effects.replaced {
+            group.push(Record::linked(victim, link_count, link_state));
         }
         for (dir, delta) in [(from.dir, effects.from_links), (to.dir, effects.to_links)] {
             if delta != 0 {

@@ -232,28 +232,28 @@ fn many_name(worker: u64, number: u64) -> String {
 pub fn many_worker(dir: &Path, worker: u64, each: u64, phase: &str) -> Result<()> {
     for number in 0..each {
         let path = dir.join(many_name(worker, number));
-        let outcome = match (phase, fate(number)) {
+        let outcome = match (phase, link_state(number)) {
             ("create", _) => File::create_new(&path).map(drop),
-            (_, Fate::Stays) => Ok(()),
-            (_, Fate::Goes) => std::fs::remove_file(&path),
-            (_, Fate::IsRenamed) => std::fs::rename(&path, dir.join(renamed(worker, number))),
+            (_, LinkState::Stays) => Ok(()),
+            (_, LinkState::Goes) => std::fs::remove_file(&path),
+            (_, LinkState::IsRenamed) => std::fs::rename(&path, dir.join(renamed(worker, number))),
         };
         outcome.with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-enum Fate {
+enum LinkState {
     Stays,
     Goes,
     IsRenamed,
 }
 
-fn fate(number: u64) -> Fate {
+fn link_state(number: u64) -> LinkState {
     match number {
-        n if n % 3 == 0 => Fate::Goes,
-        n if n % 7 == 0 => Fate::IsRenamed,
-        _ => Fate::Stays,
+        n if n % 3 == 0 => LinkState::Goes,
+        n if n % 7 == 0 => LinkState::IsRenamed,
+        _ => LinkState::Stays,
     }
 }
 
@@ -265,10 +265,10 @@ fn check_many(dir: &Path, each: u64, phase: &str) -> Result<()> {
     let mut expected = BTreeSet::new();
     for worker in 0..WORKERS {
         for number in 0..each {
-            match (phase, fate(number)) {
-                ("create", _) | (_, Fate::Stays) => expected.insert(many_name(worker, number)),
-                (_, Fate::Goes) => false,
-                (_, Fate::IsRenamed) => expected.insert(renamed(worker, number)),
+            match (phase, link_state(number)) {
+                ("create", _) | (_, LinkState::Stays) => expected.insert(many_name(worker, number)),
+                (_, LinkState::Goes) => false,
+                (_, LinkState::IsRenamed) => expected.insert(renamed(worker, number)),
             };
         }
     }

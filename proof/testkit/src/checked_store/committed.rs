@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use finefs_namespace::{
-    Attributes, Batch, Error, ExtentState, Fate, FileKind, Ino, InodeChange, MapChange, Times,
+    Attributes, Batch, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, MapChange, Times,
 };
 
 use super::cost::INODES_PER_BLOCK;
@@ -20,7 +20,7 @@ const PIECES_IN_INODE: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Inode {
     pub(super) attributes: Attributes,
-    pub(super) fate: Fate,
+    pub(super) link_state: LinkState,
     /// From block of the file to block of the store.
     pub(super) blocks: BTreeMap<u64, (u64, ExtentState)>,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -106,7 +106,7 @@ impl State {
         }
         for change in &batch.inodes {
             self.settle(change.ino);
-            if change.fate == Fate::Freed {
+            if change.link_state == LinkState::Freed {
                 self.inodes.remove(&change.ino);
                 self.allocated_inodes.remove(&change.ino);
             }
@@ -145,7 +145,7 @@ impl State {
             );
             Inode {
                 attributes: change.attributes,
-                fate: change.fate,
+                link_state: change.link_state,
                 blocks: BTreeMap::new(),
                 xattrs: BTreeMap::new(),
                 target: change.symlink.as_deref().unwrap_or_default().to_vec(),
@@ -173,7 +173,7 @@ impl State {
         };
         inode.attributes = change.attributes;
         inode.attributes.times = times.unwrap_or(change.attributes.times);
-        inode.fate = change.fate;
+        inode.link_state = change.link_state;
         if change.attributes.kind == FileKind::Directory {
             assert!(change.map.is_empty(), "directory {ino} has a mapping");
             let links = i64::from(links_before) + change.link_delta;
@@ -182,7 +182,7 @@ impl State {
         } else {
             assert_eq!(change.link_delta, 0, "inode {ino} is no directory");
         }
-        if change.fate == Fate::Freed {
+        if change.link_state == LinkState::Freed {
             assert!(inode.entries.is_empty() || change.attributes.kind == FileKind::Directory);
             unmapped.extend(inode.blocks.values().map(|(block, _)| *block));
             inode.blocks.clear();
@@ -283,7 +283,7 @@ impl State {
                     panic!("directory {ino}: {text:?} names {child}, which is not there")
                 });
                 assert_eq!(named.attributes.kind, *kind, "directory {ino}: {text:?}");
-                assert_ne!(named.fate, Fate::Freed);
+                assert_ne!(named.link_state, LinkState::Freed);
                 *names.entry(*child).or_default() += 1;
                 if *kind == FileKind::Directory {
                     assert_eq!(
@@ -299,8 +299,12 @@ impl State {
             let links = inode.attributes.link_count;
             let is_directory = inode.attributes.kind == FileKind::Directory;
             if *ino == self.root {
-                assert_eq!((names, inode.fate), (0, Fate::Linked), "the root");
-            } else if inode.fate == Fate::Orphan {
+                assert_eq!(
+                    (names, inode.link_state),
+                    (0, LinkState::Linked),
+                    "the root"
+                );
+            } else if inode.link_state == LinkState::Orphan {
                 assert_eq!(names, 0, "orphan {ino} has names");
                 assert!(inode.entries.is_empty(), "orphan {ino} holds names");
                 assert!(links == 0 || is_directory, "orphan {ino} has links");

@@ -41,8 +41,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
-    Fate, FileKind, Geometry, Goal, Ino, InodeImage, MemoryStore, Plan, Result, Settled, StatFs,
-    Store, Times,
+    FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan, Result, Settled,
+    StatFs, Store, Times,
 };
 
 use self::committed::{Inode, State};
@@ -163,7 +163,7 @@ impl CheckedStore {
         let attributes = inner.load_inode(root).expect("the root").attributes;
         let inode = Inode {
             attributes,
-            fate: Fate::Linked,
+            link_state: LinkState::Linked,
             blocks: BTreeMap::new(),
             xattrs: BTreeMap::new(),
             target: Vec::new(),
@@ -260,7 +260,11 @@ impl CheckedStore {
     /// When there is one.
     pub fn assert_no_orphans(&self) {
         for (ino, inode) in &self.state().inodes {
-            assert_eq!(inode.fate, Fate::Linked, "inode {ino} was left an orphan");
+            assert_eq!(
+                inode.link_state,
+                LinkState::Linked,
+                "inode {ino} was left an orphan"
+            );
         }
     }
 }
@@ -501,7 +505,7 @@ impl Store for CheckedStore {
             self.inner.release_blocks(*run);
         }
         let freed = batch.inodes.iter();
-        let freed = freed.filter(|change| change.fate == Fate::Freed);
+        let freed = freed.filter(|change| change.link_state == LinkState::Freed);
         let freed = freed.map(|change| (change.ino, change.attributes.kind));
         for (ino, kind) in freed.chain(batch.unused_inodes) {
             self.inner.release_inode(ino, kind);
