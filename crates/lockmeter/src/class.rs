@@ -31,12 +31,6 @@ pub struct LockClass {
 impl LockClass {
     /// A class. To be used for a `static`: two classes of the same name are two classes, which
     /// reports list one after the other; only OpenMetrics, which has nothing but names, sums them.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::LockClass;
-    /// static LOG: LockClass = LockClass::new("log", 10);
-    /// assert_eq!(format!("{LOG:?}"), "log (level 10)");
-    /// ```
     pub const fn new(name: &'static str, level: u16) -> LockClass {
         LockClass {
             name,
@@ -47,23 +41,11 @@ impl LockClass {
     }
 
     /// The name, as reports and panics of the order checker show it.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::LockClass;
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// assert_eq!(LOG.name(), "log");
-    /// ```
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
     /// The level: locks are taken in the ascending order of levels.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::LockClass;
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// assert_eq!(LOG.level(), 10);
-    /// ```
     pub const fn level(&self) -> u16 {
         self.level
     }

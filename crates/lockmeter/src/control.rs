@@ -281,16 +281,6 @@ struct SocketFile {
 impl Server {
     /// Makes the socket at `path` and answers questions about the meter there. A socket file that
     /// is there already and that nobody listens on any more is replaced.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::control::{Reply, Request, Server, ask};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("meter.sock");
-    /// let server = Server::start(&path)?;
-    /// assert!(Server::start(&path).is_err(), "somebody listens there");
-    /// # drop(server);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn start(path: &Path) -> io::Result<Server> {
         let listener = match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
@@ -315,20 +305,6 @@ impl Server {
 
     /// Answers on `listener`, one question after the other, with what `answer` makes of each: of a
     /// question, or of the reason why there is none (it was not understood, the user may not ask).
-    ///
-    /// ```
-    /// use finefs_lockmeter::control::{Server, ask_on};
-    /// use std::os::unix::net::{UnixListener, UnixStream};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("double.sock");
-    /// let server = Server::answering(UnixListener::bind(&path)?, |question: Result<u32, _>| {
-    ///     question.map(|number| 2 * number)
-    /// })?;
-    /// let reply: Result<u32, String> = ask_on(UnixStream::connect(&path)?, &21)?;
-    /// assert_eq!(reply, Ok(42));
-    /// # drop(server);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn answering<Q: DeserializeOwned, A: Serialize>(
         listener: UnixListener,
         answer: impl Fn(Result<Q, String>) -> A + Send + 'static,
@@ -338,28 +314,6 @@ impl Server {
     }
 
     /// The same, with answers that may be given later. Meanwhile others are answered.
-    ///
-    /// ```
-    /// use finefs_lockmeter::control::{Answerer, Server, ask_on};
-    /// use std::os::unix::net::{UnixListener, UnixStream};
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("double.sock");
-    /// let (work, works) = std::sync::mpsc::channel::<(u32, Answerer<u32>)>();
-    /// let listener = UnixListener::bind(&path)?;
-    /// let server = Server::answering_later(listener, move |question: Result<u32, _>, answerer| {
-    ///     if let Ok(number) = question {
-    ///         let _ = work.send((number, answerer));
-    ///     }
-    /// })?;
-    /// std::thread::spawn(move || {
-    ///     for (number, answerer) in works {
-    ///         answerer.give(&(2 * number));
-    ///     }
-    /// });
-    /// assert_eq!(ask_on::<u32, u32>(UnixStream::connect(&path)?, &21)?, 42);
-    /// # drop(server);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn answering_later<Q: DeserializeOwned, A: Serialize>(
         listener: UnixListener,
         answer: impl Fn(Result<Q, String>, Answerer<A>) + Send + 'static,

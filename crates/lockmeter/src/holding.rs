@@ -91,24 +91,11 @@ const UNTRACED: u8 = u8::MAX;
 
 impl LastCpu {
     /// Of a lock that was not taken yet.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::LastCpu;
-    /// static LAST_CPU: LastCpu = LastCpu::new();
-    /// # let _ = &LAST_CPU;
-    /// ```
     pub const fn new() -> LastCpu {
         LastCpu(AtomicU8::new(0))
     }
 
     /// For locks whose holders leave no trace that others could see, so that nothing bounces.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// static UNTRACED: LastCpu = LastCpu::untraced();
-    /// let _holding = Holding::begin(&LOG, Kind::Reader, &UNTRACED);
-    /// ```
     pub const fn untraced() -> LastCpu {
         LastCpu(AtomicU8::new(UNTRACED))
     }
@@ -203,15 +190,6 @@ impl Default for Running {
 
 impl Holding {
     /// A lock of `class` was taken without waiting.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # let last_cpu = LastCpu::new();
-    /// let holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
-    /// // ... the lock is held ...
-    /// drop(holding);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, last_cpu: &LastCpu) -> Holding {
@@ -222,27 +200,12 @@ impl Holding {
     }
 
     /// Of nothing: where a guard holds no lock.
-    ///
-    /// ```
-    /// assert!(!finefs_lockmeter::Holding::none().is_running());
-    /// ```
     pub const fn none() -> Holding {
         Holding { running: None }
     }
 
     /// True when somebody wants to know: a guard that has no room for a holding needs to find some
     /// only then.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, set_mode};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # let last_cpu = LastCpu::new();
-    /// assert!(!Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
-    /// set_mode(Mode::Full);
-    /// // The first is timed; of the others, one in so many.
-    /// assert!(Holding::begin(&LOG, Kind::Writer, &last_cpu).is_running());
-    /// # set_mode(Mode::ContendedOnly);
-    /// ```
     #[inline]
     pub fn is_running(&self) -> bool {
         self.running.is_some()
@@ -305,16 +268,6 @@ impl Holding {
 
     /// The lock is about to be released: the time ends here. It is counted when this is dropped,
     /// which is best done after the release.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # let last_cpu = LastCpu::new();
-    /// let mut holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
-    /// holding.stop();
-    /// // Here the lock is released; then:
-    /// drop(holding);
-    /// ```
     #[inline]
     pub fn stop(&mut self) {
         if let Some(running) = &mut self.running {
@@ -324,14 +277,6 @@ impl Holding {
 
     /// Runs `while_released`, during which the lock is not held (a wait on a condition variable,
     /// say). The times before and after it count as two.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # let last_cpu = LastCpu::new();
-    /// let mut holding = Holding::begin(&LOG, Kind::Writer, &last_cpu);
-    /// holding.interrupted(|| std::thread::yield_now());
-    /// ```
     #[inline]
     pub fn interrupted<R>(&mut self, while_released: impl FnOnce() -> R) -> R {
         let running = self.running.take();
@@ -407,16 +352,6 @@ pub struct Waiting {
 
 impl Waiting {
     /// The calling thread begins to wait for the lock at address `lock`.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # let last_cpu = LastCpu::new();
-    /// let waiting = Waiting::begin(&LOG, Kind::Writer, 0x1000);
-    /// // Gives up:
-    /// drop(waiting);
-    /// assert_eq!(snapshot().class("log").unwrap().writer.given_up, 1);
-    /// ```
     #[cold]
     #[track_caller]
     pub fn begin(class: &'static LockClass, kind: Kind, lock: usize) -> Waiting {
@@ -436,16 +371,6 @@ impl Waiting {
     }
 
     /// The thread has the lock.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # let last_cpu = LastCpu::new();
-    /// let waiting = Waiting::begin(&LOG, Kind::Writer, 0x1000);
-    /// // ... waits ...
-    /// let holding = waiting.granted(&last_cpu);
-    /// # drop(holding);
-    /// ```
     #[cold]
     pub fn granted(mut self, last_cpu: &LastCpu) -> Holding {
         let counts_all = active() & COUNTS_ALL != 0;

@@ -125,11 +125,6 @@ pub enum Kind {
 
 impl Kind {
     /// As reports name it.
-    ///
-    /// ```
-    /// # use finefs_lockmeter::Kind;
-    /// assert_eq!(Kind::Writer.name(), "writer");
-    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Writer => "writer",

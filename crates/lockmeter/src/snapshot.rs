@@ -70,75 +70,26 @@ pub struct Counts {
 impl Counts {
     /// The share of acquisitions that had to wait, in per cent; `None` if they were not all
     /// counted.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let counts = snapshot().class("log").unwrap().writer.clone();
-    /// // Only contended acquisitions were counted: no share can be told.
-    /// assert_eq!(counts.contention_percent(), None);
-    /// ```
     pub fn contention_percent(&self) -> Option<f64> {
         percent(self.contended_counted, self.acquisitions)
     }
 
     /// True when not every holding was timed, so that what `hold` says is estimated.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let counts = snapshot().class("log").unwrap().writer.clone();
-    /// assert!(!counts.is_hold_estimated(), "it had to wait, so it was timed");
-    /// ```
     pub fn is_hold_estimated(&self) -> bool {
         self.hold_timed < self.hold.count()
     }
 
     /// The four call sites that cost most.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let counts = snapshot().class("log").unwrap().writer.clone();
-    /// assert!(counts.worst_sites().len() <= 4);
-    /// ```
     pub fn worst_sites(&self) -> &[CallSite] {
         &self.sites[..self.sites.len().min(4)]
     }
 
     /// True when there is nothing to show.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let counts = snapshot().class("log").unwrap().writer.clone();
-    /// assert!(!counts.is_empty());
-    /// assert!(Counts::default().is_empty());
-    /// ```
     pub fn is_empty(&self) -> bool {
         self.acquisitions == 0 && self.contended == 0 && self.hold.count() == 0
     }
 
     /// Adds the counts of `other`.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let counts = snapshot().class("log").unwrap().writer.clone();
-    /// let mut all = Counts::default();
-    /// all.merge(&counts);
-    /// assert_eq!(all.contended, 1);
-    /// ```
     pub fn merge(&mut self, other: &Counts) {
         for (own, others) in self.plain_mut().into_iter().zip(other.plain()) {
             *own = own.wrapping_add(others);
@@ -242,16 +193,6 @@ pub struct ClassCounts {
 
 impl ClassCounts {
     /// The counts of one kind.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let counts = snapshot();
-    /// let log = counts.class("log").unwrap();
-    /// assert_eq!(log.of(Kind::Writer), &log.writer);
-    /// ```
     pub fn of(&self, kind: Kind) -> &Counts {
         match kind {
             Kind::Writer => &self.writer,
@@ -328,31 +269,12 @@ impl Default for Snapshot {
 
 impl Snapshot {
     /// The counts of the class of this name.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// assert_eq!(snapshot().class("log").unwrap().writer.contended, 1);
-    /// assert!(snapshot().class("no such class").is_none());
-    /// ```
     pub fn class(&self, name: &str) -> Option<&ClassCounts> {
         self.classes.iter().find(|class| class.name == name)
     }
 
     /// What was counted after `earlier` was taken. Nothing where `earlier` has more: it is the
     /// later one of the two, say.
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// # use finefs_lockmeter::{CallSite, Counts, Kind, LastCpu, LockClass, Waiting, snapshot};
-    /// # static LOG: LockClass = LockClass::new("log", 10);
-    /// # Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// let before = snapshot();
-    /// Waiting::begin(&LOG, Kind::Writer, 0x1000).granted(&LastCpu::new());
-    /// assert_eq!(snapshot().since(&before).class("log").unwrap().writer.contended, 1);
-    /// ```
     pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         let mut classes = self.classes.clone();
         // Classes are only ever added at the end.
@@ -368,23 +290,6 @@ impl Snapshot {
 
     /// How contended all locks together were; `None` where acquisitions were not all counted
     /// ([`crate::Mode::Full`]).
-    ///
-    /// ```
-    /// # if !finefs_lockmeter::IS_METERING { return }
-    /// use finefs_lockmeter::{Holding, Kind, LastCpu, LockClass, Mode, Waiting, set_mode, snapshot};
-    /// static TREE: LockClass = LockClass::new("example.tree", 10);
-    /// let (before, last_cpu) = (snapshot(), LastCpu::new());
-    /// set_mode(Mode::Full);
-    /// for _ in 0..3 {
-    ///     Holding::begin(&TREE, Kind::Writer, &last_cpu);
-    /// }
-    /// Waiting::begin(&TREE, Kind::Writer, 0x1000).granted(&last_cpu);
-    /// let contention = snapshot().since(&before).contention().unwrap();
-    /// assert_eq!(contention.to_string(), "25.0% (example.tree=25.0%)");
-    /// # let before = snapshot();
-    /// # drop(Holding::begin(&TREE, Kind::Writer, &last_cpu));
-    /// # assert_eq!(snapshot().since(&before).contention().unwrap().to_string(), "0.0%");
-    /// ```
     pub fn contention(&self) -> Option<Contention> {
         let total = |of: fn(&Counts) -> u64| -> u64 {
             self.classes.iter().map(|class| class.total(of)).sum()

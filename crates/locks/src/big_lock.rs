@@ -104,13 +104,6 @@ macro_rules! either {
 impl BigLock {
     const_unless_loom! {
         /// An unlocked lock.
-        ///
-        /// ```
-        /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-        /// static CLASS: LockClass = LockClass::new("example", 10);
-        /// static LOCK: BigLock = BigLock::new(&CLASS, BigLockKind::Spinning);
-        /// assert!(LOCK.try_lock().is_some());
-        /// ```
         pub const fn new(class: &'static LockClass, kind: BigLockKind) -> BigLock {
             BigLock(match kind {
                 BigLockKind::Spinning => Form::Spinning(Recursive::new(class, Spin::new())),
@@ -120,15 +113,6 @@ impl BigLock {
     }
 
     /// Takes the lock, or one more level of it.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// let outer = lock.lock();
-    /// let inner = lock.lock();
-    /// drop((outer, inner));
-    /// ```
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> BigLockGuard<'_> {
@@ -137,19 +121,6 @@ impl BigLock {
     }
 
     /// Takes the lock, or one more level of it, if no other task holds it.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// let level = lock.lock();
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| assert!(lock.try_lock().is_none()));
-    /// });
-    /// // But this task has it.
-    /// assert!(lock.try_lock().is_some());
-    /// # drop(level);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Option<BigLockGuard<'_>> {
@@ -159,16 +130,6 @@ impl BigLock {
 
     /// Releases all levels that the task holds, if any, runs `f`, which sleeps, and takes them
     /// back. Tells how often others took the lock meanwhile.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// let level = lock.lock();
-    /// let read = lock.relax(|| "block 7");
-    /// assert_eq!((read.value, read.others), ("block 7", 0));
-    /// # drop(level);
-    /// ```
     #[track_caller]
     pub fn relax<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         either!(&self.0, lock => lock.relax(f))
@@ -177,41 +138,18 @@ impl BigLock {
     /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever
     /// holds this lock must wait only inside a `sleep` for what others hold over one; else the two
     /// wait for each other. The order checker cannot see that.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// let level = lock.lock();
-    /// assert_eq!(lock.sleep(|| "block 7").value, "block 7");
-    /// # drop(level);
-    /// ```
     #[track_caller]
     pub fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         either!(&self.0, lock => lock.sleep(f))
     }
 
     /// True when the calling task holds the lock.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// assert!(!lock.is_mine());
-    /// ```
     pub fn is_mine(&self) -> bool {
         either!(&self.0, lock => lock.is_mine())
     }
 
     /// How many sleep for the lock now; 0 for the spinning kind, which does not know. For tests and
     /// reports: it may have changed already.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// assert_eq!(lock.waiters(), 0);
-    /// ```
     pub fn waiters(&self) -> usize {
         match &self.0 {
             Form::Spinning(_) => 0,
@@ -220,13 +158,6 @@ impl BigLock {
     }
 
     /// How the lock is waited for.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// assert_eq!(lock.kind(), BigLockKind::Sleeping);
-    /// ```
     pub fn kind(&self) -> BigLockKind {
         match self.0 {
             Form::Spinning(_) => BigLockKind::Spinning,
@@ -235,13 +166,6 @@ impl BigLock {
     }
 
     /// The class.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigLock, BigLockKind, LockClass};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = BigLock::new(&CLASS, BigLockKind::Sleeping);
-    /// assert_eq!(lock.class().name(), "example");
-    /// ```
     pub fn class(&self) -> &'static LockClass {
         either!(&self.0, lock => lock.class())
     }

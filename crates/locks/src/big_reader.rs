@@ -187,13 +187,6 @@ pub struct BigWriteGuard<'a> {
 
 impl BigReader {
     /// An unlocked lock.
-    ///
-    /// ```
-    /// # use finefs_locks::{BigReader, LockClass};
-    /// static CLASS: LockClass = LockClass::new("example", 10);
-    /// let operations = BigReader::new(&CLASS);
-    /// assert!(operations.try_write().is_some());
-    /// ```
     pub fn new(class: &'static LockClass) -> BigReader {
         barrier::prepare();
         let zeros = |count| {
@@ -214,18 +207,6 @@ impl BigReader {
     }
 
     /// Takes the lock shared, waiting for a writer to end if need be.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, BigReader};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let operations = BigReader::new(&CLASS);
-    /// let operation = operations.read();
-    /// std::thread::scope(|scope| {
-    ///     // Readers share.
-    ///     scope.spawn(|| drop(operations.read()));
-    /// });
-    /// # drop(operation);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn read(&self) -> BigReadGuard<'_> {
@@ -242,15 +223,6 @@ impl BigReader {
     }
 
     /// Takes the lock shared if no writer holds it or waits for it.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, BigReader};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let operations = BigReader::new(&CLASS);
-    /// let frozen = operations.write();
-    /// assert!(operations.try_read().is_none());
-    /// # drop(frozen);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_read(&self) -> Option<BigReadGuard<'_>> {
@@ -363,15 +335,6 @@ impl BigReader {
     }
 
     /// Takes the lock exclusively: turns new readers away and waits for those inside to leave.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, BigReader};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let operations = BigReader::new(&CLASS);
-    /// let frozen = operations.write();
-    /// // Nobody is inside.
-    /// drop(frozen);
-    /// ```
     #[track_caller]
     pub fn write(&self) -> BigWriteGuard<'_> {
         let held = order::acquire(self.class, None, self.address());
@@ -389,15 +352,6 @@ impl BigReader {
     }
 
     /// Takes the lock exclusively if nobody holds it or waits for it.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, BigReader};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let operations = BigReader::new(&CLASS);
-    /// let operation = operations.read();
-    /// assert!(operations.try_write().is_none());
-    /// # drop(operation);
-    /// ```
     #[track_caller]
     pub fn try_write(&self) -> Option<BigWriteGuard<'_>> {
         if !self.announce_if_free() {

@@ -54,12 +54,6 @@ pub struct LimitedCounter {
 
 impl LimitedCounter {
     /// A counter with `total` to take, less than 2^63.
-    ///
-    /// ```
-    /// # use finefs_locks::LimitedCounter;
-    /// let free = LimitedCounter::new(100);
-    /// assert_eq!(free.available(), 100);
-    /// ```
     pub fn new(total: u64) -> LimitedCounter {
         LimitedCounter {
             stashes: (0..cpu::count())
@@ -70,13 +64,6 @@ impl LimitedCounter {
     }
 
     /// Takes `amount`, all of it or, when less is left, nothing.
-    ///
-    /// ```
-    /// # use finefs_locks::LimitedCounter;
-    /// # let free = LimitedCounter::new(100);
-    /// assert!(free.try_take(100));
-    /// assert!(!free.try_take(1));
-    /// ```
     #[inline]
     pub fn try_take(&self, amount: u64) -> bool {
         let stash = &self.stashes[cpu::current()];
@@ -84,14 +71,6 @@ impl LimitedCounter {
     }
 
     /// Takes up to `amount`; gives how much. Less only when less is left.
-    ///
-    /// ```
-    /// # use finefs_locks::LimitedCounter;
-    /// # let free = LimitedCounter::new(100);
-    /// assert_eq!(free.take_up_to(60), 60);
-    /// assert_eq!(free.take_up_to(60), 40);
-    /// assert_eq!(free.take_up_to(60), 0);
-    /// ```
     #[inline]
     pub fn take_up_to(&self, amount: u64) -> u64 {
         let stash = &self.stashes[cpu::current()];
@@ -102,13 +81,6 @@ impl LimitedCounter {
     }
 
     /// Gives `amount` (back).
-    ///
-    /// ```
-    /// # use finefs_locks::LimitedCounter;
-    /// # let free = LimitedCounter::new(100);
-    /// free.give(5);
-    /// assert!(free.try_take(105));
-    /// ```
     #[inline]
     pub fn give(&self, amount: u64) {
         let stash = &self.stashes[cpu::current()];
@@ -155,13 +127,6 @@ impl LimitedCounter {
     }
 
     /// What is left. What is taken or given meanwhile may or may not be in it.
-    ///
-    /// ```
-    /// # use finefs_locks::LimitedCounter;
-    /// # let free = LimitedCounter::new(100);
-    /// free.try_take(60);
-    /// assert_eq!(free.available(), 40);
-    /// ```
     pub fn available(&self) -> u64 {
         let pool = self.pool.lock();
         let stashes = self

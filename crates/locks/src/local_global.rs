@@ -86,13 +86,6 @@ pub struct GlobalGuard<'a, T> {
 
 impl<T> LocalGlobal<T> {
     /// A lock with one shard per CPU, whose data `init` makes from the shard's number.
-    ///
-    /// ```
-    /// # use finefs_locks::{LocalGlobal, LockClass};
-    /// static CLASS: LockClass = LockClass::new("example", 10);
-    /// let numbers = LocalGlobal::new(&CLASS, |shard| shard);
-    /// assert_eq!(*numbers.shard(0), 0);
-    /// ```
     pub fn new(class: &'static LockClass, mut init: impl FnMut(usize) -> T) -> LocalGlobal<T> {
         let shards = (0..cpu::count())
             .map(|i| CachePadded::new(ShardLock::new(class, init(i))))
@@ -101,26 +94,12 @@ impl<T> LocalGlobal<T> {
     }
 
     /// The number of shards.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// assert_eq!(log.shard_count(), finefs_locks::cpu::count());
-    /// ```
     #[inline]
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
 
     /// Takes the shard of the CPU that the thread runs on (or ran on a moment ago).
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// *log.local() += 1;
-    /// ```
     #[inline]
     #[track_caller]
     pub fn local(&self) -> LocalGuard<'_, T> {
@@ -131,15 +110,6 @@ impl<T> LocalGlobal<T> {
     ///
     /// # Panics
     /// When there is no such shard.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// let shard = log.local().shard();
-    /// // Later, perhaps on another CPU:
-    /// *log.shard(shard) += 1;
-    /// ```
     #[inline]
     #[track_caller]
     pub fn shard(&self, shard: usize) -> LocalGuard<'_, T> {
@@ -150,14 +120,6 @@ impl<T> LocalGlobal<T> {
     }
 
     /// Takes all shards.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// *log.local() += 1;
-    /// assert_eq!(log.global().iter().sum::<i32>(), 1);
-    /// ```
     #[track_caller]
     pub fn global(&self) -> GlobalGuard<'_, T> {
         let mut guards = Vec::with_capacity(self.shards.len());
@@ -169,14 +131,6 @@ impl<T> LocalGlobal<T> {
     }
 
     /// All shards' data, through exclusive access.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let mut log = LocalGlobal::new(&CLASS, |_| 0);
-    /// log.iter_mut().for_each(|shard| *shard = 3);
-    /// assert_eq!(*log.shard(0), 3);
-    /// ```
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.shards.iter_mut().map(|shard| shard.get_mut())
     }
@@ -184,14 +138,6 @@ impl<T> LocalGlobal<T> {
 
 impl<T> LocalGuard<'_, T> {
     /// The shard's number, to find it again by [`LocalGlobal::shard`].
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// let shard = log.local();
-    /// assert!(shard.shard() < log.shard_count());
-    /// ```
     #[inline]
     pub fn shard(&self) -> usize {
         self.shard
@@ -215,26 +161,11 @@ impl<T> DerefMut for LocalGuard<'_, T> {
 
 impl<T> GlobalGuard<'_, T> {
     /// All shards' data, in the order of the shards' numbers.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// assert_eq!(log.global().iter().count(), log.shard_count());
-    /// ```
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.guards.iter().map(|guard| &**guard)
     }
 
     /// All shards' data, in the order of the shards' numbers.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, LocalGlobal};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let log = LocalGlobal::new(&CLASS, |_| 0);
-    /// log.global().iter_mut().for_each(|shard| *shard = 3);
-    /// assert_eq!(*log.shard(0), 3);
-    /// ```
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.guards.iter_mut().map(|guard| &mut **guard)
     }

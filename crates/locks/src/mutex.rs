@@ -50,27 +50,12 @@ pub struct MutexGuard<'a, T> {
 impl<T> Mutex<T> {
     const_unless_loom! {
         /// An unlocked mutex of `class`.
-        ///
-        /// ```
-        /// # use finefs_locks::{LockClass, Mutex};
-        /// static CLASS: LockClass = LockClass::new("example", 10);
-        /// static NAMES: Mutex<Vec<String>> = Mutex::new(&CLASS, Vec::new());
-        /// assert!(NAMES.lock().is_empty());
-        /// ```
         pub const fn new(class: &'static LockClass, value: T) -> Mutex<T> {
             Mutex { class, last_cpu: LastCpu::new(), inner: primitive::Mutex::new(value) }
         }
     }
 
     /// Takes the mutex, waiting for it if need be.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let table = Mutex::new(&CLASS, 1);
-    /// *table.lock() += 1;
-    /// assert_eq!(*table.lock(), 2);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -79,15 +64,6 @@ impl<T> Mutex<T> {
 
     /// Takes the mutex where others of its class may be held: legal when `order_key` is greater
     /// than the key of every held mutex of the class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let table = Mutex::new(&CLASS, 1);
-    /// # let other = Mutex::new(&CLASS, 2);
-    /// let _first = table.lock_nested(7);
-    /// let _second = other.lock_nested(8);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn lock_nested(&self, order_key: u64) -> MutexGuard<'_, T> {
@@ -108,16 +84,6 @@ impl<T> Mutex<T> {
     }
 
     /// Takes the mutex if it is free.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let table = Mutex::new(&CLASS, 1);
-    /// let guard = table.lock();
-    /// assert!(table.try_lock().is_none());
-    /// drop(guard);
-    /// assert!(table.try_lock().is_some());
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -130,50 +96,21 @@ impl<T> Mutex<T> {
     }
 
     /// True when somebody holds the mutex at this moment.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let table = Mutex::new(&CLASS, 1);
-    /// assert!(!table.is_locked());
-    /// ```
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
 
     /// The value, through exclusive access.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let mut table = Mutex::new(&CLASS, 1);
-    /// *table.get_mut() = 5;
-    /// assert_eq!(*table.lock(), 5);
-    /// ```
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
 
     /// The value.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let table = Mutex::new(&CLASS, 1);
-    /// assert_eq!(table.into_inner(), 1);
-    /// ```
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 
     /// The class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let table = Mutex::new(&CLASS, 1);
-    /// assert_eq!(table.class().name(), "example");
-    /// ```
     pub fn class(&self) -> &'static LockClass {
         self.class
     }
@@ -225,12 +162,6 @@ pub struct Condvar(primitive::Condvar);
 impl Condvar {
     const_unless_loom! {
         /// A condition variable that nobody waits for.
-        ///
-        /// ```
-        /// # use finefs_locks::Condvar;
-        /// static CHANGED: Condvar = Condvar::new();
-        /// CHANGED.notify_all();
-        /// ```
         pub const fn new() -> Condvar {
             Condvar(primitive::Condvar::new())
         }
@@ -239,22 +170,6 @@ impl Condvar {
     /// Releases the mutex, waits for a notification, and takes the mutex again.
     ///
     /// Since the mutex is taken again, no lock above it in the order may be held.
-    ///
-    /// ```
-    /// # use finefs_locks::{Condvar, LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| {
-    ///         let mut guard = ready.lock();
-    ///         while !*guard {
-    ///             condvar.wait(&mut guard);
-    ///         }
-    ///     });
-    ///     *ready.lock() = true;
-    ///     condvar.notify_all();
-    /// });
-    /// ```
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         guard.held.check_retake();
@@ -263,15 +178,6 @@ impl Condvar {
     }
 
     /// Like [`Condvar::wait`], but no longer than `timeout`; true when the time ran out.
-    ///
-    /// ```
-    /// # use finefs_locks::{Condvar, LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
-    /// let mut guard = ready.lock();
-    /// let is_over = condvar.wait_timeout(&mut guard, std::time::Duration::from_millis(1));
-    /// assert!(is_over || !*guard);
-    /// ```
     #[track_caller]
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         guard.held.check_retake();
@@ -280,27 +186,11 @@ impl Condvar {
     }
 
     /// Wakes one waiter, if there is one.
-    ///
-    /// ```
-    /// # use finefs_locks::{Condvar, LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
-    /// *ready.lock() = true;
-    /// condvar.notify_one();
-    /// ```
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
     /// Wakes all waiters.
-    ///
-    /// ```
-    /// # use finefs_locks::{Condvar, LockClass, Mutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (ready, condvar) = (Mutex::new(&CLASS, false), Condvar::new());
-    /// *ready.lock() = true;
-    /// condvar.notify_all();
-    /// ```
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -56,13 +56,6 @@ unsafe impl<T: Send + Sync> Sync for OnceLatch<T> {}
 impl<T> OnceLatch<T> {
     const_unless_loom! {
         /// A latch without a value. `class` is where waiting for a load stands in the lock order.
-        ///
-        /// ```
-        /// # use finefs_locks::{LockClass, OnceLatch};
-        /// static CLASS: LockClass = LockClass::new("example", 10);
-        /// static TABLE: OnceLatch<Vec<u32>> = OnceLatch::new(&CLASS);
-        /// assert_eq!(TABLE.get_or_init(|| vec![1]).len(), 1);
-        /// ```
         pub const fn new(class: &'static LockClass) -> OnceLatch<T> {
             OnceLatch {
                 class,
@@ -76,13 +69,6 @@ impl<T> OnceLatch<T> {
 
     const_unless_loom! {
         /// A latch that has its value.
-        ///
-        /// ```
-        /// # use finefs_locks::{LockClass, OnceLatch};
-        /// # static CLASS: LockClass = LockClass::new("example", 10);
-        /// let latch = OnceLatch::ready(&CLASS, 7);
-        /// assert_eq!(latch.get(), Some(&7));
-        /// ```
         pub const fn ready(class: &'static LockClass, value: T) -> OnceLatch<T> {
             OnceLatch {
                 class,
@@ -95,15 +81,6 @@ impl<T> OnceLatch<T> {
     }
 
     /// The value, if it is there.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, OnceLatch};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let latch = OnceLatch::new(&CLASS);
-    /// assert_eq!(latch.get(), None);
-    /// latch.get_or_init(|| 7);
-    /// assert_eq!(latch.get(), Some(&7));
-    /// ```
     #[inline]
     pub fn get(&self) -> Option<&T> {
         // The acquire pairs with the release in `load`; `once_latch_loads_once_and_publishes`
@@ -121,14 +98,6 @@ impl<T> OnceLatch<T> {
 
     /// The value; where it is not there yet, it is loaded by `load`, or by another thread that is
     /// loading already. Gives the error of the calling thread's own load.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, OnceLatch};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let latch = OnceLatch::new(&CLASS);
-    /// assert_eq!(latch.get_or_try_init(|| Err("no disk")), Err("no disk"));
-    /// assert_eq!(latch.get_or_try_init(|| Ok::<_, &str>(7)), Ok(&7));
-    /// ```
     #[inline]
     #[track_caller]
     pub fn get_or_try_init<E>(&self, load: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
@@ -142,14 +111,6 @@ impl<T> OnceLatch<T> {
     }
 
     /// The value; where it is not there yet, it is made by `load` or by another thread.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, OnceLatch};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let latch = OnceLatch::new(&CLASS);
-    /// assert_eq!(*latch.get_or_init(|| 7), 7);
-    /// assert_eq!(*latch.get_or_init(|| 8), 7);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn get_or_init(&self, load: impl FnOnce() -> T) -> &T {
@@ -207,14 +168,6 @@ impl<T> OnceLatch<T> {
     }
 
     /// The value, through exclusive access.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, OnceLatch};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// let mut latch = OnceLatch::ready(&CLASS, 7);
-    /// *latch.get_mut().unwrap() += 1;
-    /// assert_eq!(latch.get(), Some(&8));
-    /// ```
     pub fn get_mut(&mut self) -> Option<&mut T> {
         if self.state.load(Ordering::Acquire) == READY {
             // SAFETY: initialised, and `&mut self` excludes everybody else.

@@ -37,12 +37,6 @@ pub struct PerCpuCounter {
 
 impl PerCpuCounter {
     /// A counter that starts at `value`.
-    ///
-    /// ```
-    /// # use finefs_locks::PerCpuCounter;
-    /// let files = PerCpuCounter::new(10);
-    /// assert_eq!(files.exact(), 10);
-    /// ```
     pub fn new(value: i64) -> PerCpuCounter {
         PerCpuCounter {
             parts: (0..cpu::count())
@@ -54,14 +48,6 @@ impl PerCpuCounter {
     }
 
     /// Adds `amount`, which may be negative. Wraps at the limits of `i64`.
-    ///
-    /// ```
-    /// # use finefs_locks::PerCpuCounter;
-    /// # let files = PerCpuCounter::new(10);
-    /// files.add(5);
-    /// files.add(-3);
-    /// assert_eq!(files.exact(), 12);
-    /// ```
     #[inline]
     pub fn add(&self, amount: i64) {
         let part = &self.parts[cpu::current()];
@@ -81,13 +67,6 @@ impl PerCpuCounter {
     }
 
     /// The sum, off by less than 64 per CPU (and by what is being added). Reads one line.
-    ///
-    /// ```
-    /// # use finefs_locks::PerCpuCounter;
-    /// # let files = PerCpuCounter::new(10);
-    /// files.add(1);
-    /// assert!((10..12).contains(&files.approximate()));
-    /// ```
     #[inline]
     pub fn approximate(&self) -> i64 {
         self.base.load(Ordering::Relaxed)
@@ -95,13 +74,6 @@ impl PerCpuCounter {
 
     /// The sum of all additions that happened before the call; those made meanwhile may or may not
     /// be in it. Reads every CPU's line.
-    ///
-    /// ```
-    /// # use finefs_locks::PerCpuCounter;
-    /// # let files = PerCpuCounter::new(10);
-    /// files.add(1);
-    /// assert_eq!(files.exact(), 11);
-    /// ```
     pub fn exact(&self) -> i64 {
         let _fold = self.fold.lock();
         let parts = self.parts.iter().map(|part| part.load(Ordering::Relaxed));

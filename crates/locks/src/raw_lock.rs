@@ -46,12 +46,6 @@ pub struct RawGuard<'a> {
 impl RawLock {
     const_unless_loom! {
         /// An unlocked lock.
-        ///
-        /// ```
-        /// # use finefs_locks::RawLock;
-        /// static BUCKETS: [RawLock; 8] = [const { RawLock::new() }; 8];
-        /// assert!(!BUCKETS[3].is_locked());
-        /// ```
         pub const fn new() -> RawLock {
             RawLock { inner: primitive::Mutex::new(()), last_cpu: LastCpu::new() }
         }
@@ -59,15 +53,6 @@ impl RawLock {
 
     /// Takes the lock as one of `class`, waiting for it if need be. Locks of the class may be held
     /// if their keys are less than `order`.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RawLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let bucket = RawLock::new();
-    /// # let other = RawLock::new();
-    /// let _first = bucket.lock(&CLASS, (7, 0));
-    /// let _second = other.lock(&CLASS, (7, 1));
-    /// ```
     #[inline]
     #[track_caller]
     pub fn lock(&self, class: &'static LockClass, order: OrderKey) -> RawGuard<'_> {
@@ -82,15 +67,6 @@ impl RawLock {
     }
 
     /// Takes the lock if it is free.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RawLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let bucket = RawLock::new();
-    /// let guard = bucket.lock(&CLASS, (7, 0));
-    /// assert!(bucket.try_lock(&CLASS, (7, 0)).is_none());
-    /// # drop(guard);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_lock(&self, class: &'static LockClass, order: OrderKey) -> Option<RawGuard<'_>> {
@@ -103,13 +79,6 @@ impl RawLock {
     }
 
     /// True when somebody holds the lock at this moment.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RawLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let bucket = RawLock::new();
-    /// assert!(!bucket.is_locked());
-    /// ```
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }

@@ -100,28 +100,12 @@ pub struct RelaxedMutexGuard<'a> {
 impl RelaxedMutex {
     const_unless_loom! {
         /// An unlocked mutex.
-        ///
-        /// ```
-        /// # use finefs_locks::{LockClass, RelaxedMutex};
-        /// static CLASS: LockClass = LockClass::new("example", 10);
-        /// static LOCK: RelaxedMutex = RelaxedMutex::new(&CLASS);
-        /// assert!(LOCK.try_lock().is_some());
-        /// ```
         pub const fn new(class: &'static LockClass) -> RelaxedMutex {
             RelaxedMutex(Recursive::new(class, Adaptive::new()))
         }
     }
 
     /// Takes the mutex, or one more level of it.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RelaxedMutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = RelaxedMutex::new(&CLASS);
-    /// let outer = lock.lock();
-    /// let inner = lock.lock();
-    /// drop((outer, inner));
-    /// ```
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> RelaxedMutexGuard<'_> {
@@ -130,19 +114,6 @@ impl RelaxedMutex {
     }
 
     /// Takes the mutex, or one more level of it, if no other task holds it.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RelaxedMutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = RelaxedMutex::new(&CLASS);
-    /// let level = lock.lock();
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| assert!(lock.try_lock().is_none()));
-    /// });
-    /// // But this task has it.
-    /// assert!(lock.try_lock().is_some());
-    /// # drop(level);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_lock(&self) -> Option<RelaxedMutexGuard<'_>> {
@@ -151,16 +122,6 @@ impl RelaxedMutex {
 
     /// Releases all levels that the task holds, if any, runs `f`, and takes them back. Tells how
     /// often others took the mutex meanwhile.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RelaxedMutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = RelaxedMutex::new(&CLASS);
-    /// let level = lock.lock();
-    /// let read = lock.relax(|| "block 7");
-    /// assert_eq!((read.value, read.others), ("block 7", 0));
-    /// # drop(level);
-    /// ```
     #[track_caller]
     pub fn relax<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         self.0.relax(f)
@@ -169,40 +130,17 @@ impl RelaxedMutex {
     /// As `relax`, also while locks of higher levels are held, which `relax` must not. Whoever
     /// holds this mutex must wait only inside a `sleep` for what others hold over one; else the two
     /// wait for each other. The order checker cannot see that.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RelaxedMutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = RelaxedMutex::new(&CLASS);
-    /// let level = lock.lock();
-    /// assert_eq!(lock.sleep(|| "block 7").value, "block 7");
-    /// # drop(level);
-    /// ```
     #[track_caller]
     pub fn sleep<R>(&self, f: impl FnOnce() -> R) -> Relaxed<R> {
         self.0.sleep(f)
     }
 
     /// True when the calling task holds the mutex.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RelaxedMutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = RelaxedMutex::new(&CLASS);
-    /// assert!(!lock.is_mine());
-    /// ```
     pub fn is_mine(&self) -> bool {
         self.0.is_mine()
     }
 
     /// The class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RelaxedMutex};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let lock = RelaxedMutex::new(&CLASS);
-    /// assert_eq!(lock.class().name(), "example");
-    /// ```
     pub fn class(&self) -> &'static LockClass {
         self.0.class()
     }

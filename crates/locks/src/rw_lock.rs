@@ -64,26 +64,12 @@ pub struct RwLockWriteGuard<'a, T> {
 impl<T> RwLock<T> {
     const_unless_loom! {
         /// An unlocked lock of `class`.
-        ///
-        /// ```
-        /// # use finefs_locks::{LockClass, RwLock};
-        /// static CLASS: LockClass = LockClass::new("example", 10);
-        /// static NAMES: RwLock<Vec<String>> = RwLock::new(&CLASS, Vec::new());
-        /// assert!(NAMES.read().is_empty());
-        /// ```
         pub const fn new(class: &'static LockClass, value: T) -> RwLock<T> {
             RwLock { class, last_cpu: LastCpu::new(), inner: primitive::RwLock::new(value) }
         }
     }
 
     /// Takes the lock shared, waiting for it if need be.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// assert_eq!(*names.read(), 1);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -92,15 +78,6 @@ impl<T> RwLock<T> {
 
     /// Takes the lock shared where others of its class may be held: legal when `order_key` is
     /// greater than the key of every held lock of the class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// # let other = RwLock::new(&CLASS, 2);
-    /// let _first = names.read_nested(7);
-    /// let _second = other.read_nested(8);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn read_nested(&self, order_key: u64) -> RwLockReadGuard<'_, T> {
@@ -121,14 +98,6 @@ impl<T> RwLock<T> {
     }
 
     /// Takes the lock exclusively, waiting for it if need be.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// *names.write() = 2;
-    /// assert_eq!(*names.read(), 2);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -137,15 +106,6 @@ impl<T> RwLock<T> {
 
     /// Takes the lock exclusively where others of its class may be held: legal when `order_key` is
     /// greater than the key of every held lock of the class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// # let other = RwLock::new(&CLASS, 2);
-    /// let _first = names.read_nested(7);
-    /// let _second = other.write_nested(8);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn write_nested(&self, order_key: u64) -> RwLockWriteGuard<'_, T> {
@@ -166,15 +126,6 @@ impl<T> RwLock<T> {
     }
 
     /// Takes the lock shared if that needs no waiting.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// let guard = names.write();
-    /// assert!(names.try_read().is_none());
-    /// # drop(guard);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
@@ -187,15 +138,6 @@ impl<T> RwLock<T> {
     }
 
     /// Takes the lock exclusively if that needs no waiting.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// let guard = names.read();
-    /// assert!(names.try_write().is_none());
-    /// # drop(guard);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
@@ -208,38 +150,16 @@ impl<T> RwLock<T> {
     }
 
     /// The value, through exclusive access.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let mut names = RwLock::new(&CLASS, 1);
-    /// *names.get_mut() = 5;
-    /// assert_eq!(*names.read(), 5);
-    /// ```
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
 
     /// The value.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// assert_eq!(names.into_inner(), 1);
-    /// ```
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 
     /// The class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RwLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let names = RwLock::new(&CLASS, 1);
-    /// assert_eq!(names.class().level(), 10);
-    /// ```
     pub fn class(&self) -> &'static LockClass {
         self.class
     }

@@ -79,12 +79,6 @@ const SPIN_MAX: u32 = 64;
 impl SeqLock {
     const_unless_loom! {
         /// A sequence without a writer.
-        ///
-        /// ```
-        /// # use finefs_locks::SeqLock;
-        /// static SEQ: SeqLock = SeqLock::new();
-        /// assert_eq!(SEQ.read(|| 7), 7);
-        /// ```
         pub const fn new() -> SeqLock {
             SeqLock { sequence: AtomicUsize::new(0) }
         }
@@ -94,14 +88,6 @@ impl SeqLock {
     ///
     /// `read_fields` reads the fields with relaxed loads. It may see a mixture, so it must not act
     /// on what it reads.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex, SeqLock};
-    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
-    /// assert_eq!(seq.read(|| size.load(Relaxed)), 1);
-    /// ```
     #[inline]
     pub fn read<T>(&self, mut read_fields: impl FnMut() -> T) -> T {
         let mut attempts = 0;
@@ -120,16 +106,6 @@ impl SeqLock {
     }
 
     /// What `read_fields` gives, or `None` when a writer interfered.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex, SeqLock};
-    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
-    /// assert_eq!(seq.try_read(|| size.load(Relaxed)), Some(1));
-    /// let alone = writers.lock();
-    /// seq.write(&alone, || assert_eq!(seq.try_read(|| 0), None));
-    /// ```
     #[inline]
     pub fn try_read<T>(&self, read_fields: impl FnOnce() -> T) -> Option<T> {
         let before = self.sequence.load(Ordering::Acquire);
@@ -143,16 +119,6 @@ impl SeqLock {
 
     /// Runs `write_fields` as a writer. `_alone` is the guard of the lock under which alone these
     /// fields are written. Should `write_fields` panic, readers see what it wrote until then.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, Mutex, SeqLock};
-    /// # use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let (writers, seq, size) = (Mutex::new(&CLASS, ()), SeqLock::new(), AtomicU64::new(1));
-    /// let alone = writers.lock();
-    /// seq.write(&alone, || size.store(4096, Relaxed));
-    /// assert_eq!(seq.read(|| size.load(Relaxed)), 4096);
-    /// ```
     #[inline]
     pub fn write<R>(&self, _alone: &impl ExclusiveGuard, write_fields: impl FnOnce() -> R) -> R {
         let before = self.sequence.load(Ordering::Relaxed);

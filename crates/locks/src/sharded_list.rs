@@ -64,30 +64,11 @@ pub struct Ticket {
 
 impl Ticket {
     /// The shard that the item was added to.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// assert!(ticket.shard() < finefs_locks::cpu::count());
-    /// # open.remove(ticket);
-    /// ```
     pub fn shard(&self) -> usize {
         self.shard as usize
     }
 
     /// A number that no other ticket of the list has at the same time.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let (one, other) = (open.add("a"), open.add("b"));
-    /// assert_ne!(one.key(), other.key());
-    /// # open.remove(one);
-    /// # open.remove(other);
-    /// ```
     pub fn key(&self) -> u64 {
         u64::from(self.shard) << 32 | u64::from(self.slot)
     }
@@ -205,13 +186,6 @@ impl<T> Slab<T> {
 
 impl<T> ShardedList<T> {
     /// An empty list.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// static CLASS: LockClass = LockClass::new("example", 10);
-    /// let open = ShardedList::<u32>::new(&CLASS);
-    /// assert!(open.is_empty());
-    /// ```
     pub fn new(class: &'static LockClass) -> ShardedList<T> {
         // The nodes are read from files the first time: now, and not in a removal, under a shard's
         // lock.
@@ -222,15 +196,6 @@ impl<T> ShardedList<T> {
     }
 
     /// Adds an item to the list of this CPU.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// assert_eq!(open.len(), 1);
-    /// # open.remove(ticket);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn add(&self, item: T) -> Ticket {
@@ -243,17 +208,6 @@ impl<T> ShardedList<T> {
     }
 
     /// Removes an item from the list that it is on.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// std::thread::scope(|scope| {
-    ///     // On whatever CPU.
-    ///     scope.spawn(|| assert_eq!(open.remove(ticket), "a"));
-    /// });
-    /// ```
     #[inline]
     #[track_caller]
     pub fn remove(&self, ticket: Ticket) -> T {
@@ -266,15 +220,6 @@ impl<T> ShardedList<T> {
     }
 
     /// Calls `f` with every item, in no particular order, while nothing is added or removed.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// open.for_each(|name| assert_eq!(*name, "a"));
-    /// # open.remove(ticket);
-    /// ```
     #[track_caller]
     pub fn for_each(&self, mut f: impl FnMut(&T)) {
         for shard in self.shards.global().iter() {
@@ -284,15 +229,6 @@ impl<T> ShardedList<T> {
 
     /// True when `f` holds for some item. Looks at a state in which nothing is being added or
     /// removed.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// assert!(open.any(|name| *name == "a"));
-    /// # open.remove(ticket);
-    /// ```
     #[track_caller]
     pub fn any(&self, mut f: impl FnMut(&T) -> bool) -> bool {
         self.shards
@@ -302,46 +238,18 @@ impl<T> ShardedList<T> {
     }
 
     /// The number of items.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// assert_eq!(open.len(), 1);
-    /// # open.remove(ticket);
-    /// ```
     #[track_caller]
     pub fn len(&self) -> usize {
         self.shards.global().iter().map(Slab::used_count).sum()
     }
 
     /// True when there is no item.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// let ticket = open.add("a");
-    /// assert!(!open.is_empty());
-    /// # open.remove(ticket);
-    /// ```
     #[track_caller]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// How many items have been removed, and from how near.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// open.remove(open.add("a"));
-    /// let removals = open.removals();
-    /// assert_eq!(removals.total, 1);
-    /// assert!(removals.on_cpu <= removals.on_node && removals.on_node <= removals.total);
-    /// ```
     #[track_caller]
     pub fn removals(&self) -> Removals {
         let mut sum = Removals::default();
@@ -354,28 +262,12 @@ impl<T> ShardedList<T> {
     }
 
     /// How many items have been removed.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// open.remove(open.add("a"));
-    /// assert_eq!(open.removals_total(), 1);
-    /// ```
     #[track_caller]
     pub fn removals_total(&self) -> u64 {
         self.removals().total
     }
 
     /// How many items have been removed by a thread on the CPU whose thread had added them.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, ShardedList};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let open = ShardedList::new(&CLASS);
-    /// open.remove(open.add("a"));
-    /// assert!(open.removals_local() <= open.removals_total());
-    /// ```
     #[track_caller]
     pub fn removals_local(&self) -> u64 {
         self.removals().on_cpu

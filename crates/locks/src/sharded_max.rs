@@ -26,12 +26,6 @@ pub struct ShardedMax {
 
 impl ShardedMax {
     /// A maximum of `value`.
-    ///
-    /// ```
-    /// # use finefs_locks::ShardedMax;
-    /// let changed_ns = ShardedMax::new(100);
-    /// assert_eq!(changed_ns.get(), 100);
-    /// ```
     pub fn new(value: u64) -> ShardedMax {
         ShardedMax {
             parts: (0..cpu::count())
@@ -41,14 +35,6 @@ impl ShardedMax {
     }
 
     /// Raises it to `value` if it is less.
-    ///
-    /// ```
-    /// # use finefs_locks::ShardedMax;
-    /// # let changed_ns = ShardedMax::new(100);
-    /// changed_ns.raise(250);
-    /// changed_ns.raise(170);
-    /// assert_eq!(changed_ns.get(), 250);
-    /// ```
     #[inline]
     pub fn raise(&self, value: u64) {
         let part = &self.parts[cpu::current()];
@@ -61,12 +47,6 @@ impl ShardedMax {
 
     /// The greatest value it was raised to before the call; those raised meanwhile may or may not
     /// be in it. Reads every CPU's line.
-    ///
-    /// ```
-    /// # use finefs_locks::ShardedMax;
-    /// # let changed_ns = ShardedMax::new(100);
-    /// assert_eq!(changed_ns.get(), 100);
-    /// ```
     pub fn get(&self) -> u64 {
         let parts = self.parts.iter().map(|part| part.load(Ordering::Acquire));
         parts.max().unwrap_or(0)

@@ -90,27 +90,12 @@ pub struct SplitCount {
 
 impl SplitCount {
     /// As a number that is not 0 and below 2^48, to be kept in a word.
-    ///
-    /// ```
-    /// # use finefs_locks::{SplitCount, SplitCounts};
-    /// # let counts = SplitCounts::new();
-    /// # let count = counts.open(7).unwrap();
-    /// assert_eq!(SplitCount::from_bits(count.to_bits()), count);
-    /// ```
     #[inline]
     pub fn to_bits(self) -> u64 {
         u64::from(self.place) << GENERATION_BITS | u64::from(self.generation)
     }
 
     /// From what `to_bits` gave; further bits do not matter.
-    ///
-    /// ```
-    /// # use finefs_locks::{SplitCount, SplitCounts};
-    /// # let counts = SplitCounts::new();
-    /// # let count = counts.open(7).unwrap();
-    /// const MARK: u64 = 1 << 63;
-    /// assert_eq!(SplitCount::from_bits(count.to_bits() | MARK), count);
-    /// ```
     #[inline]
     pub fn from_bits(bits: u64) -> SplitCount {
         SplitCount {
@@ -149,10 +134,6 @@ fn count_of(part: u64) -> i32 {
 
 impl SplitCounts {
     /// None is split.
-    ///
-    /// ```
-    /// assert_eq!(finefs_locks::SplitCounts::new().next_owner(), None);
-    /// ```
     pub fn new() -> SplitCounts {
         let closed = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(CLOSED)));
         let unused = Place {
@@ -170,12 +151,6 @@ impl SplitCounts {
     }
 
     /// Splits a count, which is 0, for `owner`; `None` when there is no room.
-    ///
-    /// ```
-    /// # let counts = finefs_locks::SplitCounts::new();
-    /// let count = counts.open(7).unwrap();
-    /// assert_eq!(counts.close(count), 0);
-    /// ```
     pub fn open(&self, owner: u64) -> Option<SplitCount> {
         let mut places = self.places.lock();
         let number = places.free.pop()?;
@@ -196,12 +171,6 @@ impl SplitCounts {
     /// part would grow too large.
     ///
     /// Acquire and release, as adding to one atomic word would be.
-    ///
-    /// ```
-    /// # let counts = finefs_locks::SplitCounts::new();
-    /// let count = counts.open(7).unwrap();
-    /// assert!(counts.add(count, 1));
-    /// ```
     #[inline]
     pub fn add(&self, count: SplitCount, amount: i32) -> bool {
         let cpu = cpu::current_of(self.parts.len());
@@ -229,13 +198,6 @@ impl SplitCounts {
     ///
     /// While it runs some parts are closed and some are not: who is refused meanwhile must find
     /// another place to count.
-    ///
-    /// ```
-    /// # let counts = finefs_locks::SplitCounts::new();
-    /// let count = counts.open(7).unwrap();
-    /// counts.add(count, -3);
-    /// assert_eq!(counts.close(count), -3);
-    /// ```
     pub fn close(&self, count: SplitCount) -> i64 {
         let number = usize::from(count.place);
         let close = |parts: &CachePadded<[AtomicU64; SPLIT_COUNTS_MAX]>| {
@@ -255,12 +217,6 @@ impl SplitCounts {
 
     /// The owner of a count that is split, another one at each call: for who needs room. It may be
     /// closed by now.
-    ///
-    /// ```
-    /// # let counts = finefs_locks::SplitCounts::new();
-    /// let count = counts.open(7).unwrap();
-    /// assert_eq!(counts.next_owner(), Some(7));
-    /// ```
     pub fn next_owner(&self) -> Option<u64> {
         let mut places = self.places.lock();
         for _ in 0..SPLIT_COUNTS_MAX {
@@ -274,12 +230,6 @@ impl SplitCounts {
     }
 
     /// The owners of all counts that are split. Each may be closed by now.
-    ///
-    /// ```
-    /// # let counts = finefs_locks::SplitCounts::new();
-    /// let count = counts.open(7).unwrap();
-    /// assert_eq!(counts.owners(), [7]);
-    /// ```
     pub fn owners(&self) -> Vec<u64> {
         let places = self.places.lock();
         places.all.iter().filter_map(|place| place.owner).collect()

@@ -25,69 +25,26 @@ pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
     /// A condition variable that nobody waits for.
-    ///
-    /// ```
-    /// # use finefs_locks::primitive::Condvar;
-    /// static CHANGED: Condvar = Condvar::new();
-    /// # CHANGED.notify_all();
-    /// ```
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
     }
 
     /// Releases the mutex, waits for a notification, takes the mutex again.
-    ///
-    /// ```
-    /// # use finefs_locks::primitive::{Condvar, Mutex};
-    /// let (ready, changed) = (Mutex::new(false), Condvar::new());
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| {
-    ///         let mut guard = ready.lock();
-    ///         while !*guard {
-    ///             changed.wait(&mut guard);
-    ///         }
-    ///     });
-    ///     *ready.lock() = true;
-    ///     changed.notify_one();
-    /// });
-    /// ```
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.0.wait(guard);
     }
 
     /// Like [`Condvar::wait`], but no longer than `timeout`; true when the time ran out.
-    ///
-    /// ```
-    /// # use finefs_locks::primitive::{Condvar, Mutex};
-    /// let (ready, changed) = (Mutex::new(false), Condvar::new());
-    /// let mut guard = ready.lock();
-    /// let is_over = changed.wait_timeout(&mut guard, std::time::Duration::from_millis(1));
-    /// assert!(is_over || !*guard);
-    /// ```
     pub fn wait_timeout<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
         self.0.wait_for(guard, timeout).timed_out()
     }
 
     /// Wakes one waiter, if there is one.
-    ///
-    /// ```
-    /// # use finefs_locks::primitive::{Condvar, Mutex};
-    /// # let (ready, changed) = (Mutex::new(false), Condvar::new());
-    /// *ready.lock() = true;
-    /// changed.notify_one();
-    /// ```
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
     /// Wakes all waiters.
-    ///
-    /// ```
-    /// # use finefs_locks::primitive::{Condvar, Mutex};
-    /// # let (ready, changed) = (Mutex::new(false), Condvar::new());
-    /// *ready.lock() = true;
-    /// changed.notify_all();
-    /// ```
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -89,53 +89,21 @@ impl<'a> RangeGuard<'a> {
     }
 
     /// The range that is held, as it was asked for or shrunk.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// assert_eq!(data.read(3..10).range(), 3..10);
-    /// ```
     pub fn range(&self) -> Range<u64> {
         self.holding.range.clone()
     }
 
     /// True when the range is held exclusively.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// assert!(!data.read(3..10).is_write());
-    /// ```
     pub fn is_write(&self) -> bool {
         self.holding.access == Access::Write
     }
 
     /// Gives back all but `to`, or but what of `to` is held.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// let mut guard = data.write(0..100);
-    /// guard.shrink(50..200);
-    /// assert_eq!(guard.range(), 50..100);
-    /// ```
     pub fn shrink(&mut self, to: Range<u64>) {
         self.holding.shrink(&to);
     }
 
     /// Turns an exclusive range into a shared one, without anybody else in between.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// let mut guard = data.write(0..100);
-    /// guard.downgrade();
-    /// assert!(data.try_read(0..100).is_some());
-    /// ```
     pub fn downgrade(&mut self) {
         self.holding.downgrade();
     }
@@ -143,17 +111,6 @@ impl<'a> RangeGuard<'a> {
     /// A guard that may go to another thread, as the buffer of an asynchronous write does. The
     /// order checker loses sight of it: whoever waits for the range while holding other locks must
     /// know that its holder needs none of them.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// let guard = data.write(0..100).into_send();
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(move || assert_eq!(guard.range(), 0..100));
-    /// });
-    /// assert!(data.try_read(0..100).is_some());
-    /// ```
     pub fn into_send(self) -> SendRangeGuard<'a> {
         SendRangeGuard(self.holding)
     }
@@ -177,55 +134,21 @@ pub struct SendRangeGuard<'a>(MeteredGuard<Holding<'a>>);
 
 impl SendRangeGuard<'_> {
     /// The range that is held.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # let guard = data.write(0..10).into_send();
-    /// assert_eq!(guard.range(), 0..10);
-    /// ```
     pub fn range(&self) -> Range<u64> {
         self.0.range.clone()
     }
 
     /// True when the range is held exclusively.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # let guard = data.write(0..10).into_send();
-    /// assert!(guard.is_write());
-    /// ```
     pub fn is_write(&self) -> bool {
         self.0.access == Access::Write
     }
 
     /// Gives back all but `to`, or but what of `to` is held.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # let mut guard = data.write(0..10).into_send();
-    /// guard.shrink(0..4);
-    /// assert!(data.try_write(4..10).is_some());
-    /// ```
     pub fn shrink(&mut self, to: Range<u64>) {
         self.0.shrink(&to);
     }
 
     /// Turns an exclusive range into a shared one, without anybody else in between.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # let mut guard = data.write(0..10).into_send();
-    /// guard.downgrade();
-    /// assert!(data.try_read(0..10).is_some());
-    /// ```
     pub fn downgrade(&mut self) {
         self.0.downgrade();
     }

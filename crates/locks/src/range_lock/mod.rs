@@ -163,13 +163,6 @@ fn kind(access: Access) -> Kind {
 impl RangeLock {
     const_unless_loom! {
         /// A lock of which no range is held.
-        ///
-        /// ```
-        /// # use finefs_locks::{LockClass, RangeLock};
-        /// static CLASS: LockClass = LockClass::new("example", 10);
-        /// static DATA: RangeLock = RangeLock::new(&CLASS);
-        /// assert!(DATA.is_fast());
-        /// ```
         pub const fn new(class: &'static LockClass) -> RangeLock {
             RangeLock {
                 home: Cell::opened(),
@@ -182,15 +175,6 @@ impl RangeLock {
     }
 
     /// Takes a range shared.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let guard = data.read(0..10);
-    /// assert!(data.try_read(5..15).is_some());
-    /// # drop(guard);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn read(&self, range: Range<u64>) -> RangeGuard<'_> {
@@ -198,16 +182,6 @@ impl RangeLock {
     }
 
     /// Takes a range exclusively.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let guard = data.write(0..10);
-    /// assert!(data.try_read(9..10).is_none());
-    /// assert!(data.try_write(10..20).is_some());
-    /// # drop(guard);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
@@ -215,16 +189,6 @@ impl RangeLock {
     }
 
     /// Takes all from `start` on exclusively: what a truncation to `start` needs.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let guard = data.write_to_end(100);
-    /// assert!(data.try_read(0..100).is_some());
-    /// assert!(data.try_read(1 << 40..1 << 41).is_none());
-    /// # drop(guard);
-    /// ```
     #[inline]
     #[track_caller]
     pub fn write_to_end(&self, start: u64) -> RangeGuard<'_> {
@@ -233,16 +197,6 @@ impl RangeLock {
 
     /// Takes a range shared where ranges of other locks of the class may be held: legal when
     /// `order_key` is greater than theirs.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # let other = RangeLock::new(&CLASS);
-    /// // The keys are the files' numbers, say.
-    /// let _from = data.read_nested(0..10, 7);
-    /// let _to = other.write_nested(0..10, 8);
-    /// ```
     #[track_caller]
     pub fn read_nested(&self, range: Range<u64>, order_key: u64) -> RangeGuard<'_> {
         self.lock(range, Access::Read, Some((order_key, 0)))
@@ -250,112 +204,42 @@ impl RangeLock {
 
     /// Takes a range exclusively where ranges of other locks of the class may be held: legal when
     /// `order_key` is greater than theirs.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # let other = RangeLock::new(&CLASS);
-    /// let _from = data.write_nested(0..10, 7);
-    /// let _to = other.write_nested(0..10, 8);
-    /// ```
     #[track_caller]
     pub fn write_nested(&self, range: Range<u64>, order_key: u64) -> RangeGuard<'_> {
         self.lock(range, Access::Write, Some((order_key, 0)))
     }
 
     /// Takes a range shared if that needs no waiting.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let guard = data.write(0..10);
-    /// assert!(data.try_read(9..20).is_none());
-    /// # drop(guard);
-    /// ```
     #[track_caller]
     pub fn try_read(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
         self.try_lock(range, Access::Read)
     }
 
     /// Takes a range exclusively if that needs no waiting.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let guard = data.read(0..10);
-    /// assert!(data.try_write(9..20).is_none());
-    /// # drop(guard);
-    /// ```
     #[track_caller]
     pub fn try_write(&self, range: Range<u64>) -> Option<RangeGuard<'_>> {
         self.try_lock(range, Access::Write)
     }
 
     /// Takes a range shared, waiting no longer than `timeout`.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # use std::time::{Duration, Instant};
-    /// let guard = data.write(0..10);
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| assert!(data.read_timeout(5..6, Duration::from_millis(1)).is_none()));
-    /// });
-    /// # drop(guard);
-    /// ```
     #[track_caller]
     pub fn read_timeout(&self, range: Range<u64>, timeout: Duration) -> Option<RangeGuard<'_>> {
         self.lock_until(range, Access::Read, Patience::at_most(timeout))
     }
 
     /// Takes a range exclusively, waiting no longer than `timeout`.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # use std::time::{Duration, Instant};
-    /// let guard = data.write(0..10);
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| assert!(data.write_timeout(5..6, Duration::from_millis(1)).is_none()));
-    /// });
-    /// # drop(guard);
-    /// ```
     #[track_caller]
     pub fn write_timeout(&self, range: Range<u64>, timeout: Duration) -> Option<RangeGuard<'_>> {
         self.lock_until(range, Access::Write, Patience::at_most(timeout))
     }
 
     /// Takes a range shared, waiting no longer than until `deadline`.
-    ///
-    /// ```
-    /// use finefs_locks::{LockClass, RangeLock};
-    /// static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// assert!(data.read_deadline(0..10, std::time::Instant::now()).is_some());
-    /// ```
     #[track_caller]
     pub fn read_deadline(&self, range: Range<u64>, deadline: Instant) -> Option<RangeGuard<'_>> {
         self.lock_until(range, Access::Read, Patience::Until(deadline))
     }
 
     /// Takes a range exclusively, waiting no longer than until `deadline`.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// # use std::time::{Duration, Instant};
-    /// let guard = data.write(0..10);
-    /// std::thread::scope(|scope| {
-    ///     scope.spawn(|| assert!(data.write_deadline(5..6, Instant::now()).is_none()));
-    /// });
-    /// # drop(guard);
-    /// ```
     #[track_caller]
     pub fn write_deadline(&self, range: Range<u64>, deadline: Instant) -> Option<RangeGuard<'_>> {
         self.lock_until(range, Access::Write, Patience::Until(deadline))
@@ -368,15 +252,6 @@ impl RangeLock {
     /// once, must only read (an atomic, say), and must not take locks. Whoever raises the end of
     /// file must hold the range that it writes; whoever lowers it must hold all from the new end
     /// on.
-    ///
-    /// ```
-    /// use finefs_locks::{LockClass, RangeLock};
-    /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let (data, size) = (RangeLock::new(&DATA), AtomicU64::new(100));
-    /// let guard = data.append(|| size.load(Ordering::Acquire));
-    /// assert_eq!(guard.range(), 100..u64::MAX);
-    /// ```
     #[track_caller]
     pub fn append(&self, end_of_file: impl Fn() -> u64) -> RangeGuard<'_> {
         self.append_with_key(end_of_file, None)
@@ -384,27 +259,12 @@ impl RangeLock {
 
     /// Like [`RangeLock::append`], where ranges of other locks of the class may be held: legal when
     /// `order_key` is greater than theirs.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let guard = data.append_nested(|| 100, 7);
-    /// assert_eq!(guard.range().start, 100);
-    /// ```
     #[track_caller]
     pub fn append_nested(&self, end_of_file: impl Fn() -> u64, order_key: u64) -> RangeGuard<'_> {
         self.append_with_key(end_of_file, Some((order_key, 0)))
     }
 
     /// The class.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// assert_eq!(data.class().name(), "example");
-    /// ```
     pub fn class(&self) -> &'static LockClass {
         self.class
     }
@@ -412,17 +272,6 @@ impl RangeLock {
     /// True when the one-word fast path is open or in use, that is, when the lock is not spread, no
     /// more than one range is held (though perhaps by several readers), and nobody waits. For tests
     /// and statistics.
-    ///
-    /// ```
-    /// # use finefs_locks::{LockClass, RangeLock};
-    /// # static CLASS: LockClass = LockClass::new("example", 10);
-    /// # let data = RangeLock::new(&CLASS);
-    /// let one = data.read(0..10);
-    /// assert!(data.is_fast());
-    /// let other = data.try_read(5..20);
-    /// assert!(!data.is_fast());
-    /// # drop((one, other));
-    /// ```
     pub fn is_fast(&self) -> bool {
         !self.home.is_closed()
     }
@@ -430,13 +279,6 @@ impl RangeLock {
     /// Brings a lock that is spread after contention back to its one word, if nobody holds a range:
     /// for those who know that there will be no user for a while, as when a file is closed. The
     /// number of locks that can be spread at one time is limited. True when the lock is back.
-    ///
-    /// ```
-    /// use finefs_locks::{LockClass, RangeLock};
-    /// static DATA: LockClass = LockClass::new("example.data", 10);
-    /// let data = RangeLock::new(&DATA);
-    /// assert!(data.settle());
-    /// ```
     #[inline]
     pub fn settle(&self) -> bool {
         if !self.is_fast() {
