@@ -136,8 +136,8 @@ fn what_is_on_the_way_now_leads_to_another() {
 
 /// A file is removed while it has another name, and two change their names.
 ///
-/// Without: `self.inodes.begin_unnaming` in `unlink` or in `try_rename`; the addition of `Unnaming`;
-/// `named.is_named(guard)` in `known`.
+/// Without: `self.inodes.begin_unnaming` in `unlink` or in `try_rename`; the addition of
+/// `Unnaming`; `named.is_named(guard)` in `known`.
 #[test]
 fn what_was_at_the_end_has_lost_the_name() {
     check(600, World::either, |world, _| {

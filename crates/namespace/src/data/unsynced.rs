@@ -184,7 +184,10 @@ fn a_sync_takes_all_unsynced_blocks() {
     }
 
     let run = || {
-        let shared = Arc::new((Unsynced::new(), std::sync::Mutex::new(Blocks::default())));
+        let shared = Arc::new((
+            Unsynced::new(),
+            Mutex::new(&classes::MEMORY, Blocks::default()),
+        ));
         let writers: Vec<_> = [[20, 1], [5, 30], [12, 13]]
             .into_iter()
             .map(|blocks| {
@@ -192,10 +195,10 @@ fn a_sync_takes_all_unsynced_blocks() {
                 thread::spawn(move || {
                     let (unsynced, store) = &*shared;
                     for block in blocks {
-                        store.lock().unwrap().dirty.insert(block);
+                        store.lock().dirty.insert(block);
                         unsynced.note(block..block + 1, 1);
                         let synced = unsynced.sync(0, |range| {
-                            let mut store = store.lock().unwrap();
+                            let mut store = store.lock();
                             let (out, kept) = std::mem::take(&mut store.dirty)
                                 .into_iter()
                                 .partition(|block| range.contains(block));
@@ -204,7 +207,7 @@ fn a_sync_takes_all_unsynced_blocks() {
                             Ok(())
                         });
                         synced.unwrap();
-                        assert!(store.lock().unwrap().durable.contains(&block), "{block}");
+                        assert!(store.lock().durable.contains(&block), "{block}");
                     }
                 })
             })

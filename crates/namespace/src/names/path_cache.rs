@@ -210,7 +210,8 @@ impl Table {
     }
 }
 
-/// What tells a place with its count of lost names from all others: small numbers could make up for each other.
+/// What tells a place with its count of lost names from all others: small numbers could make up for
+/// each other.
 #[inline]
 fn bound(place: u64, name_seq: u64) -> u64 {
     place ^ name_seq.wrapping_mul(0x9E37_79B9_7F4A_7C15)
