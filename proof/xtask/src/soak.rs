@@ -49,6 +49,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// each time.
 const GROWTH_KIB: u64 = 16 << 10;
 
+/// The cache of file data is full early, so that it does not grow with what is in it.
+const DATA_CACHE: &str = "data_cache=16m";
+
 /// Files of each process at most.
 const FILES: u64 = 300;
 const FILE_BYTES_MAX: u64 = 200_000;
@@ -70,7 +73,7 @@ pub fn run(
     );
     report.proof(&name, || {
         let dir = scratch.subdir("mnt")?;
-        let mount = server.mount_in_foreground(What::Image(&image), &dir, &[])?;
+        let mount = server.mount_in_foreground(What::Image(&image), &dir, &[DATA_CACHE])?;
         let server_pid = mount
             .server_pid()
             .context("the server is no child of ours")?;
