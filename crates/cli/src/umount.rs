@@ -6,7 +6,8 @@
 //! asked for that before the unmount. A server that died has nothing to tell: the image, which is
 //! marked in use while mounted, then still bears the mark.
 //!
-//! A memory file system leaves nothing to wait for.
+//! Of a memory file system there is no image, but the server's end is waited for all the same: its
+//! memory is free then, and its socket gone.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +19,7 @@ use finefs_ext::ImageInfo;
 use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, EndWatch};
 use crate::{CliResult, Failure, progress};
 
 /// Unmount, and return when everything is on the image
@@ -45,12 +46,16 @@ impl Umount {
             finefs_fuse::detach(&mount.path, self.lazy)
         });
         detached.map_err(|error| Failure::new(format!("{place}: {error}")))?;
-        if self.lazy || !has_image(&mount) {
+        if self.lazy {
+            return Ok(());
+        }
+        if !has_image(&mount) {
+            let _ = progress::during(&format!("ending {place}"), || end.and_then(EndWatch::wait));
             return Ok(());
         }
         let source = mount.source.to_string_lossy();
         let report = progress::during(&format!("writing out {source}"), || {
-            let report = end.and_then(|end| end.wait());
+            let report = end.and_then(EndWatch::wait);
             // Without a word it may have died, or have taken too long.
             image.as_ref().map_or(Ok(()), wait_for).map(|()| report)
         });

@@ -304,30 +304,33 @@ fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<String> {
         .current_dir(tools::workspace())
         .envs(env.iter().copied());
     let output = run::capture_with(&mut command, b"", BUILD_LIMIT)?;
-    let both = output.both();
     ensure!(
         output.status.success() && !output.timed_out,
-        "{command:?}\n{}",
-        failures(&both)
+        "{command:?}\n{}{}",
+        failed_tests(&output.stdout),
+        last_words(&output.stderr)
     );
-    Ok(both)
+    Ok(output.both())
 }
 
-/// The lines of a failed cargo run that say what failed.
-fn failures(text: &str) -> String {
-    let kept: Vec<&str> = text
-        .lines()
-        .filter(|line| {
-            let line = line.trim_start();
-            // Dots are tests that passed.
-            !line.trim_matches('.').is_empty()
-                && !line.ends_with(" ... ok")
-                && !line.starts_with("all doctests ran")
-                && !line.starts_with("running ")
-                && !line.starts_with("test result: ok")
-        })
-        .collect();
-    kept[kept.len().saturating_sub(80)..].join("\n")
+/// What tests that failed have printed, and their names, of each program of tests that has any.
+fn failed_tests(stdout: &str) -> String {
+    let mut said = String::new();
+    let mut inside = false;
+    for line in stdout.lines() {
+        inside = (inside || line == "failures:") && !line.starts_with("test result: ");
+        if inside && !line.is_empty() {
+            said.push_str(line);
+            said.push('\n');
+        }
+    }
+    said
+}
+
+/// The end of what a failed cargo run has written to standard error.
+fn last_words(stderr: &str) -> String {
+    let lines: Vec<&str> = stderr.lines().filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 /// The sum of the tests that a cargo run counted.
@@ -375,6 +378,17 @@ fn test_files(directory: &std::path::Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_failed_run_the_failed_tests_are_shown() {
+        let stdout = "running 2 tests\n.F\nfailures:\n\n---- one stdout ----\n\npanicked: why\n\n\n\
+                      failures:\n    one\n\ntest result: FAILED. 1 passed; 1 failed\n\
+                      running 1 test\n.\ntest result: ok. 1 passed\n";
+        assert_eq!(
+            failed_tests(stdout),
+            "failures:\n---- one stdout ----\npanicked: why\nfailures:\n    one\n"
+        );
+    }
 
     #[test]
     fn full_sizes_are_asked_of_every_proof_that_has_them() {
