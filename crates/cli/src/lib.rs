@@ -25,6 +25,7 @@
 //! | `helper_call` | being called by mount(8), umount(8) and mount.fuse3 |
 
 mod background;
+mod build;
 pub mod channel;
 mod external;
 mod freeze;
@@ -45,6 +46,7 @@ mod runtime_dir;
 mod serve;
 pub mod size;
 mod spare_memory;
+mod switches;
 mod top;
 mod umount;
 
@@ -91,6 +93,7 @@ enum Command {
     Thaw(freeze::Target),
     Info(info::Info),
     Mkfs(Box<mkfs::Mkfs>),
+    Build(Box<build::Build>),
     Top(top::Top),
     #[command(flatten)]
     Image(image::ImageCommand),
@@ -183,6 +186,7 @@ pub fn main() -> ExitCode {
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
         Command::Mkfs(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Build(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Image(command) => command.run(),
         Command::External(words) => external::run(&words),

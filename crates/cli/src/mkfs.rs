@@ -1,30 +1,16 @@
 //! `finefs mkfs`
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args, ValueEnum};
-use finefs_image::mkfs::{self, Defaults, FsType, MkfsError, Options, Place, parse_uuid};
+use clap::{ArgAction, Args};
+use finefs_image::build::{self, Free, Owners, Source};
+use finefs_image::mkfs::{self, FsType, MkfsError, Options, Place};
 
+use crate::image::copying;
 use crate::mke2fs::{self, Besides, Name};
+use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, output, size};
-
-/// The time for reproducible builds, in seconds since 1970; see reproducible-builds.org.
-const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
-/// The same of e2fsprogs, for its tests.
-const FAKE_TIME_VARIABLE: &str = "E2FSPROGS_FAKE_TIME";
-
-/// The latest that an inode can hold, in the year 2446.
-const TIME_MAX: i64 = 0x3_7fff_ffff;
-
-/// Whose default features.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Whose {
-    /// Debian's e2fsprogs 1.47, which older kernels read
-    Debian,
-    /// e2fsprogs' own: metadata_csum_seed and orphan_file too
-    Upstream,
-}
 
 /// Make an ext2, ext3 or ext4 file system, in a file or on a device
 ///
@@ -44,6 +30,9 @@ pub(crate) struct Mkfs {
     /// Where in the image it starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
     offset: Option<u64>,
+    /// Fill it with this directory or tar archive
+    #[arg(short = 'd', value_name = "SOURCE", conflicts_with = "offset")]
+    source: Option<PathBuf>,
     /// Make the same bytes each time: UUID, hash seed and time come from this text, or the time
     /// from SOURCE_DATE_EPOCH (which alone makes the same bytes, too)
     #[arg(long, value_name = "TEXT")]
@@ -73,176 +62,6 @@ pub(crate) struct Mkfs {
     called_as: Option<Name>,
 }
 
-/// The switches of mke2fs that say what is made.
-#[derive(Args)]
-#[command(next_help_heading = "As of mke2fs")]
-struct Switches {
-    /// The type: ext2, ext3 or ext4 [default: ext4]
-    #[arg(short = 't', value_name = "TYPE")]
-    fs_type: Option<String>,
-    /// What it is for, by names of mke2fs.conf(5): floppy, small, big, huge, news, largefile,
-    /// largefile4; by the size without it
-    #[arg(short = 'T', value_name = "USES", value_delimiter = ',')]
-    usage_types: Vec<String>,
-    /// Features to set, or with ^ to clear; none clears all
-    #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',')]
-    features: Vec<String>,
-    /// Further options, as in mke2fs(8); one that is not known says which there are
-    #[arg(short = 'E', value_name = "OPTIONS", value_delimiter = ',')]
-    extended: Vec<String>,
-    /// Bytes of a block; negative: at least so many
-    #[arg(short = 'b', value_name = "SIZE", allow_hyphen_values = true)]
-    block_size: Option<String>,
-    /// Bytes of an inode
-    #[arg(short = 'I', value_name = "BYTES")]
-    inode_size: Option<u32>,
-    /// Bytes of space for each inode
-    #[arg(short = 'i', value_name = "BYTES")]
-    bytes_per_inode: Option<u32>,
-    /// Number of inodes
-    #[arg(short = 'N', value_name = "COUNT")]
-    inodes: Option<u32>,
-    /// The label
-    #[arg(short = 'L', value_name = "LABEL")]
-    label: Option<String>,
-    /// The UUID; or clear, random, time
-    #[arg(short = 'U', value_name = "UUID")]
-    uuid: Option<String>,
-    /// Percents of the blocks that are reserved
-    #[arg(short = 'm', value_name = "PERCENT", default_value_t = 5.0)]
-    reserved_percent: f64,
-    /// A journal, whatever the type
-    #[arg(short = 'j')]
-    has_journal: bool,
-    /// The journal: size=MIB, fast_commit_size=KIB
-    #[arg(short = 'J', value_name = "OPTIONS", value_delimiter = ',')]
-    journal: Vec<String>,
-    /// Blocks of a group
-    #[arg(short = 'g', value_name = "BLOCKS")]
-    blocks_per_group: Option<u32>,
-    /// Groups of a flex group
-    #[arg(short = 'G', value_name = "COUNT")]
-    groups_per_flex: Option<u32>,
-    /// Where it was mounted last
-    #[arg(short = 'M', value_name = "DIR")]
-    last_mounted: Option<String>,
-    /// What to do when an error is found: continue, remount-ro or panic
-    #[arg(short = 'e', value_name = "BEHAVIOUR")]
-    on_error: Option<String>,
-    /// The revision of the format
-    #[arg(short = 'r', value_name = "REVISION", default_value_t = 1)]
-    revision: u32,
-    /// Keep the image's storage instead of giving it back, as -E nodiscard
-    #[arg(short = 'K')]
-    keep: bool,
-    /// The tree to fill it with (refused: not there yet)
-    #[arg(short = 'd', value_name = "SOURCE", hide = true)]
-    source: Option<PathBuf>,
-    /// The cluster size (refused)
-    #[arg(short = 'C', value_name = "BYTES", hide = true)]
-    cluster_size: Option<String>,
-    /// Look for bad blocks (refused)
-    #[arg(short = 'c', action = ArgAction::Count, hide = true)]
-    checks_blocks: u8,
-    /// A list of bad blocks (refused)
-    #[arg(short = 'l', value_name = "FILE", hide = true)]
-    bad_blocks: Option<PathBuf>,
-    /// The creator's system: linux
-    #[arg(short = 'o', value_name = "SYSTEM", hide = true)]
-    creator: Option<String>,
-    /// Superblock and descriptors only (refused)
-    #[arg(short = 'S', hide = true)]
-    super_only: bool,
-    /// An undo file (refused)
-    #[arg(short = 'z', value_name = "FILE", hide = true)]
-    undo: Option<PathBuf>,
-    /// Direct I/O: changes nothing
-    #[arg(short = 'D', hide = true)]
-    direct: bool,
-}
-
-impl Switches {
-    /// Refuses what is not done, each with what to do instead.
-    fn refuse_what_is_not_done(&self) -> CliResult<()> {
-        let creator = self.creator.as_deref().unwrap_or("linux");
-        let refused = [
-            (
-                self.source.is_some(),
-                "-d: filling an image while it is made is not there yet; mount it, or use mke2fs",
-            ),
-            (
-                self.cluster_size.is_some(),
-                "-C: bigalloc is not there; leave it out, or use mke2fs",
-            ),
-            (
-                self.checks_blocks > 0 || self.bad_blocks.is_some(),
-                "-c, -l: bad blocks are not there; leave it out, or use mke2fs",
-            ),
-            (
-                !creator.eq_ignore_ascii_case("linux") && creator != "0",
-                "-o: only linux can be had",
-            ),
-            (
-                self.super_only,
-                "-S: superblocks alone cannot be written; use e2fsck -b, or mke2fs -S",
-            ),
-            (
-                self.undo.is_some(),
-                "-z: there is no undo file; copy the image, or use mke2fs",
-            ),
-        ];
-        match refused.iter().find(|(is_asked, _)| *is_asked) {
-            Some((_, line)) => Err(Failure::new(line)),
-            None => Ok(()),
-        }
-    }
-
-    fn options(self, fs_type: FsType, besides: &mut Besides) -> CliResult<Options> {
-        self.refuse_what_is_not_done()?;
-        let mut options = Options {
-            fs_type,
-            usage_types: self.usage_types,
-            features: self.features,
-            has_journal: self.has_journal,
-            inode_size: self.inode_size,
-            bytes_per_inode: self.bytes_per_inode,
-            inodes: self.inodes,
-            label: self.label.unwrap_or_default().into_bytes(),
-            last_mounted: self.last_mounted.unwrap_or_default().into_bytes(),
-            reserved_percent: self.reserved_percent,
-            blocks_per_group: self.blocks_per_group,
-            groups_per_flex: self.groups_per_flex,
-            revision: self.revision,
-            discards: !self.keep,
-            ..Options::default()
-        };
-        if let Some(name) = self.fs_type {
-            options.fs_type = name.parse().map_err(Failure::new)?;
-        }
-        // mke2fs took the type by -T once, and still does.
-        let mut types = options.usage_types.iter().map(|word| word.parse());
-        if let Some(fs_type) = types.find_map(Result::ok) {
-            options.fs_type = fs_type;
-        }
-        if let Some(uuid) = self.uuid {
-            options.uuid = parse_uuid("-U", &uuid).map_err(Failure::new)?;
-        }
-        if let Some(word) = self.on_error {
-            options.on_error = word.parse().map_err(Failure::new)?;
-        }
-        if let Some(text) = self.block_size {
-            mke2fs::block_size(&text, &mut options)?;
-        }
-        for word in &self.journal {
-            mke2fs::journal(word, &mut options)?;
-        }
-        for word in &self.extended {
-            mke2fs::extended(word, &mut options, besides)?;
-        }
-        Ok(options)
-    }
-}
-
 impl Mkfs {
     pub(crate) fn run(self) -> CliResult<()> {
         if let Some(name) = self.called_as {
@@ -251,10 +70,7 @@ impl Mkfs {
         let mut besides = Besides::default();
         let fs_type = self.called_as.map_or(FsType::Ext4, |name| name.fs_type);
         let mut options = self.switches.options(fs_type, &mut besides)?;
-        options.defaults = match self.defaults {
-            Whose::Debian => Defaults::Debian,
-            Whose::Upstream => Defaults::Upstream,
-        };
+        options.defaults = self.defaults.into();
         // mke2fs gives this name a journal even with -O ^has_journal.
         options.has_journal |= self.called_as.is_some_and(|name| name.name == "mkfs.ext3");
         options.seed = self.seed;
@@ -273,11 +89,12 @@ impl Mkfs {
             offset_bytes: self.offset.or(besides.offset_bytes).unwrap_or(0),
             may_overwrite: self.force > 0,
         };
-        let made = match self.dry_run {
-            true => mkfs::plan_at(&place, &options),
-            false => make(place, &options, self.called_as.is_some()),
+        let as_mke2fs = self.called_as.is_some();
+        let made = match (self.dry_run, &self.source) {
+            (true, _) => mkfs::plan_at(&place, &options).map_err(Failure::new)?,
+            (false, Some(source)) => fill(place, options, source, as_mke2fs)?,
+            (false, None) => make(place, &options, as_mke2fs).map_err(Failure::new)?,
         };
-        let made = made.map_err(Failure::new)?;
         for note in &made.notes {
             output::say(format!("{}: {note}", made.image));
         }
@@ -290,6 +107,48 @@ impl Mkfs {
         }
         output::print(&mke2fs::report(&made, self.verbose > 0))
     }
+}
+
+/// Makes it, filled with a source. What is there is replaced when all is done.
+fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliResult<mkfs::Made> {
+    if place.offset_bytes > 0 {
+        return Err(Failure::new(
+            "-d: a file system at an offset cannot be filled; use finefs cp",
+        ));
+    }
+    let is_there = place.path.exists();
+    if is_there && !place.path.is_file() {
+        let reason = "-d fills files; make the file system without it, and use finefs cp";
+        return Err(Failure::new(format!("{}: {reason}", place.path.display())));
+    }
+    // Says what speaks against it.
+    let planned = mkfs::plan_at(&place, &options).map_err(Failure::new)?;
+    if is_there && let Some(what) = mkfs::found_at(&place) {
+        let line = format!("{} holds {what}", place.path.display());
+        let may_overwrite = place.may_overwrite || as_mke2fs && has_consent(&line);
+        if !may_overwrite {
+            return Err(Failure::new(MkfsError::InUse {
+                path: place.path,
+                what,
+            }));
+        }
+    }
+    let options = build::Options {
+        time_max: options.time,
+        file_system: Options {
+            block_size: Some(planned.block_size),
+            ..options
+        },
+        is_repeatable: false,
+        size_bytes: Some(planned.size_bytes.max(place.size_bytes.unwrap_or(0))),
+        free: Free::Bytes(0),
+        owners: Owners::default(),
+        may_replace: true,
+        jobs: copying::jobs(),
+    };
+    let sources = [Source::of(source)];
+    let built = crate::build::run(&place.path, &sources, &options)?;
+    Ok(built.file_system)
 }
 
 /// Makes it. As mke2fs, what is there is lost unless somebody at a terminal says no.
@@ -319,25 +178,4 @@ fn has_consent(line: &str) -> bool {
     let _ = io::stdout().flush();
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).is_ok() && answer.trim_start().starts_with(['y', 'Y'])
-}
-
-fn time_from_environment(as_mke2fs: bool) -> CliResult<Option<i64>> {
-    let names = match as_mke2fs {
-        true => &[EPOCH_VARIABLE, FAKE_TIME_VARIABLE][..],
-        false => &[EPOCH_VARIABLE],
-    };
-    for name in names {
-        if let Ok(text) = std::env::var(name) {
-            let time = text
-                .parse()
-                .ok()
-                .filter(|time| (0..=TIME_MAX).contains(time));
-            return time.map(Some).ok_or_else(|| {
-                Failure::new(format!(
-                    "{name}={text}: give seconds since 1970, or unset it"
-                ))
-            });
-        }
-    }
-    Ok(None)
 }

@@ -1,7 +1,7 @@
 //! A sign of life during long work: a spinner with the time, on a terminal, after half a second.
 
 use std::io::IsTerminal;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,44 +15,60 @@ pub(crate) fn during<T>(message: &str, work: impl FnOnce() -> T) -> T {
     if !std::io::stderr().is_terminal() {
         return work();
     }
-    let _sign = Sign::start(message.to_owned());
+    let _sign = spin(message.to_owned());
     work()
 }
 
-/// The thread that draws. It ends, and its line goes, when this is dropped.
-struct Sign {
+fn spin(message: String) -> Companion {
+    let start = Instant::now();
+    Companion::start(move |end| {
+        if end.comes_within(PATIENCE) {
+            return;
+        }
+        let bar = ProgressBar::new_spinner().with_elapsed(start.elapsed());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            bar.set_style(style);
+        }
+        bar.set_message(message);
+        bar.enable_steady_tick(TICK);
+        end.wait();
+        bar.finish_and_clear();
+    })
+}
+
+/// A thread that lives while something goes on: until this is dropped, which waits for it.
+pub(crate) struct Companion {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sign {
-    fn start(message: String) -> Sign {
+/// What tells it that it is to end.
+pub(crate) struct End(Receiver<()>);
+
+impl End {
+    /// Waits for the end for so long.
+    pub(crate) fn comes_within(&self, time: Duration) -> bool {
+        self.0.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
+    }
+
+    fn wait(&self) {
+        let _ = self.0.recv();
+    }
+}
+
+impl Companion {
+    /// Without one, where there can be no thread, nothing is shown.
+    pub(crate) fn start(run: impl FnOnce(End) + Send + 'static) -> Companion {
         let (stop, stopped) = channel();
-        let start = Instant::now();
-        let thread = std::thread::Builder::new()
-            .name("progress".into())
-            .spawn(move || {
-                if stopped.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-                let bar = ProgressBar::new_spinner().with_elapsed(start.elapsed());
-                if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-                    bar.set_style(style);
-                }
-                bar.set_message(message);
-                bar.enable_steady_tick(TICK);
-                let _ = stopped.recv();
-                bar.finish_and_clear();
-            })
-            .ok();
-        Sign {
+        let thread = std::thread::Builder::new().name("progress".into());
+        Companion {
             stop: Some(stop),
-            thread,
+            thread: thread.spawn(move || run(End(stopped))).ok(),
         }
     }
 }
 
-impl Drop for Sign {
+impl Drop for Companion {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

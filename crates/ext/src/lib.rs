@@ -71,4 +71,17 @@ pub struct ExtOptions {
     /// How much memory the cache of file data takes at most, in bytes; as much as suits the machine
     /// where this is `None`.
     pub data_cache_bytes: Option<u64>,
+    /// The image has just been made and is being filled.
+    pub bulk_load: Option<BulkLoad>,
+}
+
+/// An image is filled that is of no use to anybody before that has come to its end.
+///
+/// Nothing goes through its journal: until it is cleanly closed it is marked as not clean. Where
+/// things are put does not depend on CPUs, and generations come from its UUID: one thread that does
+/// the same makes the same image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BulkLoad {
+    /// The time of everything in the superblock, in seconds since 1970.
+    pub seconds: u64,
 }

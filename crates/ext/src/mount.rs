@@ -235,16 +235,22 @@ fn open(
     note_state(&superblock, &mut notes);
     let was_valid = superblock.state().contains(State::VALID);
     let mut journal = None;
-    if !is_read_only && superblock.compat().contains(Compat::HAS_JOURNAL) {
+    let has_journal = superblock.compat().contains(Compat::HAS_JOURNAL);
+    if !is_read_only && has_journal {
         match journal_writer(&device, &buffers, &mut groups, &superblock, &geometry) {
-            Ok(writer) => journal = Some(writer),
+            Ok(writer) => journal = Some(writer).filter(|_| options.bulk_load.is_none()),
             Err(reason) => {
                 notes.push(format!("mounted read-only: {reason}"));
                 is_read_only = true;
             }
         }
     }
-    let allocator = allocator(&superblock, &geometry, &groups, &buffers);
+    let layout = layout(&superblock, &geometry);
+    let counts = groups.counts(&geometry, &buffers);
+    let allocator = match options.bulk_load {
+        None => Allocator::new(layout, &counts),
+        Some(_) => Allocator::repeatable(layout, &counts, seed_of(&superblock)),
+    };
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
     // What is only read does not come in, and no more than there is.
     let data_cache_bytes = match is_read_only {
@@ -266,10 +272,12 @@ fn open(
         buffers,
         groups,
         allocator,
+        is_journaled: journal.is_some(),
         journal: Mutex::new(&JOURNAL, journal),
         postponed: Mutex::new(&POSTPONED, Postponed::default()),
         on_error,
         is_read_only,
+        bulk_load: options.bulk_load,
         blocks_written: PerCpuCounter::new(0),
     };
     check_root(&state)?;
@@ -427,13 +435,8 @@ fn note_state(superblock: &Superblock, notes: &mut Vec<String>) {
     }
 }
 
-fn allocator(
-    superblock: &Superblock,
-    geometry: &Geometry,
-    groups: &GroupTable,
-    buffers: &BufferCache,
-) -> Allocator {
-    let layout = Layout {
+fn layout(superblock: &Superblock, geometry: &Geometry) -> Layout {
+    Layout {
         first_data_block: u64::from(geometry.first_data_block),
         blocks: geometry.blocks_count,
         blocks_per_group: geometry.blocks_per_group,
@@ -442,8 +445,13 @@ fn allocator(
         groups_per_flex: geometry.groups_per_flex,
         reserved_for_root: superblock.reserved_blocks_count(),
         run_max: RUN_MAX_BLOCKS,
-    };
-    Allocator::new(layout, &groups.counts(geometry, buffers))
+    }
+}
+
+/// Half of the UUID.
+fn seed_of(superblock: &Superblock) -> u64 {
+    let uuid = u128::from_le_bytes(superblock.uuid());
+    uuid as u64
 }
 
 /// The blocks that no file can ever have: those of the file system itself, and the journal.
@@ -467,10 +475,12 @@ fn overhead_blocks(superblock: &Superblock, geometry: &Geometry) -> u64 {
 fn mark_in_use(state: &ExtState, options: &ExtOptions) -> Result<()> {
     {
         let mut superblock = state.superblock.lock();
-        let mounts = superblock.mount_count().saturating_add(1);
-        superblock.set_mount_count(mounts);
-        superblock.set_mount_time(now_seconds());
-        superblock.set_write_time(now_seconds());
+        superblock.set_write_time(state.now_seconds());
+        if state.bulk_load.is_none() {
+            let mounts = superblock.mount_count().saturating_add(1);
+            superblock.set_mount_count(mounts);
+            superblock.set_mount_time(state.now_seconds());
+        }
         if let Some(place) = &options.mount_point {
             let mut raw = [0; 64];
             let length = place.len().min(raw.len());
@@ -537,7 +547,7 @@ fn mark_clean(
         let mut superblock = state.superblock.lock();
         superblock.set_free_blocks_count(free_blocks);
         superblock.set_free_inodes_count(free_inodes as u32);
-        superblock.set_write_time(now_seconds());
+        superblock.set_write_time(state.now_seconds());
         let features = superblock.incompat() - Incompat::NEEDS_RECOVERY;
         superblock.set_incompat(features);
         let state = superblock.state();
@@ -557,8 +567,4 @@ fn mark_clean(
     state.put_superblock()?;
     state.buffers.write_out()?;
     state.device.flush().map_err(io)
-}
-
-fn now_seconds() -> u64 {
-    finefs_namespace::Timestamp::now().seconds().max(0) as u64
 }

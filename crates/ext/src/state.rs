@@ -30,15 +30,15 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::DirRules;
-use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::group::GroupDesc;
 use finefs_ext_disk::inode::{Inode, InodeRules};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_ext_disk::{GroupNo, PhysBlock};
 use finefs_locks::{LockClass, PerCpuCounter};
-use finefs_namespace::{BlockRun, Error, Ino, Result, Settled};
+use finefs_namespace::{BlockRun, Error, Ino, Result, Settled, Timestamp};
 
+use crate::BulkLoad;
 use crate::alloc::Allocator;
 use crate::buffer::{BufferCache, BufferRead};
 use crate::data_cache::DataCache;
@@ -106,6 +106,10 @@ pub(crate) struct ExtState {
     pub overhead_blocks: u64,
     /// Nothing may be written.
     pub is_read_only: bool,
+    /// Commits go through the journal.
+    pub is_journaled: bool,
+    /// It has just been made and is being filled.
+    pub bulk_load: Option<BulkLoad>,
     /// Blocks of data written since the mount by those who write them, for the superblock's
     /// account.
     pub blocks_written: PerCpuCounter,
@@ -173,15 +177,18 @@ impl ExtState {
     /// what its log holds would be replayed over it.
     pub fn take_journal(&self) -> Result<Option<JournalWriter>> {
         let writer = self.journal.lock().take();
-        let has_journal = self
-            .superblock
-            .lock()
-            .compat()
-            .contains(Compat::HAS_JOURNAL);
-        if writer.is_none() && has_journal {
+        if writer.is_none() && self.is_journaled {
             return Err(Error::io("the journal was lost by an earlier failure"));
         }
         Ok(writer)
+    }
+
+    /// The time for the superblock.
+    pub fn now_seconds(&self) -> u64 {
+        self.bulk_load.map_or_else(
+            || Timestamp::now().seconds().max(0) as u64,
+            |load| load.seconds,
+        )
     }
 
     /// Puts the superblock as it is now into its buffer, with its checksum, to be written out.

@@ -7,6 +7,7 @@
 //! | [`tree`] | directories of the host and of images, by one pair of traits |
 //! | [`walk`] | walks a tree in an image |
 //! | [`copy`] | copies between them, by several threads |
+//! | [`build`] | builds images of directories and archives |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
 //!
 //! # Invariants
@@ -19,6 +20,7 @@
 
 pub mod address;
 mod attributes;
+pub mod build;
 pub mod copy;
 mod error;
 mod host;

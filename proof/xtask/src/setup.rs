@@ -18,6 +18,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
     ("sqlite3", "sqlite3"),
     ("git", "git"),
     ("losetup", "mount"),

@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use finefs_image::Error;
@@ -17,6 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::session::Session;
 use super::text;
 use crate::output::{print, say};
+use crate::progress::Companion;
 use crate::{CliResult, Failure};
 
 /// A copy: how, and how it goes.
@@ -158,12 +157,12 @@ pub(super) fn umask(is_into_image: bool) -> u32 {
 }
 
 /// Threads if nothing is said.
-pub(super) fn jobs() -> usize {
+pub(crate) fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get().min(8))
 }
 
 /// The first SIGINT, SIGTERM or SIGHUP asks for an end, the second ends.
-fn watch_signals() -> CliResult<Arc<AtomicBool>> {
+pub(crate) fn watch_signals() -> CliResult<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -185,39 +184,19 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// A thread that lives while something goes on.
-struct Companion {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Companion {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Passes a signal's flag on to a copy.
 struct StopLink;
 
 impl StopLink {
     fn start(flag: Arc<AtomicBool>, progress: Arc<Progress>) -> Companion {
         const TICK: Duration = Duration::from_millis(20);
-        let (stop, stopped) = channel();
-        let run = move || {
-            while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+        Companion::start(move |end| {
+            while !end.comes_within(TICK) {
                 if flag.load(Ordering::Relaxed) {
                     progress.stop.store(true, Ordering::Relaxed);
                 }
             }
-        };
-        Companion {
-            stop: Some(stop),
-            thread: std::thread::Builder::new().spawn(run).ok(),
-        }
+        })
     }
 }
 
@@ -231,13 +210,11 @@ impl Bar {
         if !super::cp::is_watched() {
             return None;
         }
-        let (stop, stopped) = channel();
         let start = Instant::now();
         let (progress, sources) = (Arc::clone(progress), sources.to_vec());
         let options = options.clone();
-        let run = move || {
-            let ends = |time| stopped.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
-            if ends(PATIENCE) {
+        Some(Companion::start(move |end| {
+            if end.comes_within(PATIENCE) {
                 return;
             }
             let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
@@ -248,7 +225,7 @@ impl Bar {
             // Counting takes a while too, and is for this line only.
             let is_over = AtomicBool::new(false);
             let totals = total(&sources, &options, 4096, &|| {
-                if ends(Duration::ZERO) {
+                if end.comes_within(Duration::ZERO) {
                     is_over.store(true, Ordering::Relaxed);
                 }
                 !is_over.load(Ordering::Relaxed)
@@ -261,15 +238,11 @@ impl Bar {
                 let files = progress.files.load(Ordering::Relaxed);
                 bar.set_message(format!("{files} of {} files,", totals.files));
                 bar.set_position(progress.bytes.load(Ordering::Relaxed));
-                if ends(TICK) {
+                if end.comes_within(TICK) {
                     break;
                 }
             }
             bar.finish_and_clear();
-        };
-        Some(Companion {
-            stop: Some(stop),
-            thread: std::thread::Builder::new().spawn(run).ok(),
-        })
+        }))
     }
 }

@@ -14,7 +14,7 @@
 
 mod cat;
 mod clock;
-mod copying;
+pub(crate) mod copying;
 mod cp;
 mod date;
 mod df;
@@ -31,7 +31,7 @@ mod record;
 mod rm;
 mod session;
 mod stat;
-mod text;
+pub(crate) mod text;
 mod tree;
 mod xattr;
 

@@ -24,7 +24,7 @@ pub(super) fn mode_string(attributes: &Attributes) -> String {
 }
 
 /// As `ls -h` writes sizes: powers of 1024, rounded up, one digit after the point below 10.
-pub(super) fn human(bytes: u64) -> String {
+pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
     if bytes < 1024 {
         return bytes.to_string();

@@ -181,7 +181,8 @@ fn acl(rights: u16) -> Vec<u8> {
     acl
 }
 
-fn tree(path: &Path, seed: u64) {
+/// Fills a new directory with files of all kinds.
+pub fn tree(path: &Path, seed: u64) {
     fs::create_dir(path).unwrap();
     let mut maker = Maker {
         random: Random(seed * 0x9E37_79B9 + 88_172_645_463_325_252),
@@ -193,7 +194,7 @@ fn tree(path: &Path, seed: u64) {
     File::open(path).unwrap().set_modified(time).unwrap();
 }
 
-fn seeds() -> u64 {
+pub fn seeds() -> u64 {
     let seeds = std::env::var("FINEFS_SEEDS").ok();
     seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(6)
 }

@@ -163,6 +163,18 @@ pub struct Allocator {
 impl Allocator {
     /// The allocator of a file system whose descriptors say `counts`.
     pub(crate) fn new(layout: Layout, counts: &[GroupCounts]) -> Allocator {
+        let seed = std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish();
+        Allocator::with(layout, counts, seed, cpu::count())
+    }
+
+    /// One that gives one thread the same each time, on whatever CPUs it runs.
+    pub(crate) fn repeatable(layout: Layout, counts: &[GroupCounts], seed: u64) -> Allocator {
+        Allocator::with(layout, counts, seed, 1)
+    }
+
+    fn with(layout: Layout, counts: &[GroupCounts], seed: u64, cpus: usize) -> Allocator {
         let groups: Box<[Group]> = counts
             .iter()
             .map(|counts| Group {
@@ -185,10 +197,8 @@ impl Allocator {
             ),
             layout,
             groups,
-            per_cpu: (0..cpu::count()).map(|_| PerCpu::default()).collect(),
-            seed: std::collections::hash_map::RandomState::new()
-                .build_hasher()
-                .finish(),
+            per_cpu: (0..cpus).map(|_| PerCpu::default()).collect(),
+            seed,
             first_unverified: AtomicU32::new(0),
             damage: Damage::default(),
         }

@@ -47,8 +47,6 @@ mod reservation;
 mod space;
 mod xattrs;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -100,6 +98,12 @@ pub(crate) fn commit(
         .into_iter()
         .map(|change| (change.dir, change))
         .collect();
+    if state.bulk_load.is_some() {
+        // They come in the order of the CPUs that they were made on.
+        for change in directories.values_mut() {
+            change.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        }
+    }
     for change in batch.inodes {
         let entries = directories.remove(&change.ino);
         let is_known_empty =
@@ -188,9 +192,7 @@ impl<'a> Commit<'a> {
             captured,
             has_extents: superblock.incompat().contains(Incompat::EXTENTS),
             has_dir_nlink: superblock.ro_compat().contains(RoCompat::DIR_NLINK),
-            now: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |now| now.as_secs()),
+            now: state.now_seconds(),
             has_large_file: false,
             has_xattrs: false,
             orphans: Vec::new(),

@@ -175,7 +175,7 @@ pub(super) fn change_of(
 }
 
 /// Attributes that belong to a file wherever it is, not to a file system that shows them.
-fn may_be_kept(name: &OsStr) -> bool {
+pub(crate) fn may_be_kept(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let prefixes: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))

@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
 pub use file::from_stream;
+pub(crate) use file::may_be_kept;
 pub use measure::{Totals, measure};
 pub use walk::Task;
 

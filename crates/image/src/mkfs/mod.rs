@@ -55,7 +55,7 @@ use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use groups::TableState;
 pub use identity::{format_uuid, parse_uuid};
 pub use options::{Defaults, FsType, OnError, Options};
-pub use place::{Place, make_at, plan_at};
+pub use place::{Place, found_at, make_at, plan_at};
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;

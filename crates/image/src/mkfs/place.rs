@@ -70,6 +70,12 @@ pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
     })
 }
 
+/// The file system of ours that a place holds already.
+pub fn found_at(place: &Place) -> Option<String> {
+    let device = FileDevice::open(&place.path, Access::Inspect).ok()?;
+    signature(&device, place.offset_bytes)
+}
+
 /// Makes a file system in a file or on a block device.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::types::Timestamp;
 use crate::schemes::LockingScheme;
 
 /// When reading a file updates its access time.
@@ -48,6 +49,8 @@ pub struct Options {
     /// nothing waits to be, once until something is: the time to give memory back. Never called
     /// over a store that takes no batches.
     pub when_quiet: Option<fn()>,
+    /// The time of all changes, for images that come out the same each time; else the clock's.
+    pub fixed_time: Option<Timestamp>,
 }
 
 impl Options {
@@ -79,6 +82,7 @@ impl Default for Options {
             #[cfg(feature = "locking-schemes")]
             locking: LockingScheme::Fine,
             when_quiet: None,
+            fixed_time: None,
         }
     }
 }

@@ -148,7 +148,7 @@ impl Namespace {
 
     /// The time, as the store can hold it.
     pub(crate) fn now(&self) -> Timestamp {
-        self.as_stored(Timestamp::now())
+        self.as_stored(self.options.fixed_time.unwrap_or_else(Timestamp::now))
     }
 
     /// A time cut to what the store can hold: inodes of 128 bytes have whole seconds up to 2038.

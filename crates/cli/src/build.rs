@@ -1,0 +1,268 @@
+//! `finefs build`
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use finefs_image::build::{self, Free, Mapped, Owners, Progress, Source};
+use finefs_image::mkfs::FsType;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::image::{copying, text};
+use crate::mke2fs::Besides;
+use crate::progress::Companion;
+use crate::switches::{Switches, Whose, time_from_environment};
+use crate::{CliResult, Failure, output, size};
+
+/// Status of a command that a signal has ended.
+const INTERRUPTED: i32 = 130;
+
+/// Make an image of directories and tar archives, later ones over earlier ones
+///
+/// The image is made beside its place and renamed when it is whole. It is as large as its files
+/// need, and the same bytes each time that it is built of the same files: UUID and time follow from
+/// them, and times of access are those of the last change.
+#[derive(Args)]
+pub(crate) struct Build {
+    /// The image to make
+    image: PathBuf,
+    /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input
+    #[arg(required = true)]
+    source: Vec<PathBuf>,
+    /// The size: bytes, or with k, m, g, t; as large as it must be without it
+    #[arg(long, value_parser = size::bytes)]
+    size: Option<u64>,
+    /// Space that is left for more: bytes, or with k, m, g, t, or % of what the files take
+    #[arg(long, value_name = "SIZE", value_parser = free, default_value = "0", conflicts_with = "size")]
+    free: Free,
+    /// Whose everything is, as numbers
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
+    /// Whose the root directory is
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    root_owner: Option<(u32, u32)>,
+    /// Users from FROM on become those from TO on; COUNT of them, 1 without it
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = mapped)]
+    map_users: Vec<Mapped>,
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = mapped)]
+    map_groups: Vec<Mapped>,
+    /// Replace an image that is there
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// UUID and hash seed come from this text instead of from the files
+    #[arg(long, value_name = "TEXT")]
+    seed: Option<String>,
+    /// Whose default features ext4 has
+    #[arg(long, value_enum, default_value = "debian")]
+    defaults: Whose,
+    /// Threads; without it one for each CPU, 8 at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    /// Say what was made as JSON, for scripts
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    /// Say nothing
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    switches: Switches,
+}
+
+impl Build {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let mut besides = Besides::default();
+        let names_reserved_blocks = self.switches.names_reserved_blocks();
+        let mut file_system = self.switches.options(FsType::Ext4, &mut besides)?;
+        if besides.offset_bytes.is_some() {
+            return Err(Failure::new("-E offset: an image is built from its start"));
+        }
+        file_system.defaults = self.defaults.into();
+        file_system.seed = self.seed;
+        file_system.time = time_from_environment(false)?;
+        if !names_reserved_blocks {
+            file_system.reserved_percent = 0.0;
+        }
+        let options = build::Options {
+            time_max: file_system.time,
+            owners: Owners {
+                all: self.owner,
+                root: self.root_owner,
+                users: self.map_users,
+                groups: self.map_groups,
+            },
+            file_system,
+            is_repeatable: true,
+            size_bytes: self.size,
+            free: self.free,
+            may_replace: self.force,
+            jobs: self.jobs.map_or_else(copying::jobs, usize::from),
+        };
+        let sources: Vec<Source> = self.source.iter().map(|path| Source::of(path)).collect();
+        let built = run(&self.image, &sources, &options)?;
+        if self.json {
+            let text = serde_json::to_string_pretty(&built).map_err(Failure::new)?;
+            output::print(&(text + "\n"))?;
+        } else if !self.quiet {
+            output::print(&report(&built))?;
+        }
+        // What is left out was asked for.
+        Ok(match built.left_out.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
+    }
+}
+
+/// Builds with a progress bar, and says what was left out. A signal ends the program.
+pub(crate) fn run(
+    image: &Path,
+    sources: &[Source],
+    options: &build::Options,
+) -> CliResult<build::Built> {
+    let progress = Arc::new(Progress {
+        stop: copying::watch_signals()?,
+        ..Progress::default()
+    });
+    let built = {
+        let _bar = bar(&progress);
+        build::build(image, sources, options, &progress)
+    };
+    match built {
+        Err(error) if progress.stop.load(Ordering::Relaxed) => {
+            output::say(error);
+            std::process::exit(INTERRUPTED);
+        }
+        built => {
+            let built = built.map_err(Failure::new)?;
+            for line in &built.left_out {
+                output::say(format!("left out: {line}"));
+            }
+            Ok(built)
+        }
+    }
+}
+
+fn report(built: &build::Built) -> String {
+    let made = &built.file_system;
+    format!(
+        "{}: {} of {}, {} files with {} of data, {} free, UUID {}\n",
+        made.image,
+        made.fs_type,
+        text::human(made.size_bytes),
+        built.files,
+        text::human(built.data_bytes),
+        text::human(made.free_blocks * u64::from(made.block_size)),
+        made.uuid,
+    )
+}
+
+fn free(text: &str) -> Result<Free, String> {
+    match text.strip_suffix('%') {
+        Some(percent) => {
+            let percent = percent
+                .parse()
+                .ok()
+                .filter(|it| (0.0..=10_000.0).contains(it));
+            let percent = percent.ok_or("not a percentage; give 10% for a tenth")?;
+            Ok(Free::Percent(percent))
+        }
+        None => size::bytes(text).map(Free::Bytes),
+    }
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text
+        .split_once(':')
+        .and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
+    parsed.ok_or_else(|| "give two numbers, UID:GID".to_owned())
+}
+
+fn mapped(text: &str) -> Result<Mapped, String> {
+    let fields: Option<Vec<u32>> = text.split(':').map(id).collect();
+    match fields.as_deref() {
+        Some([from, to]) => Ok(Mapped {
+            from: *from,
+            to: *to,
+            count: 1,
+        }),
+        Some([from, to, count]) => Ok(Mapped {
+            from: *from,
+            to: *to,
+            count: *count,
+        }),
+        _ => Err("give numbers, FROM:TO or FROM:TO:COUNT".to_owned()),
+    }
+}
+
+/// A number of a user or group; the highest means nobody to the system.
+fn id(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != u32::MAX)
+}
+
+/// Shows how far it is: on a terminal, after a second.
+fn bar(progress: &Arc<Progress>) -> Option<Companion> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const TICK: Duration = Duration::from_millis(200);
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let progress = Arc::clone(progress);
+    let start = Instant::now();
+    Some(Companion::start(move |end| {
+        if end.comes_within(PATIENCE) {
+            return;
+        }
+        let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
+        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        loop {
+            let all = now(&progress.files_all);
+            let style = match all {
+                0 => "listing, {msg}",
+                _ => "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+            };
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style);
+            }
+            bar.set_message(match all {
+                0 => format!("{} files", now(&progress.listed)),
+                _ => format!("{} of {all} files,", now(&progress.files)),
+            });
+            bar.set_length(now(&progress.bytes_all));
+            bar.set_position(now(&progress.bytes));
+            if end.comes_within(TICK) {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_users_are_read() {
+        assert_eq!(owner("0:5"), Ok((0, 5)));
+        for bad in ["0", "a:b", "1:", ":1", "4294967295:0", "1:2:3"] {
+            assert!(owner(bad).is_err(), "{bad}");
+        }
+        let range = |from, to, count| Ok(Mapped { from, to, count });
+        assert_eq!(mapped("1000:0"), range(1000, 0, 1));
+        assert_eq!(mapped("0:100000:65536"), range(0, 100_000, 65_536));
+        assert!(mapped("1").is_err());
+    }
+
+    #[test]
+    fn space_to_leave_is_bytes_or_a_share() {
+        assert_eq!(free("10m"), Ok(Free::Bytes(10 << 20)));
+        assert_eq!(free("12.5%"), Ok(Free::Percent(12.5)));
+        assert!(free("-1%").is_err());
+        assert!(free("x").is_err());
+    }
+}

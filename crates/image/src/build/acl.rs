@@ -1,0 +1,95 @@
+//! ACLs as archives have them, in text, and as the system has them, in an attribute.
+//!
+//! # References
+//! acl(5), "SHORT TEXT FORM"; Linux `include/uapi/linux/posix_acl_xattr.h`.
+
+const VERSION: u32 = 2;
+const NO_ID: u32 = u32::MAX;
+
+/// The attribute's value. The error says what is wrong.
+pub(super) fn from_text(text: &str) -> Result<Vec<u8>, String> {
+    let mut entries = Vec::new();
+    for line in text.split([',', '\n']) {
+        let entry = line.split('#').next().unwrap_or_default().trim();
+        if !entry.is_empty() {
+            entries.push(parse(entry).ok_or_else(|| format!("ACL entry '{entry}'"))??);
+        }
+    }
+    entries.sort_unstable();
+    let mut value = VERSION.to_le_bytes().to_vec();
+    for (tag, id, permissions) in entries {
+        value.extend(u16::to_le_bytes(tag));
+        value.extend(u16::to_le_bytes(permissions));
+        value.extend(u32::to_le_bytes(id));
+    }
+    Ok(value)
+}
+
+/// Tag, number and permissions; `None` for what is no entry.
+fn parse(entry: &str) -> Option<Result<(u16, u32, u16), String>> {
+    let mut fields = entry.split(':');
+    let (kind, name) = (fields.next()?, fields.next()?.trim());
+    let permissions = fields.next()?;
+    // Some archivers add the number behind the name.
+    let number = fields.next().unwrap_or(name);
+    let mut bits = 0;
+    for letter in permissions.trim().chars() {
+        bits |= match letter {
+            'r' => 4,
+            'w' => 2,
+            'x' => 1,
+            '-' => 0,
+            _ => return None,
+        };
+    }
+    let tag = match (kind.trim(), name.is_empty()) {
+        ("user" | "u", true) => 0x01,
+        ("user" | "u", false) => 0x02,
+        ("group" | "g", true) => 0x04,
+        ("group" | "g", false) => 0x08,
+        ("mask" | "m", true) => 0x10,
+        ("other" | "o", true) => 0x20,
+        _ => return None,
+    };
+    if name.is_empty() {
+        return Some(Ok((tag, NO_ID, bits)));
+    }
+    let id = number.trim().parse::<u32>();
+    Some(id.map(|id| (tag, id, bits)).map_err(|_| {
+        format!("the ACL names '{name}' without its number (tar's --numeric-owner keeps it)")
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_what_the_kernel_takes() {
+        let value = from_text("other::---,user::rw-\nuser:joe:r-x:7,group::r--,mask::rwx").unwrap();
+        let entries: Vec<(u16, u16, u32)> = value[4..]
+            .chunks(8)
+            .map(|entry| {
+                let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+                let id = [entry[4], entry[5], entry[6], entry[7]];
+                (half(0), half(2), u32::from_le_bytes(id))
+            })
+            .collect();
+        let wanted = [
+            (1, 6, NO_ID),
+            (2, 5, 7),
+            (4, 4, NO_ID),
+            (16, 7, NO_ID),
+            (32, 0, NO_ID),
+        ];
+        assert_eq!(entries, wanted);
+        assert_eq!(&value[..4], [2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn names_without_numbers_and_other_words_are_refused() {
+        assert!(from_text("user:joe:rwx").unwrap_err().contains("number"));
+        assert!(from_text("user::rwx,nobody").is_err());
+        assert!(from_text("user::rwt").is_err());
+    }
+}

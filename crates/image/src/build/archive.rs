@@ -1,0 +1,487 @@
+//! Tar archives as sources.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use finefs::FileKind;
+use tar::{Archive, Entry, EntryType, GnuExtSparseHeader, Header};
+
+use super::content::{Content, Data, Segment};
+use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
+use super::pax::{self, Pax};
+use super::{Progress, acl};
+use crate::attributes::Time;
+use crate::error::{Error, Result};
+
+/// Bytes that are unpacked at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+const TAR_BLOCK: u64 = 512;
+
+/// Lists an archive; one that is compressed is unpacked into a file in `directory`.
+pub(super) fn add(
+    manifest: &mut Manifest,
+    path: &Path,
+    directory: &Path,
+    progress: &Progress,
+) -> Result<()> {
+    let shown = path.display().to_string();
+    let failed = |error| Error::host(shown.clone(), error);
+    let mut file = File::open(path).map_err(failed)?;
+    let is_seekable = file.metadata().map_err(failed)?.is_file();
+    let mut magic = [0; 6];
+    if is_seekable {
+        let count = file.read_at(&mut magic, 0).map_err(failed)?;
+        if Packing::of(&magic[..count]) == Packing::None {
+            return list(manifest, Arc::new(file), &shown, progress);
+        }
+    }
+    unpack_and_list(manifest, &mut file, &shown, directory, progress)
+}
+
+/// Lists an archive from standard input.
+pub(super) fn add_input(
+    manifest: &mut Manifest,
+    directory: &Path,
+    progress: &Progress,
+) -> Result<()> {
+    let input = &mut std::io::stdin().lock();
+    unpack_and_list(manifest, input, "standard input", directory, progress)
+}
+
+fn unpack_and_list(
+    manifest: &mut Manifest,
+    from: &mut dyn Read,
+    shown: &str,
+    directory: &Path,
+    progress: &Progress,
+) -> Result<()> {
+    let failed = |error| Error::host(shown, error);
+    let mut magic = Vec::new();
+    Read::take(&mut *from, 6)
+        .read_to_end(&mut magic)
+        .map_err(failed)?;
+    let whole = magic.as_slice().chain(from);
+    let mut unpacked: Box<dyn Read + '_> = match Packing::of(&magic) {
+        Packing::None => Box::new(whole),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        Packing::Zstd => Box::new(zstd::Decoder::new(whole).map_err(failed)?),
+        Packing::Xz => Box::new(liblzma::read::XzDecoder::new_multi_decoder(whole)),
+    };
+    let in_directory = |error| Error::host(directory.display().to_string(), error);
+    let file = tempfile::tempfile_in(directory).map_err(in_directory)?;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    loop {
+        progress.check()?;
+        let count = match unpacked.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            count => {
+                count.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))?
+            }
+        };
+        if count == 0 {
+            break;
+        }
+        file.write_all_at(&buffer[..count], at)
+            .map_err(in_directory)?;
+        at += count as u64;
+    }
+    list(manifest, Arc::new(file), shown, progress)
+}
+
+/// How an archive is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Packing {
+    None,
+    Gzip,
+    Zstd,
+    Xz,
+}
+
+impl Packing {
+    fn of(start: &[u8]) -> Packing {
+        match start {
+            [0x1f, 0x8b, ..] => Packing::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
+            _ => Packing::None,
+        }
+    }
+}
+
+fn list(manifest: &mut Manifest, file: Arc<File>, shown: &str, progress: &Progress) -> Result<()> {
+    let failed = |error: std::io::Error| Error::new(shown, error.to_string());
+    let length = file.metadata().map_err(failed)?.len();
+    let mut reader = BufReader::with_capacity(TAR_BLOCK as usize * 16, &*file);
+    reader.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut archive = Archive::new(reader);
+    let entries = archive.entries_with_seek().map_err(failed)?;
+    let mut listing = Listing {
+        manifest,
+        file: &file,
+        shown,
+        length,
+        read_to: 0,
+    };
+    let mut count = 0;
+    for entry in entries {
+        let mut entry = entry.map_err(|error| {
+            Error::new(
+                shown,
+                format!("is no tar archive, or damaged behind entry {count}: {error}"),
+            )
+        })?;
+        listing.add(&mut entry)?;
+        count += 1;
+        progress.listed.fetch_add(1, Ordering::Relaxed);
+        progress.check()?;
+    }
+    // An archive may be empty, but is not cut off.
+    match count == 0 && length < 2 * TAR_BLOCK {
+        true => Err(Error::new(shown, "is no tar archive")),
+        false => Ok(()),
+    }
+}
+
+struct Listing<'a> {
+    manifest: &'a mut Manifest,
+    file: &'a Arc<File>,
+    shown: &'a str,
+    length: u64,
+    /// The end of the last entry; the next one's extended headers are behind it.
+    read_to: u64,
+}
+
+impl Listing<'_> {
+    fn add<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<()> {
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader) {
+            return Ok(());
+        }
+        let named = entry.path_bytes().into_owned();
+        let mut path = PathBuf::from(OsString::from_vec(named));
+        let archive = self.shown;
+        let failed = |path: &Path, reason: String| {
+            Error::new(format!("{archive}: {}", path.display()), reason)
+        };
+        let pax = Pax::read(self.file, self.read_to, entry.raw_header_position());
+        let mut pax = pax.map_err(|reason| failed(&path, reason))?;
+        let end = self.end_of(entry).map_err(|reason| failed(&path, reason))?;
+        self.read_to = end.next_multiple_of(TAR_BLOCK);
+        if let Some(name) = pax.sparse_name.take().or(pax.path.take()) {
+            path = PathBuf::from(name);
+        }
+        if path.as_os_str().as_encoded_bytes().contains(&0) {
+            return Err(failed(&path, "a name with a zero byte in it".into()));
+        }
+        let attributes = self
+            .attributes(entry.header(), &mut pax, &path)
+            .map_err(|reason| failed(&path, reason))?;
+        if kind.is_dir() {
+            return self.add_directory(&path, attributes);
+        }
+        if matches!(kind, EntryType::Link) {
+            return self.add_link(link_target(entry, &mut pax), &path);
+        }
+        let kind = match self.kind(entry, &mut pax) {
+            Ok(Some(kind)) => kind,
+            Ok(None) => {
+                let what = char::from(kind.as_byte());
+                let line = format!(
+                    "{}: {}: entries of type '{what}' are not known",
+                    self.shown,
+                    path.display()
+                );
+                self.manifest.left_out.push(line);
+                return Ok(());
+            }
+            Err(reason) => return Err(failed(&path, reason)),
+        };
+        let shown = || format!("{}: {}", self.shown, path.display());
+        let Some(name) = last_name(&path) else {
+            return Err(failed(&path, "a name of a directory, and is none".into()));
+        };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let parent = self.manifest.directory(parent, true);
+        let parent = parent
+            .map_err(|error| error.with_place(shown()))?
+            .unwrap_or(ROOT);
+        let node = Node { kind, attributes };
+        self.manifest.put(parent, &name, node, &shown)?;
+        Ok(())
+    }
+
+    fn add_directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
+        let shown = || format!("{}: {}", self.shown, path.display());
+        let Some(name) = last_name(path) else {
+            // The root itself; another way to write a directory is not worth a look.
+            if !path
+                .components()
+                .any(|part| part == std::path::Component::ParentDir)
+            {
+                self.manifest.set_root(attributes);
+            }
+            return Ok(());
+        };
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let found = self.manifest.directory(parent, true);
+        let found = found
+            .map_err(|error| error.with_place(shown()))?
+            .unwrap_or(ROOT);
+        let node = Node {
+            kind: Kind::Directory(Default::default()),
+            attributes,
+        };
+        self.manifest
+            .put_directory(found, &parent.join(name), node, &shown)?;
+        Ok(())
+    }
+
+    /// A further name of a file that came before.
+    fn add_link(&mut self, target: PathBuf, path: &Path) -> Result<()> {
+        let shown = || format!("{}: {}", self.shown, path.display());
+        let missing = || {
+            let reason = format!("a link to {}, which is not there", target.display());
+            Error::new(shown(), reason)
+        };
+        let (Some(name), Some(original)) = (last_name(path), last_name(&target)) else {
+            return Err(missing());
+        };
+        let mut find = |of: &Path, makes| {
+            let parent = of.parent().unwrap_or(Path::new(""));
+            let found = self.manifest.directory(parent, makes);
+            found.map_err(|error| error.with_place(shown()))
+        };
+        let from = find(&target, false)?.ok_or_else(missing)?;
+        let parent = find(path, true)?.unwrap_or(ROOT);
+        let from = self.manifest.names(from).get(&original).copied();
+        let node = from.ok_or_else(missing)?;
+        if matches!(self.manifest.nodes[node].kind, Kind::Directory(_)) {
+            return Err(Error::new(shown(), "a hard link to a directory"));
+        }
+        let existing = self.manifest.names(parent).get(&name).copied();
+        if existing.is_some_and(|it| !self.manifest.names(it).is_empty()) {
+            let reason = "would replace a directory that has files in it";
+            return Err(Error::new(shown(), reason));
+        }
+        self.manifest.link(parent, &name, node);
+        Ok(())
+    }
+
+    /// What a file is that is neither a directory nor a link to another; `None` for what is not
+    /// known.
+    fn kind<R: Read>(
+        &self,
+        entry: &Entry<'_, R>,
+        pax: &mut Pax,
+    ) -> std::result::Result<Option<Kind>, String> {
+        let header = entry.header();
+        let node = |kind| {
+            let number = |part: std::io::Result<Option<u32>>| {
+                let part = part.map_err(|error| error.to_string())?;
+                part.ok_or_else(|| "a device without a number".to_owned())
+            };
+            let rdev = match kind {
+                FileKind::Fifo => 0,
+                _ => {
+                    let major = number(header.device_major())?;
+                    rustix::fs::makedev(major, number(header.device_minor())?)
+                }
+            };
+            Ok(Some(Kind::Node { kind, rdev }))
+        };
+        match header.entry_type() {
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => self
+                .content(entry, pax)
+                .map(|content| Some(Kind::Regular(content))),
+            EntryType::Symlink => Ok(Some(Kind::Symlink(link_target(entry, pax)))),
+            EntryType::Char => node(FileKind::CharDevice),
+            EntryType::Block => node(FileKind::BlockDevice),
+            EntryType::Fifo => node(FileKind::Fifo),
+            _ => Ok(None),
+        }
+    }
+
+    /// Where the data of a file is.
+    fn content<R: Read>(
+        &self,
+        entry: &Entry<'_, R>,
+        pax: &Pax,
+    ) -> std::result::Result<Content, String> {
+        let at = entry.raw_file_position();
+        let (segments, size) = if entry.header().entry_type().is_gnu_sparse() {
+            self.old_segments(entry.header(), at)?
+        } else {
+            let stored = entry.size();
+            if at.saturating_add(stored) > self.length {
+                return Err("the archive ends in its data".into());
+            }
+            match pax.segments(self.file, at, stored)? {
+                Some(found) => found,
+                None => {
+                    let whole = Segment {
+                        offset: 0,
+                        at,
+                        length: stored,
+                    };
+                    (vec![whole], stored)
+                }
+            }
+        };
+        Ok(Content {
+            data_bytes: segments.iter().map(|part| part.length).sum(),
+            data: Data::Archive {
+                file: Arc::clone(self.file),
+                segments,
+            },
+            size,
+        })
+    }
+
+    /// Where the data of an entry ends.
+    fn end_of<R: Read>(&self, entry: &Entry<'_, R>) -> std::result::Result<u64, String> {
+        let at = entry.raw_file_position();
+        if !entry.header().entry_type().is_gnu_sparse() {
+            return Ok(at.saturating_add(entry.size()));
+        }
+        let (_, at) = self.old_map(entry.header(), at)?;
+        let stored = entry.header().entry_size();
+        Ok(at.saturating_add(stored.map_err(|error| error.to_string())?))
+    }
+
+    /// Parts of a file in GNU tar's own format.
+    fn old_segments(
+        &self,
+        header: &Header,
+        at: u64,
+    ) -> std::result::Result<(Vec<Segment>, u64), String> {
+        let (pairs, at) = self.old_map(header, at)?;
+        let size = header.as_gnu().map(tar::GnuHeader::real_size);
+        let size = size
+            .and_then(std::io::Result::ok)
+            .ok_or("its size is damaged")?;
+        let segments = pax::place(pairs.into_iter(), at, self.length, size)?;
+        Ok((segments, size))
+    }
+
+    /// The list of GNU tar's own format, in the header and in blocks behind it, and where the data
+    /// begins.
+    fn old_map(
+        &self,
+        header: &Header,
+        mut at: u64,
+    ) -> std::result::Result<(Vec<(u64, u64)>, u64), String> {
+        let damaged = || "its list of data and holes is damaged".to_owned();
+        let gnu = header.as_gnu().ok_or_else(damaged)?;
+        let mut pairs = Vec::new();
+        let mut note = |parts: &[tar::GnuSparseHeader]| {
+            for part in parts.iter().filter(|part| !part.is_empty()) {
+                let pair = part
+                    .offset()
+                    .and_then(|offset| Ok((offset, part.length()?)));
+                pairs.push(pair.map_err(|_| damaged())?);
+            }
+            Ok::<(), String>(())
+        };
+        note(&gnu.sparse)?;
+        let mut goes_on = gnu.is_extended();
+        while goes_on {
+            let mut more = GnuExtSparseHeader::new();
+            let read = self.file.read_exact_at(more.as_mut_bytes(), at);
+            read.map_err(|_| damaged())?;
+            at += TAR_BLOCK;
+            note(&more.sparse)?;
+            goes_on = more.is_extended();
+        }
+        Ok((pairs, at))
+    }
+
+    fn attributes(
+        &mut self,
+        header: &Header,
+        pax: &mut Pax,
+        path: &Path,
+    ) -> std::result::Result<Attributes, String> {
+        let old = header.as_old();
+        // Some archivers leave out what is 0.
+        let number = |field: &[u8], value: std::io::Result<u64>| match field
+            .iter()
+            .all(|byte| matches!(byte, 0 | b' '))
+        {
+            true => Ok(0),
+            false => value.map_err(|error| error.to_string()),
+        };
+        let id = |value: u64, what: &str| {
+            u32::try_from(value)
+                .ok()
+                .filter(|id| *id != u32::MAX)
+                .ok_or_else(|| format!("{what} {value} is out of range"))
+        };
+        let mut xattrs = std::mem::take(&mut pax.xattrs);
+        for (key, text) in std::mem::take(&mut pax.acls) {
+            if xattrs.iter().any(|(other, _)| other == key) || text.is_empty() {
+                continue;
+            }
+            match acl::from_text(&text) {
+                Ok(value) => xattrs.push((key.into(), value)),
+                Err(reason) => {
+                    let line = format!("{}: {}: {reason}", self.shown, path.display());
+                    self.manifest.left_out.push(line);
+                }
+            }
+        }
+        xattrs.retain(|xattr| crate::copy::may_be_kept(&xattr.0));
+        xattrs.sort();
+        let modified = match pax.modified {
+            Some(time) => time,
+            None => Time {
+                // Negative ones are stored in two's complement, by those who store them.
+                seconds: number(&old.mtime, header.mtime())? as i64,
+                nanos: 0,
+            },
+        };
+        Ok(Attributes {
+            permissions: number(&old.mode, header.mode().map(u64::from))? as u32 & 0o7777,
+            uid: id(number(&old.uid, header.uid())?, "user")?,
+            gid: id(number(&old.gid, header.gid())?, "group")?,
+            modified,
+            xattrs,
+        })
+    }
+}
+
+/// What a link names.
+fn link_target<R: Read>(entry: &Entry<'_, R>, pax: &mut Pax) -> PathBuf {
+    let target = pax.link_path.take().unwrap_or_else(|| {
+        let target = entry.link_name_bytes().unwrap_or_default();
+        OsString::from_vec(target.into_owned())
+    });
+    PathBuf::from(target)
+}
+
+/// The last name of a path; `None` for the root, and for what ends in `..`.
+fn last_name(path: &Path) -> Option<OsString> {
+    path.file_name().map(|name| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packings_are_known_by_their_first_bytes() {
+        let zstd = zstd::encode_all(&b"x"[..], 1).unwrap();
+        assert_eq!(Packing::of(&zstd), Packing::Zstd);
+        assert_eq!(Packing::of(b"\x1f\x8b\x08"), Packing::Gzip);
+        assert_eq!(Packing::of(b"\xfd7zXZ\0"), Packing::Xz);
+        assert_eq!(Packing::of(b"usr/"), Packing::None);
+        assert_eq!(Packing::of(b""), Packing::None);
+    }
+}

@@ -1,0 +1,242 @@
+//! The bytes of files, wherever they are.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::host::HostDir;
+use crate::tree::{Follow, SourceDir};
+
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A part of a file: where it begins in the file, where it lies in an archive, and its length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segment {
+    pub offset: u64,
+    pub at: u64,
+    pub length: u64,
+}
+
+/// Where the data of a file is.
+#[derive(Clone, Debug)]
+pub(super) enum Data {
+    /// A file of the host.
+    Host {
+        /// Its directory.
+        directory: Arc<Path>,
+        /// Its name there.
+        name: OsString,
+    },
+    /// Parts of an archive.
+    Archive {
+        /// The archive, unpacked.
+        file: Arc<File>,
+        /// In the order of the file; the rest are holes.
+        segments: Vec<Segment>,
+    },
+}
+
+/// The data of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub data: Data,
+    /// Length of the file.
+    pub size: u64,
+    /// Bytes that are no holes, at most.
+    pub data_bytes: u64,
+}
+
+/// Is given data, and where in the file it lies.
+pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
+
+/// What a thread that reads keeps from file to file.
+#[derive(Default)]
+pub(super) struct Reader {
+    buffer: Vec<u8>,
+    directory: Option<(Arc<Path>, HostDir)>,
+}
+
+impl Reader {
+    fn enter(&mut self, path: &Arc<Path>) -> Result<()> {
+        let is_open = matches!(&self.directory, Some((open, _)) if Arc::ptr_eq(open, path));
+        if !is_open {
+            self.directory = Some((Arc::clone(path), HostDir::open(path)?));
+        }
+        Ok(())
+    }
+}
+
+impl Content {
+    /// Gives all that is not zeros, in pieces that start where blocks of `block` bytes do.
+    ///
+    /// # Errors
+    /// Those of reading, and those of `take`; `shown` is what the file is called.
+    pub fn read(
+        &self,
+        reader: &mut Reader,
+        shown: &dyn Fn() -> String,
+        block: usize,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        let wanted = CHUNK_BYTES.min(self.size as usize);
+        if reader.buffer.len() < wanted {
+            reader.buffer.resize(wanted, 0);
+        }
+        match &self.data {
+            Data::Host { directory, name } => {
+                reader.enter(directory)?;
+                let (Some((_, dir)), buffer) = (&reader.directory, &mut reader.buffer) else {
+                    return Ok(());
+                };
+                self.read_host(dir, name, &mut buffer[..wanted], block, take)
+            }
+            Data::Archive { file, segments } => {
+                let buffer = &mut reader.buffer[..wanted];
+                read_segments(file, segments, shown, buffer, block, take)
+            }
+        }
+    }
+
+    fn read_host(
+        &self,
+        dir: &HostDir,
+        name: &OsStr,
+        buffer: &mut [u8],
+        block: usize,
+        take: &mut Take<'_>,
+    ) -> Result<()> {
+        let file = dir.open_file(name, Follow::No)?;
+        let changed = || Error::new(SourceDir::shown(dir, name), CHANGED);
+        let mut at = 0;
+        while let Some((start, end)) = file.data_after(at)? {
+            // From the start of the block: one that begins with a hole is one piece.
+            at = start / block as u64 * block as u64;
+            while at < end.min(self.size) {
+                let wanted = buffer.len().min((self.size - at) as usize);
+                let part = &mut buffer[..wanted];
+                let count = read_whole(part, at, &|buffer, at| file.read_at(buffer, at))?;
+                if count < wanted {
+                    return Err(changed());
+                }
+                give(&buffer[..count], at, block, take)?;
+                at += count as u64;
+            }
+            if at >= self.size {
+                break;
+            }
+        }
+        // It is as long as it was.
+        let mut last = [0; 2];
+        let from = self.size.saturating_sub(1);
+        match file.read_at(&mut last, from)? as u64 == self.size - from {
+            true => Ok(()),
+            false => Err(changed()),
+        }
+    }
+}
+
+fn read_segments(
+    file: &File,
+    segments: &[Segment],
+    shown: &dyn Fn() -> String,
+    buffer: &mut [u8],
+    block: usize,
+    take: &mut Take<'_>,
+) -> Result<()> {
+    let read = |buffer: &mut [u8], at| {
+        file.read_at(buffer, at)
+            .map_err(|error| Error::host(shown(), error))
+    };
+    for segment in segments {
+        let mut done = 0;
+        while done < segment.length {
+            let offset = segment.offset + done;
+            // Up to where a block ends.
+            let wanted = buffer.len() - offset as usize % block.min(buffer.len());
+            let wanted = wanted.min((segment.length - done) as usize);
+            let part = &mut buffer[..wanted];
+            if read_whole(part, segment.at + done, &read)? < wanted {
+                return Err(Error::new(shown(), "the archive ends in its data"));
+            }
+            give(part, offset, block, take)?;
+            done += wanted as u64;
+        }
+    }
+    Ok(())
+}
+
+const CHANGED: &str = "has changed while it was read";
+
+fn read_whole(
+    buffer: &mut [u8],
+    at: u64,
+    read: &dyn Fn(&mut [u8], u64) -> Result<usize>,
+) -> Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match read(&mut buffer[done..], at + done as u64)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
+}
+
+/// Gives runs of blocks that are not all zeros.
+fn give(data: &[u8], at: u64, block: usize, take: &mut Take<'_>) -> Result<()> {
+    let mut start = None;
+    let mut offset = 0;
+    while offset < data.len() {
+        let end = (offset + block - (at as usize + offset) % block).min(data.len());
+        let is_zero = data[offset..end].iter().all(|byte| *byte == 0);
+        match (is_zero, start) {
+            (true, Some(from)) => {
+                take(at + from as u64, &data[from..offset])?;
+                start = None;
+            }
+            (false, None) => start = Some(offset),
+            _ => {}
+        }
+        offset = end;
+    }
+    match start {
+        Some(from) => take(at + from as u64, &data[from..]),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_zeros_are_left_out() {
+        let mut data = vec![1; 4 * 512];
+        data[512..1024].fill(0);
+        data[1536..2048].fill(0);
+        let mut given = Vec::new();
+        give(&data, 1024, 512, &mut |at, part| {
+            given.push((at, part.len()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(given, [(1024, 512), (2048, 512)]);
+    }
+
+    #[test]
+    fn parts_that_begin_within_a_block_end_with_it() {
+        let mut data = vec![1; 1000];
+        data[412..924].fill(0);
+        let mut given = Vec::new();
+        give(&data, 100, 512, &mut |at, part| {
+            given.push((at, part.len()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(given, [(100, 412), (1024, 76)]);
+    }
+}

@@ -1,0 +1,501 @@
+//! What an image is to hold: the files of all sources, later ones over earlier ones.
+//!
+//! # Data model
+//! A [`Node`] for each file, in one vector; a directory has the numbers of its files by name. Hard
+//! links are names with the same number. What is replaced stays in the vector, without a name.
+//!
+//! # Invariants
+//! 1. Node 0 is the root. What has a name is reached from it by names.
+//! 2. Only directories have names in them, and a directory has one name.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::hash::Hasher;
+use std::path::{Component, Path, PathBuf};
+
+use finefs::FileKind;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::content::{Content, Data};
+use crate::attributes::{Time, Xattr};
+use crate::error::{Error, Result};
+use crate::mkfs;
+
+/// Symbolic links on the way to one name; the kernel follows as many.
+const LINKS_MAX: usize = 40;
+
+/// The longest name.
+const NAME_MAX: usize = 255;
+
+/// The longest target of a symbolic link.
+const TARGET_MAX: usize = 4095;
+
+/// Whose the files are.
+#[derive(Clone, Debug, Default)]
+pub struct Owners {
+    /// Owner and group of everything; those of the sources without it.
+    pub all: Option<(u32, u32)>,
+    /// Owner and group of the root directory.
+    pub root: Option<(u32, u32)>,
+    /// Users of the sources, and what they become, in the order of the options.
+    pub users: Vec<Mapped>,
+    /// The same for groups.
+    pub groups: Vec<Mapped>,
+}
+
+/// So many numbers from one on become those from another on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// The first number in the sources.
+    pub from: u32,
+    /// What it becomes in the image.
+    pub to: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Owners {
+    fn of(&self, uid: u32, gid: u32) -> (u32, u32) {
+        let mapped = |id: u32, ranges: &[Mapped]| {
+            ranges
+                .iter()
+                .find_map(|range| {
+                    let offset = id.checked_sub(range.from).filter(|it| *it < range.count)?;
+                    range.to.checked_add(offset)
+                })
+                .unwrap_or(id)
+        };
+        self.all
+            .unwrap_or_else(|| (mapped(uid, &self.users), mapped(gid, &self.groups)))
+    }
+}
+
+/// What a file is besides its data.
+#[derive(Clone, Debug)]
+pub(super) struct Attributes {
+    pub permissions: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub modified: Time,
+    pub xattrs: Vec<Xattr>,
+}
+
+impl Attributes {
+    /// Of directories that no source names.
+    fn implied(modified: Time) -> Attributes {
+        Attributes {
+            permissions: 0o755,
+            uid: 0,
+            gid: 0,
+            modified,
+            xattrs: Vec::new(),
+        }
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Directory(BTreeMap<OsString, usize>),
+    Regular(Content),
+    Symlink(PathBuf),
+    Node { kind: FileKind, rdev: u64 },
+}
+
+/// A file.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub attributes: Attributes,
+}
+
+/// What all of it comes to.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Totals {
+    /// Files that have a name, without the root.
+    pub files: u64,
+    /// Bytes of data, without known holes.
+    pub bytes: u64,
+}
+
+/// See the module's head.
+pub(super) struct Manifest {
+    pub nodes: Vec<Node>,
+    /// Entries of sources that an image does not have.
+    pub left_out: Vec<String>,
+    owners: Owners,
+    time_max: Option<i64>,
+    newest: Option<Time>,
+}
+
+pub(super) const ROOT: usize = 0;
+
+impl Manifest {
+    pub fn new(owners: Owners, time_max: Option<i64>) -> Manifest {
+        let zero = Time {
+            seconds: 0,
+            nanos: 0,
+        };
+        let root = Node {
+            kind: Kind::Directory(BTreeMap::new()),
+            attributes: Attributes::implied(zero),
+        };
+        let mut manifest = Manifest {
+            nodes: vec![root],
+            left_out: Vec::new(),
+            owners,
+            time_max,
+            newest: None,
+        };
+        manifest.nodes[ROOT].attributes.uid = manifest.owners.root.map_or(0, |root| root.0);
+        manifest.nodes[ROOT].attributes.gid = manifest.owners.root.map_or(0, |root| root.1);
+        manifest
+    }
+
+    /// The files in a directory.
+    pub fn names(&self, node: usize) -> &BTreeMap<OsString, usize> {
+        static NONE: BTreeMap<OsString, usize> = BTreeMap::new();
+        match &self.nodes[node].kind {
+            Kind::Directory(names) => names,
+            _ => &NONE,
+        }
+    }
+
+    /// What a path names, with all symbolic links on the way followed within the image; the last
+    /// one too. Missing directories are made if `makes` says so.
+    pub fn directory(&mut self, path: &Path, makes: bool) -> Result<Option<usize>> {
+        let refused = |reason: &str| Error::new(path.display().to_string(), reason);
+        let mut above = vec![ROOT];
+        let mut todo: Vec<OsString> = components(path).rev().collect();
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            if name == ".." {
+                if above.len() > 1 {
+                    above.pop();
+                }
+                continue;
+            }
+            let here = above[above.len() - 1];
+            let found = match self.names(here).get(&name) {
+                Some(found) => *found,
+                None if makes => self.imply(here, &name)?,
+                None => return Ok(None),
+            };
+            match &self.nodes[found].kind {
+                Kind::Directory(_) => above.push(found),
+                Kind::Symlink(target) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Err(refused("too many symbolic links on the way"));
+                    }
+                    if target.is_absolute() {
+                        above.truncate(1);
+                    }
+                    let target = target.clone();
+                    todo.extend(components(&target).rev());
+                }
+                _ => return Err(refused("leads through a file that is no directory")),
+            }
+        }
+        Ok(above.last().copied())
+    }
+
+    /// A directory that no source has named yet.
+    fn imply(&mut self, parent: usize, name: &OsStr) -> Result<usize> {
+        let modified = self.nodes[parent].attributes.modified;
+        let node = Node {
+            kind: Kind::Directory(BTreeMap::new()),
+            attributes: Attributes::implied(modified),
+        };
+        self.put_new(parent, name, node, &|| name.display().to_string())
+    }
+
+    /// Puts a directory at a path whose parent is known. It joins the one that is there, also where
+    /// a symbolic link leads to it, and its attributes count.
+    pub fn put_directory(
+        &mut self,
+        parent: usize,
+        path: &Path,
+        mut node: Node,
+        shown: &dyn Fn() -> String,
+    ) -> Result<usize> {
+        match self.directory(path, false) {
+            Ok(Some(existing)) => {
+                self.settle(&mut node.attributes);
+                self.nodes[existing].attributes = node.attributes;
+                Ok(existing)
+            }
+            _ => self.put(parent, path.file_name().unwrap_or_default(), node, shown),
+        }
+    }
+
+    /// Puts a file at a name of a directory, in place of what is there.
+    pub fn put(
+        &mut self,
+        parent: usize,
+        name: &OsStr,
+        mut node: Node,
+        shown: &dyn Fn() -> String,
+    ) -> Result<usize> {
+        self.settle(&mut node.attributes);
+        let Some(existing) = self.names(parent).get(name).copied() else {
+            return self.put_new(parent, name, node, shown);
+        };
+        match (&node.kind, &self.nodes[existing].kind) {
+            (Kind::Directory(_), Kind::Directory(_)) => {
+                self.nodes[existing].attributes = node.attributes;
+                Ok(existing)
+            }
+            (_, Kind::Directory(names)) if !names.is_empty() => Err(Error::new(
+                shown(),
+                "would replace a directory that has files in it",
+            )),
+            _ => self.put_new(parent, name, node, shown),
+        }
+    }
+
+    fn put_new(
+        &mut self,
+        parent: usize,
+        name: &OsStr,
+        node: Node,
+        shown: &dyn Fn() -> String,
+    ) -> Result<usize> {
+        check(&node, name, shown)?;
+        let number = self.nodes.len();
+        self.nodes.push(node);
+        self.link(parent, name, number);
+        Ok(number)
+    }
+
+    /// Gives a file one more name.
+    pub fn link(&mut self, parent: usize, name: &OsStr, node: usize) {
+        if let Kind::Directory(names) = &mut self.nodes[parent].kind {
+            names.insert(name.to_owned(), node);
+        }
+    }
+
+    /// The attributes of the root directory.
+    pub fn set_root(&mut self, mut attributes: Attributes) {
+        self.settle(&mut attributes);
+        if let Some((uid, gid)) = self.owners.root {
+            (attributes.uid, attributes.gid) = (uid, gid);
+        }
+        self.nodes[ROOT].attributes = attributes;
+    }
+
+    /// Owner and time as the options want them.
+    fn settle(&mut self, attributes: &mut Attributes) {
+        (attributes.uid, attributes.gid) = self.owners.of(attributes.uid, attributes.gid);
+        if let Some(max) = self.time_max
+            && attributes.modified.seconds >= max
+        {
+            attributes.modified = Time {
+                seconds: max,
+                nanos: 0,
+            };
+        }
+        self.newest = self.newest.max(Some(attributes.modified));
+    }
+
+    /// Directories from the root on, each before those in it, with their paths.
+    pub fn each_directory<'a>(&'a self) -> impl Iterator<Item = (PathBuf, usize)> + use<'a> {
+        let mut todo = vec![(PathBuf::from("/"), ROOT)];
+        std::iter::from_fn(move || {
+            let (path, node) = todo.pop()?;
+            for (name, inner) in self.names(node).iter().rev() {
+                if matches!(self.nodes[*inner].kind, Kind::Directory(_)) {
+                    todo.push((path.join(name), *inner));
+                }
+            }
+            Some((path, node))
+        })
+    }
+
+    /// Marks nodes; true the first time.
+    pub fn marks(&self) -> impl FnMut(usize) -> bool + use<> {
+        let mut seen = vec![false; self.nodes.len()];
+        move |node| !std::mem::replace(&mut seen[node], true)
+    }
+
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let mut is_first = self.marks();
+        for (_, directory) in self.each_directory() {
+            for node in self.names(directory).values() {
+                if is_first(*node) {
+                    totals.files += 1;
+                    if let Kind::Regular(content) = &self.nodes[*node].kind {
+                        totals.bytes += content.data_bytes;
+                    }
+                }
+            }
+        }
+        totals
+    }
+
+    /// Gives the file system its time and its numbers, where nobody did.
+    pub fn identify(&self, options: &mut mkfs::Options) {
+        if options.time.is_none() {
+            let newest = self.newest.map_or(0, |time| time.seconds);
+            options.time = Some(newest.max(0));
+        }
+        if options.seed.is_none() {
+            options.seed = Some(format!("{:032x}", self.digest()));
+        }
+    }
+
+    /// Tells contents apart, by names and attributes.
+    fn digest(&self) -> u128 {
+        let mut hasher = SipHasher13::new_with_keys(0x6669_6e65_6673, 0x0062_7569_6c64);
+        let text = |hasher: &mut SipHasher13, bytes: &[u8]| {
+            hasher.write(&(bytes.len() as u64).to_le_bytes());
+            hasher.write(bytes);
+        };
+        let mut is_first = self.marks();
+        for (path, directory) in self.each_directory() {
+            text(&mut hasher, path.as_os_str().as_encoded_bytes());
+            for (name, number) in self.names(directory) {
+                text(&mut hasher, name.as_encoded_bytes());
+                let node = &self.nodes[*number];
+                if !is_first(*number) {
+                    continue;
+                }
+                let it = &node.attributes;
+                let (kind, size) = match &node.kind {
+                    Kind::Directory(_) => (0, 0),
+                    Kind::Regular(content) => (1, content.size),
+                    Kind::Symlink(target) => {
+                        text(&mut hasher, target.as_os_str().as_encoded_bytes());
+                        (2, 0)
+                    }
+                    Kind::Node { kind, rdev } => (u64::from(kind.mode_bits()), *rdev),
+                };
+                let seconds = it.modified.seconds as u64;
+                let ids = u64::from(it.uid) << 32 | u64::from(it.gid);
+                let mode = u64::from(it.permissions) << 32 | u64::from(it.modified.nanos);
+                for word in [kind, size, seconds, ids, mode] {
+                    hasher.write(&word.to_le_bytes());
+                }
+                for (key, value) in &it.xattrs {
+                    text(&mut hasher, key.as_encoded_bytes());
+                    text(&mut hasher, value);
+                }
+            }
+        }
+        hasher.finish128().as_u128()
+    }
+}
+
+/// What no image can hold.
+fn check(node: &Node, name: &OsStr, shown: &dyn Fn() -> String) -> Result<()> {
+    if name.len() > NAME_MAX {
+        let reason = format!("a name of {} bytes; {NAME_MAX} are possible", name.len());
+        return Err(Error::new(shown(), reason));
+    }
+    match &node.kind {
+        Kind::Symlink(target) => match target.as_os_str().len() {
+            0 => Err(Error::new(shown(), "a symbolic link to nothing")),
+            1..=TARGET_MAX => Ok(()),
+            length => {
+                let reason =
+                    format!("a symbolic link of {length} bytes; {TARGET_MAX} are possible");
+                Err(Error::new(shown(), reason))
+            }
+        },
+        Kind::Regular(content) => match &content.data {
+            Data::Archive { segments, .. } => {
+                let end = segments.iter().map(|part| part.offset + part.length).max();
+                match end.unwrap_or(0) > content.size {
+                    true => Err(Error::new(shown(), "has data behind its end")),
+                    false => Ok(()),
+                }
+            }
+            Data::Host { .. } => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Names on a path, `..` among them.
+fn components(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + use<> {
+    let names: Vec<OsString> = path
+        .components()
+        .filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some(OsString::from("..")),
+            _ => None,
+        })
+        .collect();
+    names.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(kind: Kind) -> Node {
+        let zero = Time {
+            seconds: 0,
+            nanos: 0,
+        };
+        Node {
+            kind,
+            attributes: Attributes::implied(zero),
+        }
+    }
+
+    fn symlink(target: &str) -> Node {
+        node(Kind::Symlink(target.into()))
+    }
+
+    fn directory() -> Node {
+        node(Kind::Directory(BTreeMap::new()))
+    }
+
+    fn put(manifest: &mut Manifest, parent: usize, name: &str, node: Node) -> Result<usize> {
+        manifest.put(parent, OsStr::new(name), node, &|| name.to_owned())
+    }
+
+    #[test]
+    fn links_and_dots_stay_inside() {
+        let mut manifest = Manifest::new(Owners::default(), None);
+        let usr = put(&mut manifest, ROOT, "usr", directory()).unwrap();
+        put(&mut manifest, ROOT, "lib", symlink("../../usr")).unwrap();
+        put(&mut manifest, ROOT, "abs", symlink("/usr/../usr")).unwrap();
+        put(&mut manifest, ROOT, "turn", symlink("turn")).unwrap();
+        for path in ["usr", "lib", "/abs/.", "../../usr", "lib/../abs"] {
+            let found = manifest.directory(Path::new(path), false).unwrap();
+            assert_eq!(found, Some(usr), "{path}");
+        }
+        assert!(manifest.directory(Path::new("turn/a"), true).is_err());
+        assert_eq!(manifest.directory(Path::new("lib/a"), false).unwrap(), None);
+        let made = manifest.directory(Path::new("lib/a"), true).unwrap();
+        assert_eq!(manifest.names(usr).get(OsStr::new("a")).copied(), made);
+    }
+
+    #[test]
+    fn later_files_replace_earlier_ones_but_not_full_directories() {
+        let mut manifest = Manifest::new(Owners::default(), None);
+        let usr = put(&mut manifest, ROOT, "usr", directory()).unwrap();
+        assert_eq!(put(&mut manifest, ROOT, "usr", directory()).unwrap(), usr);
+        let first = put(&mut manifest, usr, "x", symlink("a")).unwrap();
+        let second = put(&mut manifest, usr, "x", symlink("b")).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(manifest.totals().files, 2);
+        let error = put(&mut manifest, ROOT, "usr", symlink("a")).unwrap_err();
+        assert!(error.to_string().contains("files in it"), "{error}");
+    }
+
+    #[test]
+    fn owners_are_mapped_by_the_first_range() {
+        let range = |from, to, count| Mapped { from, to, count };
+        let owners = Owners {
+            users: vec![range(1000, 0, 1), range(0, 100_000, 65_536)],
+            ..Owners::default()
+        };
+        assert_eq!(owners.of(1000, 7), (0, 7));
+        assert_eq!(owners.of(1001, 7), (101_001, 7));
+        assert_eq!(owners.of(70_000, 7), (70_000, 7));
+    }
+}

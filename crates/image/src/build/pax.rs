@@ -1,0 +1,292 @@
+//! What extended headers of archives say: attributes, times, and where the data of a file with
+//! holes is.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+
+use super::content::Segment;
+use crate::attributes::{Time, Xattr};
+use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use percent_encoding::percent_decode_str;
+use tar::Header;
+
+/// Longest list of the data of one file that is read, in bytes.
+const MAP_BYTES_MAX: u64 = 64 << 20;
+
+/// Longest extended header that is read, in bytes.
+const RECORDS_BYTES_MAX: u64 = 16 << 20;
+
+const TAR_BLOCK: u64 = 512;
+
+/// The records of one entry that matter here.
+#[derive(Default, Debug)]
+pub(super) struct Pax {
+    pub path: Option<OsString>,
+    pub link_path: Option<OsString>,
+    pub xattrs: Vec<Xattr>,
+    pub modified: Option<Time>,
+    /// ACLs as text, with the attribute that they become.
+    pub acls: Vec<(&'static str, String)>,
+    /// The true name of a file with holes.
+    pub sparse_name: Option<OsString>,
+    sparse_size: Option<u64>,
+    is_sparse_1: bool,
+    /// Pairs of offset and length, from the header.
+    sparse_map: Vec<u64>,
+}
+
+impl Pax {
+    /// The records in the extended headers that lie from `from` on before the header at `to`.
+    ///
+    /// The tar crate gives records too, but takes a line end in a value for the end of a record.
+    pub fn read(file: &File, from: u64, to: u64) -> Result<Pax, String> {
+        let damaged = || "its extended header is damaged".to_owned();
+        let mut pax = Pax::default();
+        let mut at = from;
+        while at < to {
+            let mut header = Header::new_old();
+            file.read_exact_at(header.as_mut_bytes(), at)
+                .map_err(|_| damaged())?;
+            let size = header.entry_size().map_err(|_| damaged())?;
+            at += TAR_BLOCK;
+            if header.entry_type().is_pax_local_extensions() {
+                if size > RECORDS_BYTES_MAX || at.saturating_add(size) > to {
+                    return Err(damaged());
+                }
+                let mut records = vec![0; size as usize];
+                file.read_exact_at(&mut records, at)
+                    .map_err(|_| damaged())?;
+                pax.note_all(&records)?;
+            }
+            at = at.saturating_add(size.next_multiple_of(TAR_BLOCK));
+        }
+        Ok(pax)
+    }
+
+    /// Records: their length, a space, a key, `=`, a value, and a line end.
+    fn note_all(&mut self, mut records: &[u8]) -> Result<(), String> {
+        let damaged = || "its extended header is damaged".to_owned();
+        while records.first().is_some_and(|byte| *byte != 0) {
+            let space = records
+                .iter()
+                .position(|byte| *byte == b' ')
+                .ok_or_else(damaged)?;
+            let length = std::str::from_utf8(&records[..space]).ok();
+            let length: Option<usize> = length.and_then(|text| text.parse().ok());
+            let length = length.filter(|it| (space + 2..=records.len()).contains(it));
+            let (record, rest) = records.split_at(length.ok_or_else(damaged)?);
+            let record = record[space + 1..]
+                .strip_suffix(b"\n")
+                .ok_or_else(damaged)?;
+            let equals = record
+                .iter()
+                .position(|byte| *byte == b'=')
+                .ok_or_else(damaged)?;
+            let key = std::str::from_utf8(&record[..equals]).map_err(|_| damaged())?;
+            self.note(key, &record[equals + 1..])?;
+            records = rest;
+        }
+        Ok(())
+    }
+
+    /// Takes note of one record. The error says what is wrong with it.
+    fn note(&mut self, key: &str, value: &[u8]) -> Result<(), String> {
+        let text = || String::from_utf8_lossy(value).into_owned();
+        let number = || {
+            text()
+                .parse::<u64>()
+                .map_err(|_| format!("{key}={}: no number", text()))
+        };
+        match key {
+            "mtime" => {
+                let time = parse_time(&text());
+                self.modified = Some(time.ok_or_else(|| format!("mtime={}: no time", text()))?);
+            }
+            "path" => self.path = Some(OsString::from_vec(value.to_vec())),
+            "linkpath" => self.link_path = Some(OsString::from_vec(value.to_vec())),
+            "SCHILY.acl.access" => self.acls.push(("system.posix_acl_access", text())),
+            "SCHILY.acl.default" => self.acls.push(("system.posix_acl_default", text())),
+            "GNU.sparse.name" => self.sparse_name = Some(OsString::from_vec(value.to_vec())),
+            "GNU.sparse.size" | "GNU.sparse.realsize" => self.sparse_size = Some(number()?),
+            "GNU.sparse.major" => self.is_sparse_1 = number()? == 1,
+            "GNU.sparse.offset" | "GNU.sparse.numbytes" => self.sparse_map.push(number()?),
+            "GNU.sparse.map" => {
+                let numbers = text().split(',').map(str::parse).collect::<Result<_, _>>();
+                self.sparse_map = numbers.map_err(|_| format!("{key}: no list of numbers"))?;
+            }
+            _ => {
+                if let Some(name) = key.strip_prefix("SCHILY.xattr.") {
+                    self.add(name.as_bytes().to_vec(), value.to_vec());
+                } else if let Some(name) = key.strip_prefix("LIBARCHIVE.xattr.") {
+                    let name = percent_decode_str(name).collect();
+                    let value = BASE64.decode(value);
+                    let value = value.map_err(|error| format!("{key}: {error}"))?;
+                    self.add(name, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// libarchive writes some attributes both ways; the first counts.
+    fn add(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        let name = OsString::from_vec(name);
+        if !self.xattrs.iter().any(|(other, _)| *other == name) {
+            self.xattrs.push((name, value));
+        }
+    }
+
+    /// Where the data of a file with holes is, and its length; `None` for a file that this says
+    /// nothing of, whose `stored` bytes lie at `at`.
+    pub fn segments(
+        &self,
+        file: &File,
+        at: u64,
+        stored: u64,
+    ) -> Result<Option<(Vec<Segment>, u64)>, String> {
+        let Some(size) = self.sparse_size else {
+            return Ok(None);
+        };
+        let (map, start) = match self.is_sparse_1 {
+            true => read_map(file, at, stored)?,
+            false => (self.sparse_map.clone(), at),
+        };
+        let pairs = map.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        let end = at.saturating_add(stored);
+        Ok(Some((place(pairs, start, end, size)?, size)))
+    }
+}
+
+/// Where parts of a file are that lie one behind the other in the archive.
+pub(super) fn place(
+    pairs: impl Iterator<Item = (u64, u64)>,
+    start: u64,
+    end: u64,
+    size: u64,
+) -> Result<Vec<Segment>, String> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let (mut at, mut last) = (start, 0);
+    for (offset, length) in pairs.filter(|pair| pair.1 > 0) {
+        let stop = offset.checked_add(length).filter(|stop| *stop <= size);
+        let next = at.checked_add(length).filter(|next| *next <= end);
+        let (Some(stop), Some(next)) = (stop.filter(|_| offset >= last), next) else {
+            return Err("its list of data and holes is damaged".into());
+        };
+        segments.push(Segment { offset, at, length });
+        (at, last) = (next, stop);
+    }
+    Ok(segments)
+}
+
+/// The list that begins the data in version 1.0: decimal numbers, a line each, the first of them
+/// how many pairs follow; then zeros to the end of the block.
+fn read_map(file: &File, at: u64, stored: u64) -> Result<(Vec<u64>, u64), String> {
+    let damaged = || "its list of data and holes is damaged".to_owned();
+    let mut text = Vec::new();
+    let mut numbers: Vec<u64> = Vec::new();
+    let mut wanted = None;
+    let mut parsed = 0;
+    loop {
+        let length = text.len() as u64;
+        if length + TAR_BLOCK > stored || length >= MAP_BYTES_MAX {
+            return Err(damaged());
+        }
+        let mut block = [0; TAR_BLOCK as usize];
+        file.read_exact_at(&mut block, at + length)
+            .map_err(|_| damaged())?;
+        text.extend_from_slice(&block);
+        while let Some(newline) = text[parsed..].iter().position(|byte| *byte == b'\n') {
+            let line = std::str::from_utf8(&text[parsed..parsed + newline]);
+            let number: u64 = line
+                .ok()
+                .and_then(|line| line.parse().ok())
+                .ok_or_else(damaged)?;
+            parsed += newline + 1;
+            match wanted {
+                None => wanted = Some(number.checked_mul(2).ok_or_else(damaged)?),
+                Some(_) => numbers.push(number),
+            }
+            if wanted == Some(numbers.len() as u64) {
+                return Ok((numbers, at + text.len() as u64));
+            }
+        }
+    }
+}
+
+/// Seconds with a fraction, negative ones too.
+fn parse_time(text: &str) -> Option<Time> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let seconds: i64 = whole.parse().ok()?;
+    let digits: String = fraction
+        .chars()
+        .chain("000000000".chars())
+        .take(9)
+        .collect();
+    let nanos: u32 = digits.parse().ok()?;
+    let is_negative = whole.starts_with('-');
+    Some(match is_negative && nanos > 0 {
+        true => Time {
+            seconds: seconds.checked_sub(1)?,
+            nanos: 1_000_000_000 - nanos,
+        },
+        false => Time { seconds, nanos },
+    })
+}
+
+/// Base64 with and without padding: libarchive leaves it out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_fractions_and_signs() {
+        let time = |seconds, nanos| Some(Time { seconds, nanos });
+        assert_eq!(parse_time("12"), time(12, 0));
+        assert_eq!(parse_time("12.5"), time(12, 500_000_000));
+        assert_eq!(parse_time("-1.25"), time(-2, 750_000_000));
+        assert_eq!(parse_time("-0.25"), time(-1, 750_000_000));
+        assert_eq!(parse_time("1.1234567899"), time(1, 123_456_789));
+        assert_eq!(parse_time("1.x"), None);
+    }
+
+    #[test]
+    fn values_may_have_line_ends() {
+        let mut pax = Pax::default();
+        let records = b"25 SCHILY.xattr.user.a=\n1\n14 path=a\nb/c\n";
+        pax.note_all(&records[..]).unwrap_err();
+        let records = b"27 SCHILY.xattr.user.a=\n1\n\n14 path=a\nb/c\n";
+        pax.note_all(&records[..]).unwrap();
+        assert_eq!(pax.xattrs, [("user.a".into(), b"\n1\n".to_vec())]);
+        assert_eq!(pax.path, Some("a\nb/c".into()));
+    }
+
+    #[test]
+    fn attributes_of_libarchive_are_decoded() {
+        let mut pax = Pax::default();
+        pax.note("LIBARCHIVE.xattr.user.a%3Db", b"AAECAwQ").unwrap();
+        pax.note("SCHILY.xattr.user.a=b", b"other").unwrap();
+        assert_eq!(pax.xattrs, [("user.a=b".into(), vec![0, 1, 2, 3, 4])]);
+        assert!(pax.note("LIBARCHIVE.xattr.user.a", b"*").is_err());
+    }
+
+    #[test]
+    fn damaged_lists_of_holes_are_refused() {
+        assert!(place([(0, 10), (5, 10)].into_iter(), 0, 100, 100).is_err());
+        assert!(place([(0, 101)].into_iter(), 0, 1000, 100).is_err());
+        assert!(place([(0, 60), (60, 40)].into_iter(), 10, 100, 100).is_err());
+        assert!(place([(u64::MAX, 2)].into_iter(), 0, u64::MAX, u64::MAX).is_err());
+        let good = place([(0, 10), (50, 5), (100, 0)].into_iter(), 512, 1024, 100).unwrap();
+        assert_eq!(good[1].at, 522);
+    }
+}

@@ -1,0 +1,232 @@
+//! How large an image must be.
+//!
+//! Counted are the blocks of data, of the tables that map it, of directories, of long symbolic
+//! links, and of attributes that do not fit into the inode. Directories with an index count double,
+//! as a leaf is split where it is full; the rest is exact or a little too much.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::content::{Content, Data};
+use super::manifest::{Kind, Manifest, Node};
+use super::{Free, Options};
+use crate::attributes::Xattr;
+use crate::error::{Error, Result};
+use crate::mkfs::{self, Made};
+
+/// Sizes are multiples of this.
+const UNIT_BYTES: u64 = 1 << 16;
+
+/// The smallest that is tried.
+const SIZE_MIN: u64 = 1 << 20;
+
+/// The largest.
+const SIZE_MAX: u64 = 1 << 60;
+
+/// Inodes beside those of the files: reserved ones, `lost+found` and a few.
+const INODES_BESIDE: u64 = 16;
+
+/// A symbolic link up to here lies in the inode.
+const FAST_SYMLINK_MAX: usize = 59;
+
+/// Bytes of an inode that are no attributes: those of revision 0, and the further fields.
+const INODE_FIELDS: usize = 128 + 32;
+
+/// Directory entries without their names.
+const ENTRY_BYTES: usize = 8;
+
+/// Of all blocks so many are kept from data, for directories and maps: one in 50, but at most 4096
+/// (`pool_blocks` of finefs-ext); and a few more.
+const KEPT_PART: u64 = 50;
+const KEPT_MAX: u64 = 4096;
+const KEPT_BESIDE: u64 = 16;
+
+/// The size for all files, `free` and `spare_bytes`. Asks for enough inodes where nobody asked for
+/// a number.
+pub(super) fn needed(
+    manifest: &Manifest,
+    options: &mut mkfs::Options,
+    free: Free,
+    spare_bytes: u64,
+) -> Result<u64> {
+    let inodes = manifest.totals().files + INODES_BESIDE;
+    let asked = options.inodes.or(options.bytes_per_inode);
+    let mut size_bytes = SIZE_MIN;
+    loop {
+        let made = match mkfs::plan(size_bytes, options) {
+            // So small ones are not there.
+            Err(
+                mkfs::MkfsError::TooSmall { .. }
+                | mkfs::MkfsError::NoRoom(_)
+                | mkfs::MkfsError::TooManyInodes { .. }
+                | mkfs::MkfsError::JournalTooBig { .. },
+            ) if size_bytes < SIZE_MAX / 2 => {
+                size_bytes += size_bytes / 2;
+                size_bytes = size_bytes.next_multiple_of(UNIT_BYTES);
+                continue;
+            }
+            made => made.map_err(|error| Error::new("", error.to_string()))?,
+        };
+        let block = u64::from(made.block_size);
+        let files = blocks(manifest, &made) * block;
+        let free_bytes = match free {
+            Free::Bytes(bytes) => bytes,
+            Free::Percent(percent) => (files as f64 * percent / 100.0) as u64,
+        };
+        let kept = (made.blocks / KEPT_PART).min(KEPT_MAX) + KEPT_BESIDE;
+        let wanted = files + kept * block + free_bytes + spare_bytes;
+        let there = made.free_blocks * block;
+        if wanted > there {
+            size_bytes += (wanted - there).next_multiple_of(UNIT_BYTES);
+            continue;
+        }
+        let lacking = inodes.saturating_sub(u64::from(made.inodes));
+        if lacking == 0 {
+            return Ok(size_bytes);
+        }
+        if asked.is_some() {
+            let reason = format!(
+                "{inodes} inodes are needed, and -N or -i gives {}; ask for more, or for none",
+                made.inodes
+            );
+            return Err(Error::new("", reason));
+        }
+        // Their number is rounded down to what groups can have.
+        let more = u64::from(options.inodes.unwrap_or(0)).max(inodes) + lacking;
+        options.inodes = Some(u32::try_from(more).map_err(|_| too_many(inodes))?);
+    }
+}
+
+fn too_many(inodes: u64) -> Error {
+    Error::new(
+        "",
+        format!("{inodes} files are too many for one file system"),
+    )
+}
+
+/// Why a size that was asked for is too small.
+pub(super) fn lacking(
+    error: &Error,
+    manifest: &Manifest,
+    file_system: &mut mkfs::Options,
+    options: &Options,
+    image: &Path,
+) -> Error {
+    let size_bytes = options.size_bytes.unwrap_or(0);
+    let totals = manifest.totals();
+    let made = mkfs::plan(size_bytes, file_system);
+    if let Ok(made) = &made
+        && u64::from(made.inodes) < totals.files + INODES_BESIDE
+    {
+        let lacking = totals.files + INODES_BESIDE - u64::from(made.inodes);
+        let reason = format!("the image lacks {lacking} inodes; ask for them with -N or -i");
+        return Error::new(image.display().to_string(), reason);
+    }
+    let place = image.display().to_string();
+    match needed(manifest, file_system, Free::Bytes(0), 0) {
+        Ok(needed) if needed > size_bytes => {
+            let lacking = needed - size_bytes;
+            let reason = format!(
+                "the files do not fit: {lacking} bytes more are needed, --size {needed} in all"
+            );
+            Error::new(place, reason)
+        }
+        _ => error.clone(),
+    }
+}
+
+/// Blocks that the files take.
+fn blocks(manifest: &Manifest, made: &Made) -> u64 {
+    let counter = Counter {
+        block: u64::from(made.block_size),
+        inode_size: usize::from(made.inode_size),
+        has_extents: made.features.iter().any(|feature| feature == "extent"),
+    };
+    let mut is_first = manifest.marks();
+    let mut sum = 0;
+    for (_, directory) in manifest.each_directory() {
+        sum += counter.directory(manifest.names(directory));
+        sum += counter.xattrs(&manifest.nodes[directory].attributes.xattrs);
+        for number in manifest.names(directory).values() {
+            let node = &manifest.nodes[*number];
+            if !matches!(node.kind, Kind::Directory(_)) && is_first(*number) {
+                sum += counter.file(node);
+            }
+        }
+    }
+    sum
+}
+
+struct Counter {
+    block: u64,
+    inode_size: usize,
+    has_extents: bool,
+}
+
+impl Counter {
+    fn file(&self, node: &Node) -> u64 {
+        let data = match &node.kind {
+            Kind::Regular(content) => self.content(content),
+            Kind::Symlink(target) => u64::from(target.as_os_str().len() > FAST_SYMLINK_MAX),
+            _ => 0,
+        };
+        data + self.xattrs(&node.attributes.xattrs)
+    }
+
+    fn content(&self, content: &Content) -> u64 {
+        let pieces = match &content.data {
+            Data::Archive { segments, .. } => segments.len() as u64,
+            Data::Host { .. } => 1,
+        };
+        // Each piece may begin and end within a block.
+        let most = content.size.div_ceil(self.block);
+        let data = (content.data_bytes.div_ceil(self.block) + pieces - pieces.min(1)).min(most);
+        data + self.maps(data, pieces, most)
+    }
+
+    /// Blocks of the tables that map so much data.
+    fn maps(&self, data: u64, pieces: u64, length: u64) -> u64 {
+        const EXTENT_BYTES: u64 = 12;
+        const EXTENTS_INSIDE: u64 = 4;
+        const POINTERS_INSIDE: u64 = 12;
+        if self.has_extents {
+            // Groups end extents too: three in four hold a whole one.
+            let extents = pieces + data.div_ceil(8 * self.block) * 2;
+            let leaf = self.block / EXTENT_BYTES - 1;
+            return match extents <= EXTENTS_INSIDE {
+                true => 0,
+                false => extents.div_ceil(leaf / 2) + 1,
+            };
+        }
+        let pointers = self.block / 4;
+        match length <= POINTERS_INSIDE {
+            true => 0,
+            // Each level has a block begun.
+            false => data.min(length).div_ceil(pointers) + pieces + data / pointers / pointers + 3,
+        }
+    }
+
+    fn directory(&self, names: &BTreeMap<OsString, usize>) -> u64 {
+        let entry = |name: &OsString| (ENTRY_BYTES + name.len()).next_multiple_of(4) as u64;
+        let bytes: u64 = names.keys().map(entry).sum();
+        // `.` and `..`, and a checksum at the end.
+        let room = self.block - 36;
+        match bytes.div_ceil(room) {
+            0 | 1 => 1,
+            // What does not fit at the end of a block is left free.
+            blocks => 2 * blocks + blocks / 32 + 2,
+        }
+    }
+
+    fn xattrs(&self, xattrs: &[Xattr]) -> u64 {
+        const HEADER_BYTES: usize = 8;
+        const FIELDS_BYTES: usize = 16;
+        let one = |(name, value): &Xattr| {
+            FIELDS_BYTES + name.len().next_multiple_of(4) + value.len().next_multiple_of(4)
+        };
+        let bytes: usize = xattrs.iter().map(one).sum();
+        let inside = self.inode_size.saturating_sub(INODE_FIELDS + HEADER_BYTES);
+        u64::from(bytes > 0 && bytes > inside)
+    }
+}
