@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use finefs_image::build::{self, Free, Mapped, Owners, Progress, Source};
+use finefs_image::build::{self, Free, Mapped, Owners, Platform, Progress, Source};
 use finefs_image::mkfs::FsType;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -21,7 +21,7 @@ use crate::{CliResult, Failure, output, size};
 /// Status of a command that a signal has ended.
 const INTERRUPTED: i32 = 130;
 
-/// Make an image of directories and tar archives, later ones over earlier ones
+/// Make an image of directories, archives and container images, later ones over earlier ones
 ///
 /// The image is made beside its place and renamed when it is whole. It is as large as its files
 /// need, and the same bytes each time that it is built of the same files: UUID and time follow from
@@ -30,7 +30,8 @@ const INTERRUPTED: i32 = 130;
 pub(crate) struct Build {
     /// The image to make
     image: PathBuf,
-    /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input
+    /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input,
+    /// container images (oci:DIR, oci-archive:FILE, docker-archive:FILE, docker://REFERENCE)
     #[arg(required = true)]
     source: Vec<PathBuf>,
     /// The size: bytes, or with k, m, g, t; as large as it must be without it
@@ -51,6 +52,9 @@ pub(crate) struct Build {
     /// The same for groups
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = mapped)]
     map_groups: Vec<Mapped>,
+    /// For what container images are to be, as linux/arm64; this machine without it
+    #[arg(long, value_name = "OS/ARCH")]
+    platform: Option<Platform>,
     /// Replace an image that is there
     #[arg(short = 'F', long)]
     force: bool,
@@ -97,6 +101,7 @@ impl Build {
             },
             file_system,
             is_repeatable: true,
+            platform: self.platform.unwrap_or_default(),
             size_bytes: self.size,
             free: self.free,
             may_replace: self.force,

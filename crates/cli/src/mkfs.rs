@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
-use finefs_image::build::{self, Free, Owners, Source};
+use finefs_image::build::{self, Free, Owners, Platform, Source};
 use finefs_image::mkfs::{self, FsType, MkfsError, Options, Place};
 
 use crate::image::copying;
@@ -143,6 +143,7 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         size_bytes: Some(planned.size_bytes.max(place.size_bytes.unwrap_or(0))),
         free: Free::Bytes(0),
         owners: Owners::default(),
+        platform: Platform::default(),
         may_replace: true,
         jobs: copying::jobs(),
     };

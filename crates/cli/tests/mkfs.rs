@@ -154,7 +154,10 @@ fn mistakes_are_told_in_one_line() {
         ("mkfs --size 8m -E nonsense=1", "stripe_width"),
         ("mkfs --size 8m -b 3000", "-b=3000"),
         ("mkfs --size 8m -t ext5", "ext4"),
-        ("mkfs --size 8m -d src", "src: No such file"),
+        (
+            "mkfs --size 8m -d no-such-source",
+            "no-such-source: No such file",
+        ),
         ("mkfs --size 8m -J device=x", "-J device=x"),
         ("mkfs --size 8m -L a-label-that-is-too-long", "16"),
     ] {

@@ -7,7 +7,7 @@
 //! | [`tree`] | directories of the host and of images, by one pair of traits |
 //! | [`walk`] | walks a tree in an image |
 //! | [`copy`] | copies between them, by several threads |
-//! | [`build`] | builds images of directories and archives |
+//! | [`build`] | builds images of directories, archives and container images |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
 //!
 //! # Invariants

@@ -77,6 +77,7 @@ fn debian(into: &Path) -> Result<PathBuf> {
 }
 
 fn static_binary(into: &Path) -> Result<PathBuf> {
+    setup::packaging()?;
     let target = tools::host()?.replace("-gnu", "-musl");
     let args = ["build", "--release", "--quiet", "-p", "finefs-cli"];
     in_workspace(run::cmd("cargo", args).args(["--target", &target]))
@@ -106,7 +107,7 @@ fn try_static(binary: &Path) -> Result<()> {
 
 /// The package installs itself in a new Debian, whose mount(8) and umount(8) find it.
 fn try_debian(package: &Path) -> Result<()> {
-    setup::debootstrap()?;
+    setup::packaging()?;
     let scratch = Scratch::new_in(&std::env::temp_dir())?;
     let root = scratch.path();
     let mut command = run::cmd(tools::program("debootstrap"), DEBIAN);

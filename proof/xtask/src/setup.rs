@@ -57,12 +57,14 @@ pub fn cargo_deny() -> Result<PathBuf> {
     }
 }
 
-/// debootstrap, which `make package` alone needs.
-pub fn debootstrap() -> Result<()> {
-    match tools::which("debootstrap") {
-        Some(_) => Ok(()),
-        None => apt_install(&["debootstrap"]),
+/// What `make package` alone needs: debootstrap, and a compiler for C in static programs.
+pub fn packaging() -> Result<()> {
+    for (program, package) in [("debootstrap", "debootstrap"), ("musl-gcc", "musl-tools")] {
+        if tools::which(program).is_none() {
+            apt_install(&[package])?;
+        }
     }
+    Ok(())
 }
 
 /// The Debian packages only.

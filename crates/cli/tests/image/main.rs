@@ -3,6 +3,7 @@
 
 mod addresses;
 mod build;
+mod containers;
 mod copies;
 mod edits;
 mod endings;

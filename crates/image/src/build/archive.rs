@@ -36,13 +36,15 @@ pub(super) fn add(
     let mut file = File::open(path).map_err(failed)?;
     let is_seekable = file.metadata().map_err(failed)?.is_file();
     let mut magic = [0; 6];
-    if is_seekable {
+    let is_plain = is_seekable && {
         let count = file.read_at(&mut magic, 0).map_err(failed)?;
-        if Packing::of(&magic[..count]) == Packing::None {
-            return list(manifest, Arc::new(file), &shown, progress);
-        }
-    }
-    unpack_and_list(manifest, &mut file, &shown, directory, progress)
+        Packing::of(&magic[..count]) == Packing::None
+    };
+    let file = match is_plain {
+        true => Arc::new(file),
+        false => unpack(&mut file, &shown, directory, progress)?,
+    };
+    Entries::new(&file, &shown, progress).add_to(manifest, &|_| false)
 }
 
 /// Lists an archive from standard input.
@@ -51,17 +53,18 @@ pub(super) fn add_input(
     directory: &Path,
     progress: &Progress,
 ) -> Result<()> {
-    let input = &mut std::io::stdin().lock();
-    unpack_and_list(manifest, input, "standard input", directory, progress)
+    let shown = "standard input";
+    let file = unpack(&mut std::io::stdin().lock(), shown, directory, progress)?;
+    Entries::new(&file, shown, progress).add_to(manifest, &|_| false)
 }
 
-fn unpack_and_list(
-    manifest: &mut Manifest,
+/// Unpacks what may be compressed into a file without a name in `directory`.
+pub(super) fn unpack(
     from: &mut dyn Read,
     shown: &str,
     directory: &Path,
     progress: &Progress,
-) -> Result<()> {
+) -> Result<Arc<File>> {
     let failed = |error| Error::host(shown, error);
     let mut magic = Vec::new();
     Read::take(&mut *from, 6)
@@ -87,13 +90,12 @@ fn unpack_and_list(
             }
         };
         if count == 0 {
-            break;
+            return Ok(Arc::new(file));
         }
         file.write_all_at(&buffer[..count], at)
             .map_err(in_directory)?;
         at += count as u64;
     }
-    list(manifest, Arc::new(file), shown, progress)
 }
 
 /// How an archive is compressed.
@@ -116,37 +118,97 @@ impl Packing {
     }
 }
 
-fn list(manifest: &mut Manifest, file: Arc<File>, shown: &str, progress: &Progress) -> Result<()> {
-    let failed = |error: std::io::Error| Error::new(shown, error.to_string());
-    let length = file.metadata().map_err(failed)?.len();
-    let mut reader = BufReader::with_capacity(TAR_BLOCK as usize * 16, &*file);
-    reader.seek(SeekFrom::Start(0)).map_err(failed)?;
-    let mut archive = Archive::new(reader);
-    let entries = archive.entries_with_seek().map_err(failed)?;
-    let mut listing = Listing {
-        manifest,
-        file: &file,
-        shown,
-        length,
-        read_to: 0,
-    };
-    let mut count = 0;
-    for entry in entries {
-        let mut entry = entry.map_err(|error| {
-            Error::new(
-                shown,
-                format!("is no tar archive, or damaged behind entry {count}: {error}"),
-            )
-        })?;
-        listing.add(&mut entry)?;
-        count += 1;
-        progress.listed.fetch_add(1, Ordering::Relaxed);
-        progress.check()?;
+/// The entries of an archive that is not compressed.
+pub(super) struct Entries<'a> {
+    file: &'a Arc<File>,
+    shown: &'a str,
+    progress: &'a Progress,
+}
+
+/// An entry: its path, what its extended headers say, and the rest.
+type Take<'t> = dyn FnMut(&Path, Pax, &Entry<'_, BufReader<&File>>) -> Result<()> + 't;
+
+impl<'a> Entries<'a> {
+    pub fn new(file: &'a Arc<File>, shown: &'a str, progress: &'a Progress) -> Entries<'a> {
+        Entries {
+            file,
+            shown,
+            progress,
+        }
     }
-    // An archive may be empty, but is not cut off.
-    match count == 0 && length < 2 * TAR_BLOCK {
-        true => Err(Error::new(shown, "is no tar archive")),
-        false => Ok(()),
+
+    /// Gives the path of each.
+    pub fn each_path(&self, take: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+        self.each(&mut |path, _, _| take(path))
+    }
+
+    /// Lists all but those whose paths are `skipped`.
+    pub fn add_to(&self, manifest: &mut Manifest, skipped: &dyn Fn(&Path) -> bool) -> Result<()> {
+        let mut listing = Listing {
+            manifest,
+            file: self.file,
+            shown: self.shown,
+            length: self.length()?,
+        };
+        self.each(&mut |path, pax, entry| match skipped(path) {
+            true => Ok(()),
+            false => listing.add(path, pax, entry),
+        })
+    }
+
+    fn each(&self, take: &mut Take<'_>) -> Result<()> {
+        let failed = |error: std::io::Error| Error::new(self.shown, error.to_string());
+        let mut reader = BufReader::with_capacity(TAR_BLOCK as usize * 16, &**self.file);
+        reader.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let mut archive = Archive::new(reader);
+        // The end of the last entry; the next one's extended headers are behind it.
+        let mut read_to = 0;
+        let mut count = 0;
+        for entry in archive.entries_with_seek().map_err(failed)? {
+            self.progress.check()?;
+            let entry = entry.map_err(|error| {
+                let what = format!("is no tar archive, or damaged behind entry {count}");
+                Error::new(self.shown, format!("{what}: {error}"))
+            })?;
+            count += 1;
+            if matches!(entry.header().entry_type(), EntryType::XGlobalHeader) {
+                continue;
+            }
+            let (path, pax, end) = self.headers(&entry, read_to)?;
+            read_to = end.next_multiple_of(TAR_BLOCK);
+            take(&path, pax, &entry)?;
+            self.progress.listed.fetch_add(1, Ordering::Relaxed);
+        }
+        // An archive may be empty, but is not cut off.
+        match count == 0 && self.length()? < 2 * TAR_BLOCK {
+            true => Err(Error::new(self.shown, "is no tar archive")),
+            false => Ok(()),
+        }
+    }
+
+    /// Path and extended headers of an entry, and where it ends.
+    fn headers<R: Read>(&self, entry: &Entry<'_, R>, read_to: u64) -> Result<(PathBuf, Pax, u64)> {
+        let named = entry.path_bytes().into_owned();
+        let mut path = PathBuf::from(OsString::from_vec(named));
+        let failed = |path: &Path, reason: String| {
+            Error::new(format!("{}: {}", self.shown, path.display()), reason)
+        };
+        let pax = Pax::read(self.file, read_to, entry.raw_header_position());
+        let mut pax = pax.map_err(|reason| failed(&path, reason))?;
+        let end = end_of(self.file, entry).map_err(|reason| failed(&path, reason))?;
+        if let Some(name) = pax.sparse_name.take().or(pax.path.take()) {
+            path = PathBuf::from(name);
+        }
+        match path.as_os_str().as_encoded_bytes().contains(&0) {
+            true => Err(failed(&path, "a name with a zero byte in it".into())),
+            false => Ok((path, pax, end)),
+        }
+    }
+
+    fn length(&self) -> Result<u64> {
+        let found = self.file.metadata();
+        let found = found.map_err(|error| Error::new(self.shown, error.to_string()));
+        found.map(|found| found.len())
     }
 }
 
@@ -155,40 +217,23 @@ struct Listing<'a> {
     file: &'a Arc<File>,
     shown: &'a str,
     length: u64,
-    /// The end of the last entry; the next one's extended headers are behind it.
-    read_to: u64,
 }
 
 impl Listing<'_> {
-    fn add<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> Result<()> {
+    fn add<R: Read>(&mut self, path: &Path, mut pax: Pax, entry: &Entry<'_, R>) -> Result<()> {
         let kind = entry.header().entry_type();
-        if matches!(kind, EntryType::XGlobalHeader) {
-            return Ok(());
-        }
-        let named = entry.path_bytes().into_owned();
-        let mut path = PathBuf::from(OsString::from_vec(named));
         let archive = self.shown;
         let failed = |path: &Path, reason: String| {
             Error::new(format!("{archive}: {}", path.display()), reason)
         };
-        let pax = Pax::read(self.file, self.read_to, entry.raw_header_position());
-        let mut pax = pax.map_err(|reason| failed(&path, reason))?;
-        let end = self.end_of(entry).map_err(|reason| failed(&path, reason))?;
-        self.read_to = end.next_multiple_of(TAR_BLOCK);
-        if let Some(name) = pax.sparse_name.take().or(pax.path.take()) {
-            path = PathBuf::from(name);
-        }
-        if path.as_os_str().as_encoded_bytes().contains(&0) {
-            return Err(failed(&path, "a name with a zero byte in it".into()));
-        }
         let attributes = self
-            .attributes(entry.header(), &mut pax, &path)
-            .map_err(|reason| failed(&path, reason))?;
+            .attributes(entry.header(), &mut pax, path)
+            .map_err(|reason| failed(path, reason))?;
         if kind.is_dir() {
-            return self.add_directory(&path, attributes);
+            return self.add_directory(path, attributes);
         }
         if matches!(kind, EntryType::Link) {
-            return self.add_link(link_target(entry, &mut pax), &path);
+            return self.add_link(link_target(entry, &mut pax), path);
         }
         let kind = match self.kind(entry, &mut pax) {
             Ok(Some(kind)) => kind,
@@ -202,11 +247,11 @@ impl Listing<'_> {
                 self.manifest.left_out.push(line);
                 return Ok(());
             }
-            Err(reason) => return Err(failed(&path, reason)),
+            Err(reason) => return Err(failed(path, reason)),
         };
         let shown = || format!("{}: {}", self.shown, path.display());
-        let Some(name) = last_name(&path) else {
-            return Err(failed(&path, "a name of a directory, and is none".into()));
+        let Some(name) = last_name(path) else {
+            return Err(failed(path, "a name of a directory, and is none".into()));
         };
         let parent = path.parent().unwrap_or(Path::new(""));
         let parent = self.manifest.directory(parent, true);
@@ -345,62 +390,19 @@ impl Listing<'_> {
         })
     }
 
-    /// Where the data of an entry ends.
-    fn end_of<R: Read>(&self, entry: &Entry<'_, R>) -> std::result::Result<u64, String> {
-        let at = entry.raw_file_position();
-        if !entry.header().entry_type().is_gnu_sparse() {
-            return Ok(at.saturating_add(entry.size()));
-        }
-        let (_, at) = self.old_map(entry.header(), at)?;
-        let stored = entry.header().entry_size();
-        Ok(at.saturating_add(stored.map_err(|error| error.to_string())?))
-    }
-
     /// Parts of a file in GNU tar's own format.
     fn old_segments(
         &self,
         header: &Header,
         at: u64,
     ) -> std::result::Result<(Vec<Segment>, u64), String> {
-        let (pairs, at) = self.old_map(header, at)?;
+        let (pairs, at) = old_map(self.file, header, at)?;
         let size = header.as_gnu().map(tar::GnuHeader::real_size);
         let size = size
             .and_then(std::io::Result::ok)
             .ok_or("its size is damaged")?;
         let segments = pax::place(pairs.into_iter(), at, self.length, size)?;
         Ok((segments, size))
-    }
-
-    /// The list of GNU tar's own format, in the header and in blocks behind it, and where the data
-    /// begins.
-    fn old_map(
-        &self,
-        header: &Header,
-        mut at: u64,
-    ) -> std::result::Result<(Vec<(u64, u64)>, u64), String> {
-        let damaged = || "its list of data and holes is damaged".to_owned();
-        let gnu = header.as_gnu().ok_or_else(damaged)?;
-        let mut pairs = Vec::new();
-        let mut note = |parts: &[tar::GnuSparseHeader]| {
-            for part in parts.iter().filter(|part| !part.is_empty()) {
-                let pair = part
-                    .offset()
-                    .and_then(|offset| Ok((offset, part.length()?)));
-                pairs.push(pair.map_err(|_| damaged())?);
-            }
-            Ok::<(), String>(())
-        };
-        note(&gnu.sparse)?;
-        let mut goes_on = gnu.is_extended();
-        while goes_on {
-            let mut more = GnuExtSparseHeader::new();
-            let read = self.file.read_exact_at(more.as_mut_bytes(), at);
-            read.map_err(|_| damaged())?;
-            at += TAR_BLOCK;
-            note(&more.sparse)?;
-            goes_on = more.is_extended();
-        }
-        Ok((pairs, at))
     }
 
     fn attributes(
@@ -455,6 +457,49 @@ impl Listing<'_> {
             xattrs,
         })
     }
+}
+
+/// Where the data of an entry ends.
+fn end_of<R: Read>(file: &File, entry: &Entry<'_, R>) -> std::result::Result<u64, String> {
+    let at = entry.raw_file_position();
+    if !entry.header().entry_type().is_gnu_sparse() {
+        return Ok(at.saturating_add(entry.size()));
+    }
+    let (_, at) = old_map(file, entry.header(), at)?;
+    let stored = entry.header().entry_size();
+    Ok(at.saturating_add(stored.map_err(|error| error.to_string())?))
+}
+
+/// The list of GNU tar's own format, in the header and in blocks behind it, and where the data
+/// begins.
+fn old_map(
+    file: &File,
+    header: &Header,
+    mut at: u64,
+) -> std::result::Result<(Vec<(u64, u64)>, u64), String> {
+    let damaged = || "its list of data and holes is damaged".to_owned();
+    let gnu = header.as_gnu().ok_or_else(damaged)?;
+    let mut pairs = Vec::new();
+    let mut note = |parts: &[tar::GnuSparseHeader]| {
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            let pair = part
+                .offset()
+                .and_then(|offset| Ok((offset, part.length()?)));
+            pairs.push(pair.map_err(|_| damaged())?);
+        }
+        Ok::<(), String>(())
+    };
+    note(&gnu.sparse)?;
+    let mut goes_on = gnu.is_extended();
+    while goes_on {
+        let mut more = GnuExtSparseHeader::new();
+        let read = file.read_exact_at(more.as_mut_bytes(), at);
+        read.map_err(|_| damaged())?;
+        at += TAR_BLOCK;
+        note(&more.sparse)?;
+        goes_on = more.is_extended();
+    }
+    Ok((pairs, at))
 }
 
 /// What a link names.

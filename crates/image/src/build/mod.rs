@@ -1,4 +1,4 @@
-//! Builds images of directories and tar archives.
+//! Builds images of directories, tar archives and container images.
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `scan` | directories of the host as sources |
 //! | `archive` | tar archives as sources, compressed or not |
 //! | `acl` | ACLs as text
+//! | `container` | container images as sources |
 //! | `pax` | what archives say in extended headers |
 //! | `content` | the bytes of files, wherever they are |
 //! | `size` | how large the image must be |
@@ -30,11 +31,12 @@
 //! None of its own.
 //!
 //! # References
-//! tar(5) of libarchive; "Basic Tar Format" of GNU tar; pax(1); reproducible-builds.org,
-//! "SOURCE_DATE_EPOCH".
+//! The OCI's image format specification; tar(5) of libarchive; "Basic Tar Format" of GNU tar;
+//! pax(1); reproducible-builds.org, "SOURCE_DATE_EPOCH".
 
 mod acl;
 mod archive;
+mod container;
 mod content;
 mod fill;
 mod manifest;
@@ -54,6 +56,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made, Place};
+pub use container::{Container, Platform};
 use manifest::Manifest;
 pub use manifest::{Mapped, Owners};
 
@@ -69,11 +72,18 @@ pub enum Source {
     Archive(PathBuf),
     /// The same from standard input.
     StandardInput,
+    /// A container image.
+    Container(Container),
 }
 
 impl Source {
-    /// What a path of the host is: a directory, or else an archive; `-` is standard input.
+    /// What an operand means: `-` standard input; `oci:`, `oci-archive:`, `docker-archive:` and
+    /// `docker://` container images; else a directory or an archive of the host. A path that begins
+    /// like these is given as `./oci:...`.
     pub fn of(path: &Path) -> Source {
+        if let Some(container) = Container::parse(path.to_str().unwrap_or_default()) {
+            return Source::Container(container);
+        }
         match path.as_os_str().as_encoded_bytes() {
             b"-" => Source::StandardInput,
             _ if path.is_dir() => Source::Directory(path.to_owned()),
@@ -105,6 +115,8 @@ pub struct Options {
     pub free: Free,
     /// Whose the files are.
     pub owners: Owners,
+    /// For what container images are to be.
+    pub platform: Platform,
     /// Later times become this one, in seconds since 1970.
     pub time_max: Option<i64>,
     /// What is at the image's place may be lost.
@@ -250,6 +262,10 @@ fn list(
             Source::Directory(path) => scan::add(&mut manifest, path, progress)?,
             Source::Archive(path) => archive::add(&mut manifest, path, directory, progress)?,
             Source::StandardInput => archive::add_input(&mut manifest, directory, progress)?,
+            Source::Container(container) => {
+                let platform = &options.platform;
+                container::add(&mut manifest, container, platform, directory, progress)?;
+            }
         }
     }
     Ok(manifest)

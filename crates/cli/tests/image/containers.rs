@@ -1,0 +1,226 @@
+//! Images that are built of container images have what the layers make together.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::{Place, assert_clean};
+
+/// Writes a blob of a layout; gives its digest.
+fn blob(layout: &Path, bytes: &[u8]) -> String {
+    let mut command = Command::new("sha256sum");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let output = child.wait_with_output().unwrap().stdout;
+    let hex = String::from_utf8(output[..64].to_vec()).unwrap();
+    let blobs = layout.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    fs::write(blobs.join(&hex), bytes).unwrap();
+    format!("sha256:{hex}")
+}
+
+/// A layer of files with their contents, packed.
+fn layer(files: &[(&str, &str)], packer: &str) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(content.len() as u64);
+        header.set_uid(1);
+        header.set_gid(2);
+        header.set_mtime(3);
+        let content = content.as_bytes();
+        builder.append_data(&mut header, path, content).unwrap();
+    }
+    let tar = builder.into_inner().unwrap();
+    if packer.is_empty() {
+        return tar;
+    }
+    let mut command = Command::new(packer);
+    let mut child = command
+        .arg("-c")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&tar).unwrap();
+    child.wait_with_output().unwrap().stdout
+}
+
+/// A layout with an image for amd64 and arm64 each, whose layers are these.
+fn layout(place: &Place) {
+    let path = place.path("layout");
+    let base = layer(
+        &[
+            ("etc/a", "a"),
+            ("etc/b", "b"),
+            ("var/log/one", "1"),
+            ("var/log/two", "2"),
+            ("usr/keep", "kept"),
+        ],
+        "gzip",
+    );
+    // A whiteout is for what is below, wherever it stands in its layer.
+    let upper = layer(
+        &[
+            ("etc/.wh.a", ""),
+            ("etc/b", "new"),
+            ("var/log/three", "3"),
+            ("var/log/.wh..wh..opq", ""),
+            ("usr/.wh.missing", ""),
+        ],
+        "zstd",
+    );
+    let manifest = |layers: &[&[u8]]| {
+        let layers: Vec<_> = layers
+            .iter()
+            .map(|layer| {
+                let digest = blob(&path, layer);
+                let kind = "application/vnd.oci.image.layer.v1.tar+gzip";
+                serde_json::json!({"mediaType": kind, "digest": digest, "size": layer.len()})
+            })
+            .collect();
+        let text = serde_json::json!({"schemaVersion": 2, "layers": layers}).to_string();
+        blob(&path, text.as_bytes())
+    };
+    let both = manifest(&[&base, &upper]);
+    let other = manifest(&[&layer(&[("arm", "64")], "")]);
+    let platform = |architecture: &str, digest: &str| {
+        serde_json::json!({
+            "digest": digest, "size": 1,
+            "platform": {"os": "linux", "architecture": architecture},
+        })
+    };
+    let index = serde_json::json!({
+        "schemaVersion": 2,
+        "manifests": [platform("arm64", &other), platform("amd64", &both)],
+    });
+    let index = blob(&path, index.to_string().as_bytes());
+    let top = serde_json::json!({
+        "schemaVersion": 2,
+        "manifests": [{
+            "digest": index, "size": 1,
+            "annotations": {"org.opencontainers.image.ref.name": "latest"},
+        }],
+    });
+    fs::write(path.join("index.json"), top.to_string()).unwrap();
+    let version = r#"{"imageLayoutVersion": "1.0.0"}"#;
+    fs::write(path.join("oci-layout"), version).unwrap();
+}
+
+/// Paths of all files.
+fn all_files(place: &Place, image: &str) -> String {
+    let found = place.ok(&["find", &format!("{image}:/"), "-type", "f"]);
+    let mut lines: Vec<_> = found.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n").replace(&format!("{image}:"), "")
+}
+
+#[test]
+fn layers_are_laid_over_each_other() {
+    let place = Place::new();
+    layout(&place);
+    let wanted = "/etc/b\n/usr/keep\n/var/log/three";
+    let amd64 = ["--platform", "linux/amd64"];
+    for (source, image) in [("oci:layout", "one"), ("oci:layout:latest", "two")] {
+        place.ok(&[&["build", "-q", image, source], &amd64[..]].concat());
+        assert_clean(&place.path(image));
+        assert_eq!(all_files(&place, image), wanted);
+        let file = format!("{image}:/etc/b");
+        assert_eq!(place.ok(&["cat", &file]), "new");
+        assert_eq!(place.ok(&["stat", "-c", "%u %g %Y", &file]), "1 2 3\n");
+    }
+    place.ok(&[
+        "build",
+        "-q",
+        "--platform",
+        "linux/arm64",
+        "three",
+        "oci:layout",
+    ]);
+    assert_eq!(all_files(&place, "three"), "/arm");
+    // The same in an archive, with something over it.
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(place.path("layout")).arg("-cf");
+    let made = tar.arg(place.path("archive")).arg(".").status().unwrap();
+    assert!(made.success());
+    fs::create_dir_all(place.path("more/etc")).unwrap();
+    fs::write(place.path("more/etc/b"), "newer").unwrap();
+    let build = ["build", "-q", "four", "oci-archive:archive", "more"];
+    place.ok(&[&build, &amd64[..]].concat());
+    assert_eq!(place.ok(&["cat", "four:/etc/b"]), "newer");
+}
+
+#[test]
+fn what_docker_saves_is_read() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("saved/one")).unwrap();
+    fs::create_dir_all(place.path("saved/two")).unwrap();
+    let write =
+        |name: &str, bytes: &[u8]| fs::write(place.path("saved").join(name), bytes).unwrap();
+    write("one/layer.tar", &layer(&[("a", "a"), ("b", "b")], ""));
+    write("two/layer.tar", &layer(&[(".wh.a", ""), ("c", "c")], ""));
+    let images = serde_json::json!([
+        {"RepoTags": ["x:1"], "Layers": ["one/layer.tar", "two/layer.tar"]},
+        {"RepoTags": ["x:2"], "Layers": ["one/layer.tar"]},
+        {"RepoTags": ["x:3"], "Layers": ["../one/layer.tar"]},
+    ]);
+    write("manifest.json", images.to_string().as_bytes());
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(place.path("saved")).arg("-cf");
+    let made = tar.arg(place.path("archive")).arg(".").status().unwrap();
+    assert!(made.success());
+    place.ok(&["build", "-q", "image", "docker-archive:archive:x:1"]);
+    assert_eq!(all_files(&place, "image"), "/b\n/c");
+    let fails = |source: &str| place.fails(1, &["build", "-q", "none", source]);
+    assert!(fails("docker-archive:archive").contains("several images"));
+    assert!(fails("docker-archive:archive:y:1").contains("no such image"));
+    assert!(fails("docker-archive:archive:x:3").contains("outside"));
+    assert!(fails("docker-archive:saved/one/layer.tar").contains("manifest.json"));
+}
+
+#[test]
+fn damaged_container_images_are_refused() {
+    let place = Place::new();
+    layout(&place);
+    let fails = |words: &[&str]| {
+        let said = place.fails(1, &[&["build", "-q", "image"], words].concat());
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!place.path("image").exists());
+        said
+    };
+    let amd64 = ["--platform", "linux/amd64", "oci:layout"];
+    assert!(fails(&["--platform", "linux/riscv64", "oci:layout"]).contains("linux/riscv64"));
+    assert!(fails(&["oci:layout:other"]).contains("no image 'other'"));
+    assert!(fails(&["oci:missing"]).contains("missing/index.json"));
+    // The largest blob is the layer below; then all that is JSON is changed, one by one.
+    let blobs = place.path("layout/blobs/sha256");
+    let mut paths: Vec<_> = fs::read_dir(&blobs)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let mut damaged = 0;
+    for path in paths {
+        let before = fs::read(&path).unwrap();
+        fs::write(&path, [&before[..], b" "].concat()).unwrap();
+        // Those of the other platform are not looked at.
+        let output = place.finefs(&[&["build", "-q", "-F", "image"], &amd64[..]].concat());
+        let output = { output }.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            assert!(
+                said.contains("is damaged") || said.contains("cannot be unpacked"),
+                "{said}"
+            );
+            damaged += 1;
+        }
+        fs::write(&path, before).unwrap();
+    }
+    assert_eq!(damaged, 4);
+}

@@ -1,0 +1,447 @@
+//! Container images as sources: their layers, one over the other.
+//!
+//! A layer is an archive that may also take away what is below it: `.wh.NAME` takes NAME away, and
+//! `.wh..wh..opq` all that lower layers have in its directory.
+//!
+//! # References
+//! OCI Image Format Specification 1.1, "image-layout.md", "image-index.md", "manifest.md" and
+//! "layer.md"; containers-transports(5).
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::Progress;
+use super::archive::{self, Entries};
+use super::manifest::{Kind, Manifest};
+use crate::error::{Error, Result};
+
+/// Where a container image is, by the names of containers-transports(5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// `oci:PATH[:TAG]`: a directory.
+    Layout {
+        /// The directory.
+        path: PathBuf,
+        /// Its image; the only one without it.
+        tag: Option<String>,
+    },
+    /// `oci-archive:PATH[:TAG]`: the same in a tar archive.
+    OciArchive {
+        /// The archive.
+        path: PathBuf,
+        /// Its image; the only one without it.
+        tag: Option<String>,
+    },
+    /// `docker-archive:PATH[:NAME:TAG]`: what `docker save` writes.
+    DockerArchive {
+        /// The archive.
+        path: PathBuf,
+        /// Its image, by name and tag; the only one without it.
+        tag: Option<String>,
+    },
+    /// `docker://REFERENCE`: one that skopeo fetches.
+    Registry(String),
+}
+
+impl Container {
+    /// What these names mean; `None` for others.
+    pub(super) fn parse(text: &str) -> Option<Container> {
+        if text.starts_with("docker://") {
+            return Some(Container::Registry(text.to_owned()));
+        }
+        let (transport, rest) = text.split_once(':')?;
+        let (path, tag) = rest.split_once(':').unwrap_or((rest, ""));
+        let path = PathBuf::from(path);
+        let tag = Some(tag.to_owned()).filter(|tag| !tag.is_empty());
+        match transport {
+            "oci" => Some(Container::Layout { path, tag }),
+            "oci-archive" => Some(Container::OciArchive { path, tag }),
+            "docker-archive" => Some(Container::DockerArchive { path, tag }),
+            _ => None,
+        }
+    }
+}
+
+/// What a container image is for, in the words of Go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    os: String,
+    architecture: String,
+    /// Any without it.
+    variant: Option<String>,
+}
+
+impl Default for Platform {
+    /// This machine's.
+    fn default() -> Platform {
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            "x86" => "386",
+            other => other,
+        };
+        Platform {
+            os: "linux".into(),
+            architecture: architecture.into(),
+            variant: None,
+        }
+    }
+}
+
+impl FromStr for Platform {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Platform, &'static str> {
+        let mut parts = text.split('/').map(str::to_owned);
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(os), Some(architecture), variant, None) => Ok(Platform {
+                os,
+                architecture,
+                variant,
+            }),
+            _ => Err("give OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, as linux/arm64"),
+        }
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        match &self.variant {
+            Some(variant) => write!(f, "/{variant}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Longest description that is read, in bytes.
+const JSON_BYTES_MAX: u64 = 16 << 20;
+
+/// Images in images, one in the other.
+const DEPTH_MAX: usize = 4;
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+#[derive(Deserialize)]
+struct Descriptor {
+    #[serde(default, rename = "mediaType")]
+    media_type: String,
+    digest: String,
+    platform: Option<Described>,
+    #[serde(default)]
+    annotations: std::collections::HashMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Described {
+    os: String,
+    architecture: String,
+    variant: Option<String>,
+}
+
+/// An index has `manifests`, a manifest `layers`.
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+}
+
+/// `manifest.json` of `docker save`.
+#[derive(Deserialize)]
+struct Saved {
+    #[serde(default, rename = "RepoTags")]
+    tags: Option<Vec<String>>,
+    #[serde(rename = "Layers")]
+    layers: Vec<String>,
+}
+
+/// Lists a container image; what is packed is unpacked in `directory`.
+pub(super) fn add(
+    manifest: &mut Manifest,
+    container: &Container,
+    platform: &Platform,
+    directory: &Path,
+    progress: &Progress,
+) -> Result<()> {
+    let mut lister = Lister {
+        manifest,
+        platform,
+        directory,
+        progress,
+    };
+    match container {
+        Container::Layout { path, tag } => lister.layout(path, tag.as_deref()),
+        Container::OciArchive { path, tag } => {
+            let unpacked = lister.unpack(path)?;
+            lister.layout(unpacked.path(), tag.as_deref())
+        }
+        Container::DockerArchive { path, tag } => {
+            let unpacked = lister.unpack(path)?;
+            lister.saved(unpacked.path(), path, tag.as_deref())
+        }
+        Container::Registry(reference) => {
+            let fetched = lister.fetch(reference)?;
+            lister.layout(fetched.path(), None)
+        }
+    }
+}
+
+struct Lister<'a> {
+    manifest: &'a mut Manifest,
+    platform: &'a Platform,
+    directory: &'a Path,
+    progress: &'a Progress,
+}
+
+impl Lister<'_> {
+    fn layout(&mut self, layout: &Path, tag: Option<&str>) -> Result<()> {
+        let index = layout.join("index.json");
+        let mut document = parse::<Document>(&index, &read_json(&index)?)?;
+        if let Some(tag) = tag {
+            const NAME: &str = "org.opencontainers.image.ref.name";
+            let is_it = |it: &Descriptor| it.annotations.get(NAME).is_some_and(|name| name == tag);
+            document.manifests.retain(is_it);
+            if document.manifests.is_empty() {
+                return Err(refused(&index, &format!("there is no image '{tag}'")));
+            }
+        }
+        for _ in 0..DEPTH_MAX {
+            if !document.layers.is_empty() || document.manifests.is_empty() {
+                break;
+            }
+            let blob = blob(layout, &self.choose(&index, &document.manifests)?.digest)?;
+            document = parse(&blob.path, &blob.json()?)?;
+        }
+        if document.layers.is_empty() {
+            return Err(refused(&index, "the image has no layers"));
+        }
+        for layer in &document.layers {
+            if !layer.media_type.is_empty() && !layer.media_type.contains("tar") {
+                let reason = format!("layers of type {} are not known", layer.media_type);
+                return Err(refused(&index, &reason));
+            }
+            let blob = blob(layout, &layer.digest)?;
+            self.layer(&blob.path, Some(&blob.hex))?;
+        }
+        Ok(())
+    }
+
+    /// The manifest for the platform; one that names none is for all.
+    fn choose<'d>(&self, index: &Path, all: &'d [Descriptor]) -> Result<&'d Descriptor> {
+        let fits = |it: &&Descriptor| match &it.platform {
+            None => true,
+            Some(described) => self.platform.is(described),
+        };
+        let mut fitting = all.iter().filter(fits);
+        match (fitting.next(), fitting.next()) {
+            (Some(one), None) => Ok(one),
+            (Some(one), Some(_)) if one.platform.is_some() => Ok(one),
+            (Some(_), Some(_)) => Err(refused(index, "several images; add :TAG")),
+            (None, _) => {
+                let reason = format!("no image for {}; see --platform", self.platform);
+                Err(refused(index, &reason))
+            }
+        }
+    }
+
+    /// What `docker save` writes: layers by their paths, without digests.
+    fn saved(&mut self, unpacked: &Path, shown: &Path, tag: Option<&str>) -> Result<()> {
+        let index = unpacked.join("manifest.json");
+        let text = read_json(&index).map_err(|_| refused(shown, "has no manifest.json"))?;
+        let mut images = parse::<Vec<Saved>>(shown, &text)?;
+        if let Some(tag) = tag {
+            images.retain(|it| it.tags.iter().flatten().any(|name| name == tag));
+        }
+        let [image] = images.as_slice() else {
+            let reason = match images.len() {
+                0 => "there is no such image",
+                _ => "several images; add :NAME:TAG",
+            };
+            return Err(refused(shown, reason));
+        };
+        for layer in &image.layers {
+            let layer = Path::new(layer);
+            let is_inside = layer
+                .components()
+                .all(|part| matches!(part, std::path::Component::Normal(_)));
+            if !is_inside {
+                return Err(refused(shown, "a layer lies outside of the archive"));
+            }
+            self.layer(&unpacked.join(layer), None)?;
+        }
+        Ok(())
+    }
+
+    /// Lays one layer over the others.
+    fn layer(&mut self, path: &Path, digest: Option<&str>) -> Result<()> {
+        let shown = path.display().to_string();
+        let failed = |error| Error::host(shown.clone(), error);
+        let mut hashed = Hashed {
+            file: File::open(path).map_err(failed)?,
+            hasher: Sha256::new(),
+        };
+        let file = archive::unpack(&mut hashed, &shown, self.directory, self.progress)?;
+        // Padding behind the archive counts too.
+        std::io::copy(&mut hashed, &mut std::io::sink()).map_err(failed)?;
+        let found = hex(&hashed.hasher.finalize());
+        if digest.is_some_and(|digest| digest != found) {
+            return Err(Error::new(
+                shown,
+                format!("is damaged: its digest is sha256:{found}"),
+            ));
+        }
+        let is_whiteout = |name: &OsStr| name.as_encoded_bytes().starts_with(WHITEOUT);
+        let entries = Entries::new(&file, &shown, self.progress);
+        entries.each_path(&mut |path| match path.file_name() {
+            Some(name) if is_whiteout(name) => self.take_away(path, name),
+            _ => Ok(()),
+        })?;
+        entries.add_to(self.manifest, &|path| {
+            path.file_name().is_some_and(is_whiteout)
+        })
+    }
+
+    fn take_away(&mut self, path: &Path, name: &OsStr) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let Some(directory) = self.manifest.directory(parent, false)? else {
+            return Ok(());
+        };
+        if let Kind::Directory(names) = &mut self.manifest.nodes[directory].kind {
+            match name.as_bytes() {
+                OPAQUE => names.clear(),
+                name => drop(names.remove(OsStr::from_bytes(&name[WHITEOUT.len()..]))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Unpacks an archive of a few large files.
+    fn unpack(&self, path: &Path) -> Result<tempfile::TempDir> {
+        let failed = |error| Error::host(path.display().to_string(), error);
+        let into = tempfile::tempdir_in(self.directory)
+            .map_err(|error| Error::host(self.directory.display().to_string(), error))?;
+        let shown = path.display().to_string();
+        let mut packed = File::open(path).map_err(failed)?;
+        let file = archive::unpack(&mut packed, &shown, self.directory, self.progress)?;
+        // Names that lead out of the directory are skipped by it.
+        let unpacked = tar::Archive::new(&*file).unpack(into.path());
+        unpacked.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))?;
+        Ok(into)
+    }
+
+    /// Lets skopeo fetch an image.
+    fn fetch(&self, reference: &str) -> Result<tempfile::TempDir> {
+        let into = tempfile::tempdir_in(self.directory)
+            .map_err(|error| Error::host(self.directory.display().to_string(), error))?;
+        let mut skopeo = Command::new("skopeo");
+        skopeo.args(["copy", "--quiet", "--override-os", &self.platform.os]);
+        skopeo.args(["--override-arch", &self.platform.architecture]);
+        if let Some(variant) = &self.platform.variant {
+            skopeo.args(["--override-variant", variant]);
+        }
+        let mut to = std::ffi::OsString::from("oci:");
+        to.push(into.path());
+        let fetched = skopeo.arg(reference).arg(to).output();
+        let fetched = fetched.map_err(|error| {
+            Error::new(
+                reference,
+                format!("cannot be fetched: skopeo: {error}; install skopeo"),
+            )
+        })?;
+        if !fetched.status.success() {
+            let said = String::from_utf8_lossy(&fetched.stderr);
+            let line = said.lines().last().unwrap_or("it says nothing").to_owned();
+            return Err(Error::new(reference, format!("skopeo: {line}")));
+        }
+        Ok(into)
+    }
+}
+
+impl Platform {
+    fn is(&self, described: &Described) -> bool {
+        let is_variant = match (&self.variant, &described.variant) {
+            (Some(wanted), Some(variant)) => wanted == variant,
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        self.os == described.os && self.architecture == described.architecture && is_variant
+    }
+}
+
+/// A file that is named by its digest.
+struct Blob {
+    path: PathBuf,
+    hex: String,
+}
+
+impl Blob {
+    fn json(&self) -> Result<Vec<u8>> {
+        let text = read_json(&self.path)?;
+        match hex(&Sha256::digest(&text)) == self.hex {
+            true => Ok(text),
+            false => Err(refused(&self.path, "is damaged: it has another digest")),
+        }
+    }
+}
+
+fn blob(layout: &Path, digest: &str) -> Result<Blob> {
+    let hex = digest.strip_prefix("sha256:").filter(|hex| {
+        hex.len() == 64
+            && hex
+                .bytes()
+                .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    });
+    let hex = hex.ok_or_else(|| refused(layout, &format!("digest {digest} is not known")))?;
+    Ok(Blob {
+        path: layout.join("blobs/sha256").join(hex),
+        hex: hex.to_owned(),
+    })
+}
+
+fn read_json(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error| Error::host(path.display().to_string(), error);
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(JSON_BYTES_MAX)
+        .read_to_end(&mut text)
+        .map_err(failed)?;
+    Ok(text)
+}
+
+fn parse<T: for<'d> Deserialize<'d>>(path: &Path, text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text).map_err(|error| refused(path, &error.to_string()))
+}
+
+fn refused(path: &Path, reason: &str) -> Error {
+    Error::new(path.display().to_string(), reason)
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads a file and its digest.
+struct Hashed {
+    file: File,
+    hasher: Sha256,
+}
+
+impl Read for Hashed {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.hasher.update(&buffer[..count]);
+        Ok(count)
+    }
+}
