@@ -91,11 +91,12 @@ impl Build {
         if !names_reserved_blocks {
             file_system.reserved_percent = 0.0;
         }
+        let named = Some(file_system.root_owner).filter(|owner| *owner != (0, 0));
         let options = build::Options {
             time_max: file_system.time,
             owners: Owners {
                 all: self.owner,
-                root: self.root_owner,
+                root: self.root_owner.or(named),
                 users: self.map_users,
                 groups: self.map_groups,
             },

@@ -142,7 +142,10 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         is_repeatable: false,
         size_bytes: Some(planned.size_bytes.max(place.size_bytes.unwrap_or(0))),
         free: Free::Bytes(0),
-        owners: Owners::default(),
+        owners: Owners {
+            root: Some(options.root_owner).filter(|owner| *owner != (0, 0)),
+            ..Owners::default()
+        },
         platform: Platform::default(),
         may_replace: true,
         jobs: copying::jobs(),

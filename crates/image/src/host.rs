@@ -48,7 +48,7 @@ impl HostDir {
             true => Path::new("."),
             false => path,
         };
-        let fd = rustix::fs::open(path, DIRECTORY, Mode::empty()).map_err(failed)?;
+        let fd = open_in_steps(path).map_err(failed)?;
         let base = Base {
             fd: rustix::io::fcntl_dupfd_cloexec(&fd, 0).map_err(failed)?,
             shown: shown.to_owned(),
@@ -122,6 +122,26 @@ impl HostDir {
         xattrs.sort();
         Ok(xattrs)
     }
+}
+
+/// Opens a directory by a path that may be longer than the system takes at once.
+fn open_in_steps(path: &Path) -> rustix::io::Result<OwnedFd> {
+    const STEP_BYTES_MAX: usize = 4000;
+    let mut fd = None;
+    let mut step = PathBuf::new();
+    let open = |fd: &Option<OwnedFd>, step: &Path| match fd {
+        None => rustix::fs::open(step, DIRECTORY, Mode::empty()),
+        Some(fd) => rustix::fs::openat(fd, step, DIRECTORY, Mode::empty()),
+    };
+    for part in path.components() {
+        let length = step.as_os_str().len() + part.as_os_str().len() + 1;
+        if length > STEP_BYTES_MAX && !step.as_os_str().is_empty() {
+            fd = Some(open(&fd, &step)?);
+            step.clear();
+        }
+        step.push(part);
+    }
+    open(&fd, &step)
 }
 
 /// Calls with a larger buffer until the answer fits.

@@ -242,6 +242,8 @@ fn owners_and_times_are_those_that_are_asked_for() {
     build(&["--owner", "7:8", "--root-owner", "9:10"]);
     assert_eq!(stat("/file"), "7:8 1500000000\n");
     assert!(stat("/").starts_with("9:10 "));
+    build(&["-E", "root_owner=11:12"]);
+    assert!(stat("/").starts_with("11:12 "));
     build(&["--map-users", &format!("{owner}:100000:5")]);
     assert!(stat("/file").starts_with("100000:"));
     let mut command = place.finefs(&["build", "-q", "-F", "image", "source"]);

@@ -126,6 +126,10 @@ fn a_deep_tree_is_copied_and_removed() {
     assert_eq!(depth(place.ok(&["find", "image", "-name", "deep"])), 3000);
     place.ok(&["cp", "-a", "image:/deep", "image:/copy"]);
     place.ok(&["cp", "-a", "image:/deep", "out"]);
+    let built = place.ok(&["build", "--json", "built", "out"]);
+    // lost+found is one of them.
+    assert!(built.contains("\"files\": 3000"), "{built}");
+    assert_clean(&place.path("built"));
     place.ok(&["cp", "-a", "out", "image:/back"]);
     assert_eq!(depth(place.ok(&["find", "image:/back"])), 3000);
     place.ok(&["chmod", "-R", "700", "image:/back"]);

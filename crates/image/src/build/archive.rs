@@ -311,13 +311,7 @@ impl Listing<'_> {
         if matches!(self.manifest.nodes[node].kind, Kind::Directory(_)) {
             return Err(Error::new(shown(), "a hard link to a directory"));
         }
-        let existing = self.manifest.names(parent).get(&name).copied();
-        if existing.is_some_and(|it| !self.manifest.names(it).is_empty()) {
-            let reason = "would replace a directory that has files in it";
-            return Err(Error::new(shown(), reason));
-        }
-        self.manifest.link(parent, &name, node);
-        Ok(())
+        self.manifest.link(parent, &name, node, &shown)
     }
 
     /// What a file is that is neither a directory nor a link to another; `None` for what is not

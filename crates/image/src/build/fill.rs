@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -167,15 +167,26 @@ impl Filler<'_> {
     fn run(&mut self, read: &mut Read<'_>) -> Result<(u64, u64)> {
         let mut number = 0;
         let linked = self.linked();
+        let root: Arc<dyn SinkDir> = Arc::new(ImageDir::open(&self.source, Path::new("/"))?);
+        // From the root to where it is.
+        let mut open = vec![(PathBuf::from("/"), root)];
         for (path, directory) in self.manifest.each_directory() {
-            let dir = ImageDir::open(&self.source, &path)?;
+            if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+                while open.len() > 1 && open.last().is_some_and(|(path, _)| path != parent) {
+                    open.pop();
+                }
+                let (_, above) = &open[open.len() - 1];
+                let dir = above.open_dir(name)?;
+                open.push((path.clone(), dir));
+            }
+            let dir = Arc::clone(&open[open.len() - 1].1);
             for (name, node) in self.manifest.names(directory) {
                 self.progress.check()?;
                 if let Some(first) = self.places.get(node) {
                     dir.link(first, name)?;
                     self.changes += 1;
                 } else {
-                    self.make(&dir, name, &self.manifest.nodes[*node], &mut number, read)?;
+                    self.make(&*dir, name, &self.manifest.nodes[*node], &mut number, read)?;
                     self.progress.files.fetch_add(1, Ordering::Relaxed);
                     if linked[*node] {
                         self.places.insert(*node, path.join(name));
@@ -184,7 +195,7 @@ impl Filler<'_> {
                 self.heap_bytes += name.len();
                 self.sync_sometimes()?;
             }
-            self.attribute(&dir, OsStr::new("."), &self.manifest.nodes[directory])?;
+            self.attribute(&*dir, OsStr::new("."), &self.manifest.nodes[directory])?;
         }
         self.sync(&self.source.fs)?;
         Ok((self.data_bytes, self.block_bytes))
@@ -204,7 +215,7 @@ impl Filler<'_> {
 
     fn make(
         &mut self,
-        dir: &ImageDir,
+        dir: &dyn SinkDir,
         name: &OsStr,
         node: &Node,
         number: &mut usize,
@@ -213,7 +224,7 @@ impl Filler<'_> {
         match &node.kind {
             Kind::Directory(_) => {
                 // lost+found is there.
-                let is_there = SinkDir::find(dir, name)?.is_some_and(|it| it.is_directory());
+                let is_there = dir.find(name)?.is_some_and(|it| it.is_directory());
                 if !is_there {
                     dir.make_dir(name, name)?;
                     self.changes += 2;
@@ -267,8 +278,8 @@ impl Filler<'_> {
         }
     }
 
-    fn attribute(&mut self, dir: &ImageDir, name: &OsStr, node: &Node) -> Result<()> {
-        SinkDir::apply(dir, name, &change(node))?;
+    fn attribute(&mut self, dir: &dyn SinkDir, name: &OsStr, node: &Node) -> Result<()> {
+        dir.apply(name, &change(node))?;
         self.count(node);
         Ok(())
     }

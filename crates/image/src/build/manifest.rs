@@ -219,13 +219,19 @@ impl Manifest {
         mut node: Node,
         shown: &dyn Fn() -> String,
     ) -> Result<usize> {
-        match self.directory(path, false) {
-            Ok(Some(existing)) => {
+        let name = path.file_name().unwrap_or_default();
+        let existing = self.names(parent).get(name).copied();
+        let led_to = match existing.map(|existing| &self.nodes[existing].kind) {
+            Some(Kind::Symlink(_)) => self.directory(path, false).ok().flatten(),
+            _ => None,
+        };
+        match led_to {
+            Some(existing) => {
                 self.settle(&mut node.attributes);
                 self.nodes[existing].attributes = node.attributes;
                 Ok(existing)
             }
-            _ => self.put(parent, path.file_name().unwrap_or_default(), node, shown),
+            None => self.put(parent, name, node, shown),
         }
     }
 
@@ -246,10 +252,6 @@ impl Manifest {
                 self.nodes[existing].attributes = node.attributes;
                 Ok(existing)
             }
-            (_, Kind::Directory(names)) if !names.is_empty() => Err(Error::new(
-                shown(),
-                "would replace a directory that has files in it",
-            )),
             _ => self.put_new(parent, name, node, shown),
         }
     }
@@ -264,15 +266,27 @@ impl Manifest {
         check(&node, name, shown)?;
         let number = self.nodes.len();
         self.nodes.push(node);
-        self.link(parent, name, number);
+        self.link(parent, name, number, shown)?;
         Ok(number)
     }
 
-    /// Gives a file one more name.
-    pub fn link(&mut self, parent: usize, name: &OsStr, node: usize) {
+    /// Gives a file a name, in place of what has it.
+    pub fn link(
+        &mut self,
+        parent: usize,
+        name: &OsStr,
+        node: usize,
+        shown: &dyn Fn() -> String,
+    ) -> Result<()> {
+        let existing = self.names(parent).get(name).copied();
+        if existing.is_some_and(|existing| !self.names(existing).is_empty()) {
+            let reason = "would replace a directory that has files in it";
+            return Err(Error::new(shown(), reason));
+        }
         if let Kind::Directory(names) = &mut self.nodes[parent].kind {
             names.insert(name.to_owned(), node);
         }
+        Ok(())
     }
 
     /// The attributes of the root directory.

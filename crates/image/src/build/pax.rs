@@ -50,6 +50,10 @@ impl Pax {
             let mut header = Header::new_old();
             file.read_exact_at(header.as_mut_bytes(), at)
                 .map_err(|_| damaged())?;
+            if header.as_bytes().iter().all(|byte| *byte == 0) {
+                at += TAR_BLOCK;
+                continue;
+            }
             let size = header.entry_size().map_err(|_| damaged())?;
             at += TAR_BLOCK;
             if header.entry_type().is_pax_local_extensions() {

@@ -64,7 +64,8 @@ impl Scan<'_> {
     ) -> Result<Option<usize>> {
         let found = dir.attributes(name, Follow::No)?;
         if let Some(first) = self.links.get(&found.identity()).copied() {
-            self.manifest.link(parent, name, first);
+            let shown = || dir.shown(name);
+            self.manifest.link(parent, name, first, &shown)?;
             return Ok(None);
         }
         let kind = match found.kind {
