@@ -38,7 +38,8 @@ pub(crate) struct Build {
     #[arg(long, value_parser = size::bytes)]
     size: Option<u64>,
     /// Space that is left for more: bytes, or with k, m, g, t, or % of what the files take
-    #[arg(long, value_name = "SIZE", value_parser = free, default_value = "0", conflicts_with = "size")]
+    #[arg(long, value_name = "SIZE", value_parser = free, default_value = "0")]
+    #[arg(conflicts_with = "size")]
     free: Free,
     /// Whose everything is, as numbers
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
@@ -116,11 +117,15 @@ impl Build {
         } else if !self.quiet {
             output::print(&report(&built))?;
         }
-        // What is left out was asked for.
-        Ok(match built.left_out.is_empty() {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
-        })
+        Ok(status(&built))
+    }
+}
+
+/// Success where the image has all entries of its sources.
+pub(crate) fn status(built: &build::Built) -> ExitCode {
+    match built.left_out.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 

@@ -185,7 +185,7 @@ pub fn main() -> ExitCode {
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
-        Command::Mkfs(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Mkfs(command) => command.run(),
         Command::Build(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Image(command) => command.run(),

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
 use finefs_image::build::{self, Free, Owners, Platform, Source};
@@ -63,7 +64,7 @@ pub(crate) struct Mkfs {
 }
 
 impl Mkfs {
-    pub(crate) fn run(self) -> CliResult<()> {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
         if let Some(name) = self.called_as {
             output::set_program(name.name);
         }
@@ -90,9 +91,14 @@ impl Mkfs {
             may_overwrite: self.force > 0,
         };
         let as_mke2fs = self.called_as.is_some();
+        let mut status = ExitCode::SUCCESS;
         let made = match (self.dry_run, &self.source) {
             (true, _) => mkfs::plan_at(&place, &options).map_err(Failure::new)?,
-            (false, Some(source)) => fill(place, options, source, as_mke2fs)?,
+            (false, Some(source)) => {
+                let built = fill(place, options, source, as_mke2fs)?;
+                status = crate::build::status(&built);
+                built.file_system
+            }
             (false, None) => make(place, &options, as_mke2fs).map_err(Failure::new)?,
         };
         for note in &made.notes {
@@ -100,17 +106,16 @@ impl Mkfs {
         }
         if self.json {
             let text = serde_json::to_string_pretty(&made).map_err(Failure::new)?;
-            return output::print(&(text + "\n"));
+            output::print(&(text + "\n"))?;
+        } else if !self.quiet {
+            output::print(&mke2fs::report(&made, self.verbose > 0))?;
         }
-        if self.quiet {
-            return Ok(());
-        }
-        output::print(&mke2fs::report(&made, self.verbose > 0))
+        Ok(status)
     }
 }
 
 /// Makes it, filled with a source. What is there is replaced when all is done.
-fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliResult<mkfs::Made> {
+fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliResult<build::Built> {
     if place.offset_bytes > 0 {
         return Err(Failure::new(
             "-d: a file system at an offset cannot be filled; use finefs cp",
@@ -151,8 +156,7 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         jobs: copying::jobs(),
     };
     let sources = [Source::of(source)];
-    let built = crate::build::run(&place.path, &sources, &options)?;
-    Ok(built.file_system)
+    crate::build::run(&place.path, &sources, &options)
 }
 
 /// Makes it. As mke2fs, what is there is lost unless somebody at a terminal says no.

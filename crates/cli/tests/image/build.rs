@@ -358,6 +358,34 @@ fn odd_archives_stay_inside_or_are_refused() {
     place.ok(&["build", "-q", "image", "tar"]);
     assert_eq!(fs::read(place.path("outside")).unwrap(), b"as it was");
     assert_clean(&place.path("image"));
+    odd_archive(
+        &place.path("dots"),
+        &[
+            ("d/e/..", EntryType::Directory, ""),
+            ("d/socket", EntryType::new(b'Q'), ""),
+        ],
+    );
+    // What is no file is said, and the status is that of a failure.
+    for words in [
+        &["build", "-q", "dots-image", "dots"][..],
+        &[
+            "mkfs",
+            "-q",
+            "--size",
+            "8m",
+            "-d",
+            "dots",
+            "dots-image-of-mkfs",
+        ],
+    ] {
+        let said = place.fails(1, words);
+        assert!(said.contains("d/socket: entries of type 'Q'"), "{said}");
+    }
+    assert_eq!(
+        place.ok(&["stat", "-c", "%a", "dots-image:/d"]),
+        "644\n",
+        "d/e/.. is d"
+    );
     for file in ["outside", "absolute", "through"] {
         assert_eq!(place.ok(&["cat", &format!("image:/{file}")]), "odd");
     }
@@ -433,6 +461,7 @@ fn what_is_there_is_replaced_only_by_force_and_keeps_its_permissions() {
     let place = Place::new();
     fs::create_dir(place.path("source")).unwrap();
     place.ok(&["build", "-q", "image", "source"]);
+    place.ok(&["build", "-q", &"n".repeat(255), "source"]);
     let said = place.fails(1, &["build", "-q", "image", "source"]);
     assert!(said.contains("--force"), "{said}");
     fs::set_permissions(place.path("image"), PermissionsExt::from_mode(0o640)).unwrap();

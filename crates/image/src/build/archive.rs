@@ -266,13 +266,11 @@ impl Listing<'_> {
     fn add_directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
         let shown = || format!("{}: {}", self.shown, path.display());
         let Some(name) = last_name(path) else {
-            // The root itself; another way to write a directory is not worth a look.
-            if !path
-                .components()
-                .any(|part| part == std::path::Component::ParentDir)
-            {
-                self.manifest.set_root(attributes);
-            }
+            // `.`, `..` or `/`: a directory that is there, or the way to it is made.
+            let found = self.manifest.directory(path, true);
+            let found = found.map_err(|error| error.with_place(shown()))?;
+            self.manifest
+                .set_attributes(found.unwrap_or(ROOT), attributes);
             return Ok(());
         };
         let parent = path.parent().unwrap_or(Path::new(""));

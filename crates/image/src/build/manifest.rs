@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use finefs::FileKind;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::content::{Content, Data};
+use super::content::Content;
 use crate::attributes::{Time, Xattr};
 use crate::error::{Error, Result};
 use crate::mkfs;
@@ -147,8 +147,7 @@ impl Manifest {
             time_max,
             newest: None,
         };
-        manifest.nodes[ROOT].attributes.uid = manifest.owners.root.map_or(0, |root| root.0);
-        manifest.nodes[ROOT].attributes.gid = manifest.owners.root.map_or(0, |root| root.1);
+        manifest.set_attributes(ROOT, Attributes::implied(zero));
         manifest
     }
 
@@ -203,10 +202,11 @@ impl Manifest {
     /// A directory that no source has named yet.
     fn imply(&mut self, parent: usize, name: &OsStr) -> Result<usize> {
         let modified = self.nodes[parent].attributes.modified;
-        let node = Node {
+        let mut node = Node {
             kind: Kind::Directory(BTreeMap::new()),
             attributes: Attributes::implied(modified),
         };
+        self.settle(&mut node.attributes);
         self.put_new(parent, name, node, &|| name.display().to_string())
     }
 
@@ -216,7 +216,7 @@ impl Manifest {
         &mut self,
         parent: usize,
         path: &Path,
-        mut node: Node,
+        node: Node,
         shown: &dyn Fn() -> String,
     ) -> Result<usize> {
         let name = path.file_name().unwrap_or_default();
@@ -227,8 +227,7 @@ impl Manifest {
         };
         match led_to {
             Some(existing) => {
-                self.settle(&mut node.attributes);
-                self.nodes[existing].attributes = node.attributes;
+                self.set_attributes(existing, node.attributes);
                 Ok(existing)
             }
             None => self.put(parent, name, node, shown),
@@ -289,13 +288,13 @@ impl Manifest {
         Ok(())
     }
 
-    /// The attributes of the root directory.
-    pub fn set_root(&mut self, mut attributes: Attributes) {
+    /// Gives a directory that is there the attributes that a source has for it.
+    pub fn set_attributes(&mut self, node: usize, mut attributes: Attributes) {
         self.settle(&mut attributes);
-        if let Some((uid, gid)) = self.owners.root {
+        if let Some((uid, gid)) = self.owners.root.filter(|_| node == ROOT) {
             (attributes.uid, attributes.gid) = (uid, gid);
         }
-        self.nodes[ROOT].attributes = attributes;
+        self.nodes[node].attributes = attributes;
     }
 
     /// Owner and time as the options want them.
@@ -417,16 +416,6 @@ fn check(node: &Node, name: &OsStr, shown: &dyn Fn() -> String) -> Result<()> {
                 Err(Error::new(shown(), reason))
             }
         },
-        Kind::Regular(content) => match &content.data {
-            Data::Archive { segments, .. } => {
-                let end = segments.iter().map(|part| part.offset + part.length).max();
-                match end.unwrap_or(0) > content.size {
-                    true => Err(Error::new(shown(), "has data behind its end")),
-                    false => Ok(()),
-                }
-            }
-            Data::Host { .. } => Ok(()),
-        },
         _ => Ok(()),
     }
 }
@@ -499,6 +488,36 @@ mod tests {
         assert_eq!(manifest.totals().files, 2);
         let error = put(&mut manifest, ROOT, "usr", symlink("a")).unwrap_err();
         assert!(error.to_string().contains("files in it"), "{error}");
+    }
+
+    #[test]
+    fn directories_that_no_source_names_have_owners_too() {
+        let owners = Owners {
+            all: Some((5, 6)),
+            ..Owners::default()
+        };
+        let mut manifest = Manifest::new(owners, None);
+        let made = manifest.directory(Path::new("a/b"), true).unwrap().unwrap();
+        for node in [ROOT, made] {
+            let it = &manifest.nodes[node].attributes;
+            assert_eq!((it.uid, it.gid), (5, 6));
+        }
+        let owners = Owners {
+            root: Some((7, 8)),
+            users: vec![Mapped {
+                from: 0,
+                to: 1000,
+                count: 1,
+            }],
+            ..Owners::default()
+        };
+        let mut manifest = Manifest::new(owners, None);
+        let made = manifest.directory(Path::new("a/b"), true).unwrap().unwrap();
+        let owner = |node: usize| {
+            let it = &manifest.nodes[node].attributes;
+            (it.uid, it.gid)
+        };
+        assert_eq!((owner(ROOT), owner(made)), ((7, 8), (1000, 0)));
     }
 
     #[test]

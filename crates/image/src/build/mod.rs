@@ -5,7 +5,7 @@
 //! | `manifest` | what the image is to hold: sources, one over the other |
 //! | `scan` | directories of the host as sources |
 //! | `archive` | tar archives as sources, compressed or not |
-//! | `acl` | ACLs as text
+//! | `acl` | ACLs as text |
 //! | `container` | container images as sources |
 //! | `pax` | what archives say in extended headers |
 //! | `content` | the bytes of files, wherever they are |
@@ -44,7 +44,6 @@ mod pax;
 mod scan;
 mod size;
 
-use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +53,7 @@ use finefs::{FileSystem, ImageOptions};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::copy::temporary_name;
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made, Place};
 pub use container::{Container, Platform};
@@ -193,7 +193,7 @@ pub fn build(
         file_system.block_size = Some(BLOCK_SIZE);
     }
     let asked = file_system.clone();
-    let beside = directory.join(beside(image));
+    let beside = directory.join(temporary_name(image.file_name().unwrap_or_default()));
     let mut spare_bytes = 0;
     loop {
         let temporary = Temporary(&beside);
@@ -282,14 +282,6 @@ fn keep_permissions(new: &Path, old: &Path) {
 
 fn may_grow(options: &Options, spare_bytes: u64, size_bytes: u64) -> bool {
     options.size_bytes.is_none() && spare_bytes < size_bytes
-}
-
-/// The name under which an image is made.
-fn beside(image: &Path) -> OsString {
-    let mut name = OsString::from(".");
-    name.push(image.file_name().unwrap_or_default());
-    name.push(format!(".finefs-{}", std::process::id()));
-    name
 }
 
 /// A file that goes unless it gets its name.

@@ -21,7 +21,7 @@ use crate::tree::{Follow, SourceDir};
 pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> Result<()> {
     let root = HostDir::open(path)?;
     let found = root.attributes(OsStr::new("."), Follow::No)?;
-    manifest.set_root(attributes(&root, OsStr::new("."), &found)?);
+    manifest.set_attributes(ROOT, attributes(&root, OsStr::new("."), &found)?);
     let mut scan = Scan {
         manifest,
         links: HashMap::new(),

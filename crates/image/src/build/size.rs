@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
+
 use super::content::{Content, Data};
 use super::manifest::{Kind, Manifest, Node};
 use super::{Free, Options};
@@ -26,9 +28,6 @@ const SIZE_MAX: u64 = 1 << 60;
 
 /// Inodes beside those of the files: reserved ones, `lost+found` and a few.
 const INODES_BESIDE: u64 = 16;
-
-/// A symbolic link up to here lies in the inode.
-const FAST_SYMLINK_MAX: usize = 59;
 
 /// Bytes of an inode that are no attributes: those of revision 0, and the further fields.
 const INODE_FIELDS: usize = 128 + 32;
@@ -168,7 +167,8 @@ impl Counter {
     fn file(&self, node: &Node) -> u64 {
         let data = match &node.kind {
             Kind::Regular(content) => self.content(content),
-            Kind::Symlink(target) => u64::from(target.as_os_str().len() > FAST_SYMLINK_MAX),
+            // A shorter one lies in the inode.
+            Kind::Symlink(target) => u64::from(target.as_os_str().len() >= BLOCK_AREA_SIZE),
             _ => 0,
         };
         data + self.xattrs(&node.attributes.xattrs)

@@ -87,16 +87,20 @@ impl Drop for Target<'_> {
 
 /// A name beside `name` that nothing has, for what is not whole yet.
 pub(crate) fn temporary(dir: &dyn SinkDir, name: &OsStr) -> Result<OsString> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Long names are cut, between bytes: what is in front only tells people what it is.
-    let stem = name.as_encoded_bytes();
-    let stem = String::from_utf8_lossy(&stem[..stem.len().min(160)]).into_owned();
     loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let candidate = format!(".{stem}.finefs-{}-{number}", std::process::id());
-        let candidate = OsString::from(candidate);
+        let candidate = temporary_name(name);
         if dir.find(&candidate)?.is_none() {
             return Ok(candidate);
         }
     }
+}
+
+/// Another name each time, which tells people what `name` it is for and which process makes it.
+pub(crate) fn temporary_name(name: &OsStr) -> OsString {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // Long names are cut, between bytes.
+    let stem = name.as_encoded_bytes();
+    let stem = String::from_utf8_lossy(&stem[..stem.len().min(160)]).into_owned();
+    format!(".{stem}.finefs-{}-{number}", std::process::id()).into()
 }
