@@ -18,9 +18,6 @@ use crate::progress::Companion;
 use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, output, size};
 
-/// Status of a command that a signal has ended.
-const INTERRUPTED: i32 = 130;
-
 /// Make an image of directories, archives and container images, later ones over earlier ones
 ///
 /// The image is made beside its place and renamed when it is whole. It is as large as its files
@@ -146,7 +143,7 @@ pub(crate) fn run(
     match built {
         Err(error) if progress.stop.load(Ordering::Relaxed) => {
             output::say(error);
-            std::process::exit(INTERRUPTED);
+            std::process::exit(i32::from(copying::INTERRUPTED));
         }
         built => {
             let built = built.map_err(Failure::new)?;

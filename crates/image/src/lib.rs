@@ -8,6 +8,7 @@
 //! | [`walk`] | walks a tree in an image |
 //! | [`copy`] | copies between them, by several threads |
 //! | [`build`] | builds images of directories, archives and container images |
+//! | [`archive`] | writes files as tar archives |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
 //!
 //! # Invariants
@@ -18,14 +19,18 @@
 //! 3. `mkfs` makes the same bytes of the same options, size and seed, on every machine.
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod address;
+pub mod archive;
 mod attributes;
+mod beside;
 pub mod build;
 pub mod copy;
 mod error;
 mod host;
 mod inside;
 pub mod mkfs;
+mod packing;
 pub mod partition;
 pub mod tree;
 pub mod walk;
@@ -35,3 +40,4 @@ pub use attributes::{Attributes, Change, Lacking, Time, Xattr};
 pub use error::{Error, Result};
 pub use host::HostDir;
 pub use inside::ImageDir;
+pub use packing::Packing;

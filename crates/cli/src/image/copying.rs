@@ -18,6 +18,9 @@ use crate::output::{print, say};
 use crate::progress::Companion;
 use crate::{CliResult, Failure};
 
+/// Status of a command that a signal has ended.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// A copy: how, and how it goes.
 pub(super) struct Copying {
     options: Options,
@@ -94,7 +97,7 @@ impl Copying {
             }
         }
         if self.progress.stop.load(Ordering::Relaxed) {
-            session.fail_with(130, "interrupted; what is not whole was removed");
+            session.fail_with(INTERRUPTED, "interrupted; what is not whole was removed");
         }
     }
 
@@ -166,9 +169,13 @@ pub(crate) fn watch_signals() -> CliResult<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|error| Failure::new(format!("signals: {error}")))?;
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            INTERRUPTED.into(),
+            Arc::clone(&stop),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+        .map_err(|error| Failure::new(format!("signals: {error}")))?;
     }
     Ok(stop)
 }

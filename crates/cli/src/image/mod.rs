@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `xattr` | what reads |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `xattr`, `tar` | what reads |
 //! | `cp`, `mv`, `rm`, `make`, `owner` | what edits |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
 //! | `session` | the images of one command, its messages and its status |
@@ -31,6 +31,7 @@ mod record;
 mod rm;
 mod session;
 mod stat;
+mod tar;
 pub(crate) mod text;
 mod tree;
 mod xattr;
@@ -51,6 +52,7 @@ pub(crate) enum ImageCommand {
     Du(du::Du),
     Df(df::Df),
     Getfattr(xattr::Getfattr),
+    Tar(tar::Tar),
     Cp(Box<cp::Cp>),
     Mv(mv::Mv),
     Rm(rm::Rm),
@@ -83,6 +85,7 @@ impl ImageCommand {
             ImageCommand::Du(command) => command.run(),
             ImageCommand::Df(command) => command.run(),
             ImageCommand::Getfattr(command) => command.run(),
+            ImageCommand::Tar(command) => command.run(),
             ImageCommand::Cp(command) => command.run(),
             ImageCommand::Mv(command) => command.run(),
             ImageCommand::Rm(command) => command.run(),

@@ -2,6 +2,7 @@
 //! mount, debugfs, e2fsck and coreutils judge them. What needs root says so where there is none.
 
 mod addresses;
+mod archives;
 mod build;
 mod containers;
 mod copies;

@@ -12,12 +12,14 @@ use std::sync::atomic::Ordering;
 use finefs::FileKind;
 use tar::{Archive, Entry, EntryType, GnuExtSparseHeader, Header};
 
+use super::Progress;
 use super::content::{Content, Data, Segment};
 use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
 use super::pax::{self, Pax};
-use super::{Progress, acl};
+use crate::acl;
 use crate::attributes::Time;
 use crate::error::{Error, Result};
+use crate::packing::Packing;
 
 /// Bytes that are unpacked at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -38,7 +40,7 @@ pub(super) fn add(
     let mut magic = [0; 6];
     let is_plain = is_seekable && {
         let count = file.read_at(&mut magic, 0).map_err(failed)?;
-        Packing::of(&magic[..count]) == Packing::None
+        Packing::of_start(&magic[..count]) == Packing::None
     };
     let file = match is_plain {
         true => Arc::new(file),
@@ -71,12 +73,7 @@ pub(super) fn unpack(
         .read_to_end(&mut magic)
         .map_err(failed)?;
     let whole = magic.as_slice().chain(from);
-    let mut unpacked: Box<dyn Read + '_> = match Packing::of(&magic) {
-        Packing::None => Box::new(whole),
-        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(whole)),
-        Packing::Zstd => Box::new(zstd::Decoder::new(whole).map_err(failed)?),
-        Packing::Xz => Box::new(liblzma::read::XzDecoder::new_multi_decoder(whole)),
-    };
+    let mut unpacked = Packing::of_start(&magic).reader(whole).map_err(failed)?;
     let in_directory = |error| Error::host(directory.display().to_string(), error);
     let file = tempfile::tempfile_in(directory).map_err(in_directory)?;
     let mut buffer = vec![0; CHUNK_BYTES];
@@ -95,26 +92,6 @@ pub(super) fn unpack(
         file.write_all_at(&buffer[..count], at)
             .map_err(in_directory)?;
         at += count as u64;
-    }
-}
-
-/// How an archive is compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Packing {
-    None,
-    Gzip,
-    Zstd,
-    Xz,
-}
-
-impl Packing {
-    fn of(start: &[u8]) -> Packing {
-        match start {
-            [0x1f, 0x8b, ..] => Packing::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Packing::Zstd,
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Packing::Xz,
-            _ => Packing::None,
-        }
     }
 }
 
@@ -506,19 +483,4 @@ fn link_target<R: Read>(entry: &Entry<'_, R>, pax: &mut Pax) -> PathBuf {
 /// The last name of a path; `None` for the root, and for what ends in `..`.
 fn last_name(path: &Path) -> Option<OsString> {
     path.file_name().map(|name| name.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packings_are_known_by_their_first_bytes() {
-        let zstd = zstd::encode_all(&b"x"[..], 1).unwrap();
-        assert_eq!(Packing::of(&zstd), Packing::Zstd);
-        assert_eq!(Packing::of(b"\x1f\x8b\x08"), Packing::Gzip);
-        assert_eq!(Packing::of(b"\xfd7zXZ\0"), Packing::Xz);
-        assert_eq!(Packing::of(b"usr/"), Packing::None);
-        assert_eq!(Packing::of(b""), Packing::None);
-    }
 }

@@ -5,7 +5,6 @@
 //! | `manifest` | what the image is to hold: sources, one over the other |
 //! | `scan` | directories of the host as sources |
 //! | `archive` | tar archives as sources, compressed or not |
-//! | `acl` | ACLs as text |
 //! | `container` | container images as sources |
 //! | `pax` | what archives say in extended headers |
 //! | `content` | the bytes of files, wherever they are |
@@ -34,7 +33,6 @@
 //! The OCI's image format specification; tar(5) of libarchive; "Basic Tar Format" of GNU tar;
 //! pax(1); reproducible-builds.org, "SOURCE_DATE_EPOCH".
 
-mod acl;
 mod archive;
 mod container;
 mod content;
@@ -53,7 +51,7 @@ use finefs::{FileSystem, ImageOptions};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::copy::temporary_name;
+use crate::beside::{Beside, directory_of};
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made, Place};
 pub use container::{Container, Platform};
@@ -177,11 +175,7 @@ pub fn build(
     progress: &Progress,
 ) -> Result<Built> {
     check_place(image, options.may_replace)?;
-    let directory = match image.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let manifest = list(sources, directory, options, progress)?;
+    let manifest = list(sources, directory_of(image), options, progress)?;
     let totals = manifest.totals();
     progress.files_all.store(totals.files, Ordering::Relaxed);
     progress.bytes_all.store(totals.bytes, Ordering::Relaxed);
@@ -193,10 +187,9 @@ pub fn build(
         file_system.block_size = Some(BLOCK_SIZE);
     }
     let asked = file_system.clone();
-    let beside = directory.join(temporary_name(image.file_name().unwrap_or_default()));
+    let beside = Beside::new(image);
     let mut spare_bytes = 0;
     loop {
-        let temporary = Temporary(&beside);
         file_system.clone_from(&asked);
         let size_bytes = match options.size_bytes {
             Some(bytes) => bytes,
@@ -207,7 +200,7 @@ pub fn build(
             &file_system,
             size_bytes,
             options,
-            &beside,
+            beside.path(),
             progress,
         );
         match built {
@@ -228,11 +221,8 @@ pub fn build(
             }
             built => {
                 let mut built = built?;
-                keep_permissions(&beside, image);
                 built.file_system.image = image.display().to_string();
-                std::fs::rename(&beside, image)
-                    .map_err(|error| Error::host(image.display().to_string(), error))?;
-                std::mem::forget(temporary);
+                beside.finish()?;
                 return Ok(built);
             }
         }
@@ -271,26 +261,8 @@ fn list(
     Ok(manifest)
 }
 
-/// Whose it is and who may use it stay as they were, as far as the caller may do that.
-fn keep_permissions(new: &Path, old: &Path) {
-    use std::os::unix::fs::MetadataExt;
-    if let Ok(found) = old.metadata() {
-        let _ = std::os::unix::fs::chown(new, Some(found.uid()), Some(found.gid()));
-        let _ = std::fs::set_permissions(new, found.permissions());
-    }
-}
-
 fn may_grow(options: &Options, spare_bytes: u64, size_bytes: u64) -> bool {
     options.size_bytes.is_none() && spare_bytes < size_bytes
-}
-
-/// A file that goes unless it gets its name.
-struct Temporary<'a>(&'a Path);
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
-    }
 }
 
 /// Makes one image under a name of its own, and fills it.

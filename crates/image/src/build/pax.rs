@@ -123,7 +123,9 @@ impl Pax {
             }
             _ => {
                 if let Some(name) = key.strip_prefix("SCHILY.xattr.") {
-                    self.add(name.as_bytes().to_vec(), value.to_vec());
+                    // GNU tar writes two characters so, and no others.
+                    let name = name.replace("%3D", "=").replace("%25", "%");
+                    self.add(name.into_bytes(), value.to_vec());
                 } else if let Some(name) = key.strip_prefix("LIBARCHIVE.xattr.") {
                     let name = percent_decode_str(name).collect();
                     let value = BASE64.decode(value);
@@ -279,7 +281,7 @@ mod tests {
     fn attributes_of_libarchive_are_decoded() {
         let mut pax = Pax::default();
         pax.note("LIBARCHIVE.xattr.user.a%3Db", b"AAECAwQ").unwrap();
-        pax.note("SCHILY.xattr.user.a=b", b"other").unwrap();
+        pax.note("SCHILY.xattr.user.a%3Db", b"other").unwrap();
         assert_eq!(pax.xattrs, [("user.a=b".into(), vec![0, 1, 2, 3, 4])]);
         assert!(pax.note("LIBARCHIVE.xattr.user.a", b"*").is_err());
     }

@@ -7,7 +7,7 @@ const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
 /// The attribute's value. The error says what is wrong.
-pub(super) fn from_text(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn from_text(text: &str) -> Result<Vec<u8>, String> {
     let mut entries = Vec::new();
     for line in text.split([',', '\n']) {
         let entry = line.split('#').next().unwrap_or_default().trim();
@@ -23,6 +23,35 @@ pub(super) fn from_text(text: &str) -> Result<Vec<u8>, String> {
         value.extend(u32::to_le_bytes(id));
     }
     Ok(value)
+}
+
+/// The text of an attribute's value, numbers for names; `None` for what is none.
+pub(crate) fn to_text(value: &[u8]) -> Option<String> {
+    let (version, entries) = value.split_first_chunk::<4>()?;
+    let (entries, rest) = entries.as_chunks::<8>();
+    if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() || entries.is_empty() {
+        return None;
+    }
+    let mut lines = Vec::new();
+    for [tag0, tag1, bits, _, id @ ..] in entries {
+        let (kind, is_named) = match u16::from_le_bytes([*tag0, *tag1]) {
+            0x01 => ("user", false),
+            0x02 => ("user", true),
+            0x04 => ("group", false),
+            0x08 => ("group", true),
+            0x10 => ("mask", false),
+            0x20 => ("other", false),
+            _ => return None,
+        };
+        let id = match is_named {
+            true => u32::from_le_bytes(*id).to_string(),
+            false => String::new(),
+        };
+        let letters = [(4, 'r'), (2, 'w'), (1, 'x')];
+        let letters = letters.map(|(bit, letter)| if bits & bit != 0 { letter } else { '-' });
+        lines.push(format!("{kind}:{id}:{}", String::from_iter(letters)));
+    }
+    Some(lines.join(","))
 }
 
 /// Tag, number and permissions; `None` for what is no entry.
@@ -84,6 +113,10 @@ mod tests {
         ];
         assert_eq!(entries, wanted);
         assert_eq!(&value[..4], [2, 0, 0, 0]);
+        let text = to_text(&value).unwrap();
+        assert_eq!(text, "user::rw-,user:7:r-x,group::r--,mask::rwx,other::---");
+        assert_eq!(from_text(&text).unwrap(), value);
+        assert_eq!(to_text(&value[..7]), None);
     }
 
     #[test]
