@@ -6,6 +6,7 @@
 //! | [`partition`] | where in a disk image a file system starts |
 //! | [`tree`] | directories of the host and of images, by one pair of traits |
 //! | [`walk`] | walks a tree in an image |
+//! | [`compare`] | compares them: names, metadata and contents |
 //! | [`copy`] | copies between them, by several threads |
 //! | [`build`] | builds images of directories, archives and container images |
 //! | [`archive`] | writes files as tar archives |
@@ -25,6 +26,7 @@ pub mod archive;
 mod attributes;
 mod beside;
 pub mod build;
+pub mod compare;
 pub mod copy;
 mod error;
 mod host;

@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `xattr`, `tar` | what reads |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `xattr`, `diff`, `tar` | what reads |
 //! | `cp`, `mv`, `rm`, `make`, `owner` | what edits |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
 //! | `session` | the images of one command, its messages and its status |
@@ -18,6 +18,7 @@ pub(crate) mod copying;
 mod cp;
 mod date;
 mod df;
+mod diff;
 mod du;
 mod find;
 mod ls;
@@ -52,6 +53,7 @@ pub(crate) enum ImageCommand {
     Du(du::Du),
     Df(df::Df),
     Getfattr(xattr::Getfattr),
+    Diff(diff::Diff),
     Tar(tar::Tar),
     Cp(Box<cp::Cp>),
     Mv(mv::Mv),
@@ -85,6 +87,7 @@ impl ImageCommand {
             ImageCommand::Du(command) => command.run(),
             ImageCommand::Df(command) => command.run(),
             ImageCommand::Getfattr(command) => command.run(),
+            ImageCommand::Diff(command) => command.run(),
             ImageCommand::Tar(command) => command.run(),
             ImageCommand::Cp(command) => command.run(),
             ImageCommand::Mv(command) => command.run(),

@@ -6,6 +6,7 @@ mod archives;
 mod build;
 mod containers;
 mod copies;
+mod differences;
 mod edits;
 mod endings;
 mod malice;

@@ -1,0 +1,159 @@
+//! `finefs diff`
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Args;
+use finefs_image::compare::{Aspect, Change, Difference, Options, Tree, compare};
+use finefs_image::{Access, Address, Operand};
+use serde::Serialize;
+
+use super::Where;
+use super::session::{Printer, Session, print_json};
+use crate::{CliResult, progress};
+
+/// Status where something differs, as diff(1) has it.
+const DIFFERENT: u8 = 1;
+const TROUBLE: u8 = 2;
+
+/// Compare images, or an image with a directory: names, metadata and contents
+///
+/// A line for each difference: `-` what the second lacks, `+` what the first lacks, `M` what is in
+/// both and differs, and in what. The status is that of diff(1): 0 without differences, 1 with
+/// some, 2 where something could not be read.
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// IMAGE, IMAGE:/PATH, or a directory of the host
+    first: OsString,
+    /// The same
+    second: OsString,
+    /// Leave out owners
+    #[arg(long)]
+    no_owner: bool,
+    /// Leave out times
+    #[arg(long)]
+    no_mtime: bool,
+    /// Leave out extended attributes and ACLs
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Only the status
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+    /// The differences as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// A difference as JSON.
+#[derive(Serialize)]
+struct Record<'a> {
+    path: String,
+    change: &'static str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    aspects: &'a [Aspect],
+}
+
+impl Diff {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let mut session = Session::new("finefs diff", &self.place);
+        let mut open = |operand: &OsString| match tree(&mut session, operand) {
+            Ok(tree) => Some(tree),
+            Err(error) => {
+                session.fail_with(TROUBLE, error);
+                None
+            }
+        };
+        let (Some(first), Some(second)) = (open(&self.first), open(&self.second)) else {
+            return session.end();
+        };
+        let options = Options {
+            owners: !self.no_owner,
+            times: !self.no_mtime,
+            xattrs: !self.no_xattrs,
+        };
+        let mut printer = Printer::new();
+        let mut differences = Vec::new();
+        let mut result = Ok(());
+        let mut status = 0;
+        let mut errors = Vec::new();
+        let mut tell = |told| match told {
+            Ok(difference) => {
+                status = DIFFERENT;
+                if self.json {
+                    differences.push(difference);
+                } else if !self.quiet && result.is_ok() {
+                    result = printer.put(line(&difference).as_bytes());
+                }
+            }
+            Err(error) => errors.push(error),
+        };
+        let mut work = || compare((&first, &second), options, &mut tell);
+        // On a terminal the lines themselves are the sign of life.
+        match std::io::stdout().is_terminal() && !self.json && !self.quiet {
+            true => work(),
+            false => progress::during("comparing", work),
+        }
+        drop((first, second));
+        result?;
+        printer.flush()?;
+        if self.json {
+            let records: Vec<Record<'_>> = differences.iter().map(record).collect();
+            print_json(&records)?;
+        }
+        for error in errors {
+            session.fail_with(TROUBLE, error);
+        }
+        if status == DIFFERENT {
+            session.fail_silently();
+        }
+        session.end()
+    }
+}
+
+/// A directory of the host is one that is there; everything else is an image.
+fn tree(session: &mut Session, operand: &OsString) -> finefs_image::Result<Tree> {
+    let path = std::path::Path::new(operand);
+    if path.is_dir() {
+        return session.images.source_of(&Operand::Host(path.join(".")));
+    }
+    let address = Address::of_image(operand);
+    session.images.open(&address, Access::Read)?;
+    session.images.source_of(&Operand::Image(address))
+}
+
+/// Where it is, from the tops of the trees on.
+fn shown(difference: &Difference) -> String {
+    format!("/{}", difference.path.display())
+}
+
+fn line(difference: &Difference) -> String {
+    let path = shown(difference);
+    match &difference.change {
+        Change::Removed => format!("- {path}\n"),
+        Change::Added => format!("+ {path}\n"),
+        Change::Changed(aspects) => {
+            let aspects = aspects.iter().map(|aspect| match aspect.from == aspect.to {
+                true => format!("{} {}", aspect.what, aspect.from),
+                false => format!("{} {} -> {}", aspect.what, aspect.from, aspect.to),
+            });
+            let aspects: Vec<String> = aspects.collect();
+            format!("M {path}: {}\n", aspects.join(", "))
+        }
+    }
+}
+
+fn record(difference: &Difference) -> Record<'_> {
+    let (change, aspects) = match &difference.change {
+        Change::Removed => ("removed", &[][..]),
+        Change::Added => ("added", &[][..]),
+        Change::Changed(aspects) => ("changed", aspects.as_slice()),
+    };
+    Record {
+        path: shown(difference),
+        change,
+        aspects,
+    }
+}
