@@ -8,7 +8,7 @@
 //!
 //! # Data model
 //! One thread walks the sources, makes directories, and hands the other files to workers; when all
-//! of them are busy it does the work itself. A directory that is filled is a [`target::Target`]:
+//! of them are busy it does the work itself. A directory that is filled is a `target::Target`:
 //! whoever makes something in it holds a reference, and the last that goes sets its attributes and
 //! gives it its name.
 //!
