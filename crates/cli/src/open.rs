@@ -32,6 +32,7 @@ pub(crate) fn open(
         .offset_bytes(options.offset_bytes)
         .read_only(options.kernel.is_read_only)
         .barriers(!options.lacks_barriers)
+        .discard(options.discards)
         .commit_interval(options.commit_interval)
         .when_quiet(spare_memory::give_back)
         .atime(options.atime)

@@ -18,6 +18,7 @@
 //! | `damage`, `on_error` | what errors leave in the image, and what is done about them |
 //! | `apply` | from batches to the image's structures |
 //! | `store` | the [`finefs_namespace::Store`] |
+//! | `trim` | storage below free blocks is given back |
 //! | [`info`] | what an image is, for people and scripts |
 //!
 //! # Invariants
@@ -52,6 +53,7 @@ mod recover;
 mod state;
 mod store;
 mod sync;
+mod trim;
 
 pub use error::{MountError, MountErrorKind};
 pub use info::ImageInfo;
@@ -71,6 +73,8 @@ pub struct ExtOptions {
     /// How much memory the cache of file data takes at most, in bytes; as much as suits the machine
     /// where this is `None`.
     pub data_cache_bytes: Option<u64>,
+    /// Storage below blocks that a commit frees is given back once it is durable.
+    pub discards: bool,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
 }

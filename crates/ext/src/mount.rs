@@ -277,6 +277,7 @@ fn open(
         postponed: Mutex::new(&POSTPONED, Postponed::default()),
         on_error,
         is_read_only,
+        discards: options.discards,
         bulk_load: options.bulk_load,
         blocks_written: PerCpuCounter::new(0),
     };

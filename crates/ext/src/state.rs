@@ -110,6 +110,8 @@ pub(crate) struct ExtState {
     pub is_journaled: bool,
     /// It has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
+    /// Storage below what a commit frees is given back.
+    pub discards: bool,
     /// Blocks of data written since the mount by those who write them, for the superblock's
     /// account.
     pub blocks_written: PerCpuCounter,

@@ -22,7 +22,7 @@ use crate::load::{directory, inode, map, symlink, xattr};
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
 use crate::state::ExtState;
-use crate::{ExtOptions, apply};
+use crate::{ExtOptions, apply, trim};
 
 /// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
@@ -527,6 +527,29 @@ impl Store for ExtStore {
     fn thaw(&self) -> Result<()> {
         self.may_write()?;
         mount::mark_thawed(&self.state)
+    }
+
+    fn label(&self) -> Vec<u8> {
+        let raw = self.state.superblock.lock().volume_name_raw();
+        let end = raw.iter().position(|byte| *byte == 0);
+        raw[..end.unwrap_or(raw.len())].to_vec()
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.may_write()?;
+        let mut superblock = self.state.superblock.lock();
+        let mut raw = superblock.volume_name_raw();
+        raw.fill(0);
+        raw.get_mut(..label.len())
+            .ok_or(Error::Invalid)?
+            .copy_from_slice(label);
+        superblock.set_volume_name_raw(&raw);
+        Ok(())
+    }
+
+    fn trim(&self, blocks: Range<u64>, run_min: u64) -> Result<Option<(u64, u64)>> {
+        self.may_write()?;
+        trim::trim(&self.state, blocks, run_min)
     }
 
     fn describe(&self) -> String {

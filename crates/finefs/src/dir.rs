@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs_namespace::{
-    At, AtimeUpdate, Caller, Create, Error as Cause, FileKind, Ino, LastLink, Namespace,
+    At, AtimeUpdate, Caller, Create, Error as Cause, FileFlags, FileKind, Ino, LastLink, Namespace,
     OpenAccess, OpenHow, Opened, RenameMode, SetAttributes, XattrMode,
 };
 
@@ -324,6 +324,34 @@ impl Dir {
             ..SetAttributes::default()
         };
         self.set("chmod", path.as_ref(), LastLink::Follow, &change)
+    }
+
+    /// Sets flags, and takes others away (chattr(1)). EPERM for who neither owns the file nor is
+    /// root, and for [`FileFlags::PRIVILEGED`] ones but for root; EOPNOTSUPP for flags that are
+    /// not [`FileFlags::SETTABLE`], or not for files of this kind.
+    ///
+    /// ```
+    /// # use finefs::{FileFlags, FileSystem};
+    /// let fs = FileSystem::memory(1 << 20)?;
+    /// fs.write("log", "")?;
+    /// fs.change_flags("log", FileFlags::APPEND_ONLY, FileFlags::empty())?;
+    /// assert!(fs.remove_file("log").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn change_flags(
+        &self,
+        path: impl AsRef<Path>,
+        added: FileFlags,
+        removed: FileFlags,
+    ) -> Result<()> {
+        self.with_inode("set flags", path.as_ref(), LastLink::Follow, |ino| {
+            if !FileFlags::SETTABLE.contains(added | removed) {
+                return Err(Cause::NotSupported);
+            }
+            let before = self.namespace().attributes(ino)?.flags;
+            let flags = (before | added) - removed;
+            self.namespace().set_flags(self.caller(), ino, flags)
+        })
     }
 
     /// Sets owner and group; `None` leaves them. A symbolic link at the end of the path is followed

@@ -1,6 +1,8 @@
 //! A file system, from its opening to its close.
 
+use std::ffi::{OsStr, OsString};
 use std::ops::Deref;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -98,6 +100,27 @@ impl FileSystem {
         self.namespace()
             .shut_down()
             .map_err(|cause| Error::new("close", cause))
+    }
+
+    /// The label; empty where there is none.
+    pub fn label(&self) -> OsString {
+        OsString::from_vec(self.namespace().label())
+    }
+
+    /// Sets the label, durably. EINVAL for one that is too long: ext has room for 16 bytes.
+    pub fn set_label(&self, label: impl AsRef<OsStr>) -> Result<()> {
+        self.namespace()
+            .set_label(label.as_ref().as_bytes())
+            .map_err(|cause| Error::new("set label", cause))
+    }
+
+    /// Gives the storage below free space back, where it is free in one run of at least so many
+    /// bytes (fstrim(8)); tells how many bytes it was. EOPNOTSUPP where the image lies on something
+    /// that takes nothing back.
+    pub fn trim(&self, run_min_bytes: u64) -> Result<u64> {
+        self.namespace()
+            .trim(0..u64::MAX, run_min_bytes)
+            .map_err(|cause| Error::new("trim", cause))
     }
 
     /// Space and inodes, all and free.

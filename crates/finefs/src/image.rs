@@ -26,6 +26,7 @@ pub struct ImageOptions {
     offset_bytes: u64,
     is_read_only: bool,
     lacks_barriers: bool,
+    discards: bool,
     mount_point: Option<PathBuf>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
@@ -64,6 +65,13 @@ impl ImageOptions {
     /// Without barriers nobody waits for the disk: faster, and a power loss may damage the image.
     pub fn barriers(mut self, has_barriers: bool) -> ImageOptions {
         self.lacks_barriers = !has_barriers;
+        self
+    }
+
+    /// Whether storage below what is removed is given back, after the commit: the file becomes
+    /// sparse there, the device is told.
+    pub fn discard(mut self, discards: bool) -> ImageOptions {
+        self.discards = discards;
         self
     }
 
@@ -202,6 +210,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
                 .map(|path| path.into_os_string().into_vec()),
             on_error: options.on_error,
             data_cache_bytes: options.data_cache_bytes,
+            discards: options.discards,
             bulk_load: options.bulk_load,
         },
     )

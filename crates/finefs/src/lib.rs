@@ -77,8 +77,9 @@ pub use finefs_ext::OnError;
 #[cfg(feature = "locking-schemes")]
 pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{
-    AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, FileKind, FileLocker, Interrupt,
-    LastLink, LockKind, LockWait, Options, RangeOwner, Removals, RenameMode, StatFs, XattrMode,
+    AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, FileFlags, FileKind, FileLocker,
+    Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, Removals, RenameMode, StatFs,
+    XattrMode,
 };
 pub use image::ImageOptions;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};

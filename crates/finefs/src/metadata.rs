@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use finefs_namespace::{Attributes, FileKind, SetAttributes, SetTime, Timestamp};
+use finefs_namespace::{Attributes, FileFlags, FileKind, SetAttributes, SetTime, Timestamp};
 
 /// The attributes of a file at one moment.
 #[derive(Clone, Debug)]
@@ -79,6 +79,11 @@ impl Metadata {
     /// Space used, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.attributes.sectors
+    }
+
+    /// What chattr(1) has set, and what the format tells of the file.
+    pub fn flags(&self) -> FileFlags {
+        self.attributes.flags
     }
 
     /// Last change of the data.

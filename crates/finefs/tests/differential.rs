@@ -398,10 +398,13 @@ impl Host {
             Step::RemoveDir(path) => answer(fs::remove_dir(at(path))),
             Step::RemoveDirAll(path) => answer(fs::remove_dir_all(at(path))),
             Step::Rename(from, to, mode) => {
+                use rustix::fs::RenameFlags;
                 let flags = match mode {
-                    RenameMode::Replace => rustix::fs::RenameFlags::empty(),
-                    RenameMode::NoReplace => rustix::fs::RenameFlags::NOREPLACE,
-                    RenameMode::Exchange => rustix::fs::RenameFlags::EXCHANGE,
+                    RenameMode::Replace => RenameFlags::empty(),
+                    RenameMode::NoReplace => RenameFlags::NOREPLACE,
+                    RenameMode::Exchange => RenameFlags::EXCHANGE,
+                    RenameMode::Whiteout => RenameFlags::WHITEOUT,
+                    RenameMode::WhiteoutNoReplace => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
                 };
                 let cwd = rustix::fs::CWD;
                 let renamed = rustix::fs::renameat_with(cwd, at(from), cwd, at(to), flags);

@@ -21,12 +21,10 @@ use crate::abi::{
 use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
 use crate::cpu_latency::CpuLatency;
 use crate::directory;
+use crate::ioctl;
 use crate::lost_writes::note_lost_write;
 use crate::negotiate::Negotiated;
 use crate::request::{self, Operation};
-
-const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
-const FS_IOC32_GETFLAGS: u32 = 0x8004_6601;
 
 /// How long forgotten references may lie in the kernel while a ring serves everything else. Each
 /// one would else wake a thread, mostly on another CPU, in the middle of what removes the file.
@@ -273,12 +271,7 @@ impl Adapter {
                 name,
                 new_name,
             } => {
-                let mode = match flags {
-                    0 => RenameMode::Replace,
-                    libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-                    libc::RENAME_EXCHANGE => RenameMode::Exchange,
-                    _ => return Err(Failure::Errno(libc::EINVAL)),
-                };
+                let mode = rename_mode(flags)?;
                 self.note_removal();
                 let to = (self.numbers.ino(new_parent), new_name);
                 empty(namespace.rename(&caller, (ino, name), to, mode))
@@ -384,14 +377,14 @@ impl Adapter {
                     namespace, numbers, ino, offset, atime, space,
                 )?)
             }
-            // Only the inode flags (lsattr(1)); setting them is refused.
-            Operation::Ioctl(fields) => {
-                if fields.command != FS_IOC_GETFLAGS && fields.command != FS_IOC32_GETFLAGS {
-                    return Err(Failure::Errno(libc::ENOTTY));
+            Operation::Ioctl { command, input } => {
+                let output = ioctl::serve(namespace, &caller, ino, command, input)?;
+                let output = output.ok_or(Failure::Errno(libc::ENOTTY))?;
+                if ioctl::changes_attributes(command) {
+                    self.tell_of_attributes(header.node);
                 }
-                let flags = namespace.attributes(ino)?.flags.to_ne_bytes();
                 let head = put(space, &IoctlOut::default())?;
-                Ok(head + put_bytes(&mut space[head..], &flags)?)
+                Ok(head + put_bytes(&mut space[head..], &output)?)
             }
             Operation::Fallocate(fields) => {
                 let mode = allocate_mode(fields.mode as i32)?;
@@ -452,7 +445,13 @@ impl Adapter {
     /// The set-id bits of a file that a request is about to change are gone. The kernel keeps modes
     /// for ever, so it is told before it gets its answer.
     fn tell_of_mode(&self, node: u64, has_changed: bool) {
-        if has_changed && let Some(kernel) = &self.kernel {
+        if has_changed {
+            self.tell_of_attributes(node);
+        }
+    }
+
+    fn tell_of_attributes(&self, node: u64) {
+        if let Some(kernel) = &self.kernel {
             kernel.attributes_changed(node);
         }
     }
@@ -584,6 +583,18 @@ fn is_in_group(header: &InHeader, gid: u32) -> bool {
         Some(groups.any(|group| group.parse() == Ok(gid)))
     };
     header.gid == gid || other_groups().unwrap_or(false)
+}
+
+fn rename_mode(flags: u32) -> Result<RenameMode> {
+    use libc::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
+    Ok(match flags {
+        0 => RenameMode::Replace,
+        RENAME_NOREPLACE => RenameMode::NoReplace,
+        RENAME_EXCHANGE => RenameMode::Exchange,
+        RENAME_WHITEOUT => RenameMode::Whiteout,
+        flags if flags == RENAME_WHITEOUT | RENAME_NOREPLACE => RenameMode::WhiteoutNoReplace,
+        _ => return Err(Error::Invalid),
+    })
 }
 
 fn allocate_mode(mode: i32) -> Result<AllocateMode> {

@@ -214,7 +214,7 @@ mod tests {
                 created: Timestamp::new(77, 9),
                 ..Times::default()
             },
-            flags: 0,
+            flags: finefs_namespace::FileFlags::empty(),
             is_settled: true,
         };
         let out = attr(&attributes);

@@ -160,7 +160,7 @@ impl Device {
             return adapter.forget(forgets);
         }
         let origin = || Box::new(Arc::clone(self));
-        if Deferred::is_sync(header) {
+        if Deferred::is_sync(header, fixed) {
             return deferred.sync(message, origin());
         }
         match adapter.serve(header, fixed, rest, space) {

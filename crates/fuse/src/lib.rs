@@ -21,6 +21,7 @@
 //! | `negotiate` | what is agreed on with the kernel at the start |
 //! | `adapter` | requests to calls, results to answers, errors to the log |
 //! | `directory` | READDIR and READDIRPLUS |
+//! | `ioctl` | flags, label, UUID, FITRIM |
 //! | `convert` | numbers, attributes, times |
 //! | `cpu_latency` | keeps CPUs awake between requests, where asked |
 //! | `lost_writes` | delayed writes that failed |
@@ -61,6 +62,7 @@ mod device;
 mod directory;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod ioctl;
 mod lost_writes;
 mod mounts;
 mod negotiate;

@@ -83,7 +83,10 @@ pub(crate) enum Operation<'a> {
     },
     Readdir(ReadIn),
     ReaddirPlus(ReadIn),
-    Ioctl(IoctlIn),
+    Ioctl {
+        command: u32,
+        input: &'a [u8],
+    },
     Fallocate(FallocateIn),
     Lseek(LseekIn),
     Syncfs,
@@ -122,7 +125,7 @@ impl Operation<'_> {
             Operation::Listxattr { .. } => "listxattr",
             Operation::Removexattr { .. } => "removexattr",
             Operation::Readdir(_) | Operation::ReaddirPlus(_) => "readdir",
-            Operation::Ioctl(_) => "ioctl",
+            Operation::Ioctl { .. } => "ioctl",
             Operation::Fallocate(_) => "fallocate",
             Operation::Lseek(_) => "lseek",
             Operation::Syncfs => "syncfs",
@@ -277,7 +280,13 @@ pub(crate) fn parse<'a>(
         },
         opcode::READDIR => Operation::Readdir(fields(fixed)?),
         opcode::READDIRPLUS => Operation::ReaddirPlus(fields(fixed)?),
-        opcode::IOCTL => Operation::Ioctl(fields(fixed)?),
+        opcode::IOCTL => {
+            let IoctlIn {
+                command, in_size, ..
+            } = fields(fixed)?;
+            let input = rest.get(..in_size as usize).ok_or(Malformed)?;
+            Operation::Ioctl { command, input }
+        }
         opcode::FALLOCATE => Operation::Fallocate(fields(fixed)?),
         opcode::LSEEK => Operation::Lseek(fields(fixed)?),
         opcode::SYNCFS => Operation::Syncfs,

@@ -389,7 +389,7 @@ impl RingWorker {
                 bell: Arc::clone(&self.bell),
             })
         };
-        if Deferred::is_sync(&header) {
+        if Deferred::is_sync(&header, fixed) {
             let rest = &payload[..length];
             let message = Message {
                 header,

@@ -10,12 +10,16 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::abi::{FsyncIn, InHeader, opcode};
+use crate::abi::{InHeader, IoctlIn, opcode};
 use crate::adapter::{Adapter, Refusal};
+use crate::ioctl;
 use crate::request::Message;
 
 /// Enough for the answer to a sync, or to any request that changes something.
 const ANSWER_BYTES: usize = 4096;
+
+/// Enough for what is fixed of a request that waits for the disk.
+const FIXED_BYTES: usize = size_of::<IoctlIn>();
 
 /// A request, and where its answer goes.
 pub(crate) struct Waiting {
@@ -78,16 +82,17 @@ impl Deferred {
     }
 
     /// True for a request that waits for the disk.
-    pub(crate) fn is_sync(header: &InHeader) -> bool {
-        matches!(
-            header.opcode,
-            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS | opcode::DESTROY
-        )
+    pub(crate) fn is_sync(header: &InHeader, fixed: &[u8]) -> bool {
+        match header.opcode {
+            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS | opcode::DESTROY => true,
+            opcode::IOCTL => ioctl::is_slow(fixed),
+            _ => false,
+        }
     }
 
     /// Takes a sync.
     pub(crate) fn sync(&self, message: &Message<'_>, to: Box<dyn Reply>) {
-        let fixed = &message.fixed[..message.fixed.len().min(size_of::<FsyncIn>())];
+        let fixed = &message.fixed[..message.fixed.len().min(FIXED_BYTES)];
         let message = Message {
             fixed,
             ..Message { ..*message }

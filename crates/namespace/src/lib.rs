@@ -33,6 +33,7 @@ mod schemes;
 
 pub use access::access_time::AtimeUpdate;
 pub use base::error::{self, Error, Result};
+pub use base::file_flags::FileFlags;
 pub use base::guard;
 pub use base::number_map::{self, NumberMap, NumberSet};
 pub use base::store::{self, *};

@@ -56,6 +56,7 @@ fn mount(device: Arc<dyn BlockDevice>, is_read_only: bool) -> Option<(Arc<ExtSto
         mount_point: None,
         on_error: None,
         data_cache_bytes: None,
+        discards: false,
         bulk_load: None,
     };
     let store = match ExtStore::open(device, &options) {

@@ -104,9 +104,10 @@ impl Worker<'_> {
                     RenameMode::Replace,
                     RenameMode::NoReplace,
                     RenameMode::Exchange,
+                    RenameMode::Whiteout,
                 ];
                 let to = self::name(d);
-                let mode = mode[usize::from(code / 24 % 3)];
+                let mode = mode[usize::from(code / 24 % 4)];
                 fs.rename(&caller, (ino, name), (self.ino(c), &to), mode)?;
             }
             9..=11 => drop(fs.write(ino, offset, &vec![b; length])?),

@@ -460,7 +460,7 @@ impl Model {
         let mut checks = Checks::default();
         // Linux finds that `.` and `..` are there before it finds that they cannot be replaced.
         let to_dots = match mode {
-            RenameMode::NoReplace => Error::Exists,
+            RenameMode::NoReplace | RenameMode::WhiteoutNoReplace => Error::Exists,
             _ => Error::Busy,
         };
         for (dir, name, dots) in [
@@ -486,7 +486,8 @@ impl Model {
         let victim = to.entries.get(to_name).copied();
         checks.refuse_if(victim.is_none() && to.links == 0, Error::NotFound);
         checks.refuse_if(
-            mode == RenameMode::NoReplace && victim.is_some(),
+            matches!(mode, RenameMode::NoReplace | RenameMode::WhiteoutNoReplace)
+                && victim.is_some(),
             Error::Exists,
         );
         checks.refuse_if(
@@ -521,10 +522,25 @@ impl Model {
                 }
                 self.get_mut(from_dir).entries.remove(from_name);
                 self.put(to_dir, to_name, moved);
+                if matches!(mode, RenameMode::Whiteout | RenameMode::WhiteoutNoReplace) {
+                    self.leave_whiteout(caller, from_dir, from_name);
+                }
             }
         }
         self.adopt(moved, from_dir, to_dir);
         Ok(())
+    }
+
+    fn leave_whiteout(&mut self, caller: &Caller, dir: Id, name: &[u8]) {
+        let whiteout = New {
+            kind: FileKind::CharDevice,
+            permissions: 0,
+            device: 0,
+            target: b"",
+        };
+        let id = self.make(caller, dir, &whiteout);
+        self.put(dir, name, id);
+        self.forget(id, 1);
     }
 
     fn check_rename(

@@ -316,6 +316,8 @@ impl Random {
                     RenameMode::Replace,
                     RenameMode::NoReplace,
                     RenameMode::Exchange,
+                    RenameMode::Whiteout,
+                    RenameMode::WhiteoutNoReplace,
                 ]),
             },
             43..50 => {

@@ -3,8 +3,9 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `xattr`, `diff`, `tar` | what reads |
-//! | `cp`, `mv`, `rm`, `make`, `owner` | what edits |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff`, `tar` | what reads |
+//! | `cp`, `mv`, `rm`, `make`, `owner`, `trim` | what edits |
+//! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
 //! | `session` | the images of one command, its messages and its status |
 //! | `text` | modes, sizes and times as text; `clock`: local time |
@@ -21,6 +22,7 @@ mod df;
 mod diff;
 mod du;
 mod find;
+mod flags;
 mod ls;
 mod make;
 mod mode;
@@ -35,6 +37,7 @@ mod stat;
 mod tar;
 pub(crate) mod text;
 mod tree;
+mod trim;
 mod xattr;
 
 use std::process::ExitCode;
@@ -53,6 +56,7 @@ pub(crate) enum ImageCommand {
     Du(du::Du),
     Df(df::Df),
     Getfattr(xattr::Getfattr),
+    Lsattr(flags::Lsattr),
     Diff(diff::Diff),
     Tar(tar::Tar),
     Cp(Box<cp::Cp>),
@@ -66,6 +70,8 @@ pub(crate) enum ImageCommand {
     Chmod(owner::Chmod),
     Chown(owner::Chown),
     Setfattr(xattr::Setfattr),
+    Chattr(flags::Chattr),
+    Trim(trim::Trim),
 }
 
 /// Options of all of them.
@@ -87,6 +93,7 @@ impl ImageCommand {
             ImageCommand::Du(command) => command.run(),
             ImageCommand::Df(command) => command.run(),
             ImageCommand::Getfattr(command) => command.run(),
+            ImageCommand::Lsattr(command) => command.run(),
             ImageCommand::Diff(command) => command.run(),
             ImageCommand::Tar(command) => command.run(),
             ImageCommand::Cp(command) => command.run(),
@@ -100,6 +107,8 @@ impl ImageCommand {
             ImageCommand::Chmod(command) => command.run(),
             ImageCommand::Chown(command) => command.run(),
             ImageCommand::Setfattr(command) => command.run(),
+            ImageCommand::Chattr(command) => command.run(),
+            ImageCommand::Trim(command) => command.run(),
         }
     }
 }

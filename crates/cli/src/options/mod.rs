@@ -34,6 +34,8 @@ pub(crate) struct MountOptions {
     pub has_bsd_groups: bool,
     pub commit_interval: Duration,
     pub lacks_barriers: bool,
+    /// Give storage below what is removed back.
+    pub discards: bool,
     /// Memory for file data; by the machine's where it is not given.
     pub data_cache: Option<Size>,
     pub on_error: Option<OnError>,
@@ -64,6 +66,7 @@ impl Default for MountOptions {
             has_bsd_groups: namespace.has_bsd_groups,
             commit_interval: namespace.commit_interval,
             lacks_barriers: false,
+            discards: false,
             data_cache: None,
             on_error: None,
             has_acls: namespace.has_acls,
@@ -202,7 +205,7 @@ mod tests {
     fn unlike() -> MountOptions {
         let list = "ro,suid,dev,noexec,nosymfollow,sync,dirsync,noatime,nodiratime,grpid,noacl,nobarrier,\
                     writeback_cache,noio_uring,allow_other,default_permissions,debug,errors=panic,\
-                    commit=77,threads=9,locking=big-spin,offset=7k,cpu_latency=7,remount";
+                    commit=77,discard,threads=9,locking=big-spin,offset=7k,cpu_latency=7,remount";
         parse(list).unwrap()
     }
 

@@ -350,6 +350,20 @@ static WRITING: &[Row] = &[
     )
     .of(Of::Image),
     row(
+        &["discard"],
+        Done(
+            set!(|o| o.discards = true),
+            "give the storage below what is removed back, after the commit: to the disk, or to the \
+             file system that the image lies on",
+        ),
+    )
+    .of(Of::Image),
+    row(
+        &["nodiscard"],
+        Done(set!(|o| o.discards = false), "keep it (default); see fstrim(8)"),
+    )
+    .of(Of::Image),
+    row(
         &["errors"],
         Done(
             errors,
@@ -393,11 +407,6 @@ static WRITING: &[Row] = &[
         &["noload", "norecovery"],
         Refused("use ro, which replays the journal in memory and writes nothing"),
     ),
-    row(
-        &["discard"],
-        Ignored("blocks that are freed are not given back to the device"),
-    ),
-    row(&["nodiscard"], Ignored("that is what happens")),
 ];
 
 static SERVER: &[Row] = &[

@@ -9,6 +9,7 @@ mod copies;
 mod differences;
 mod edits;
 mod endings;
+mod flags;
 mod malice;
 mod reads;
 mod round_trip;

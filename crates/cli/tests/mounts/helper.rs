@@ -111,7 +111,7 @@ fn options_of_fstab_are_understood() {
         has ro
         silent umount mnt
         said=$("$FINEFS" mount -v -o "$known" image mnt 2>&1)
-        for option in lazytime discard stripe=64; do
+        for option in lazytime iversion stripe=64; do
             case $said in *"option $option has no effect: "*) ;; *) echo "$option: $said"; exit 1;; esac
         done
         case $said in *"commit=9"*|*"grpid"*) echo "$said"; exit 1;; esac

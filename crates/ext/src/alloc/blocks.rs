@@ -10,6 +10,7 @@
 //! run that is long enough, busy ones passed over; then any free block at all.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use finefs_namespace::{BlockNo, BlockRun, Error, Goal};
@@ -297,6 +298,42 @@ impl Allocator {
     fn note_free(&self, group: u32, free: u32) {
         if let Some(group) = self.group(group) {
             group.free_blocks.store(free, Ordering::Relaxed);
+        }
+    }
+
+    /// The blocks of the group that holds a block.
+    pub(crate) fn group_around(&self, block: u64) -> Option<Range<u64>> {
+        let (group, _) = self.split_block(block)?;
+        let start = self.block_at(group, 0);
+        let length = u64::from(self.layout.blocks_per_group);
+        (block < self.layout.blocks).then(|| start..(start + length).min(self.layout.blocks))
+    }
+
+    /// Takes the first free run of at least `run_min` blocks in `blocks`, which lie in one group.
+    /// Where others have claimed so much of what is free that it cannot be had whole, it is
+    /// shorter, or not taken.
+    pub(crate) fn take_free_run(
+        &self,
+        source: &dyn BitmapSource,
+        blocks: Range<u64>,
+        run_min: u64,
+    ) -> Option<BlockRun> {
+        let (group, mut at) = self.split_block(blocks.start)?;
+        let end = at + u32::try_from(blocks.end.checked_sub(blocks.start)?).ok()?;
+        let mut bitmaps = self.lock_blocks(source, group, true)?;
+        let bits = bitmaps.blocks.as_mut()?;
+        loop {
+            let start = bits.next_free(at).filter(|start| *start < end)?;
+            let length = bits.run_at(start, end - start);
+            at = start + length;
+            if u64::from(length) < run_min {
+                continue;
+            }
+            let claimed = self.space.take_data(u64::from(length));
+            if claimed >= run_min {
+                return Some(self.mark(group, bits, start, claimed as u32));
+            }
+            self.space.give(claimed);
         }
     }
 

@@ -95,7 +95,7 @@ impl InodeEdit {
             .set_mode((kind.mode_bits() | attributes.permissions & 0o7777) as u16);
         self.disk.set_uid(attributes.uid);
         self.disk.set_gid(attributes.gid);
-        let user = InodeFlags::from_bits_retain(attributes.flags) & USER_FLAGS;
+        let user = InodeFlags::from_bits_retain(attributes.flags.bits()) & USER_FLAGS;
         self.disk.set_flags((self.disk.flags() - USER_FLAGS) | user);
         self.disk.set_atime(disk_time(times.accessed));
         self.disk.set_mtime(disk_time(times.modified));

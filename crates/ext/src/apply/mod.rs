@@ -89,10 +89,7 @@ pub(crate) fn commit(
     for (ino, kind) in &batch.unused_inodes {
         release_inode(state, *ino, *kind);
     }
-    for run in &batch.unused_blocks {
-        state.data.forget(run.start.0, run.length);
-        state.allocator.release_blocks(state, *run);
-    }
+    space::release(state, &batch.unused_blocks);
     let mut directories: NumberMap<Ino, DirectoryChange> = batch
         .directories
         .into_iter()

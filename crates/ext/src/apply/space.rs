@@ -26,6 +26,7 @@ use crate::alloc::BitmapSource;
 use crate::alloc::bits::Bits;
 use crate::error::{at, detail};
 use crate::state::{ExtState, Postponed};
+use crate::trim;
 
 /// See the module's head.
 pub(crate) struct Space<'a> {
@@ -420,14 +421,43 @@ impl<'a> Space<'a> {
     /// commit is durable.
     pub(crate) fn release(self) {
         let allocator = &self.state.allocator;
-        for run in &self.freed {
-            self.state.data.forget(run.start.0, run.length);
-            allocator.release_blocks(self.state, *run);
-        }
+        release(self.state, &self.freed);
         for (ino, is_directory) in &self.freed_inodes {
             allocator.release_inode_number(self.state, *ino, *is_directory);
         }
         allocator.unreserve(self.reserved);
+    }
+}
+
+/// Gives blocks to the live allocator that nothing uses any more, nor anything durable.
+pub(super) fn release(state: &ExtState, runs: &[BlockRun]) {
+    for run in runs {
+        state.data.forget(run.start.0, run.length);
+    }
+    if state.discards {
+        discard(state, runs.to_vec());
+    }
+    for run in runs {
+        state.allocator.release_blocks(state, *run);
+    }
+}
+
+/// Gives back the storage below blocks. What the device says of it is only logged: nobody waits for
+/// it.
+fn discard(state: &ExtState, mut runs: Vec<BlockRun>) {
+    runs.sort_unstable_by_key(|run| run.start.0);
+    runs.dedup_by(|next, run| {
+        let is_adjacent = run.start.0 + run.length == next.start.0;
+        if is_adjacent {
+            run.length += next.length;
+        }
+        is_adjacent
+    });
+    for run in runs {
+        if let Err(error) = trim::discard(state, run) {
+            log::warn!("{}: {error}", state.device.describe());
+            return;
+        }
     }
 }
 

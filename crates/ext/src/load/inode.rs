@@ -3,7 +3,9 @@
 use finefs_ext_disk as disk;
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::xattr::{NameIndex, XattrRegion};
-use finefs_namespace::{Attributes, Error, FileKind, Ino, InodeImage, Result, Times, Timestamp};
+use finefs_namespace::{
+    Attributes, Error, FileFlags, FileKind, Ino, InodeImage, Result, Times, Timestamp,
+};
 
 use super::content;
 use crate::error::at;
@@ -133,7 +135,7 @@ pub(crate) fn attributes(
             changed: convert_time(inode.ctime()),
             created,
         },
-        flags: inode.flags().bits(),
+        flags: FileFlags::from_bits_retain(inode.flags().bits()),
         is_settled: true,
     })
 }

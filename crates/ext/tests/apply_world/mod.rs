@@ -249,7 +249,7 @@ impl World {
             size_bytes: target.map_or(0, |target| target.len() as u64),
             sectors: 0,
             times,
-            flags: 0,
+            flags: finefs_namespace::FileFlags::empty(),
             is_settled: true,
         };
         let node = Node {

@@ -6,6 +6,7 @@
 //! and a link is read by who follows it on a path in process. (In a mount the kernel keeps what
 //! links say, and asks once.)
 
+use crate::base::file_flags::FileFlags;
 use crate::base::types::{FileKind, Timestamp};
 use crate::commit::options::AtimePolicy;
 use crate::inode::{Inode, Time};
@@ -53,6 +54,9 @@ impl Namespace {
             return None;
         }
         if !self.options.notes_directories && inode.kind == FileKind::Directory {
+            return None;
+        }
+        if inode.flags().contains(FileFlags::NO_ATIME) {
             return None;
         }
         let now = self.now();

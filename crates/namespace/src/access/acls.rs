@@ -8,7 +8,7 @@
 
 use crossbeam_epoch::Guard;
 
-use crate::access::permission::check_owner;
+use crate::access::permission::{check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::store::Plan;
 use crate::base::types::{Caller, FileKind, Ino};
@@ -174,6 +174,7 @@ impl Namespace {
             if kind == AclKind::Default && inode.kind != FileKind::Directory {
                 return given.as_ref().map_or(Ok(()), |_| Err(Error::AccessDenied));
             }
+            check_unrestricted(inode)?;
             check_owner(caller, inode)?;
             given.as_ref().map_or(Ok(()), Acl::check)?;
             self.acl_marks(inode)?;

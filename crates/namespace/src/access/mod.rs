@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! 1. A caller whose checks were made already ([`Caller::is_checked`](crate::Caller)) passes all of
-//!    them.
+//!    them, but for what the flags of an inode forbid.
 //! 2. An access ACL and the mode change together, for readers as in the log.
 //!
 //! # May use

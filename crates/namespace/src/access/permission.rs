@@ -1,9 +1,11 @@
 //! Permission checks, as POSIX (XBD 4.7 File Access Permissions), acl(5) and Linux make them.
 //!
 //! A caller whose checks were made already (`Caller::is_checked`: the kernel under FUSE's
-//! `default_permissions`) passes all of them.
+//! `default_permissions`) passes all of them, but for what an inode's flags forbid (chattr(1)): no
+//! kernel knows of those.
 
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::types::{Caller, FileKind};
 use crate::inode::acl::AclKind;
 use crate::inode::{Core, Ownership};
@@ -14,9 +16,13 @@ pub(crate) const WRITE: u32 = libc::W_OK as u32;
 pub(crate) const EXECUTE: u32 = libc::X_OK as u32;
 
 impl Namespace {
-    /// EACCES unless the caller has every access in `mask`.
+    /// EPERM for writing where the inode is immutable; else EACCES unless the caller has every
+    /// access in `mask`.
     #[inline]
     pub(crate) fn check_access(&self, caller: &Caller, inode: &Core, mask: u32) -> Result<()> {
+        if mask & WRITE != 0 {
+            check_mutable(inode)?;
+        }
         if caller.is_checked() {
             return Ok(());
         }
@@ -60,10 +66,15 @@ impl Namespace {
     }
 
     /// Whether the caller may take `child`'s name out of `dir`: write and search permission, and in
-    /// a sticky directory ownership of either.
+    /// a sticky directory ownership of either; and neither is append-only or immutable.
     pub(crate) fn check_remove(&self, caller: &Caller, dir: &Core, child: &Core) -> Result<()> {
         self.check_access(caller, dir, WRITE | EXECUTE)?;
-        let is_sticky = dir.ownership().permissions & libc::S_ISVTX != 0;
+        let dir_owned = dir.ownership();
+        if dir_owned.flags.contains(FileFlags::APPEND_ONLY) {
+            return Err(Error::NotPermitted);
+        }
+        check_unrestricted(child)?;
+        let is_sticky = dir_owned.permissions & libc::S_ISVTX != 0;
         if is_sticky && !is_owner(caller, dir) && !is_owner(caller, child) {
             return Err(Error::NotPermitted);
         }
@@ -85,6 +96,27 @@ fn is_granted_by_mode(caller: &Caller, owned: Ownership, mask: u32) -> bool {
 /// True when [`Namespace::check_access`] lets the caller search every directory.
 pub(crate) fn may_search_all(caller: &Caller) -> bool {
     caller.is_checked() || caller.uid == 0
+}
+
+/// EPERM if the inode is immutable.
+#[inline]
+pub(crate) fn check_mutable(inode: &Core) -> Result<()> {
+    check_has_none(inode, FileFlags::IMMUTABLE)
+}
+
+/// EPERM if the inode is immutable or append-only: neither its attributes nor its names are changed
+/// then, and no data of it go away.
+#[inline]
+pub(crate) fn check_unrestricted(inode: &Core) -> Result<()> {
+    check_has_none(inode, FileFlags::IMMUTABLE.union(FileFlags::APPEND_ONLY))
+}
+
+#[inline]
+fn check_has_none(inode: &Core, flags: FileFlags) -> Result<()> {
+    match inode.flags().intersects(flags) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
 }
 
 /// EPERM unless the caller owns the inode.

@@ -3,6 +3,7 @@
 //! | module | about |
 //! |---|---|
 //! | [`types`], [`error`] | inode numbers, attributes, callers; errors and their errno |
+//! | [`file_flags`], `file_kind` | flags of inodes, as chattr(1) sets them; what an inode is |
 //! | [`store`] | the contract with what is below |
 //! | `classes` | the lock classes of the namespace and their order |
 //! | [`guard`] | what front ends do about panics, and about many errors |
@@ -19,6 +20,8 @@
 
 pub(crate) mod classes;
 pub mod error;
+pub mod file_flags;
+mod file_kind;
 pub mod guard;
 pub mod number_map;
 pub(crate) mod once_box;

@@ -30,6 +30,7 @@
 //! to be damaged, it stays allocated: [`Committed::damage`].
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
 
 use siphasher::sip::SipHasher24;
 
@@ -547,6 +548,26 @@ pub trait Store: Send + Sync + 'static {
     /// Ends [`Store::freeze`].
     fn thaw(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// The label of the file system.
+    fn label(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Sets the label; the next commit that is not empty makes it durable. `Error::Invalid` where
+    /// it is too long.
+    fn set_label(&self, label: &[u8]) -> Result<()> {
+        let _ = label;
+        Err(Error::NotSupported)
+    }
+
+    /// Gives back the storage below some of the free blocks in `blocks`, in runs of at least
+    /// `run_min`. Tells where to go on, and how many blocks they were; `None` where there are no
+    /// more.
+    fn trim(&self, blocks: Range<u64>, run_min: u64) -> Result<Option<(u64, u64)>> {
+        let _ = (blocks, run_min);
+        Err(Error::NotSupported)
     }
 
     /// Names the store for messages.

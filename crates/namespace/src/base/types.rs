@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::base::file_flags::FileFlags;
+pub use crate::base::file_kind::FileKind;
+
 /// An inode number. 0 names no inode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ino(pub u64);
@@ -24,59 +27,6 @@ pub(crate) type NameBytes = smallvec::SmallVec<[u8; 24]>;
 /// A block of the store: a unit of `Geometry::block_size_bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockNo(pub u64);
-
-/// What an inode is (POSIX `st_mode & S_IFMT`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum FileKind {
-    /// S_IFREG
-    Regular,
-    /// S_IFDIR
-    Directory,
-    /// S_IFLNK
-    Symlink,
-    /// S_IFBLK
-    BlockDevice,
-    /// S_IFCHR
-    CharDevice,
-    /// S_IFIFO
-    Fifo,
-    /// S_IFSOCK
-    Socket,
-}
-
-impl FileKind {
-    /// True for those that have a device number.
-    pub fn is_device(self) -> bool {
-        matches!(self, FileKind::BlockDevice | FileKind::CharDevice)
-    }
-
-    /// The kind that the format bits of a mode name, if they name one.
-    pub fn from_mode(mode: u32) -> Option<FileKind> {
-        Some(match mode & libc::S_IFMT {
-            libc::S_IFREG => FileKind::Regular,
-            libc::S_IFDIR => FileKind::Directory,
-            libc::S_IFLNK => FileKind::Symlink,
-            libc::S_IFBLK => FileKind::BlockDevice,
-            libc::S_IFCHR => FileKind::CharDevice,
-            libc::S_IFIFO => FileKind::Fifo,
-            libc::S_IFSOCK => FileKind::Socket,
-            _ => return None,
-        })
-    }
-
-    /// The format bits of this kind.
-    pub fn mode_bits(self) -> u32 {
-        match self {
-            FileKind::Regular => libc::S_IFREG,
-            FileKind::Directory => libc::S_IFDIR,
-            FileKind::Symlink => libc::S_IFLNK,
-            FileKind::BlockDevice => libc::S_IFBLK,
-            FileKind::CharDevice => libc::S_IFCHR,
-            FileKind::Fifo => libc::S_IFIFO,
-            FileKind::Socket => libc::S_IFSOCK,
-        }
-    }
-}
 
 /// A point in time: 34 bits of seconds since 1901-12-13T20:45:52Z and 30 bits of nanoseconds.
 ///
@@ -233,8 +183,8 @@ pub struct Attributes {
     pub sectors: u64,
     /// Times.
     pub times: Times,
-    /// Inode flags (FS_*_FL of `linux/fs.h`; ext4's i_flags).
-    pub flags: u32,
+    /// Flags (chattr(1); ext4's i_flags).
+    pub flags: FileFlags,
     /// False when the commit of what has happened already may change `sectors`, or the size of a
     /// directory: whoever keeps the attributes must ask again.
     pub is_settled: bool,

@@ -41,6 +41,7 @@ use finefs_locks::{Mutex, MutexGuard, OnceLatch, RwLock, SeqLock};
 
 use crate::base::classes;
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::once_box::OnceBox;
 use crate::base::store::{Identity, InodeImage};
 use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
@@ -251,7 +252,7 @@ pub(crate) struct Ownership {
     pub permissions: u32,
     pub uid: u32,
     pub gid: u32,
-    pub flags: u32,
+    pub flags: FileFlags,
 }
 
 impl FileBody {
@@ -294,7 +295,7 @@ impl Words {
             permissions: self.permissions.load(Ordering::Relaxed),
             uid: self.uid.load(Ordering::Relaxed),
             gid: self.gid.load(Ordering::Relaxed),
-            flags: self.flags.load(Ordering::Relaxed),
+            flags: FileFlags::from_bits_retain(self.flags.load(Ordering::Relaxed)),
         }
     }
 
@@ -304,7 +305,7 @@ impl Words {
             self.permissions.store(permissions, Ordering::Relaxed);
             self.uid.store(to.uid, Ordering::Relaxed);
             self.gid.store(to.gid, Ordering::Relaxed);
-            self.flags.store(to.flags, Ordering::Relaxed);
+            self.flags.store(to.flags.bits(), Ordering::Relaxed);
         });
     }
 }
@@ -383,7 +384,7 @@ impl Core {
                 links: AtomicU32::new(a.link_count),
                 uid: AtomicU32::new(a.uid),
                 gid: AtomicU32::new(a.gid),
-                flags: AtomicU32::new(a.flags),
+                flags: AtomicU32::new(a.flags.bits()),
                 size_bytes: AtomicU64::new(a.size_bytes),
             },
             times: [
@@ -405,9 +406,8 @@ impl Core {
     /// From an image of a store whose new files are mapped by extents: a file without the extents
     /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
     pub fn from_image_with_extents(image: InodeImage, config: InodeConfig) -> Core {
-        const EXTENTS_FLAG: u32 = 0x80000;
         let is_block_mapped = image.attributes.kind == FileKind::Regular
-            && image.attributes.flags & EXTENTS_FLAG == 0;
+            && !image.attributes.flags.contains(FileFlags::EXTENTS);
         Core {
             is_block_mapped,
             ..Core::from_image(image, config)
@@ -559,6 +559,12 @@ impl Core {
         self.words.seq.write(evidence, || {
             self.words.links.store(links, Ordering::Release)
         });
+    }
+
+    /// What chattr(1) sets.
+    #[inline]
+    pub fn flags(&self) -> FileFlags {
+        FileFlags::from_bits_retain(self.words.flags.load(Ordering::Acquire))
     }
 
     pub fn ownership(&self) -> Ownership {

@@ -25,6 +25,7 @@ use finefs_locks::{LimitedCounter, LocalGlobal};
 
 use crate::base::classes;
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::store::{
     Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, Goal, Identity, InodeImage, Plan,
     Store,
@@ -124,7 +125,7 @@ impl MemoryStore {
                     changed: now,
                     created: now,
                 },
-                flags: 0,
+                flags: FileFlags::empty(),
                 is_settled: true,
             },
             pages: Pages::new(blocks * BLOCK_BYTES)?,

@@ -2,7 +2,7 @@
 
 use crate::access::access_time::AtimeUpdate;
 use crate::access::acls::may_keep_setgid;
-use crate::access::permission::{WRITE, check_owner};
+use crate::access::permission::{WRITE, check_mutable, check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::store::Plan;
 use crate::base::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
@@ -130,6 +130,7 @@ impl Namespace {
 
     /// EPERM or EACCES unless the caller may make the change.
     fn check_change(&self, caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
+        check_flags(inode, change)?;
         if change.size_bytes.is_some() {
             match inode.kind {
                 FileKind::Regular => self.check_access(caller, inode, WRITE)?,
@@ -164,6 +165,22 @@ impl Namespace {
         } else if change.accessed.is_some() || change.modified.is_some() {
             check_owner(caller, inode).or_else(|_| self.check_access(caller, inode, WRITE))?;
         }
+        Ok(())
+    }
+}
+
+/// EPERM where the flags of the inode forbid the change (Linux `may_setattr`).
+fn check_flags(inode: &Inode, change: &SetAttributes) -> Result<()> {
+    let times = [change.accessed, change.modified];
+    // Times that come with a change time are those that a kernel keeps of data that it wrote.
+    let sets_given =
+        change.changed.is_none() && (times.iter()).any(|time| matches!(time, Some(SetTime::To(_))));
+    let sets_owned = change.permissions.is_some() || change.uid.is_some() || change.gid.is_some();
+    if sets_owned || sets_given || change.size_bytes.is_some() {
+        check_unrestricted(inode)
+    } else if times.iter().any(Option::is_some) {
+        check_mutable(inode)
+    } else {
         Ok(())
     }
 }

@@ -20,13 +20,16 @@ use crossbeam_epoch::Guard;
 use smallvec::SmallVec;
 
 use crate::access::access_time::AtimeUpdate;
+use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
 use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
-use crate::inode::{FileBody, Inode};
+use crate::inode::{Core, FileBody, Inode};
 use crate::namespace::{Namespace, Reservation};
+use crate::operations::sync::SyncScope;
 use crate::schemes::{Call, DataGuard};
 
 /// A regular file in an operation.
@@ -73,6 +76,24 @@ pub(crate) struct Conversion {
     pub from: u64,
     pub to: u64,
     pub state: ExtentState,
+}
+
+/// Who writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Caller,
+    /// A cache, of what callers were let store into it.
+    Cache,
+}
+
+/// EPERM where the flags of a file forbid a write there.
+pub(crate) fn check_write(inode: &Core, offset_bytes: u64) -> Result<()> {
+    let is_append = offset_bytes >= inode.size_bytes();
+    if is_append {
+        check_mutable(inode)
+    } else {
+        check_unrestricted(inode)
+    }
 }
 
 impl Drop for Pending<'_> {
@@ -180,15 +201,34 @@ impl Namespace {
 
     /// Writes all of `data` at `offset_bytes`; the file grows as needed. EFBIG beyond the largest
     /// file, ENOSPC when space runs out; nothing is written then.
+    ///
+    /// EPERM for an immutable file, and before the end of one that is append-only. What is written
+    /// to a synchronous file ([`FileFlags::SYNC`]) is durable.
     pub fn write(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
-        self.with_space(|| self.write_once(ino, offset_bytes, data))
+        self.write_from(ino, offset_bytes, data, Origin::Caller)
+    }
+
+    fn write_from(
+        &self,
+        ino: Ino,
+        offset_bytes: u64,
+        data: &[u8],
+        origin: Origin,
+    ) -> Result<usize> {
+        let is_synchronous =
+            self.with_space(|| self.write_once(ino, offset_bytes, data, origin))?;
+        if is_synchronous {
+            self.sync_file(ino, SyncScope::All)?;
+        }
+        Ok(data.len())
     }
 
     /// As [`Namespace::write`], for pages that a cache writes out: whoever stored into them was
     /// told that it was done. So with ENOSPC all blocks are written that there is space for,
-    /// foremost those that have storage. Blocks that read as their data already lack nothing.
+    /// foremost those that have storage. Blocks that read as their data already lack nothing. They
+    /// are written though the file has become immutable since.
     pub fn write_back(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
-        let outcome = self.write(ino, offset_bytes, data);
+        let outcome = self.write_from(ino, offset_bytes, data, Origin::Cache);
         if !matches!(outcome, Err(Error::NoSpace)) {
             return outcome;
         }
@@ -198,10 +238,10 @@ impl Namespace {
             let at = offset_bytes + done as u64;
             let length = (data.len() - done).min((block_bytes - at % block_bytes) as usize);
             let piece = &data[done..done + length];
-            match self.write_once(ino, at, piece) {
+            match self.write_once(ino, at, piece, Origin::Cache) {
                 Ok(_) => {}
                 Err(Error::NoSpace) => is_complete &= self.reads_as(ino, at, piece)?,
-                error => return error,
+                Err(error) => return Err(error),
             }
             done += length;
         }
@@ -217,28 +257,33 @@ impl Namespace {
         Ok(length == data.len() && found == data)
     }
 
-    fn write_once(&self, ino: Ino, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+    /// One attempt; true when what was written has to be made durable now.
+    fn write_once(&self, ino: Ino, offset_bytes: u64, data: &[u8], origin: Origin) -> Result<bool> {
         let operation = self.begin_change(Call::Data)?;
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
         if data.is_empty() {
-            return Ok(0);
+            return Ok(false);
+        }
+        if origin == Origin::Caller {
+            check_write(file.inode, offset_bytes)?;
         }
         let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
         let range = self.lock_write(&file, (offset_bytes, end), true, guard);
         self.write_locked(&file, &range, offset_bytes, data, guard)?;
         drop(range);
         self.write_behind(&file, offset_bytes, end, guard);
-        Ok(data.len())
+        Ok(file.inode.flags().contains(FileFlags::SYNC))
     }
 
     /// Writes all of `data` at the end of the file; gives the offset. Concurrent appends each stay
     /// whole.
     pub fn append(&self, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.with_space(|| {
+        let (offset_bytes, is_synchronous) = self.with_space(|| {
             let operation = self.begin_change(Call::Data)?;
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
+            check_mutable(file.inode)?;
             let block_bytes = self.block_bytes();
             let range = file.body.contents().data.append(&self.scheme, || {
                 file.inode.size_bytes() / block_bytes * block_bytes
@@ -250,8 +295,12 @@ impl Namespace {
                 drop(range);
                 self.write_behind(&file, offset_bytes, end, guard);
             }
-            Ok(offset_bytes)
-        })
+            Ok((offset_bytes, file.inode.flags().contains(FileFlags::SYNC)))
+        })?;
+        if is_synchronous {
+            self.sync_file(ino, SyncScope::All)?;
+        }
+        Ok(offset_bytes)
     }
 
     /// The end of what is written; EFBIG where it is beyond the largest file.
@@ -598,6 +647,7 @@ impl Namespace {
         let operation = self.begin_change(Call::SetAttributes)?;
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
+        check_unrestricted(file.inode)?;
         if size_bytes > self.size_max_of(file.inode) {
             return Err(Error::FileTooLarge);
         }

@@ -8,115 +8,20 @@
 use crossbeam_epoch::{Guard, Owned};
 use smallvec::{SmallVec, smallvec};
 
-use crate::access::acls::{Inherited, loses_setgid};
-use crate::access::permission::{EXECUTE, WRITE};
+use crate::access::acls::Inherited;
+use crate::access::permission::{EXECUTE, WRITE, check_unrestricted};
 use crate::base::error::{Error, Result};
-use crate::base::store::{LinkState, Plan, Store};
-use crate::base::types::INODES_END;
-use crate::base::types::{Attributes, Caller, FileKind, Ino, NameBytes, Times};
+use crate::base::file_flags::FileFlags;
+use crate::base::store::{LinkState, Plan};
+use crate::base::types::{Attributes, Caller, FileKind, Ino, NameBytes};
 use crate::commit::oplog::Record;
 use crate::inode::{Core, Inode, Time};
 use crate::names::name_table::{Dead, HashedName, LockedBucket, NameTable, Request, lock_all};
 use crate::namespace::{Namespace, Operation, Reservation};
+use crate::operations::new_inode::New;
+use crate::operations::sync::SyncScope;
 use crate::operations::walk::{Located, Place};
 use crate::schemes::Call;
-
-/// What a create makes.
-pub(crate) struct New<'a> {
-    pub kind: FileKind,
-    pub permissions: u32,
-    pub device: u64,
-    pub target: Option<&'a [u8]>,
-    /// References that its maker holds from the start.
-    pub references: u64,
-}
-
-impl<'a> New<'a> {
-    /// A regular file, referenced once.
-    pub fn file(permissions: u32) -> New<'a> {
-        New {
-            kind: FileKind::Regular,
-            permissions,
-            device: 0,
-            target: None,
-            references: 1,
-        }
-    }
-
-    /// A directory. Set-id bits that are asked for do not count (Linux, `vfs_mkdir`): it has the
-    /// set-group-ID bit if its parent has.
-    pub fn directory(permissions: u32, references: u64) -> New<'a> {
-        New {
-            kind: FileKind::Directory,
-            references,
-            ..New::file(permissions & (0o777 | libc::S_ISVTX))
-        }
-    }
-
-    /// Any kind but regular file, directory and symbolic link. Linux has 12 bits for the major and
-    /// 20 for the minor number of a device; what no store can hold must not get into the log.
-    pub fn node(kind: FileKind, permissions: u32, device: u64, references: u64) -> Result<New<'a>> {
-        let device = match kind {
-            FileKind::BlockDevice | FileKind::CharDevice if device > u64::from(u32::MAX) => {
-                return Err(Error::Invalid);
-            }
-            FileKind::BlockDevice | FileKind::CharDevice => device,
-            FileKind::Directory | FileKind::Symlink => return Err(Error::Invalid),
-            _ => 0,
-        };
-        Ok(New {
-            kind,
-            device,
-            references,
-            ..New::file(permissions)
-        })
-    }
-
-    /// EPERM unless the caller may make one: a device gives access to hardware, so only root makes
-    /// them, but for the whiteouts of overlayfs (Linux `vfs_mknod`).
-    fn check_maker(&self, caller: &Caller) -> Result<()> {
-        let is_whiteout = self.kind == FileKind::CharDevice && self.device == 0;
-        let may = caller.is_checked() || caller.uid == 0 || !self.kind.is_device() || is_whiteout;
-        if may {
-            Ok(())
-        } else {
-            Err(Error::NotPermitted)
-        }
-    }
-
-    /// A symbolic link. ENOENT for an empty target, ENAMETOOLONG for one over `length_max` bytes.
-    pub fn symlink(target: &'a [u8], length_max: u32, references: u64) -> Result<New<'a>> {
-        if target.is_empty() {
-            return Err(Error::NotFound);
-        }
-        if target.len() > length_max as usize {
-            return Err(Error::NameTooLong);
-        }
-        Ok(New {
-            kind: FileKind::Symlink,
-            target: Some(target),
-            references,
-            ..New::file(0o777)
-        })
-    }
-}
-
-/// An inode number from the store's allocator, given back on drop unless it was logged.
-struct Allotted<'n> {
-    store: &'n dyn Store,
-    ino: Ino,
-    generation: u32,
-    kind: FileKind,
-    is_used: bool,
-}
-
-impl Drop for Allotted<'_> {
-    fn drop(&mut self) {
-        if !self.is_used {
-            self.store.release_inode(self.ino, self.kind);
-        }
-    }
-}
 
 impl From<Dead> for Error {
     fn from(_: Dead) -> Error {
@@ -185,11 +90,19 @@ impl Namespace {
         place: Place<'_>,
         new: &New<'_>,
     ) -> Result<Attributes> {
-        self.with_space(|| {
+        let (made, to_sync) = self.with_space(|| {
             let operation = self.begin_change(Call::MakeName)?;
             let located = self.locate(caller, place, &operation.guard)?;
-            self.make_located(&operation, caller, &located, new)
-        })
+            let made = self.make_located(&operation, caller, &located, new)?;
+            Ok((made, to_sync(located.dir)))
+        })?;
+        self.sync_directory(to_sync)?;
+        Ok(made)
+    }
+
+    /// Makes the change of a directory durable, where that is asked for.
+    pub(crate) fn sync_directory(&self, dir: Option<Ino>) -> Result<()> {
+        dir.map_or(Ok(()), |dir| self.sync_file(dir, SyncScope::All))
     }
 
     /// Makes something at a name that was located within `operation`.
@@ -353,119 +266,6 @@ impl Namespace {
         self.reserve(&plans)
     }
 
-    /// Gives what is inherited to a new inode that is not in the table yet; ENOSPC where it does
-    /// not fit.
-    #[cold]
-    fn give_inherited(&self, inode: &Inode, inherited: &Inherited) -> Result<()> {
-        if inherited.has_xattrs() {
-            let views: SmallVec<[_; 2]> = inherited.views().collect();
-            self.store.check_xattrs(inode.ino, &views)?;
-            inode.give_acls(inherited.acls.clone(), inherited.xattrs.clone());
-        }
-        Ok(())
-    }
-
-    /// Logs that the first of what is touched comes to be, with what it inherits.
-    fn log_new<const RECORDS: usize, const TOUCHED: usize>(
-        &self,
-        group: impl FnOnce() -> [Record; RECORDS],
-        inherited: Option<&Inherited>,
-        blocks: u64,
-        touched: [&Core; TOUCHED],
-    ) {
-        match inherited {
-            None => self.log_group(group, blocks, &touched),
-            Some(inherited) => {
-                let all = || group().into_iter().chain(inherited.records(touched[0]));
-                self.log_group(all, blocks, &touched);
-            }
-        }
-    }
-
-    fn allot(&self, parent: Ino, kind: FileKind) -> Result<Allotted<'_>> {
-        let (ino, generation) = self.note_load(self.store.allocate_inode(parent, kind))?;
-        let allotted = Allotted {
-            store: &*self.store,
-            ino,
-            generation,
-            kind,
-            is_used: false,
-        };
-        if ino.0 >= INODES_END {
-            return Err(Error::NoSpace);
-        }
-        Ok(allotted)
-    }
-
-    fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Result<&'g Inode> {
-        self.committer.inodes_loaded.add(1);
-        self.inodes.insert(inode, guard).ok_or(Error::NoSpace)
-    }
-
-    /// The attributes of a new inode.
-    fn new_attributes(
-        &self,
-        caller: &Caller,
-        dir: &Core,
-        allotted: &Allotted<'_>,
-        new: &New<'_>,
-        inherited: Option<&Inherited>,
-    ) -> Attributes {
-        let parent = dir.ownership();
-        let is_bsd = self.options.has_bsd_groups;
-        let inherits_group = is_bsd || parent.permissions & libc::S_ISGID != 0;
-        let mut permissions = match inherited {
-            Some(inherited) => inherited.permissions,
-            None if new.kind == FileKind::Symlink => new.permissions,
-            None => new.permissions & !caller.umask,
-        } & 0o7777;
-        let gid = if inherits_group {
-            parent.gid
-        } else {
-            caller.gid
-        };
-        if new.kind == FileKind::Directory {
-            // That bit is how else a directory would get its parent's group.
-            permissions |= if is_bsd {
-                0
-            } else {
-                parent.permissions & libc::S_ISGID
-            };
-        } else if loses_setgid(caller, new.permissions, parent, is_bsd) {
-            permissions &= !libc::S_ISGID;
-        }
-        let now = self.now();
-        let size_bytes = match new.kind {
-            FileKind::Symlink => new.target.map_or(0, |target| target.len() as u64),
-            FileKind::Directory => u64::from(self.geometry.block_size_bytes),
-            _ => 0,
-        };
-        Attributes {
-            ino: allotted.ino,
-            generation: allotted.generation,
-            kind: new.kind,
-            permissions,
-            link_count: if new.kind == FileKind::Directory {
-                2
-            } else {
-                1
-            },
-            uid: caller.uid,
-            gid,
-            device: new.device,
-            size_bytes,
-            sectors: self.sectors_of_new(new.kind, new.target),
-            times: Times {
-                accessed: now,
-                modified: now,
-                changed: now,
-                created: now,
-            },
-            flags: 0,
-            is_settled: inherited.is_none_or(|inherited| !inherited.has_xattrs()),
-        }
-    }
-
     /// Gives an inode another name and takes a reference on it.
     pub fn make_link(
         &self,
@@ -485,7 +285,7 @@ impl Namespace {
         place: Place<'_>,
         is_held: bool,
     ) -> Result<Attributes> {
-        self.with_space(|| {
+        let (linked, to_sync) = self.with_space(|| {
             let operation = self.begin_change(Call::MakeName)?;
             let guard = &operation.guard;
             let inode = self.inode(ino, guard)?;
@@ -493,6 +293,7 @@ impl Namespace {
             let (dir, table, name) = (located.dir, located.table, located.name());
             check_new_name(self, &located, false, guard)?;
             self.check_access(caller, dir, WRITE)?;
+            check_unrestricted(inode)?;
             dir.check_names()?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
@@ -537,8 +338,10 @@ impl Namespace {
             if wants_room {
                 table.grow(dir.ino, guard);
             }
-            Ok(self.shown(inode, guard))
-        })
+            Ok((self.shown(inode, guard), to_sync(dir)))
+        })?;
+        self.sync_directory(to_sync)?;
+        Ok(linked)
     }
 
     /// Removes a name that is not a directory's (unlink). An inode in use lives on without it.
@@ -548,6 +351,11 @@ impl Namespace {
 
     /// As [`Namespace::remove_file`], wherever `place` is.
     pub(crate) fn unlink(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
+        let to_sync = self.unlink_name(caller, place)?;
+        self.sync_directory(to_sync)
+    }
+
+    fn unlink_name(&self, caller: &Caller, place: Place<'_>) -> Result<Option<Ino>> {
         let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
@@ -589,7 +397,7 @@ impl Namespace {
             drop(lock);
             drop(held);
             self.reclaim_if(link_state, child, guard);
-            return Ok(());
+            return Ok(to_sync(dir));
         }
     }
 
@@ -616,6 +424,11 @@ impl Namespace {
 
     /// As [`Namespace::remove_directory`], wherever `place` is.
     pub(crate) fn rmdir(&self, caller: &Caller, place: Place<'_>) -> Result<()> {
+        let to_sync = self.rmdir_name(caller, place)?;
+        self.sync_directory(to_sync)
+    }
+
+    fn rmdir_name(&self, caller: &Caller, place: Place<'_>) -> Result<Option<Ino>> {
         let operation = self.begin_change(Call::RemoveName)?;
         let guard = &operation.guard;
         let located = self.locate(caller, place, guard)?;
@@ -626,7 +439,7 @@ impl Namespace {
             _ => {}
         }
         while !self.try_rmdir(caller, &located, guard)? {}
-        Ok(())
+        Ok(to_sync(located.dir))
     }
 
     /// The names of an inode, if it is a directory that may be removed as far as a look without
@@ -714,6 +527,14 @@ impl Namespace {
             _ => Ok(()),
         }
     }
+}
+
+/// A directory that was changed, if the change has to be durable at once (chattr(1), `D` and `S`).
+pub(crate) fn to_sync(dir: &Core) -> Option<Ino> {
+    let is_synchronous = dir
+        .flags()
+        .intersects(FileFlags::SYNC.union(FileFlags::DIR_SYNC));
+    is_synchronous.then_some(dir.ino)
 }
 
 /// The log record of a name whose bucket is held: it now names `names`, or nothing.

@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use crossbeam_epoch::Guard;
 
+use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::store::{BlockRun, Extent, ExtentState};
 use crate::base::types::Ino;
@@ -82,6 +83,10 @@ impl Namespace {
             return Err(Error::Invalid);
         }
         let end = self.end_of(inode, offset_bytes, length_bytes)?;
+        match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => check_mutable(inode)?,
+            _ => check_unrestricted(inode)?,
+        }
         if matches!(
             mode,
             AllocateMode::KeepSize | AllocateMode::ZeroRangeKeepSize

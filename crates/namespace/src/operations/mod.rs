@@ -4,9 +4,12 @@
 //! |---|---|
 //! | `lookup`, `walk` | what a name names; path walks |
 //! | `entries`, `rename` | names come, go and move |
+//! | `new_inode` | what a create makes |
 //! | `paths` | operations on paths |
 //! | `read_directory` | listings |
 //! | `attributes`, `xattrs` | stat, chmod and their like; extended attributes |
+//! | `file_system` | the label; free space |
+//! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
@@ -28,8 +31,11 @@ pub(crate) mod data;
 pub(crate) mod entries;
 pub(crate) mod fallocate;
 pub(crate) mod file_locks;
+mod file_system;
+mod flags;
 mod freeze;
 mod lookup;
+mod new_inode;
 pub(crate) mod open_file;
 pub(crate) mod paths;
 pub(crate) mod read_directory;

@@ -10,7 +10,8 @@ use crate::base::error::{Error, Result};
 use crate::base::types::{Attributes, Caller, FileKind, Ino};
 use crate::inode::Inode;
 use crate::namespace::{Namespace, Operation};
-use crate::operations::entries::New;
+use crate::operations::entries::to_sync;
+use crate::operations::new_inode::New;
 use crate::operations::open_file::{OpenAccess, Opened};
 use crate::operations::rename::RenameMode;
 use crate::operations::walk::{At, LastLink, Place, Walk};
@@ -50,6 +51,12 @@ pub enum Create {
         /// Permission bits of the new file.
         permissions: u32,
     },
+}
+
+/// An open made the file.
+struct Made {
+    /// The directory, if its change has to be durable at once.
+    to_sync: Option<Ino>,
 }
 
 impl Namespace {
@@ -131,7 +138,7 @@ impl Namespace {
 
     /// Opens what a path leads to, and makes or empties it as `how` says.
     pub fn open_at(&self, caller: &Caller, at: At<'_>, how: &OpenHow) -> Result<Opened> {
-        let (opened, was_made) = self.with_space(|| {
+        let (opened, made) = self.with_space(|| {
             // A file system that refuses changes still opens, for reading, what is there.
             let (operation, may_make) = match how.create {
                 Create::Never => (self.begin(Call::OpenClose)?, false),
@@ -143,9 +150,15 @@ impl Namespace {
             self.open_in(&operation, caller, at, how, may_make)
         })?;
         if how.is_truncated
-            && !was_made
+            && made.is_none()
             && opened.kind() == FileKind::Regular
             && let Err(error) = self.empty(caller, opened.ino())
+        {
+            self.close(opened);
+            return Err(error);
+        }
+        if let Some(Made { to_sync }) = made
+            && let Err(error) = self.sync_directory(to_sync)
         {
             self.close(opened);
             return Err(error);
@@ -162,7 +175,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Opens or makes; says whether it made.
+    /// Opens or makes.
     fn open_in(
         &self,
         operation: &Operation<'_>,
@@ -170,7 +183,7 @@ impl Namespace {
         at: At<'_>,
         how: &OpenHow,
         may_make: bool,
-    ) -> Result<(Opened, bool)> {
+    ) -> Result<(Opened, Option<Made>)> {
         let mut walk = Walk::new(self, caller, at, &operation.guard)?;
         let way = match how.create {
             Create::Never => walk.way_to_end(),
@@ -179,7 +192,7 @@ impl Namespace {
         if let Some(found) = walk.known(way) {
             self.check_how(caller, found.inode, how, false)?;
             if walk.refer(found) {
-                return Ok((self.opened(found.inode), false));
+                return Ok((self.opened(found.inode), None));
             }
         }
         loop {
@@ -200,7 +213,11 @@ impl Namespace {
                             Err(Error::Exists) if !matches!(how.create, Create::New { .. }) => {
                                 continue;
                             }
-                            made => return Ok((self.opened_new(made?.ino), true)),
+                            made => {
+                                let opened = self.opened_new(made?.ino);
+                                let to_sync = to_sync(last.dir);
+                                return Ok((opened, Some(Made { to_sync })));
+                            }
                         }
                     }
                     (Ok(_), Create::New { .. }) => return Err(Error::Exists),
@@ -216,7 +233,7 @@ impl Namespace {
                 self.check_how(caller, inode, how, last.has_slash)?;
                 if walk.refer(found) {
                     walk.remember(way, found);
-                    return Ok((self.opened(inode), false));
+                    return Ok((self.opened(inode), None));
                 }
             }
         }

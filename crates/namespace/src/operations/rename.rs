@@ -1,4 +1,4 @@
-//! Rename: replace, NOREPLACE and EXCHANGE.
+//! Rename: replace, NOREPLACE, EXCHANGE and WHITEOUT.
 //!
 //! # Order
 //! 1. A directory that changes its parent: the topology lock first. Under it no other directory
@@ -15,11 +15,12 @@
 //!
 //! `docs/locking.md` has the argument that this neither deadlocks nor makes loops.
 
-use crossbeam_epoch::Guard;
+use crossbeam_epoch::{Guard, Owned};
 use finefs_locks::MutexGuard;
 use finefs_locks::primitive::atomic::Ordering;
 use smallvec::SmallVec;
 
+use crate::access::acls::Inherited;
 use crate::access::permission::{EXECUTE, WRITE};
 use crate::base::error::{Error, Result};
 use crate::base::store::{LinkState, Plan};
@@ -27,8 +28,9 @@ use crate::base::types::{Caller, FileKind, Ino, Timestamp};
 use crate::commit::oplog::{Group, Record};
 use crate::inode::{Core, Guarded, Inode, Time};
 use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Request, lock_all};
-use crate::namespace::Namespace;
-use crate::operations::entries::{check_old_name, entry_record};
+use crate::namespace::{Namespace, Reservation};
+use crate::operations::entries::{check_old_name, entry_record, to_sync};
+use crate::operations::new_inode::{Allotted, New};
 use crate::operations::walk::{Located, Place};
 use crate::schemes::Call;
 
@@ -42,6 +44,22 @@ pub enum RenameMode {
     NoReplace,
     /// The two change places; both must be there.
     Exchange,
+    /// As [`RenameMode::Replace`], and the old name then names a whiteout of overlayfs: a new
+    /// character device 0:0 without permissions.
+    Whiteout,
+    /// As [`RenameMode::NoReplace`], with a whiteout.
+    WhiteoutNoReplace,
+}
+
+impl RenameMode {
+    /// A name that is there is an error.
+    fn keeps_existing(self) -> bool {
+        matches!(self, RenameMode::NoReplace | RenameMode::WhiteoutNoReplace)
+    }
+
+    fn leaves_whiteout(self) -> bool {
+        matches!(self, RenameMode::Whiteout | RenameMode::WhiteoutNoReplace)
+    }
 }
 
 /// One of the two names.
@@ -83,6 +101,16 @@ struct Effects<'g> {
     parents: SmallVec<[(&'g Inode, Ino); 2]>,
     /// What loses its name, the links that it keeps, and what becomes of it.
     replaced: Option<(&'g Inode, u32, LinkState)>,
+    /// What the old name names from now on.
+    back: Option<(Ino, FileKind)>,
+}
+
+/// A whiteout that is to be made: its number, given back unless it is used, its inode, and what it
+/// inherits.
+struct Whiteout<'n> {
+    allotted: Allotted<'n>,
+    inode: Owned<Inode>,
+    inherited: Option<Box<Inherited>>,
 }
 
 impl Namespace {
@@ -106,24 +134,27 @@ impl Namespace {
         to: Place<'_>,
         mode: RenameMode,
     ) -> Result<()> {
-        self.with_space(|| {
+        let to_sync = self.with_space(|| {
             loop {
-                if self.try_rename(caller, from, to, mode)? {
-                    return Ok(());
+                if let Some(to_sync) = self.try_rename(caller, from, to, mode)? {
+                    return Ok(to_sync);
                 }
                 finefs_locks::primitive::thread::yield_now();
             }
-        })
+        })?;
+        // One commit has both.
+        self.sync_directory(to_sync)
     }
 
-    /// One attempt; false when what it looked at changed before it held the locks.
+    /// One attempt; `None` when what it looked at changed before it held the locks, else a
+    /// directory that is to be synced.
     fn try_rename(
         &self,
         caller: &Caller,
         from: Place<'_>,
         to: Place<'_>,
         mode: RenameMode,
-    ) -> Result<bool> {
+    ) -> Result<Option<Option<Ino>>> {
         let operation = self.begin_change(Call::Rename)?;
         let guard = &operation.guard;
         let from = self.locate(caller, from, guard)?;
@@ -133,41 +164,43 @@ impl Namespace {
         self.check_rename(caller, &renaming)?;
         if renaming.is_of_one_inode() {
             // POSIX rename() does nothing then.
-            return Ok(true);
+            return Ok(Some(None));
         }
         let _topology = self.lock_topology(&renaming, guard)?;
 
-        let add = Plan::AddEntry {
-            entries_about: renaming.to.table.length_about(guard),
-        };
-        let reservation = self.reserve(&[add])?;
+        let whiteout = self.whiteout(caller, &renaming, guard)?;
+        let reservation = self.reserve_rename(&renaming, whiteout.as_ref(), guard)?;
         let dying = self.dying(&renaming)?;
         let resize = dying.map(|(_, names)| names.lock_resize());
         let requests = renaming.requests(dying, resize.as_ref());
         let held = match lock_all(&requests, guard) {
             Ok(held) => held,
             // The victim may be what died; only a dead parent is an error.
-            Err(_) if renaming.victim.is_some() => return Ok(false),
+            Err(_) if renaming.victim.is_some() => return Ok(None),
             Err(dead) => return Err(dead.into()),
         };
         let Some(nodes) = renaming.look_again(&held, guard) else {
-            return Ok(false);
+            return Ok(None);
         };
-        if let Some((_, names)) = dying
-            && !held.is_empty(names, guard)
-        {
+        if dying.is_some_and(|(_, names)| !held.is_empty(names, guard)) {
             return Err(Error::NotEmpty);
         }
         let locks = renaming.lock_inodes();
         if renaming.inodes().any(Inode::is_gone) {
-            return Ok(false);
+            return Ok(None);
         }
 
         // Nothing fails from here on.
         let now = self.now();
-        let effects = self.effects(&renaming, &locks);
-        let group = renaming.records(&held, nodes.to.is_some(), &effects);
-        self.log_group(|| group, reservation.take(), &renaming.touched());
+        let whiteout = self.insert_whiteout(whiteout, guard)?;
+        let effects = self.effects(&renaming, &locks, whiteout.as_ref());
+        let mut group = renaming.records(&held, nodes.to.is_some(), &effects);
+        let mut touched = renaming.touched();
+        if let Some((inode, records)) = whiteout {
+            group.extend(records);
+            touched.push(inode);
+        }
+        self.log_group(|| group, reservation.take(), &touched);
         let wants_room = self.move_names(&renaming, &held, nodes, &effects, guard);
         if let Some((_, names)) = dying {
             held.kill(names, guard);
@@ -183,7 +216,71 @@ impl Namespace {
         if let Some((victim, _, link_state)) = effects.replaced {
             self.reclaim_if(link_state, victim, guard);
         }
-        Ok(true)
+        Ok(Some(to_sync(from.dir).or_else(|| to_sync(to.dir))))
+    }
+
+    /// Reserves what the new name can need, and a whiteout that inherits attributes.
+    fn reserve_rename(
+        &self,
+        renaming: &Renaming<'_, '_>,
+        whiteout: Option<&Whiteout<'_>>,
+        guard: &Guard,
+    ) -> Result<Reservation<'_>> {
+        let add = Plan::AddEntry {
+            entries_about: renaming.to.table.length_about(guard),
+        };
+        match whiteout.is_some_and(Whiteout::has_xattrs) {
+            false => self.reserve(&[add]),
+            true => self.reserve(&[add, Plan::Xattr]),
+        }
+    }
+
+    /// Makes ready what the old name is to name, if the rename leaves a whiteout.
+    fn whiteout(
+        &self,
+        caller: &Caller,
+        renaming: &Renaming<'_, '_>,
+        guard: &Guard,
+    ) -> Result<Option<Whiteout<'_>>> {
+        if !renaming.mode.leaves_whiteout() {
+            return Ok(None);
+        }
+        let (dir, kind) = (renaming.from.dir, FileKind::CharDevice);
+        let new = New::node(kind, 0, 0, 0)?;
+        let inherited = self.inherited(dir, kind, new.permissions, guard)?;
+        let allotted = self.allot(dir.ino, kind)?;
+        let attributes = self.new_attributes(caller, dir, &allotted, &new, inherited.as_deref());
+        let core = Core::created(attributes, self.inode_config(), dir.ino, None);
+        let inode = Owned::new(Inode::created(core, new.references));
+        if let Some(inherited) = &inherited {
+            self.give_inherited(&inode, inherited)?;
+        }
+        Ok(Some(Whiteout {
+            allotted,
+            inode,
+            inherited,
+        }))
+    }
+
+    /// Puts a whiteout into the table of inodes, where nobody finds it before its name is
+    /// published. Gives it with the records of its creation.
+    fn insert_whiteout<'g>(
+        &self,
+        whiteout: Option<Whiteout<'_>>,
+        guard: &'g Guard,
+    ) -> Result<Option<Inserted<'g>>> {
+        let Some(mut whiteout) = whiteout else {
+            return Ok(None);
+        };
+        whiteout.allotted.is_used = true;
+        let inode = self.insert(whiteout.inode, guard)?;
+        let (ino, symlink) = (inode.ino, None);
+        let mut group = Group::new();
+        group.push(Record::Created { ino, symlink });
+        if let Some(inherited) = whiteout.inherited {
+            group.extend(inherited.records(inode));
+        }
+        Ok(Some((inode, group)))
     }
 
     /// Finds what the names name, without a lock.
@@ -201,7 +298,7 @@ impl Namespace {
         let from = self.side(from, Error::Busy)?;
         if matches!(to.name().bytes, b"." | b"..") {
             return Err(match mode {
-                RenameMode::NoReplace => Error::Exists,
+                mode if mode.keeps_existing() => Error::Exists,
                 _ => Error::Busy,
             });
         }
@@ -243,7 +340,7 @@ impl Namespace {
             return Ok(());
         };
         match self.check_no_loop(victim, from.dir, guard) {
-            Err(Error::Invalid) if renaming.mode == RenameMode::Replace => Err(Error::NotEmpty),
+            Err(Error::Invalid) if renaming.mode != RenameMode::Exchange => Err(Error::NotEmpty),
             result => result,
         }
     }
@@ -267,7 +364,7 @@ impl Namespace {
         if renaming.inodes().any(|inode| inode.ino == self.root()) {
             return Err(Error::Busy);
         }
-        if let Some(victim) = victim.filter(|_| renaming.mode == RenameMode::Replace) {
+        if let Some(victim) = renaming.replaced() {
             match (is_directory(moved), is_directory(victim)) {
                 (true, false) => return Err(Error::NotADirectory),
                 (false, true) => return Err(Error::IsADirectory),
@@ -317,7 +414,12 @@ impl Namespace {
     }
 
     /// What changes beside the names. A replaced inode's last name counts as gone from here on.
-    fn effects<'g>(&self, renaming: &Renaming<'_, 'g>, locks: &InodeLocks<'g>) -> Effects<'g> {
+    fn effects<'g>(
+        &self,
+        renaming: &Renaming<'_, 'g>,
+        locks: &InodeLocks<'g>,
+        whiteout: Option<&Inserted<'g>>,
+    ) -> Effects<'g> {
         let (from, to) = (&renaming.from, &renaming.to);
         let changes_parent = renaming.changes_parent();
         let mut effects = Effects::default();
@@ -344,6 +446,8 @@ impl Namespace {
             let link_state = self.link_state_of(victim, locks.of(victim), links);
             effects.replaced = Some((victim, links, link_state));
         }
+        let back = renaming.exchanged().or(whiteout.map(|(inode, _)| *inode));
+        effects.back = back.map(|inode| (inode.ino, inode.kind));
         if !changes_parent {
             effects.from_links += effects.to_links;
             effects.to_links = 0;
@@ -377,8 +481,8 @@ impl Namespace {
                 .table
                 .insert(held.get(1), to.name, moved.ino, moved.kind, guard),
         };
-        match renaming.exchanged() {
-            Some(back) => (held.get(0)).replace(nodes.from, back.ino, back.kind, guard),
+        match effects.back {
+            Some((ino, kind)) => held.get(0).replace(nodes.from, ino, kind, guard),
             None => held.get(0).remove(nodes.from, guard),
         }
         for (dir, parent) in &effects.parents {
@@ -449,7 +553,7 @@ fn check_there(
     mode: RenameMode,
 ) -> Result<()> {
     let named_by_to = match (mode, victim) {
-        (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+        (mode, Some(_)) if mode.keeps_existing() => return Err(Error::Exists),
         (RenameMode::Exchange, None) => return Err(Error::NotFound),
         (RenameMode::Exchange, Some(victim)) => victim,
         _ => moved,
@@ -463,6 +567,15 @@ fn check_there(
 
 fn is_directory(inode: &Inode) -> bool {
     inode.kind == FileKind::Directory
+}
+
+/// A whiteout in the table of inodes, and the records of its creation.
+type Inserted<'g> = (&'g Inode, Group);
+
+impl Whiteout<'_> {
+    fn has_xattrs(&self) -> bool {
+        self.inherited.as_deref().is_some_and(Inherited::has_xattrs)
+    }
 }
 
 impl<'a, 'g> Side<'a, 'g> {
@@ -554,8 +667,8 @@ impl<'a, 'g> Renaming<'a, 'g> {
         let mut group = Group::new();
         let names = Some((moved.ino, moved.kind));
         group.push(entry_record(to.dir, held.get(1), to.name, is_there, names));
-        let back = self.exchanged().map(|victim| (victim.ino, victim.kind));
-        group.push(entry_record(from.dir, held.get(0), from.name, true, back));
+        let (held_from, back) = (held.get(0), effects.back);
+        group.push(entry_record(from.dir, held_from, from.name, true, back));
         group.push(Record::touched(moved));
         if let Some(victim) = self.exchanged() {
             group.push(Record::touched(victim));

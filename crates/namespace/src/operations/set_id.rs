@@ -14,11 +14,13 @@
 //! Which groups a caller is in the front end tells by a call: a message of the kernel does not name
 //! all of them, so that the answer takes a file of proc(5).
 
+use crate::access::permission::check_mutable;
 use crate::base::error::Result;
 use crate::base::types::{Attributes, Caller, FileKind, Ino, SetAttributes};
 use crate::commit::oplog::Record;
 use crate::inode::{Inode, Ownership, Time};
 use crate::namespace::Namespace;
+use crate::operations::data::check_write;
 use crate::operations::fallocate::AllocateMode;
 use crate::schemes::Call;
 
@@ -139,8 +141,14 @@ impl Namespace {
             DataChange::Write {
                 offset_bytes,
                 length_bytes,
-            } => (offset_bytes, length_bytes),
-            DataChange::Append { length_bytes } => (inode.size_bytes(), length_bytes),
+            } => {
+                check_write(inode, offset_bytes)?;
+                (offset_bytes, length_bytes)
+            }
+            DataChange::Append { length_bytes } => {
+                check_mutable(inode)?;
+                (inode.size_bytes(), length_bytes)
+            }
             DataChange::Allocate {
                 mode,
                 offset_bytes,

@@ -4,7 +4,7 @@
 //! its own so that readers do not wait for attribute changes.
 
 use crate::access::acls::may_keep_setgid;
-use crate::access::permission::{READ, WRITE, check_owner};
+use crate::access::permission::{READ, WRITE, check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::store::Plan;
 use crate::base::types::{Caller, FileKind, Ino};
@@ -181,6 +181,9 @@ impl Namespace {
     fn check_name(&self, caller: &Caller, inode: &Inode, name: &[u8], mask: u32) -> Result<()> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(Error::Range);
+        }
+        if mask == WRITE {
+            check_unrestricted(inode)?;
         }
         if name.starts_with(b"user.") {
             let holds_data = matches!(inode.kind, FileKind::Regular | FileKind::Directory);

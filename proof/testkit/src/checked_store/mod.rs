@@ -41,14 +41,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
-    FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan, Result, Settled,
-    StatFs, Store, Times,
+    FileFlags, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan, Result,
+    Settled, StatFs, Store, Times,
 };
 
 use self::committed::{Inode, State};
-
-/// EXT4_EXTENTS_FL of `linux/fs.h`.
-const EXTENTS_FLAG: u32 = 0x80000;
 
 /// Longer symbolic links take a block, as in ext4.
 const SYMLINK_INLINE_MAX: u32 = 59;
@@ -302,7 +299,7 @@ impl Store for CheckedStore {
         let mut attributes = inode.attributes;
         if attributes.kind == FileKind::Regular {
             // Without it the file is one that takes no unwritten extents.
-            attributes.flags |= EXTENTS_FLAG;
+            attributes.flags |= FileFlags::EXTENTS;
         }
         Ok(InodeImage {
             attributes,

@@ -7,7 +7,7 @@
 use super::execute::{Outcome, Value};
 use super::operation::Bytes;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom};
+use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
@@ -172,15 +172,27 @@ pub fn many(root: &OwnedFd, path: &[u8], count: u32, removes: bool) -> Outcome {
     Ok(Value::Done)
 }
 
+/// Takes away what keeps names of a directory from being changed (chattr(1)), where the caller may.
+pub fn unlock(directory: impl AsFd) {
+    const UNLOCKED: u32 = !(IFlags::IMMUTABLE.bits() | IFlags::APPEND.bits());
+    if let Ok(flags) = rustix::fs::ioctl_getflags(&directory)
+        && flags.bits() & !UNLOCKED != 0
+    {
+        let flags = IFlags::from_bits_retain(flags.bits() & UNLOCKED);
+        let _ = rustix::fs::ioctl_setflags(&directory, flags);
+    }
+}
+
 /// Removes everything below `path` and itself, as far as it goes.
 pub fn remove_tree(root: &OwnedFd, path: &[u8]) -> Outcome {
     if path != b"." {
         match rustix::fs::unlinkat(root, path, AtFlags::empty()) {
-            Err(Errno::ISDIR) => {}
+            Err(Errno::ISDIR | Errno::PERM) => {}
             other => return other.map(|()| Value::Done),
         }
     }
     let fd = open(root, path)?;
+    unlock(&fd);
     for name in names(&fd)? {
         remove_tree(&rustix::io::dup(&fd)?, &name)?;
     }

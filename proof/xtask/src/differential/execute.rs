@@ -7,8 +7,8 @@ use anyhow::Result;
 use finefs_harness::rng::Rng;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
-    Access as Rights, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags,
-    RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
+    Access as Rights, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, IFlags, Mode,
+    OFlags, RenameFlags, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fmt;
@@ -22,6 +22,8 @@ pub const SLOTS: usize = 10;
 /// Larger files are compared where they have data only.
 const WHOLE_BYTES_MAX: u64 = 4 << 20;
 const PAGE: usize = 4096;
+/// The flags of inodes that chattr(1) sets on finefs and on ext4.
+const SETTABLE: u32 = 0x2003_80ff;
 
 /// What an operation gives back when it succeeds.
 #[derive(Clone, PartialEq, Eq)]
@@ -507,6 +509,15 @@ impl Side {
             } => {
                 let mode = FallocateFlags::from_bits_retain(*mode);
                 rustix::fs::fallocate(self.slot(*slot)?, mode, *offset, *len).map(done)
+            }
+            SetFlags { slot, flags } => {
+                let fd = self.slot(*slot)?;
+                let kept = rustix::fs::ioctl_getflags(fd)?.bits() & !SETTABLE;
+                rustix::fs::ioctl_setflags(fd, IFlags::from_bits_retain(flags | kept)).map(done)
+            }
+            GetFlags { slot } => {
+                let flags = rustix::fs::ioctl_getflags(self.slot(*slot)?)?.bits();
+                Ok(Value::Number(u64::from(flags & SETTABLE)))
             }
             CopyRange {
                 from,

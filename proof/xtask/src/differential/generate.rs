@@ -517,24 +517,36 @@ impl Generator {
                 let path = self.dressed(path);
                 Operation::Rmdir { path }
             }
-            _ => {
-                let from = self.path();
-                let to = match self.rng.below(10) {
-                    0..4 => self.fresh(),
-                    4 => from.clone(),
-                    5 => from.join(&self.name()),
-                    6 => from.parent(),
-                    _ => self.path(),
-                };
-                let flags = match self.rng.below(20) {
-                    0..12 => 0,
-                    12..15 => values::RENAME_NOREPLACE,
-                    15..18 => values::RENAME_EXCHANGE,
-                    _ => *self.rng.pick(values::RENAME_WRONG),
-                };
-                Operation::Rename { from, to, flags }
-            }
+            _ => self.rename(),
         }
+    }
+
+    fn rename(&mut self) -> Operation {
+        let from = self.path();
+        let to = match self.rng.below(10) {
+            0..4 => self.fresh(),
+            4 => from.clone(),
+            5 => from.join(&self.name()),
+            6 => from.parent(),
+            _ => self.path(),
+        };
+        let flags = match self.rng.below(20) {
+            0..12 => 0,
+            12..15 => values::RENAME_NOREPLACE,
+            15..17 => values::RENAME_EXCHANGE,
+            17 => values::RENAME_WHITEOUT,
+            18 => values::RENAME_WHITEOUT | values::RENAME_NOREPLACE,
+            _ => *self.rng.pick(values::RENAME_WRONG),
+        };
+        // One that finds a full directory leaves traces in ext4's times.
+        let to = match flags {
+            values::RENAME_WHITEOUT => {
+                let name = format!("white{}", self.rng.below(1 << 40));
+                self.directory().join(name.as_bytes())
+            }
+            _ => to,
+        };
+        Operation::Rename { from, to, flags }
     }
 
     /// What a symbolic link says: nothing that leads out of the tree.
@@ -559,7 +571,17 @@ impl Generator {
     fn attributes(&mut self) -> Operation {
         let target = self.target();
         match self.rng.below(100) {
-            0..35 => Operation::Chmod {
+            0..3 => Operation::GetFlags { slot: self.slot() },
+            3..8 => {
+                let slot = self.slot();
+                let flags = match self.open[slot] {
+                    Some(FileType::Directory) => values::DIRECTORY_FLAGS,
+                    _ => values::FILE_FLAGS,
+                };
+                let flags = *self.rng.pick(flags);
+                Operation::SetFlags { slot, flags }
+            }
+            8..35 => Operation::Chmod {
                 target,
                 mode: self.mode(),
             },

@@ -122,17 +122,23 @@ fn tree_of(mount: &Mount) -> PathBuf {
 /// Beside the directories of a worker's tree, to be written when all is to be written.
 const SYNCED: &str = "../../../synced";
 
+/// Longer than the kernel keeps attributes that a commit changes.
+const SETTLED_AFTER: Duration = Duration::from_millis(1100);
+
 /// Everything is written to the images, and read from them next; `roots` are those of a worker. The
 /// kernel does not pass syncfs(2) on to FUSE servers, and finefs writes nothing for a file that is
-/// written already: fsync(2) of one that was just changed writes what came before, too.
+/// written already: fsync(2) of one that was just changed writes what came before, too. What the
+/// kernel was told before that of sizes that a commit settles it keeps for a second.
 fn write_out(roots: [BorrowedFd<'_>; 2]) -> Result<()> {
     for root in roots {
+        directories::unlock(root);
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let synced = rustix::fs::openat(root, SYNCED, flags, Mode::from(0o644))?;
         rustix::io::write(&synced, b"x")?;
         rustix::fs::fsync(&synced)?;
         rustix::fs::syncfs(root)?;
     }
+    std::thread::sleep(SETTLED_AFTER);
     // An inode that was used lately only loses the mark of that at first.
     for _ in 0..2 {
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;

@@ -162,6 +162,14 @@ pub enum Operation {
         offset: u64,
         len: u64,
     },
+    /// FS_IOC_SETFLAGS, of those that can be set: the others stay as they are.
+    SetFlags {
+        slot: Slot,
+        flags: u32,
+    },
+    GetFlags {
+        slot: Slot,
+    },
     CopyRange {
         from: Slot,
         from_offset: u64,
@@ -433,6 +441,8 @@ impl Operation {
             | Seek { slot, .. }
             | Ftruncate { slot, .. }
             | Fallocate { slot, .. }
+            | SetFlags { slot, .. }
+            | GetFlags { slot }
             | MapWrite { slot, .. }
             | MapRead { slot, .. }
             | Fsync { slot, .. }

@@ -12,8 +12,17 @@ pub const RWF_APPEND: u32 = 0x10;
 pub const RENAME_NOREPLACE: u32 = 1;
 /// renameat2: both names change places.
 pub const RENAME_EXCHANGE: u32 = 2;
-/// renameat2: what is refused. The kernel does not pass RENAME_WHITEOUT on to FUSE.
+/// renameat2: the old name is left as a whiteout.
+pub const RENAME_WHITEOUT: u32 = 4;
+/// renameat2: what is refused.
 pub const RENAME_WRONG: &[u32] = &[3, 6, 8, 0x100];
+/// Flags of inodes (FS_IOC_SETFLAGS). What makes files immutable or append-only is for directories
+/// alone: a server is not asked when a file is opened.
+pub const FILE_FLAGS: &[u32] = &[0, 0x8, 0x40, 0x80, 0xc0, 0x10000];
+/// The same of directories.
+pub const DIRECTORY_FLAGS: &[u32] = &[
+    0, 0, 0, 0, 0x8, 0x10, 0x20, 0x30, 0x40, 0x80, 0xc1, 0x10000, 0x20000,
+];
 /// faccessat2: as the effective user.
 pub const AT_EACCESS: u32 = 0x200;
 /// Not what a symbolic link leads to.

@@ -1,0 +1,282 @@
+//! `finefs lsattr` and `finefs chattr`
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::{ArgAction, Args};
+use finefs::{FileFlags, FileKind};
+use finefs_image::walk::{Step, Walk};
+use serde::Serialize;
+
+use super::Where;
+use super::session::{At, Printer, Session, print_json};
+use crate::CliResult;
+
+/// The flags by their letters, in the order of lsattr(1).
+const LETTERS: [(char, FileFlags); 22] = [
+    ('s', FileFlags::SECURE_DELETION),
+    ('u', FileFlags::UNDELETE),
+    ('S', FileFlags::SYNC),
+    ('D', FileFlags::DIR_SYNC),
+    ('i', FileFlags::IMMUTABLE),
+    ('a', FileFlags::APPEND_ONLY),
+    ('d', FileFlags::NO_DUMP),
+    ('A', FileFlags::NO_ATIME),
+    ('c', FileFlags::COMPRESS),
+    ('E', FileFlags::ENCRYPTED),
+    ('j', FileFlags::JOURNAL_DATA),
+    ('I', FileFlags::INDEX),
+    ('t', FileFlags::NO_TAIL),
+    ('T', FileFlags::TOP_DIR),
+    ('e', FileFlags::EXTENTS),
+    ('C', FileFlags::NO_COW),
+    ('x', FileFlags::DAX),
+    ('F', FileFlags::CASEFOLD),
+    ('N', FileFlags::INLINE_DATA),
+    ('P', FileFlags::PROJECT_INHERIT),
+    ('V', FileFlags::VERITY),
+    ('m', FileFlags::NO_COMPRESS),
+];
+
+/// List the flags of files in an image, as lsattr(1)
+#[derive(Args)]
+pub(crate) struct Lsattr {
+    /// IMAGE:/PATH; IMAGE is its root. What a directory holds is listed
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    operands: Vec<OsString>,
+    /// What is below directories too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Directories themselves, not what they hold
+    #[arg(short, long, conflicts_with = "recursive")]
+    directory: bool,
+    /// Names that begin with a dot too
+    #[arg(short, long)]
+    all: bool,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// Change the flags of files in an image, as chattr(1)
+///
+/// i: nothing can be changed; a: data can only be added; A: the access time stays; d: dump leaves
+/// it out; S, D: changes are durable at once. c, P, s, t, T and u are kept for other programs.
+#[derive(Args)]
+pub(crate) struct Chattr {
+    /// + and the letters of flags to set, - and those to take away, = and all that are to be set
+    #[arg(value_name = "+-=[aAcdDiPsStTu]", allow_hyphen_values = true)]
+    change: Change,
+    /// What is changed; symbolic links and special files are left out
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    operands: Vec<OsString>,
+    /// What is below directories too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Say nothing of what could not be changed
+    #[arg(short = 'f', long)]
+    force: bool,
+    /// Print what is changed
+    #[arg(short = 'V', long, action = ArgAction::SetTrue)]
+    verbose: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// A file's flags as scripts read them.
+#[derive(Serialize)]
+struct Record {
+    path: String,
+    /// The letters of lsattr.
+    flags: String,
+    /// FS_*_FL of `linux/fs.h`.
+    bits: u32,
+}
+
+/// Which flags are set and taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Change {
+    added: FileFlags,
+    removed: FileFlags,
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Change, String> {
+        let (operator, letters) = match text.split_at_checked(1) {
+            Some((operator @ ("+" | "-" | "="), letters)) => (operator, letters),
+            _ => return Err("it begins with +, - or =".to_owned()),
+        };
+        let mut named = FileFlags::empty();
+        for letter in letters.chars() {
+            let known = LETTERS.iter().find(|(known, _)| *known == letter);
+            match known {
+                Some((_, flag)) if FileFlags::SETTABLE.contains(*flag) => named |= *flag,
+                Some(_) => {
+                    return Err(format!(
+                        "'{letter}' tells of the format, it cannot be changed"
+                    ));
+                }
+                None => return Err(format!("there is no flag '{letter}'")),
+            }
+        }
+        let none = FileFlags::empty();
+        let (added, removed) = match operator {
+            "+" => (named, none),
+            "-" => (none, named),
+            _ => (named, FileFlags::SETTABLE - named),
+        };
+        Ok(Change { added, removed })
+    }
+}
+
+impl Lsattr {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let mut session = Session::new("finefs lsattr", &self.place);
+        let mut printer = Printer::new();
+        let mut records = Vec::new();
+        for operand in &self.operands {
+            let at = session.read(operand);
+            let Some(at) = session.check(at) else {
+                continue;
+            };
+            let mut listed = Vec::new();
+            self.list(&mut session, &at, &mut listed);
+            for place in listed {
+                let found = place.told(place.fs.symlink_metadata(place.path()));
+                let Some(found) = session.check(found) else {
+                    continue;
+                };
+                let (flags, path) = (found.flags(), place.address.to_string());
+                if self.json {
+                    let letters = LETTERS.iter().filter(|(_, flag)| flags.contains(*flag));
+                    records.push(Record {
+                        path,
+                        flags: letters.map(|(letter, _)| *letter).collect(),
+                        bits: flags.bits(),
+                    });
+                } else {
+                    printer.put(format!("{} {path}\n", columns(flags)).as_bytes())?;
+                }
+            }
+        }
+        if self.json {
+            print_json(&records)?;
+        }
+        printer.flush()?;
+        session.end()
+    }
+
+    /// What is to be shown of an operand.
+    fn list(&self, session: &mut Session, at: &At, listed: &mut Vec<At>) {
+        let shows = |name: Option<&OsStr>| {
+            let is_hidden = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+            self.all || !name.is_some_and(is_hidden)
+        };
+        for step in Walk::new(&at.fs, &at.address) {
+            let Some(step) = session.check(step) else {
+                continue;
+            };
+            let Step::Enter(found) = step else {
+                continue;
+            };
+            let is_operand = found.depth == 0;
+            let is_shown = match is_operand {
+                true => self.directory || !found.attributes.is_directory(),
+                false => !self.directory && (self.recursive || found.depth == 1),
+            };
+            let is_shown = is_shown && (is_operand || shows(found.path.file_name()));
+            if is_shown && has_flags(found.attributes.kind) {
+                listed.push(at.with(found.path));
+            }
+            if is_operand && self.directory {
+                return;
+            }
+        }
+    }
+}
+
+impl Chattr {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let session = Session::new("finefs chattr", &self.place);
+        session.edit_each(&self.operands, |session, at| match self.recursive {
+            true => {
+                for step in Walk::new(&at.fs, &at.address) {
+                    let Some(Step::Enter(found)) = session.check(step) else {
+                        continue;
+                    };
+                    if has_flags(found.attributes.kind) {
+                        let changed = self.change(&at.with(found.path));
+                        self.note(session, changed);
+                    }
+                }
+                Ok(())
+            }
+            false => {
+                let changed = self.change(at);
+                self.note(session, changed);
+                Ok(())
+            }
+        })
+    }
+
+    fn note(&self, session: &mut Session, changed: finefs_image::Result<()>) {
+        match (changed, self.force) {
+            (Ok(()), _) => {}
+            (Err(_), true) => session.fail_silently(),
+            (Err(error), false) => session.fail(error),
+        }
+    }
+
+    fn change(&self, at: &At) -> finefs_image::Result<()> {
+        let found = at.told(at.fs.symlink_metadata(at.path()))?;
+        if !has_flags(found.file_type().kind()) {
+            return Err(at.refused("neither a file nor a directory: it has no flags"));
+        }
+        let Change { added, removed } = self.change;
+        at.told(at.fs.change_flags(at.path(), added, removed))?;
+        if self.verbose {
+            let flags = (found.flags() | added) - removed;
+            crate::output::say(format!("{}: {}", at.address, columns(flags)));
+        }
+        Ok(())
+    }
+}
+
+/// True for those whose flags chattr(1) gets at.
+fn has_flags(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Regular | FileKind::Directory)
+}
+
+/// As lsattr(1) shows them.
+fn columns(flags: FileFlags) -> String {
+    let shown = |(letter, flag): &(char, FileFlags)| match flags.contains(*flag) {
+        true => *letter,
+        false => '-',
+    };
+    LETTERS.iter().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_as_chattr_reads_them() {
+        let change: Change = "+ia".parse().unwrap();
+        assert_eq!(change.added, FileFlags::PRIVILEGED);
+        assert!(change.removed.is_empty());
+        let change: Change = "=d".parse().unwrap();
+        assert_eq!(change.added, FileFlags::NO_DUMP);
+        assert_eq!(change.removed, FileFlags::SETTABLE - FileFlags::NO_DUMP);
+        let change: Change = "-A".parse().unwrap();
+        assert_eq!(change.removed, FileFlags::NO_ATIME);
+        for wrong in ["", "i", "+y", "+e", "-I", "*i"] {
+            assert!(wrong.parse::<Change>().is_err(), "{wrong}");
+        }
+    }
+}

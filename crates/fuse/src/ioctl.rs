@@ -1,0 +1,198 @@
+//! The ioctls that a FUSE server gets to see, as Linux file systems answer them.
+//!
+//! The kernel passes on what its VFS does not answer itself, with arguments whose size and
+//! direction the command's number tells. It asks for the flags of lsattr(1) and chattr(1) in two
+//! forms, that of ext2 and that of XFS (ioctl_fs_*(2)), and reads the second before it sets either.
+//!
+//! | command | answer |
+//! |---|---|
+//! | FS_IOC_GETFLAGS, FS_IOC_SETFLAGS | the flags of an inode |
+//! | FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR | those that XFS knows, and the project, which is 0 |
+//! | FS_IOC_GETVERSION | the generation |
+//! | FS_IOC_GETFSLABEL, FS_IOC_SETFSLABEL | its label |
+//! | FITRIM | tells the storage below which blocks are free |
+
+use finefs_namespace::types::{AccessChecks, Caller, Ino};
+use finefs_namespace::{Error, FileFlags, Namespace, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::abi::IoctlIn;
+
+/// The number of a command, as `linux/ioctl.h` makes it.
+const fn command(direction: u32, kind: u32, number: u32, size: usize) -> u32 {
+    direction << 30 | (size as u32) << 16 | kind << 8 | number
+}
+
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+const LONG: usize = size_of::<u64>();
+/// The same commands from 32-bit programs.
+const INT: usize = size_of::<u32>();
+
+const GETFLAGS: u32 = command(READ, b'f' as u32, 1, LONG);
+const GETFLAGS_32: u32 = command(READ, b'f' as u32, 1, INT);
+const SETFLAGS: u32 = command(WRITE, b'f' as u32, 2, LONG);
+const SETFLAGS_32: u32 = command(WRITE, b'f' as u32, 2, INT);
+const GETVERSION: u32 = command(READ, b'v' as u32, 1, LONG);
+const GETVERSION_32: u32 = command(READ, b'v' as u32, 1, INT);
+const FSGETXATTR: u32 = command(READ, b'X' as u32, 31, size_of::<FsXattr>());
+const FSSETXATTR: u32 = command(WRITE, b'X' as u32, 32, size_of::<FsXattr>());
+const GETFSLABEL: u32 = command(READ, 0x94, 49, LABEL_BYTES);
+const SETFSLABEL: u32 = command(WRITE, 0x94, 50, LABEL_BYTES);
+const FITRIM: u32 = command(READ | WRITE, b'X' as u32, 121, size_of::<TrimRange>());
+
+/// FSLABEL_MAX
+const LABEL_BYTES: usize = 256;
+
+/// `struct fsxattr`
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct FsXattr {
+    flags: u32,
+    extent_size: u32,
+    extents: u32,
+    project: u32,
+    cow_extent_size: u32,
+    padding: [u8; 8],
+}
+
+/// `struct fstrim_range`
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct TrimRange {
+    start: u64,
+    length: u64,
+    min_length: u64,
+}
+
+/// The flags that XFS knows (FS_XFLAG_*).
+const XFS_FLAGS: [(u32, FileFlags); 6] = [
+    (0x8, FileFlags::IMMUTABLE),
+    (0x10, FileFlags::APPEND_ONLY),
+    (0x20, FileFlags::SYNC),
+    (0x40, FileFlags::NO_ATIME),
+    (0x80, FileFlags::NO_DUMP),
+    (0x200, FileFlags::PROJECT_INHERIT),
+];
+
+/// True for a command, with the structure of its request, that waits for the disk.
+pub(crate) fn is_slow(fixed: &[u8]) -> bool {
+    IoctlIn::read_from_prefix(fixed)
+        .is_ok_and(|(fields, _)| matches!(fields.command, SETFSLABEL | FITRIM))
+}
+
+/// True for a command that changes attributes which the kernel keeps: the time of change.
+pub(crate) fn changes_attributes(command: u32) -> bool {
+    matches!(command, SETFLAGS | SETFLAGS_32 | FSSETXATTR)
+}
+
+/// Answers a command about an inode with what goes to the program; `None` where it is not known.
+/// `input` is what the program gave.
+pub(crate) fn serve(
+    namespace: &Namespace,
+    caller: &Caller,
+    ino: Ino,
+    command: u32,
+    input: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let flags = || namespace.attributes(ino).map(|attributes| attributes.flags);
+    Ok(Some(match command {
+        GETFLAGS | GETFLAGS_32 => flags()?.bits().to_ne_bytes().to_vec(),
+        SETFLAGS | SETFLAGS_32 => {
+            let given = FileFlags::from_bits_retain(argument(input)?);
+            set_flags(namespace, caller, ino, given)?
+        }
+        FSGETXATTR => {
+            let known = flags()?;
+            let bits = XFS_FLAGS.iter().filter(|(_, flag)| known.contains(*flag));
+            let found = FsXattr {
+                flags: bits.fold(0, |bits, (bit, _)| bits | bit),
+                ..FsXattr::default()
+            };
+            found.as_bytes().to_vec()
+        }
+        FSSETXATTR => {
+            let given: FsXattr = argument(input)?;
+            let known = XFS_FLAGS.iter().fold(0, |bits, (bit, _)| bits | bit);
+            if given.flags & !known != 0 || given.project != 0 {
+                return Err(Error::NotSupported);
+            }
+            let mut to = flags()?;
+            for (bit, flag) in XFS_FLAGS {
+                to.set(flag, given.flags & bit != 0);
+            }
+            set_flags(namespace, caller, ino, to)?
+        }
+        GETVERSION | GETVERSION_32 => {
+            let generation = namespace.attributes(ino)?.generation;
+            generation.to_ne_bytes().to_vec()
+        }
+        GETFSLABEL => {
+            let mut label = namespace.label();
+            label.resize(LABEL_BYTES, 0);
+            label
+        }
+        SETFSLABEL => {
+            check_superuser(caller)?;
+            let given: [u8; LABEL_BYTES] = argument(input)?;
+            let end = given.iter().position(|byte| *byte == 0);
+            namespace.set_label(&given[..end.unwrap_or(LABEL_BYTES)])?;
+            Vec::new()
+        }
+        FITRIM => {
+            check_superuser(caller)?;
+            let given: TrimRange = argument(input)?;
+            let end = given.start.saturating_add(given.length);
+            let length = namespace.trim(given.start..end, given.min_length)?;
+            TrimRange { length, ..given }.as_bytes().to_vec()
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Whoever sends a request for flags has not been looked at by every kernel.
+fn set_flags(
+    namespace: &Namespace,
+    caller: &Caller,
+    ino: Ino,
+    flags: FileFlags,
+) -> Result<Vec<u8>> {
+    let caller = Caller {
+        checks: AccessChecks::Needed,
+        ..caller.clone()
+    };
+    namespace.set_flags(&caller, ino, flags)?;
+    Ok(Vec::new())
+}
+
+/// EPERM but for the superuser.
+fn check_superuser(caller: &Caller) -> Result<()> {
+    match caller.uid {
+        0 => Ok(()),
+        _ => Err(Error::NotPermitted),
+    }
+}
+
+fn argument<T: FromBytes>(input: &[u8]) -> Result<T> {
+    match T::read_from_prefix(input) {
+        Ok((argument, _)) => Ok(argument),
+        Err(_) => Err(Error::Invalid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_the_numbers_of_linux() {
+        assert_eq!(GETFLAGS, 0x8008_6601);
+        assert_eq!(SETFLAGS, 0x4008_6602);
+        assert_eq!(GETVERSION, 0x8008_7601);
+        assert_eq!(FSGETXATTR, 0x801c_581f);
+        assert_eq!(FSSETXATTR, 0x401c_5820);
+        assert_eq!(GETFSLABEL, 0x8100_9431);
+        assert_eq!(SETFSLABEL, 0x4100_9432);
+        assert_eq!(FITRIM, 0xc018_5879);
+    }
+}
