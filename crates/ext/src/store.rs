@@ -440,8 +440,7 @@ impl Store for ExtStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
-        self.state.data.forget(run.start.0, run.length);
-        self.state.allocator.release_blocks(&self.state, run);
+        apply::release(&self.state, &[run]);
     }
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {

@@ -64,6 +64,7 @@ use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};
 pub(crate) use reservation::reserve;
 use space::Space;
+pub(crate) use space::release;
 pub(crate) use xattrs::check as check_xattrs;
 
 /// Symbolic links up to this many bytes lie in their inodes.
@@ -89,7 +90,7 @@ pub(crate) fn commit(
     for (ino, kind) in &batch.unused_inodes {
         release_inode(state, *ino, *kind);
     }
-    space::release(state, &batch.unused_blocks);
+    release(state, &batch.unused_blocks);
     let mut directories: NumberMap<Ino, DirectoryChange> = batch
         .directories
         .into_iter()

@@ -430,7 +430,7 @@ impl<'a> Space<'a> {
 }
 
 /// Gives blocks to the live allocator that nothing uses any more, nor anything durable.
-pub(super) fn release(state: &ExtState, runs: &[BlockRun]) {
+pub(crate) fn release(state: &ExtState, runs: &[BlockRun]) {
     for run in runs {
         state.data.forget(run.start.0, run.length);
     }

@@ -1,6 +1,6 @@
 //! What each operation gives, of the namespace and of the model.
 
-use finefs_namespace::{Error, FileKind, SetAttributes, SyncScope};
+use finefs_namespace::{Caller, Error, FileKind, SetAttributes, SyncScope};
 
 use super::compare::{agree, compare_attributes, compare_bytes, same};
 use super::{Held, Outcome, Run};
@@ -127,7 +127,10 @@ impl Run<'_> {
                 let expected =
                     self.model
                         .rename(caller, (from.id, from_name), (to.id, to_name), *mode);
-                agree(expected, got).map(|_| ())
+                match agree(expected, got)? {
+                    Some(_) => self.learn_whiteout(from, from_name),
+                    None => Ok(()),
+                }
             }
             Operation::Lookup {
                 who,
@@ -385,6 +388,20 @@ impl Run<'_> {
                 }
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Learns the number of what a rename left at its old name, if it left anything new.
+    fn learn_whiteout(&mut self, dir: Held, name: &[u8]) -> Outcome {
+        let left = self.existing(dir.id).entries.get(name).copied();
+        let Some(id) = left.filter(|id| !self.numbers.contains_key(id)) else {
+            return Ok(());
+        };
+        let root = Caller::root();
+        let got = self.namespace().lookup(&root, dir.ino, name);
+        match agree(self.model.lookup(&root, dir.id, name), got)? {
+            Some((found, attributes)) if found == id => self.fill(0, id, &attributes),
+            _ => Err("a whiteout that is not found".to_owned()),
         }
     }
 }
