@@ -11,7 +11,7 @@
 //! | thread | answers |
 //! |---|---|
 //! | `control` | all that can be answered at once |
-//! | `changes` | freeze and thaw, one after the other |
+//! | `changes` | freeze, thaw and sync, one after the other |
 //! | the one that serves to the end | those that wait for the end |
 //!
 //! # Locking
@@ -54,6 +54,12 @@ const START: Duration = Duration::from_secs(1);
 pub(crate) enum Change {
     Freeze,
     Thaw,
+    /// Everything goes to the image.
+    Sync,
+    /// The same, and changes are refused from then on.
+    Refuse,
+    /// Changes are taken again.
+    Accept,
 }
 
 impl Change {
@@ -62,6 +68,8 @@ impl Change {
         match self {
             Change::Freeze => "freezing",
             Change::Thaw => "thawing",
+            Change::Sync | Change::Refuse => "writing out",
+            Change::Accept => "opening",
         }
     }
 
@@ -70,6 +78,9 @@ impl Change {
         let done = match self {
             Change::Freeze => namespace.freeze(),
             Change::Thaw => namespace.thaw(),
+            Change::Sync => namespace.sync(),
+            Change::Refuse => namespace.refuse_changes(true),
+            Change::Accept => namespace.refuse_changes(false),
         };
         done.map_err(|error| match error {
             Error::Busy => "is frozen already".to_owned(),
@@ -85,7 +96,7 @@ impl Change {
 pub(crate) enum Question {
     /// The lock meter's questions.
     Meter(Request),
-    /// That changes wait, or go on.
+    /// That changes wait, go on, or go to the image.
     Change(Change),
     /// What locks stand around operations.
     Locking,
@@ -196,7 +207,7 @@ impl Answering {
     }
 }
 
-/// Starts the thread that freezes and thaws.
+/// Starts the thread that freezes, thaws and syncs.
 fn start_changes(namespace: Arc<Namespace>) -> io::Result<Sender<(Change, Answerer<Answer>)>> {
     let (sender, changes) = std::sync::mpsc::channel::<(Change, Answerer<Answer>)>();
     let thread = std::thread::Builder::new().name("changes".into());

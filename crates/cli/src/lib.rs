@@ -30,9 +30,11 @@ pub mod channel;
 mod external;
 mod freeze;
 mod helper_call;
+mod holders;
 mod image;
 mod info;
 mod logger;
+mod lsof;
 mod mke2fs;
 mod mkfs;
 mod mount;
@@ -47,6 +49,7 @@ mod serve;
 pub mod size;
 mod spare_memory;
 mod switches;
+mod sync;
 mod top;
 mod umount;
 
@@ -91,6 +94,9 @@ enum Command {
     Freeze(freeze::Target),
     /// Let changes go on after freeze
     Thaw(freeze::Target),
+    Sync(sync::Sync),
+    Lsof(lsof::Lsof),
+    Remount(remount::Remount),
     Info(info::Info),
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
@@ -121,6 +127,9 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// What can be asked about a mount; `--help` has only their names.
+const OF_MOUNTS: [&str; 6] = ["freeze", "thaw", "sync", "remount", "lsof", "top"];
+
 /// What `--help` shows: the commands of images, which are called like coreutils, on few lines.
 fn help() -> String {
     const WIDTH: usize = 76;
@@ -130,7 +139,7 @@ fn help() -> String {
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n\nCommands:\n");
     for command in all
         .get_subcommands()
-        .filter(|part| !is_image(part.get_name()))
+        .filter(|part| !is_image(part.get_name()) && !OF_MOUNTS.contains(&part.get_name()))
     {
         let about = command
             .get_about()
@@ -138,6 +147,7 @@ fn help() -> String {
             .unwrap_or_default();
         text += &format!("  {:<8} {about}\n", command.get_name());
     }
+    text += &format!("\nMounts: {}\n", OF_MOUNTS.join(" "));
     text +=
         "\nImages without a mount; IMAGE:/PATH names a file, IMAGE@p2:/PATH one in a partition:\n";
     let mut line = String::from(" ");
@@ -185,6 +195,9 @@ pub fn main() -> ExitCode {
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
         Command::Thaw(target) => target.ask(Change::Thaw).map(|()| ExitCode::SUCCESS),
+        Command::Sync(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Lsof(command) => command.run(),
+        Command::Remount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Mkfs(command) => command.run(),
         Command::Build(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),

@@ -1,19 +1,74 @@
-//! `finefs mount -o remount`: other flags for what is mounted.
+//! `finefs remount`, `finefs mount -o remount`: other flags for what is mounted.
 //!
 //! The kernel keeps them (ro, nosuid and the like), and only those are changed: the server goes on
 //! as it was mounted. A mount that becomes read-only is so for its users; its server has the image
 //! open for writing all the same, and puts everything on it once.
 //!
+//! The kernel makes nothing read-only that somebody has open for writing. By force the server
+//! refuses all changes instead, so that their writes fail.
+//!
 //! mount(8) hands over all options of the mount that it knows, from fstab or mountinfo: those of
 //! the server have no effect, which is told but for those that hold in any case.
 
-use std::fs::File;
+use std::path::PathBuf;
 
+use clap::Args;
 use finefs_fuse::MountPoint;
 
-use crate::channel::Channel;
+use crate::channel::{Change, Channel};
 use crate::options::MountOptions;
-use crate::{CliResult, Failure, say};
+use crate::output::print_beside;
+use crate::umount::find_at;
+use crate::{CliResult, Failure, lsof, say, sync};
+
+/// Change flags of a mounted file system: ro, rw, nosuid, nodev, noexec, sync and their like
+///
+/// As mount -o remount. It stays writable while somebody has a file open for writing: who that is
+/// is told, and the status is 1.
+#[derive(Args)]
+pub(crate) struct Remount {
+    /// Flags, comma separated
+    #[arg(short, long, value_name = "OPTIONS", required = true)]
+    options: Vec<String>,
+    /// With ro: refuse all changes, so that writes to files that are open for writing fail
+    #[arg(short, long)]
+    force: bool,
+    /// The directory that it is mounted at
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+}
+
+impl Remount {
+    pub(crate) fn run(self) -> CliResult<()> {
+        let mount = find_at(&self.directory)?;
+        let (options, _) = as_it_is(&mount).changed_by(&self.options, false)?;
+        let place = mount.path.display();
+        let fail = |reason: String| Failure::new(format!("{place}: {reason}"));
+        let is_read_only = options.kernel.is_read_only;
+        if self.force && !is_read_only {
+            return Err(fail("--force goes with ro".to_owned()));
+        }
+        if self.force {
+            let channel = Channel::of(&mount).map_err(fail)?;
+            channel.change(Change::Refuse).map_err(fail)?;
+            return match finefs_fuse::remount(&mount.path, &options.kernel) {
+                Ok(()) => Ok(()),
+                Err(_) => {
+                    say(format!(
+                        "{place}: writes fail, but files are open for writing:"
+                    ));
+                    print_beside(&lsof::writers(&mount));
+                    Ok(())
+                }
+            };
+        }
+        if !is_read_only {
+            let accepted = Channel::of(&mount).and_then(|channel| channel.change(Change::Accept));
+            accepted.map_err(fail)?;
+        }
+        remount(&mount, &options)
+    }
+}
 
 /// The options that would mount it as it is, as far as a remount can change them.
 pub(crate) fn as_it_is(mount: &MountPoint) -> MountOptions {
@@ -55,9 +110,12 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
             left.join(",")
         ));
     }
-    finefs_fuse::remount(&mount.path, &options.kernel).map_err(Failure::new)?;
+    if let Err(error) = finefs_fuse::remount(&mount.path, &options.kernel) {
+        print_beside(&lsof::writers(mount));
+        return Err(Failure::new(error));
+    }
     if options.kernel.is_read_only {
-        let synced = File::open(&mount.path).and_then(|root| root.sync_all());
+        let synced = sync::everything(mount);
         synced.map_err(|error| fail(&format!("is read-only, but not on the image: {error}")))?;
     }
     Ok(())

@@ -23,3 +23,4 @@ mod top;
 mod top_server;
 mod top_terminal;
 mod trim;
+mod users;

@@ -1,4 +1,4 @@
-//! The mark that makes changes wait while the file system is frozen.
+//! The marks that make changes wait while the file system is frozen, and that refuse them.
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use finefs_locks::{Condvar, Mutex};
@@ -11,6 +11,8 @@ pub(crate) struct Freeze {
     pub freezing: Mutex<()>,
     /// The mark.
     is_frozen: AtomicBool,
+    /// The other mark: changes are refused.
+    refuses: AtomicBool,
     /// Guards no data: a waiter looks at the mark under it, and the mark goes down under it.
     lock: Mutex<()>,
     thawed: Condvar,
@@ -22,6 +24,7 @@ impl Freeze {
         Freeze {
             freezing: Mutex::new(&classes::FREEZING, ()),
             is_frozen: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
             lock: Mutex::new(&classes::THAW, ()),
             thawed: Condvar::new(),
         }
@@ -30,6 +33,16 @@ impl Freeze {
     /// The mark.
     pub fn is_frozen(&self) -> bool {
         self.is_frozen.load(Ordering::Acquire)
+    }
+
+    /// True while changes are refused.
+    pub fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Acquire)
+    }
+
+    /// Says whether changes are refused; who is told so may still be changing something.
+    pub fn set_refuses(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::Release);
     }
 
     /// Waits until the mark is down.

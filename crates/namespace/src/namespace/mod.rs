@@ -187,6 +187,9 @@ impl Namespace {
         loop {
             self.wait_for_room()?;
             let operation = self.begin(call)?;
+            if self.freeze.refuses() {
+                return Err(Error::ReadOnly);
+            }
             if !self.freeze.is_frozen() {
                 return Ok(operation);
             }

@@ -12,6 +12,9 @@
 //!
 //! Reading goes on all the time. The end of the namespace thaws it first.
 //!
+//! A namespace can also be made to refuse changes for a while ([`Namespace::refuse_changes`]): the
+//! first two steps with another mark, and a sync.
+//!
 //! A freeze and a thaw exclude each other from beginning to end (`ns.freezing`): a thaw that came
 //! between the steps would lift the mark and leave behind a store that no commit changes any more.
 //!
@@ -51,6 +54,25 @@ impl Namespace {
         let outcome = self.thaw_store();
         self.freeze.lift();
         outcome
+    }
+
+    /// Refuses changes from now on (EROFS), also to files that are open for writing, and makes what
+    /// was done before durable; or takes them again. What users removed and still have open stays
+    /// until it is closed, and is given back then.
+    pub fn refuse_changes(&self, refuses: bool) -> Result<()> {
+        if self.options.is_read_only {
+            return match refuses {
+                true => Ok(()),
+                false => Err(Error::ReadOnly),
+            };
+        }
+        self.freeze.set_refuses(refuses);
+        if !refuses {
+            return Ok(());
+        }
+        // Those that have not seen the mark end.
+        drop(self.gate.write());
+        self.sync()
     }
 
     /// Changes wait at the moment.

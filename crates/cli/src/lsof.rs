@@ -1,0 +1,127 @@
+//! `finefs lsof`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use finefs_fuse::MountPoint;
+use serde::Serialize;
+
+use crate::holders::{Access, Holder, How, holders};
+use crate::umount::find;
+use crate::{CliResult, Failure, output, say};
+
+/// Show who uses a mounted file system: open files, mappings, working directories
+///
+/// As lsof(8) has it: FD is the number of a descriptor with r, w or u (both) behind it, or cwd, rtd
+/// (root), txt (program) or mem (mapping, with w if stores reach the file). Its status is 1 where
+/// nobody uses it. The server is not asked. Other users' processes are shown to root alone.
+#[derive(Args)]
+pub(crate) struct Lsof {
+    /// The directory that it is mounted at, or the image
+    #[arg(value_name = "DIR")]
+    target: PathBuf,
+    /// Only what can write, and so keeps it from becoming read-only
+    #[arg(short, long)]
+    writers: bool,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// One use as scripts read it.
+#[derive(Serialize)]
+struct Record {
+    command: String,
+    pid: u32,
+    uid: u32,
+    fd: String,
+    writes: bool,
+    path: String,
+}
+
+impl Lsof {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let mount = find(&self.target)?;
+        let (found, unseen) = users(&mount)?;
+        let shown = found
+            .iter()
+            .filter(|holder| !self.writers || holder.may_write());
+        let records: Vec<Record> = shown.map(Record::of).collect();
+        if self.json {
+            let text = serde_json::to_string_pretty(&records).map_err(Failure::new)?;
+            output::print(&(text + "\n"))?;
+        } else if !records.is_empty() {
+            output::print(&table(&records))?;
+        }
+        if unseen > 0 {
+            say(format!(
+                "{unseen} processes of others cannot be looked into"
+            ));
+        }
+        Ok(match records.is_empty() {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        })
+    }
+}
+
+/// What keeps a mount from becoming read-only, for a message.
+pub(crate) fn writers(mount: &MountPoint) -> String {
+    let Ok((found, _)) = users(mount) else {
+        return String::new();
+    };
+    let writers: Vec<Record> = found
+        .iter()
+        .filter(|holder| holder.may_write())
+        .map(Record::of)
+        .collect();
+    match writers.is_empty() {
+        true => String::new(),
+        false => table(&writers),
+    }
+}
+
+fn users(mount: &MountPoint) -> CliResult<(Vec<Holder>, usize)> {
+    holders(mount.device).map_err(|error| Failure::new(format!("/proc: {error}")))
+}
+
+impl Record {
+    fn of(holder: &Holder) -> Record {
+        let fd = match holder.how {
+            How::Open { descriptor, access } => match access {
+                Access::Read => format!("{descriptor}r"),
+                Access::Write => format!("{descriptor}w"),
+                Access::ReadWrite => format!("{descriptor}u"),
+                Access::None => descriptor.to_string(),
+            },
+            How::Mapped { is_written: true } => "memw".to_owned(),
+            How::Mapped { is_written: false } => "mem".to_owned(),
+            How::Directory => "cwd".to_owned(),
+            How::Root => "rtd".to_owned(),
+            How::Program => "txt".to_owned(),
+        };
+        Record {
+            command: holder.command.clone(),
+            pid: holder.pid,
+            uid: holder.uid,
+            fd,
+            writes: holder.may_write(),
+            path: holder.path.display().to_string(),
+        }
+    }
+}
+
+fn table(records: &[Record]) -> String {
+    let mut text = format!(
+        "{:<15} {:>7} {:>6} {:>5} NAME\n",
+        "COMMAND", "PID", "USER", "FD"
+    );
+    for record in records {
+        text += &format!(
+            "{:<15} {:>7} {:>6} {:>5} {}\n",
+            record.command, record.pid, record.uid, record.fd, record.path
+        );
+    }
+    text
+}
