@@ -51,20 +51,25 @@ impl Remount {
         if self.force {
             let channel = Channel::of(&mount).map_err(fail)?;
             channel.change(Change::Refuse).map_err(fail)?;
-            return match finefs_fuse::remount(&mount.path, &options.kernel) {
-                Ok(()) => Ok(()),
-                Err(_) => {
+            // Where the kernel does not make it read-only (not for this user, or not while somebody
+            // writes), the server is enough.
+            if finefs_fuse::remount(&mount.path, &options.kernel).is_err() {
+                let writers = lsof::writers(&mount);
+                if !writers.is_empty() {
                     say(format!(
-                        "{place}: writes fail, but files are open for writing:"
+                        "{place}: open for writing, and writes fail from now on:"
                     ));
-                    print_beside(&lsof::writers(&mount));
-                    Ok(())
+                    print_beside(&writers);
                 }
-            };
+            }
+            return Ok(());
         }
         if !is_read_only {
             let accepted = Channel::of(&mount).and_then(|channel| channel.change(Change::Accept));
             accepted.map_err(fail)?;
+            if options.kernel == as_it_is(&mount).kernel {
+                return Ok(());
+            }
         }
         remount(&mount, &options)
     }
