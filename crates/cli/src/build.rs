@@ -1,20 +1,18 @@
 //! `finefs build`
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use finefs_image::build::{self, Free, Mapped, Owners, Platform, Progress, Source};
 use finefs_image::mkfs::FsType;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressStyle;
 
 use crate::image::{copying, text};
 use crate::mke2fs::Besides;
-use crate::progress::Companion;
+use crate::progress::{self, Companion};
 use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, output, size};
 
@@ -212,42 +210,26 @@ fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }
 
-/// Shows how far it is: on a terminal, after a second.
+/// Shows how far it is.
 fn bar(progress: &Arc<Progress>) -> Option<Companion> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    const TICK: Duration = Duration::from_millis(200);
-    if !std::io::stderr().is_terminal() {
-        return None;
-    }
     let progress = Arc::clone(progress);
-    let start = Instant::now();
-    Some(Companion::start(move |end| {
-        if end.comes_within(PATIENCE) {
-            return;
-        }
-        let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
+    progress::bar(move |bar| {
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        loop {
-            let all = now(&progress.files_all);
-            let style = match all {
-                0 => "listing, {msg}",
-                _ => "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
-            };
-            if let Ok(style) = ProgressStyle::with_template(style) {
-                bar.set_style(style);
-            }
-            bar.set_message(match all {
-                0 => format!("{} files", now(&progress.listed)),
-                _ => format!("{} of {all} files,", now(&progress.files)),
-            });
-            bar.set_length(now(&progress.bytes_all));
-            bar.set_position(now(&progress.bytes));
-            if end.comes_within(TICK) {
-                break;
-            }
+        let all = now(&progress.files_all);
+        let style = match all {
+            0 => "listing, {msg}",
+            _ => "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+        };
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
         }
-        bar.finish_and_clear();
-    }))
+        bar.set_message(match all {
+            0 => format!("{} files", now(&progress.listed)),
+            _ => format!("{} of {all} files,", now(&progress.files)),
+        });
+        bar.set_length(now(&progress.bytes_all));
+        bar.set_position(now(&progress.bytes));
+    })
 }
 
 #[cfg(test)]

@@ -36,6 +36,30 @@ fn spin(message: String) -> Companion {
     })
 }
 
+/// Shows how far something is by what `update` makes of a bar again and again: on a terminal, after
+/// a second, until this is dropped.
+pub(crate) fn bar(mut update: impl FnMut(&ProgressBar) + Send + 'static) -> Option<Companion> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const TICK: Duration = Duration::from_millis(200);
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let start = Instant::now();
+    Some(Companion::start(move |end| {
+        if end.comes_within(PATIENCE) {
+            return;
+        }
+        let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
+        loop {
+            update(&bar);
+            if end.comes_within(TICK) {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+    }))
+}
+
 /// A thread that lives while something goes on: until this is dropped, which waits for it.
 pub(crate) struct Companion {
     stop: Option<Sender<()>>,

@@ -64,13 +64,6 @@ impl Remount {
             }
             return Ok(());
         }
-        if !is_read_only {
-            let accepted = Channel::of(&mount).and_then(|channel| channel.change(Change::Accept));
-            accepted.map_err(fail)?;
-            if options.kernel == as_it_is(&mount).kernel {
-                return Ok(());
-            }
-        }
         remount(&mount, &options)
     }
 }
@@ -93,7 +86,8 @@ pub(crate) fn as_it_is(mount: &MountPoint) -> MountOptions {
 pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<()> {
     let place = mount.path.display();
     let fail = |reason: &str| Failure::new(format!("{place}: {reason}"));
-    if !rustix::process::geteuid().is_root() {
+    let changes_flags = options.kernel != as_it_is(mount).kernel;
+    if changes_flags && !rustix::process::geteuid().is_root() {
         return Err(fail("only root can remount; unmount it and mount it again"));
     }
     if mount.is_read_only && !options.kernel.is_read_only {
@@ -103,6 +97,10 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
                 "its server has the image open for reading only; unmount it and mount it again",
             ));
         }
+    }
+    if !options.kernel.is_read_only {
+        let accepted = Channel::of(mount).and_then(|channel| channel.change(Change::Accept));
+        accepted.map_err(|reason| fail(&reason))?;
     }
     let left: Vec<&str> = options.of_server.iter().map(String::as_str).collect();
     let left: Vec<&str> = left
@@ -114,6 +112,9 @@ pub(crate) fn remount(mount: &MountPoint, options: &MountOptions) -> CliResult<(
             "{place}: only a new mount changes {}; left as it was",
             left.join(",")
         ));
+    }
+    if !changes_flags {
+        return Ok(());
     }
     if let Err(error) = finefs_fuse::remount(&mount.path, &options.kernel) {
         print_beside(&lsof::writers(mount));

@@ -73,7 +73,8 @@ pub struct ExtOptions {
     /// How much memory the cache of file data takes at most, in bytes; as much as suits the machine
     /// where this is `None`.
     pub data_cache_bytes: Option<u64>,
-    /// Storage below blocks that a commit frees is given back once it is durable.
+    /// Storage below blocks that a commit frees is given back once it is durable. That of files
+    /// that were removed before any commit named them stays until it is trimmed.
     pub discards: bool,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,

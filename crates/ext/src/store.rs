@@ -440,7 +440,8 @@ impl Store for ExtStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
-        apply::release(&self.state, &[run]);
+        self.state.data.forget(run.start.0, run.length);
+        self.state.allocator.release_blocks(&self.state, run);
     }
 
     fn reserve(&self, plans: &[Plan]) -> Result<u64> {

@@ -348,9 +348,8 @@ impl Dir {
             if !FileFlags::SETTABLE.contains(added | removed) {
                 return Err(Cause::NotSupported);
             }
-            let before = self.namespace().attributes(ino)?.flags;
-            let flags = (before | added) - removed;
-            self.namespace().set_flags(self.caller(), ino, flags)
+            let change = |before| (before | added) - removed;
+            self.namespace().set_flags(self.caller(), ino, change)
         })
     }
 

@@ -110,7 +110,7 @@ impl FileSystem {
     /// Sets the label, durably. EINVAL for one that is too long: ext has room for 16 bytes.
     pub fn set_label(&self, label: impl AsRef<OsStr>) -> Result<()> {
         self.namespace()
-            .set_label(label.as_ref().as_bytes())
+            .set_label(self.caller(), label.as_ref().as_bytes())
             .map_err(|cause| Error::new("set label", cause))
     }
 
@@ -119,7 +119,7 @@ impl FileSystem {
     /// that takes nothing back.
     pub fn trim(&self, run_min_bytes: u64) -> Result<u64> {
         self.namespace()
-            .trim(0..u64::MAX, run_min_bytes)
+            .trim(self.caller(), 0..u64::MAX, run_min_bytes)
             .map_err(|cause| Error::new("trim", cause))
     }
 

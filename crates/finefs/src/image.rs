@@ -69,7 +69,8 @@ impl ImageOptions {
     }
 
     /// Whether storage below what is removed is given back, after the commit: the file becomes
-    /// sparse there, the device is told.
+    /// sparse there, the device is told. What was removed before any commit knew it is left to
+    /// [`FileSystem::trim`](crate::FileSystem::trim).
     pub fn discard(mut self, discards: bool) -> ImageOptions {
         self.discards = discards;
         self

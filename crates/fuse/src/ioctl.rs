@@ -100,7 +100,7 @@ pub(crate) fn serve(
         GETFLAGS | GETFLAGS_32 => flags()?.bits().to_ne_bytes().to_vec(),
         SETFLAGS | SETFLAGS_32 => {
             let given = FileFlags::from_bits_retain(argument(input)?);
-            set_flags(namespace, caller, ino, given)?
+            set_flags(namespace, caller, ino, |_| given)?
         }
         FSGETXATTR => {
             let known = flags()?;
@@ -117,11 +117,12 @@ pub(crate) fn serve(
             if given.flags & !known != 0 || given.project != 0 {
                 return Err(Error::NotSupported);
             }
-            let mut to = flags()?;
-            for (bit, flag) in XFS_FLAGS {
-                to.set(flag, given.flags & bit != 0);
-            }
-            set_flags(namespace, caller, ino, to)?
+            set_flags(namespace, caller, ino, |mut flags| {
+                for (bit, flag) in XFS_FLAGS {
+                    flags.set(flag, given.flags & bit != 0);
+                }
+                flags
+            })?
         }
         GETVERSION | GETVERSION_32 => {
             let generation = namespace.attributes(ino)?.generation;
@@ -133,17 +134,15 @@ pub(crate) fn serve(
             label
         }
         SETFSLABEL => {
-            check_superuser(caller)?;
             let given: [u8; LABEL_BYTES] = argument(input)?;
             let end = given.iter().position(|byte| *byte == 0);
-            namespace.set_label(&given[..end.unwrap_or(LABEL_BYTES)])?;
+            namespace.set_label(caller, &given[..end.unwrap_or(LABEL_BYTES)])?;
             Vec::new()
         }
         FITRIM => {
-            check_superuser(caller)?;
             let given: TrimRange = argument(input)?;
             let end = given.start.saturating_add(given.length);
-            let length = namespace.trim(given.start..end, given.min_length)?;
+            let length = namespace.trim(caller, given.start..end, given.min_length)?;
             TrimRange { length, ..given }.as_bytes().to_vec()
         }
         _ => return Ok(None),
@@ -155,22 +154,14 @@ fn set_flags(
     namespace: &Namespace,
     caller: &Caller,
     ino: Ino,
-    flags: FileFlags,
+    change: impl FnOnce(FileFlags) -> FileFlags,
 ) -> Result<Vec<u8>> {
     let caller = Caller {
         checks: AccessChecks::Needed,
         ..caller.clone()
     };
-    namespace.set_flags(&caller, ino, flags)?;
+    namespace.set_flags(&caller, ino, change)?;
     Ok(Vec::new())
-}
-
-/// EPERM but for the superuser.
-fn check_superuser(caller: &Caller) -> Result<()> {
-    match caller.uid {
-        0 => Ok(()),
-        _ => Err(Error::NotPermitted),
-    }
 }
 
 fn argument<T: FromBytes>(input: &[u8]) -> Result<T> {

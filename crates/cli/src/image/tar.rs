@@ -6,16 +6,15 @@ use std::path::{Component, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 use finefs_image::archive::{self, Input, Progress};
 use finefs_image::{Address, Operand, Packing};
-use indicatif::{HumanBytes, ProgressBar};
+use indicatif::ProgressStyle;
 
 use super::session::Session;
 use super::{Where, copying};
-use crate::progress::Companion;
+use crate::progress::{self, Companion};
 use crate::{CliResult, Failure, output};
 
 /// Write files of an image as a tar archive, as tar(1); finefs build makes images of archives
@@ -105,34 +104,14 @@ impl Tar {
     }
 }
 
-/// Shows how far it is: on a terminal, after a second.
+/// Shows how far it is.
 fn bar(progress: &Arc<Progress>) -> Option<Companion> {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    const TICK: Duration = Duration::from_millis(200);
-    if !std::io::stderr().is_terminal() {
-        return None;
-    }
     let progress = Arc::clone(progress);
-    let start = Instant::now();
-    Some(Companion::start(move |end| {
-        if end.comes_within(PATIENCE) {
-            return;
+    progress::bar(move |bar| {
+        if let Ok(style) = ProgressStyle::with_template("{msg} files, {bytes}, {bytes_per_sec}") {
+            bar.set_style(style);
         }
-        let bar = ProgressBar::new_spinner().with_elapsed(start.elapsed());
-        loop {
-            let files = progress.files.load(Ordering::Relaxed);
-            let bytes = progress.bytes.load(Ordering::Relaxed);
-            let rate = (bytes as f64 / start.elapsed().as_secs_f64()) as u64;
-            bar.set_message(format!(
-                "{files} files, {}, {}/s",
-                HumanBytes(bytes),
-                HumanBytes(rate)
-            ));
-            bar.tick();
-            if end.comes_within(TICK) {
-                break;
-            }
-        }
-        bar.finish_and_clear();
-    }))
+        bar.set_message(progress.files.load(Ordering::Relaxed).to_string());
+        bar.set_position(progress.bytes.load(Ordering::Relaxed));
+    })
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use finefs_image::{Access, Address};
 
 use super::session::{Session, print_json};
@@ -15,7 +15,6 @@ use crate::output::print;
 ///
 /// An image file becomes sparse where nothing is in it; a block device is told.
 #[derive(Args)]
-#[command(disable_help_flag = true)]
 pub(crate) struct Trim {
     /// The images
     #[arg(value_name = "IMAGE", required = true)]
@@ -31,9 +30,6 @@ pub(crate) struct Trim {
     json: bool,
     #[command(flatten)]
     place: Where,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 impl Trim {

@@ -16,7 +16,7 @@ fn fill_and_remove(place: &Place) {
     let path = place.mount_point().join("large");
     fs::write(&path, vec![7; 24 << 20]).unwrap();
     fs::write(place.mount_point().join("kept"), vec![8; 4 << 20]).unwrap();
-    succeed(Command::new("sync").arg("-f").arg(&path));
+    fs::File::open(&path).unwrap().sync_all().unwrap();
     fs::remove_file(&path).unwrap();
 }
 

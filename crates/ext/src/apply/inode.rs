@@ -10,7 +10,7 @@ use finefs_ext_disk::inode::{
 };
 use finefs_ext_disk::time::Timestamp as DiskTime;
 use finefs_ext_disk::{GroupNo, Ino as DiskIno};
-use finefs_namespace::{Attributes, Error, FileKind, Result, Times, Timestamp};
+use finefs_namespace::{Attributes, Error, FileFlags, FileKind, Result, Times, Timestamp};
 
 use super::space::Space;
 use crate::buffer::BufferWrite;
@@ -18,20 +18,7 @@ use crate::error::at;
 use crate::state::ExtState;
 
 /// Flags that belong to the user of a file; the others are the format's own.
-const USER_FLAGS: InodeFlags = InodeFlags::SECRM
-    .union(InodeFlags::UNRM)
-    .union(InodeFlags::COMPR)
-    .union(InodeFlags::SYNC)
-    .union(InodeFlags::IMMUTABLE)
-    .union(InodeFlags::APPEND)
-    .union(InodeFlags::NODUMP)
-    .union(InodeFlags::NOATIME)
-    .union(InodeFlags::NOCOMPR)
-    .union(InodeFlags::NOTAIL)
-    .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::TOPDIR)
-    .union(InodeFlags::DAX)
-    .union(InodeFlags::PROJINHERIT);
+const USER_FLAGS: InodeFlags = InodeFlags::from_bits_retain(FileFlags::SETTABLE.bits());
 
 /// Bytes of further fields of new inodes where the superblock does not want more: all that Linux
 /// knows.

@@ -64,7 +64,6 @@ use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};
 pub(crate) use reservation::reserve;
 use space::Space;
-pub(crate) use space::release;
 pub(crate) use xattrs::check as check_xattrs;
 
 /// Symbolic links up to this many bytes lie in their inodes.
@@ -90,7 +89,7 @@ pub(crate) fn commit(
     for (ino, kind) in &batch.unused_inodes {
         release_inode(state, *ino, *kind);
     }
-    release(state, &batch.unused_blocks);
+    space::release(state, &batch.unused_blocks);
     let mut directories: NumberMap<Ino, DirectoryChange> = batch
         .directories
         .into_iter()

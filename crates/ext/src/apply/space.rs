@@ -429,8 +429,9 @@ impl<'a> Space<'a> {
     }
 }
 
-/// Gives blocks to the live allocator that nothing uses any more, nor anything durable.
-pub(crate) fn release(state: &ExtState, runs: &[BlockRun]) {
+/// Gives blocks to the live allocator that nothing uses any more, nor anything durable. Commits
+/// alone may do it so: with `discards` the device is written.
+pub(super) fn release(state: &ExtState, runs: &[BlockRun]) {
     for run in runs {
         state.data.forget(run.start.0, run.length);
     }

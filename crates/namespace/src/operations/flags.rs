@@ -10,19 +10,24 @@ use crate::namespace::Namespace;
 use crate::schemes::Call;
 
 impl Namespace {
-    /// Sets the flags of an inode, all of them that can be set ([`FileFlags::SETTABLE`]): whoever
-    /// changes one gives the others back as they are. Those that tell of the format stay, given or
-    /// not.
+    /// Sets the flags of an inode to what `change` makes of those that it has, in one step. Those
+    /// that tell of the format ([`FileFlags::SETTABLE`] are the others) stay, whatever it makes.
     ///
     /// EPERM unless the caller owns the inode, and is the superuser where
     /// [`FileFlags::PRIVILEGED`] ones change; EOPNOTSUPP for flags that inodes of this kind cannot
     /// have, and for new ones that tell how data are mapped or journaled.
-    pub fn set_flags(&self, caller: &Caller, ino: Ino, flags: FileFlags) -> Result<()> {
+    pub fn set_flags(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        change: impl FnOnce(FileFlags) -> FileFlags,
+    ) -> Result<()> {
         let operation = self.begin_change(Call::SetAttributes)?;
         let inode = self.inode(ino, &operation.guard)?;
         check_owner(caller, inode)?;
         let lock = inode.lock();
         let before = inode.ownership();
+        let flags = change(before.flags);
         if (flags ^ before.flags).intersects(FileFlags::PRIVILEGED) && caller.uid != 0 {
             return Err(Error::NotPermitted);
         }
