@@ -12,7 +12,12 @@ BASH = $(PREFIX)/share/bash-completion/completions/finefs
 ZSH = $(PREFIX)/share/zsh/site-functions/_finefs
 FISH = $(PREFIX)/share/fish/vendor_completions.d/finefs.fish
 
-.PHONY: all pages lab demo check test test-full advisories setup bench package install uninstall
+INCLUDE = $(PREFIX)/include
+LIB = $(PREFIX)/lib
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+
+.PHONY: all pages lab lib wheel demo check test test-full advisories setup bench package install \
+	install-lib uninstall
 
 all:
 	cargo build --release -p finefs-cli
@@ -20,6 +25,14 @@ all:
 # finefs-bench, which is also `finefs bench`.
 lab:
 	cargo build --release -p finefs-bench
+
+# The library for programs in C, and its header.
+lib:
+	cargo build --release -p finefs-capi
+
+# The Python package, in target/wheels: pip install target/wheels/*.whl
+wheel:
+	@cargo run --quiet --release -p xtask -- wheel
 
 # finefs at work on an ext4 image, beside fuse2fs.
 demo:
@@ -58,7 +71,20 @@ install: all pages
 	mkdir -p '$(DESTDIR)$(HELPERDIR)'
 	for name in $(HELPERS); do ln -sf '$(PREFIX)/bin/finefs' '$(DESTDIR)$(HELPERDIR)/'"$$name"; done
 
+# libfinefs with its header and its file for pkg-config.
+install-lib: lib
+	install -D target/release/libfinefs_capi.so '$(DESTDIR)$(LIB)/libfinefs.so.0'
+	ln -sf libfinefs.so.0 '$(DESTDIR)$(LIB)/libfinefs.so'
+	install -D -m 644 target/release/libfinefs_capi.a '$(DESTDIR)$(LIB)/libfinefs.a'
+	install -D -m 644 crates/capi/include/finefs.h '$(DESTDIR)$(INCLUDE)/finefs.h'
+	mkdir -p '$(DESTDIR)$(LIB)/pkgconfig'
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/capi/finefs.pc.in \
+	  > '$(DESTDIR)$(LIB)/pkgconfig/finefs.pc'
+
 uninstall:
+	rm -f '$(DESTDIR)$(LIB)/libfinefs.so.0' '$(DESTDIR)$(LIB)/libfinefs.so' \
+	  '$(DESTDIR)$(LIB)/libfinefs.a' '$(DESTDIR)$(INCLUDE)/finefs.h' \
+	  '$(DESTDIR)$(LIB)/pkgconfig/finefs.pc'
 	rm -f '$(DESTDIR)$(MAN)'/finefs.1 '$(DESTDIR)$(MAN)'/finefs-*.1
 	rm -f '$(DESTDIR)$(BASH)' '$(DESTDIR)$(ZSH)' '$(DESTDIR)$(FISH)'
 	rm -f '$(DESTDIR)$(PREFIX)/bin/finefs' '$(DESTDIR)$(PREFIX)/bin/finefs-bench'

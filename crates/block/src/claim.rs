@@ -123,6 +123,12 @@ impl Claim {
         let _ = Mark::Ending.set(&self.0.file);
     }
 
+    /// Lets others have it, though it is still open here: it is no longer used.
+    pub fn release(&self) {
+        self.hand_over();
+        let _ = rustix::fs::flock(&self.0.file, rustix::fs::FlockOperation::Unlock);
+    }
+
     /// No longer keeps a block device from the kernel, which is about to take it.
     pub fn hand_over(&self) {
         *self.0.exclusive.lock() = None;

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use finefs_block::Claim;
 use finefs_namespace::{Caller, Ino, Namespace, Options, StatFs};
 
 use crate::caller::superuser;
@@ -38,9 +39,12 @@ impl ImageOptions {
     /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
         let Image {
-            namespace, notes, ..
+            namespace,
+            notes,
+            claim,
+            ..
         } = open_image(path.as_ref(), self)?;
-        Ok(FileSystem::of(namespace, notes))
+        Ok(FileSystem::claimed(namespace, notes, claim))
     }
 }
 
@@ -67,7 +71,15 @@ impl FileSystem {
     /// A file system over a namespace, which it shuts down at its end.
     #[doc(hidden)]
     pub fn of(namespace: Arc<Namespace>, notes: Vec<String>) -> FileSystem {
-        let mounted = Arc::new(Mounted { namespace, notes });
+        FileSystem::claimed(namespace, notes, None)
+    }
+
+    fn claimed(namespace: Arc<Namespace>, notes: Vec<String>, claim: Option<Claim>) -> FileSystem {
+        let mounted = Arc::new(Mounted {
+            namespace,
+            notes,
+            claim,
+        });
         FileSystem {
             root: Arc::new(Dir::root(View::new(mounted, superuser()))),
         }
@@ -95,11 +107,14 @@ impl FileSystem {
     }
 
     /// Ends the file system: everything is written out, the image is marked clean. All handles that
-    /// are still open fail from now on (EIO). An error says that something is not on the image.
+    /// are still open fail from now on (EIO), and do not keep others from the image. An error says
+    /// that something is not on the image.
     pub fn close(self) -> Result<()> {
-        self.namespace()
-            .shut_down()
-            .map_err(|cause| Error::new("close", cause))
+        let closed = self.namespace().shut_down();
+        if let Some(claim) = &self.root.view().mounted.claim {
+            claim.release();
+        }
+        closed.map_err(|cause| Error::new("close", cause))
     }
 
     /// The label; empty where there is none.

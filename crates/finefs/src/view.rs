@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use finefs_block::Claim;
 use finefs_locks::cpu;
 use finefs_namespace::{Caller, Namespace};
 
@@ -18,6 +19,8 @@ const ANCHORS_MAX: usize = 64;
 pub(crate) struct Mounted {
     pub namespace: Arc<Namespace>,
     pub notes: Vec<String>,
+    /// What keeps others from the image, if it is one.
+    pub claim: Option<Claim>,
 }
 
 impl Drop for Mounted {

@@ -144,7 +144,18 @@ fn handles_fail_after_a_close_and_do_no_harm() {
     fs.clone().close().unwrap();
     assert_eq!(file.append(b"more").unwrap_err().errno(), libc::EIO);
     assert_eq!(dir.create("x").unwrap_err().errno(), libc::EIO);
+    // Others may have the image, though the handles are still there.
+    let again = FileSystem::open_image(&image).unwrap();
+    assert_eq!(
+        FileSystem::open_image(&image).unwrap_err().errno(),
+        libc::EBUSY
+    );
     drop((file, dir, fs));
+    assert_eq!(
+        FileSystem::open_image(&image).unwrap_err().errno(),
+        libc::EBUSY
+    );
+    again.close().unwrap();
     assert_clean(&image);
 }
 

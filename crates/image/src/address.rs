@@ -186,7 +186,8 @@ impl Images {
         if access == Access::Write && fs.is_read_only() {
             let note = fs.notes().first().cloned();
             let reason = note.unwrap_or_else(|| "cannot be written".to_owned());
-            return Err(Error::new("", reason));
+            let errno = rustix::io::Errno::ROFS.raw_os_error();
+            return Err(Error::of_image(reason, errno));
         }
         let source = Arc::new(Source {
             fs,
@@ -311,7 +312,7 @@ fn with_advice(error: &finefs::Error, path: &Path, shown: &str) -> Error {
             );
             Error::new(shown, reason)
         }
-        _ => Error::new("", error.to_string()),
+        _ => Error::of_image(error.to_string(), error.errno()),
     }
 }
 

@@ -43,6 +43,15 @@ impl Error {
         }
     }
 
+    /// An image that cannot be opened; `reason` names it.
+    pub(crate) fn of_image(reason: String, errno: i32) -> Error {
+        Error {
+            place: String::new(),
+            reason,
+            errno: Some(errno),
+        }
+    }
+
     /// The number that Linux has for this (positive), where the system gave one.
     pub fn errno(&self) -> Option<i32> {
         self.errno
@@ -58,9 +67,9 @@ impl Error {
         &self.reason
     }
 
-    /// True for ENOENT.
+    /// True where a file is missing; not where the image is.
     pub fn is_missing(&self) -> bool {
-        self.is(rustix::io::Errno::NOENT)
+        self.is(rustix::io::Errno::NOENT) && !self.place.is_empty()
     }
 
     /// True for this number.

@@ -44,6 +44,16 @@ impl ImageDir {
         })
     }
 
+    /// A directory of a file system that is open; `shown` is what messages call the image.
+    pub fn of(fs: &FileSystem, shown: &str, path: &Path) -> Result<ImageDir> {
+        let source = Source {
+            fs: fs.clone(),
+            shown: shown.to_owned(),
+            device: 1 << 63,
+        };
+        ImageDir::open(&Arc::new(source), path)
+    }
+
     fn failed(&self, name: &OsStr) -> impl Fn(finefs::Error) -> Error + '_ {
         let name = name.to_owned();
         move |error| Error::inside(SourceDir::shown(self, &name), &error)

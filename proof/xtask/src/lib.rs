@@ -19,6 +19,7 @@
 //! | [`fuzz`] | the targets in `proof/fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
+//! | [`python`] | the Python package: its wheel and its tests |
 //! | [`public_api`] | what the published crates offer, against their lists |
 //! | [`report`] | outcome lines |
 //!
@@ -46,6 +47,7 @@ pub mod nfs;
 pub mod package;
 pub mod pjdfstest;
 pub mod public_api;
+pub mod python;
 pub mod report;
 pub mod setup;
 pub mod soak;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
     acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, nfs, package,
-    pjdfstest, tsan, unprivileged,
+    pjdfstest, python, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -58,6 +58,8 @@ enum Task {
     Advisories,
     /// A Debian package and a static binary, in target/package
     Package(package::Options),
+    /// The Python package, in target/wheels
+    Wheel,
     /// Fuzz the disk format, whole images and FUSE messages
     Fuzz(fuzz::Options),
     /// The inner part of a workload, in a process of its own
@@ -270,6 +272,7 @@ fn run() -> Result<()> {
         Task::Test(options) => suite::run(&options),
         Task::Advisories => suite::deny(&["advisories"]).map(drop),
         Task::Package(options) => package::run(&options),
+        Task::Wheel => python::wheel("release").map(|wheel| println!("{}", wheel.display())),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }

@@ -22,6 +22,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("zstd", "zstd"),
     ("sqlite3", "sqlite3"),
     ("git", "git"),
+    // Programs in C that use the library.
+    ("pkg-config", "pkg-config"),
     ("losetup", "mount"),
     ("setpriv", "util-linux"),
     // The guest with the kernel's NFS client.
@@ -33,6 +35,9 @@ const PACKAGES: &[(&str, &str)] = &[
 /// Conformance tools: crate, binary and version. pjdfstest needs libacl at build time on some
 /// systems, so its header package comes first.
 const CRATES: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
+
+/// Builds wheels. Without what it has for other systems and for uploads.
+const MATURIN: (&str, &str) = ("maturin", "1.16.0");
 
 const LIMIT: Duration = Duration::from_secs(1500);
 
@@ -46,7 +51,28 @@ pub fn run() -> Result<()> {
         from_crates_io(name, version)?;
     }
     cargo_deny()?;
+    python()?;
+    maturin()?;
     Ok(())
+}
+
+/// Debian's Python with what the tests of the package import: other Pythons that come first in PATH
+/// may lack it.
+pub fn python() -> Result<PathBuf> {
+    let python = PathBuf::from("/usr/bin/python3");
+    let has_all = || {
+        let mut command = run::cmd(&python, ["-c", "import pytest, fsspec"]);
+        run::capture(&mut command).is_ok_and(|output| output.status.success())
+    };
+    if !has_all() {
+        apt_install(&["python3", "python3-pytest", "python3-fsspec"])?;
+    }
+    Ok(python)
+}
+
+/// The program maturin, installed when it is missing.
+pub fn maturin() -> Result<PathBuf> {
+    from_crates_io_with(MATURIN.0, MATURIN.1, &["--no-default-features"])
 }
 
 /// The program cargo-deny, installed when it is missing.
@@ -193,6 +219,10 @@ pub fn guest_kernel() -> Result<GuestKernel> {
 
 /// The program of the crate `name`, installed in this version when it is missing.
 pub fn from_crates_io(name: &str, version: &str) -> Result<PathBuf> {
+    from_crates_io_with(name, version, &[])
+}
+
+fn from_crates_io_with(name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
     let root = tools::tools_dir();
     let marker = root.join(format!("{name}-{version}"));
     let binary = root.join("bin").join(name);
@@ -202,9 +232,11 @@ pub fn from_crates_io(name: &str, version: &str) -> Result<PathBuf> {
     println!("installing {name} {version} from crates.io");
     let mut command = run::cmd("cargo", ["install", "--quiet", "--locked", "--force"]);
     command.args(["--version", version, "--root"]).arg(&root);
-    command.arg("--target-dir").arg(root.join("build"));
+    let build = root.join("build");
+    command.arg("--target-dir").arg(&build).args(options);
     let output = run::capture_with(command.arg(name), b"", LIMIT)?;
     run::expect_ok(&format!("cargo install {name}"), output)?;
+    std::fs::remove_dir_all(build)?;
     std::fs::write(marker, "")?;
     Ok(binary)
 }

@@ -3,6 +3,7 @@
 
 use crate::images;
 use crate::public_api;
+use crate::python;
 use crate::report::Report;
 use crate::setup;
 use crate::style;
@@ -106,6 +107,7 @@ pub fn run(options: &Options) -> Result<()> {
         "off",
     ];
     suite.cargo("lockmeter without the meter", &without_meter, &[]);
+    suite.step("Python package", || python::run("dev"));
     suite.scheduler_tests();
     suite.step("prove tsan", || {
         let note = tsan::all_locks()?;

@@ -100,6 +100,10 @@ fn what_cannot_be_done_is_told_with_its_place() {
             "finefs rm: image:/dir/..: the root, . and .. are not removed\n",
         ),
         (
+            &["rm", "-f", "no-image:/file"],
+            "finefs rm: no-image: no such file; check the path\n",
+        ),
+        (
             &["rmdir", "image:/dir"],
             "finefs rmdir: image:/dir: directory not empty\n",
         ),

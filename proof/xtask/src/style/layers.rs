@@ -53,6 +53,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-lockmeter",
         ],
     ),
+    ("finefs-capi", &["finefs", "finefs-image"]),
+    ("finefs-python", &["finefs", "finefs-image"]),
     ("finefs-harness", &[]),
     ("finefs-sim", &["finefs-block", "finefs-locks"]),
     (

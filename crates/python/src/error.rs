@@ -1,0 +1,33 @@
+//! Errors as `OSError`: errno, reason, path.
+
+use std::path::Path;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+/// An operation's error. It names what it was applied to.
+pub(crate) fn of(error: &finefs::Error) -> PyErr {
+    match error.path().filter(|path| !path.as_os_str().is_empty()) {
+        Some(path) => os_error(error.errno(), &error.reason(), Some(path)),
+        None => os_error(error.errno(), &error.to_string(), None),
+    }
+}
+
+/// An error of the workshop. Those without a number are bad arguments.
+pub(crate) fn of_workshop(error: &finefs_image::Error) -> PyErr {
+    match error.errno() {
+        Some(errno) if error.place().is_empty() => os_error(errno, error.reason(), None),
+        Some(errno) => os_error(errno, error.reason(), Some(Path::new(error.place()))),
+        None => PyValueError::new_err(error.to_string()),
+    }
+}
+
+fn os_error(errno: i32, reason: &str, path: Option<&Path>) -> PyErr {
+    match path {
+        Some(path) => {
+            let path = path.as_os_str().to_owned();
+            PyOSError::new_err((errno, reason.to_owned(), path))
+        }
+        None => PyOSError::new_err((errno, reason.to_owned())),
+    }
+}
