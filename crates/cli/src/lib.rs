@@ -7,7 +7,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `top`, `freeze` | the subcommands |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
@@ -27,6 +27,7 @@
 mod background;
 mod build;
 pub mod channel;
+mod check;
 mod external;
 mod freeze;
 mod helper_call;
@@ -98,6 +99,7 @@ enum Command {
     Lsof(lsof::Lsof),
     Remount(remount::Remount),
     Info(info::Info),
+    Check(check::Check),
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
     Top(top::Top),
@@ -181,13 +183,31 @@ fn exit_as_mke2fs(error: &clap::Error) -> ! {
     std::process::exit(i32::from(error.use_stderr()))
 }
 
+/// The commands whose statuses are those of fsck(8), which ends with 16 for a usage error.
+const AS_FSCK: [&str; 1] = ["check"];
+
+/// Ends with a usage error.
+fn exit_as_asked(error: &clap::Error, arguments: &[OsString]) -> ! {
+    let is_fsck = arguments
+        .get(1)
+        .is_some_and(|name| AS_FSCK.iter().any(|known| name == known));
+    match is_fsck && error.use_stderr() {
+        true => {
+            let _ = error.print();
+            std::process::exit(16)
+        }
+        false => error.exit(),
+    }
+}
+
 /// Does what the program's arguments say.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = match mke2fs::called_as(&arguments) {
         Some(name) => Arguments::try_parse_from(mke2fs::translate(name, arguments))
             .unwrap_or_else(|error| exit_as_mke2fs(&error)),
-        None => Arguments::parse_from(helper_call::translate(arguments)),
+        None => Arguments::try_parse_from(helper_call::translate(arguments.clone()))
+            .unwrap_or_else(|error| exit_as_asked(&error, &arguments)),
     };
     let result = match arguments.command {
         Command::Mount(command) => command.run(),
@@ -201,6 +221,7 @@ pub fn main() -> ExitCode {
         Command::Mkfs(command) => command.run(),
         Command::Build(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Check(command) => Ok(command.run()),
         Command::Image(command) => command.run(),
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),

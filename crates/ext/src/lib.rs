@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `mount`, `recover`, `orphans` | from a device to a mounted file system |
 //! | `journal`, [`overlay`] | what a journal holds, and showing it without writing |
+//! | [`replay`] | the journal for who looks without mounting |
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
 //! | [`buffer`] | blocks of metadata in memory |
@@ -37,6 +38,7 @@ pub mod error;
 pub mod features;
 pub mod info;
 pub mod overlay;
+pub mod replay;
 
 mod alloc;
 mod apply;

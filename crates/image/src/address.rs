@@ -164,11 +164,8 @@ impl Images {
 
     fn source(&mut self, image: &OsStr, access: Access) -> Result<Arc<Source>> {
         let shown = image.display().to_string();
-        let (path, part) = split(image);
-        let offset_bytes = match part {
-            Some(part) => find(&path, &part)?.start_bytes,
-            None => self.offset_bytes.unwrap_or(0),
-        };
+        let (path, start) = locate(image)?;
+        let offset_bytes = start.or(self.offset_bytes).unwrap_or(0);
         let canonical = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let is_same = |open: &&Open| open.path == canonical && open.offset_bytes == offset_bytes;
         if let Some(open) = self.open.iter().find(is_same) {
@@ -248,6 +245,13 @@ pub fn split_path(path: &Path) -> (PathBuf, OsString) {
         (Some(parent), Some(name)) if !ends_with_dot => (parent.to_owned(), name.to_owned()),
         _ => (path.to_owned(), ".".into()),
     }
+}
+
+/// The file that an image is, or is a partition of, and where the partition starts.
+pub fn locate(image: &OsStr) -> Result<(PathBuf, Option<u64>)> {
+    let (path, part) = split(image);
+    let start = part.map(|part| find(&path, &part)).transpose()?;
+    Ok((path, start.map(|part| part.start_bytes)))
 }
 
 /// An image and its partition, if it names one.

@@ -23,6 +23,17 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "finefs-check",
+        &[
+            "finefs-ext",
+            "finefs-namespace",
+            "finefs-block",
+            "finefs-ext-disk",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
+    (
         "finefs-fuse",
         &["finefs-namespace", "finefs-locks", "finefs-lockmeter"],
     ),
@@ -69,6 +80,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-cli",
         &[
+            "finefs-check",
             "finefs-image",
             "finefs",
             "finefs-fuse",

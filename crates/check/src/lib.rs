@@ -1,0 +1,70 @@
+//! Checks images of ext2, ext3 and ext4.
+//!
+//! # Purpose
+//! [`check`] is what `e2fsck -fn` is: it reads everything that the format says about itself and
+//! reports each contradiction as a [`Finding`]; it writes nothing. Groups, and then directories,
+//! are shared out among threads. A journal that must be replayed is read as replayed.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | [`finding`] | what can be wrong, and the report |
+//! | `source` | the bytes of the image, journal replayed in memory |
+//! | `fs` | superblock, geometry and group descriptors, as far as they can be believed |
+//! | `tables` | what the passes remember: a bit for each block, 12 bytes for each inode |
+//! | `walk` | the blocks of an inode, by extents or by pointers, each fault told and passed over |
+//! | `work` | sharing out among threads |
+//! | `pass` | the passes |
+//!
+//! # Data model
+//! The tables are shared by all threads and consist of atomic numbers. Their pages come into being
+//! when they are touched. Everything else is a thread's own until its pass ends.
+//!
+//! # Invariants
+//! 1. Nothing that the image says is believed before it is checked; loops are cut by budgets, so
+//!    no image makes a check run without end.
+//! 2. Where e2fsck finds something to correct, there is a finding that is an error; where it finds
+//!    nothing, there is none.
+//! 3. The findings do not depend on the number of threads.
+//!
+//! # Locking
+//! None.
+//!
+//! # References
+//! e2fsprogs' e2fsck for what is wrong and what is only remarkable;
+//! Linux `Documentation/filesystems/ext4/`.
+#![forbid(unsafe_code)]
+
+pub mod finding;
+mod fs;
+mod pass;
+mod source;
+mod tables;
+mod walk;
+mod work;
+
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+
+pub use finding::{Finding, Object, Problem, Remedy, Report};
+
+/// How an image is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads; at least one.
+    pub jobs: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Checks an image. An error means that there is nothing to check: no ext2/3/4 file system, one
+/// with features that are not known, or a device that cannot be read.
+pub fn check(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Report, String> {
+    pass::run(device, options)
+}

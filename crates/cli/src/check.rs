@@ -1,0 +1,82 @@
+//! `finefs check`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use finefs_block::{Access, BlockDevice};
+use finefs_check::Options;
+
+use crate::{CliResult, Failure, output, progress, size};
+
+/// Nothing is wrong.
+const CLEAN: u8 = 0;
+/// There are errors, and they stay.
+const ERRORS_LEFT: u8 = 4;
+/// The check could not be made.
+const OPERATIONAL: u8 = 8;
+
+/// Check a file system as e2fsck -fn does: nothing is written
+///
+/// Ends with status 0 where nothing is wrong, 4 where something is, and 8 where it could not be
+/// checked. What a replay of the journal would change counts as changed.
+#[derive(Args)]
+pub(crate) struct Check {
+    /// The image, a file or block device; IMAGE@p2 is a partition of it
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    /// Threads; as many as there are CPUs without it
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Where in the image the file system starts: bytes, or with k, m, g
+    #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
+    offset: Option<u64>,
+}
+
+impl Check {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.check() {
+            Ok(is_clean) => ExitCode::from(if is_clean { CLEAN } else { ERRORS_LEFT }),
+            Err(Failure(line)) => {
+                output::say(line);
+                ExitCode::from(OPERATIONAL)
+            }
+        }
+    }
+
+    fn check(self) -> CliResult<bool> {
+        let device = open(&self.image, self.offset, Access::ReadOnly)?;
+        let mut options = Options::default();
+        if let Some(jobs) = self.jobs {
+            options.jobs = jobs.max(1);
+        }
+        let name = self.image.display().to_string();
+        let checked = progress::during(&format!("checking {name}"), || {
+            finefs_check::check(&device, &options)
+        });
+        let mut report = checked.map_err(|reason| Failure::new(format!("{name}: {reason}")))?;
+        report.image = name;
+        let text = if self.json {
+            serde_json::to_string_pretty(&report).map_err(Failure::new)? + "\n"
+        } else {
+            report.to_string()
+        };
+        output::print(&text)?;
+        Ok(report.clean)
+    }
+}
+
+/// Opens an image, or a partition of one.
+pub(crate) fn open(
+    image: &OsString,
+    offset: Option<u64>,
+    access: Access,
+) -> CliResult<Arc<dyn BlockDevice>> {
+    let (path, start) = finefs_image::address::locate(image).map_err(Failure::new)?;
+    let start = start.or(offset).unwrap_or(0);
+    finefs::front_end::open_device(&path, access, start).map_err(Failure::new)
+}

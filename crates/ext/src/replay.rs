@@ -1,0 +1,74 @@
+//! The journal for who looks at an image without mounting it: what a replay would show, and the
+//! replay itself.
+
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::features::Incompat;
+use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::superblock::Superblock;
+
+use crate::error::detail;
+use crate::overlay::Overlay;
+use crate::recover::{self, Finding};
+
+/// What the journal of an image asks for.
+#[derive(Debug)]
+pub enum Replay {
+    /// Nothing.
+    Nothing,
+    /// It must be replayed before the image is what it shall be.
+    Pending {
+        /// The image as it is then.
+        overlay: Overlay,
+        /// Whole transactions in the log.
+        transactions: u32,
+    },
+    /// It should be replayed and cannot be, or only in part.
+    Damaged {
+        /// Why.
+        reason: String,
+        /// The image after what can be replayed.
+        overlay: Overlay,
+    },
+}
+
+/// Looks at the journal. Reads only.
+pub fn inspect(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> Replay {
+    let must_replay = superblock.incompat().contains(Incompat::NEEDS_RECOVERY);
+    match recover::inspect(device, superblock, geometry) {
+        Finding::ReadOnly(reason, overlay) if must_replay => Replay::Damaged { reason, overlay },
+        Finding::Replay(journal, log) if must_replay => match recover::overlay(&journal, &log) {
+            Ok(overlay) => Replay::Pending {
+                overlay,
+                transactions: log.transactions,
+            },
+            Err(error) => Replay::Damaged {
+                reason: detail(&error),
+                overlay: Overlay::default(),
+            },
+        },
+        // What it says about a journal that need not be replayed is the journal's check to say.
+        _ => Replay::Nothing,
+    }
+}
+
+/// Replays the journal on the device and empties it. Gives the number of transactions.
+pub fn replay(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> Result<u32, String> {
+    match recover::inspect(device, superblock, geometry) {
+        Finding::Nothing => Ok(0),
+        Finding::ReadOnly(reason, _) => Err(reason),
+        Finding::Replay(journal, log) => {
+            recover::replay(&**device, geometry, &journal, &log).map_err(|error| detail(&error))?;
+            Ok(log.transactions)
+        }
+    }
+}
