@@ -1,4 +1,4 @@
-//! Checks images of ext2, ext3 and ext4.
+//! Checks images of ext2, ext3 and ext4, and repairs what can be repaired safely.
 //!
 //! # Purpose
 //! [`check`] is what `e2fsck -fn` is: it reads everything that the format says about itself and
@@ -14,6 +14,7 @@
 //! | `walk` | the blocks of an inode, by extents or by pointers, each fault told and passed over |
 //! | `work` | sharing out among threads |
 //! | `pass` | the passes |
+//! | [`mod@repair`] | putting right what is wrong, in memory first |
 //!
 //! # Data model
 //! The tables are shared by all threads and consist of atomic numbers. Their pages come into being
@@ -27,7 +28,7 @@
 //! 3. The findings do not depend on the number of threads.
 //!
 //! # Locking
-//! None.
+//! None, but for the pages of a repair (`check.shadow`, 94).
 //!
 //! # References
 //! e2fsprogs' e2fsck for what is wrong and what is only remarkable;
@@ -37,6 +38,7 @@
 pub mod finding;
 mod fs;
 mod pass;
+pub mod repair;
 mod source;
 mod tables;
 mod walk;
@@ -66,5 +68,5 @@ impl Default for Options {
 /// Checks an image. An error means that there is nothing to check: no ext2/3/4 file system, one
 /// with features that are not known, or a device that cannot be read.
 pub fn check(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Report, String> {
-    pass::run(device, options)
+    pass::run(device, options).map(|checked| checked.report)
 }

@@ -1,6 +1,6 @@
 //! `finefs check`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use finefs_check::Options;
 use crate::{CliResult, Failure, output, progress, size};
 
 /// Nothing is wrong.
-const CLEAN: u8 = 0;
+pub(crate) const CLEAN: u8 = 0;
 /// There are errors, and they stay.
-const ERRORS_LEFT: u8 = 4;
+pub(crate) const ERRORS_LEFT: u8 = 4;
 /// The check could not be made.
-const OPERATIONAL: u8 = 8;
+pub(crate) const OPERATIONAL: u8 = 8;
 
 /// Check a file system as e2fsck -fn does: nothing is written
 ///
@@ -72,7 +72,7 @@ impl Check {
 
 /// Opens an image, or a partition of one.
 pub(crate) fn open(
-    image: &OsString,
+    image: &OsStr,
     offset: Option<u64>,
     access: Access,
 ) -> CliResult<Arc<dyn BlockDevice>> {

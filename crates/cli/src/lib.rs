@@ -7,7 +7,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair`, `top`, `freeze` | the subcommands |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
@@ -45,6 +45,7 @@ mod options;
 pub mod output;
 mod progress;
 mod remount;
+mod repair;
 mod runtime_dir;
 mod serve;
 pub mod size;
@@ -100,6 +101,8 @@ enum Command {
     Remount(remount::Remount),
     Info(info::Info),
     Check(check::Check),
+    Repair(repair::Repair),
+    Undo(repair::Undo),
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
     Top(top::Top),
@@ -184,7 +187,7 @@ fn exit_as_mke2fs(error: &clap::Error) -> ! {
 }
 
 /// The commands whose statuses are those of fsck(8), which ends with 16 for a usage error.
-const AS_FSCK: [&str; 1] = ["check"];
+const AS_FSCK: [&str; 2] = ["check", "repair"];
 
 /// Ends with a usage error.
 fn exit_as_asked(error: &clap::Error, arguments: &[OsString]) -> ! {
@@ -222,6 +225,8 @@ pub fn main() -> ExitCode {
         Command::Build(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Check(command) => Ok(command.run()),
+        Command::Repair(command) => Ok(command.run()),
+        Command::Undo(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Image(command) => command.run(),
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),

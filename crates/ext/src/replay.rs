@@ -7,10 +7,12 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::Superblock;
+use finefs_namespace::Store;
 
 use crate::error::detail;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
+use crate::{ExtOptions, ExtStore};
 
 /// What the journal of an image asks for.
 #[derive(Debug)]
@@ -71,4 +73,11 @@ pub fn replay(
             Ok(log.transactions)
         }
     }
+}
+
+/// Removes the orphans, as a mount does: mounts the image and unmounts it.
+pub fn remove_orphans(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
+    let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
+    let store = store.map_err(|error| error.to_string())?;
+    store.close().map_err(|error| detail(&error))
 }

@@ -99,7 +99,7 @@ fn entries_at(block: &[u8]) -> Option<usize> {
 }
 
 /// Whether a block is an index block by its shape.
-pub(super) fn looks_like_index(block: &[u8]) -> bool {
+pub(crate) fn looks_like_index(block: &[u8]) -> bool {
     entries_at(block).is_some()
 }
 

@@ -487,7 +487,8 @@ impl<'a> One<'a> {
         if fs.sb.creator_os() != 0 && fs.sb.creator_os() != 3 {
             return;
         }
-        let counted = clusters * u64::from(fs.geo.cluster_ratio) << (fs.geo.block_bits - 9);
+        let blocks = clusters * u64::from(fs.geo.cluster_ratio);
+        let counted = blocks << (fs.geo.block_bits - 9);
         let stored = self.inode.blocks_512(&fs.rules);
         if counted != stored {
             let what = format_args!("counts {stored} sectors, has {counted}");

@@ -20,6 +20,9 @@ mod shared;
 mod tree;
 mod xattrs;
 
+pub(crate) use directories::Runs;
+pub(crate) use htree::looks_like_index;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -72,14 +75,24 @@ impl Check {
     }
 }
 
+/// A check that has come to its end.
+pub(crate) struct Checked {
+    pub report: Report,
+    /// What the passes found out; `None` where there was no file system to speak of.
+    pub check: Option<Check>,
+}
+
 /// Checks.
-pub(crate) fn run(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Report, String> {
+pub(crate) fn run(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Checked, String> {
     let mut found = Findings::default();
     let name = device.describe();
     let fs = match Fs::open(device, &mut found)? {
         Opened::Fs(fs) => *fs,
         Opened::Hopeless => {
-            return Ok(Report::new(name, found));
+            return Ok(Checked {
+                report: Report::new(name, found),
+                check: None,
+            });
         }
     };
     let cluster_bits = fs.geo.cluster_ratio.trailing_zeros();
@@ -112,7 +125,10 @@ pub(crate) fn run(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Re
     report.blocks_used = report.blocks.saturating_sub(totals.free_blocks);
     report.directories = check.dirs.list.len() as u64;
     report.replayed_transactions = check.fs.transactions;
-    Ok(report)
+    Ok(Checked {
+        report,
+        check: Some(check),
+    })
 }
 
 impl Check {

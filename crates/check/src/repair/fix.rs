@@ -1,0 +1,274 @@
+//! Putting right what findings say, one after the other.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::dirent::{DirBlock, EntryType};
+use finefs_ext_disk::extent::ExtentNode;
+use finefs_ext_disk::htree::{DxBlock, DxPlace};
+use finefs_ext_disk::inode::{Inode, InodeFlags, LINKS_MAX, LINKS_UNCOUNTED};
+use finefs_ext_disk::superblock::SUPERBLOCK_OFFSET;
+use finefs_ext_disk::{Ino, PhysBlock, xattr};
+
+use super::{groups, index, lost, superblock};
+use crate::finding::{Finding, Findings, Problem, Report};
+use crate::pass::{Check, Runs};
+use crate::walk;
+
+/// An inode, and where it lies on the device.
+type Placed = (u64, Inode<Vec<u8>>);
+
+/// What fixes need.
+pub(super) struct Fix<'a> {
+    pub view: &'a Arc<dyn BlockDevice>,
+    pub check: &'a Check,
+}
+
+/// Puts right all that can be; false where something was left.
+pub(super) fn all(
+    view: &Arc<dyn BlockDevice>,
+    check: &Check,
+    report: &Report,
+) -> Result<bool, String> {
+    let fix = Fix { view, check };
+    let mut groups = BTreeSet::new();
+    let mut indexes = BTreeSet::new();
+    let mut is_all = true;
+    for finding in &report.findings {
+        let done = match finding.problem {
+            Problem::BlockBitmap
+            | Problem::InodeBitmap
+            | Problem::BitmapChecksum
+            | Problem::GroupCount
+            | Problem::GroupChecksum
+            | Problem::GroupFlags => {
+                let whole = finding.problem == Problem::GroupFlags;
+                finding
+                    .object
+                    .group
+                    .map(|group| groups.insert((group, whole)));
+                true
+            }
+            Problem::Htree => {
+                finding.object.inode.map(|ino| indexes.insert(ino));
+                true
+            }
+            _ => fix.one(finding)?,
+        };
+        is_all &= done || !finding.is_error();
+    }
+    for ino in indexes {
+        is_all &= index::rebuild(&fix, ino)?;
+    }
+    for (group, whole) in groups {
+        groups::rewrite(&fix, group, whole)?;
+    }
+    groups::totals(&fix)?;
+    Ok(is_all)
+}
+
+impl Fix<'_> {
+    fn one(&self, finding: &Finding) -> Result<bool, String> {
+        let (ino, block) = (finding.object.inode, finding.object.block);
+        let fs = &self.check.fs;
+        Ok(match (finding.problem, ino, block) {
+            (Problem::SuperblockChecksum, _, _) => {
+                let mut sb = superblock(self.view)?;
+                sb.update_checksum();
+                self.write(SUPERBLOCK_OFFSET, sb.as_bytes())?;
+                true
+            }
+            (Problem::InodeChecksum, Some(ino), _) => self.inode(ino, |_| ())?,
+            (Problem::InodeTime, Some(ino), _) => {
+                let now = fs.sb.write_time().max(1) as u32;
+                self.inode(ino, |inode| {
+                    let is_used = inode.links_count() > 0;
+                    inode.set_dtime(if is_used { 0 } else { now });
+                })?
+            }
+            (Problem::InodeBlocks, Some(ino), _) => {
+                let mut fits = true;
+                let count = finding.value;
+                self.inode(ino, |inode| {
+                    fits = inode.set_blocks_512(&fs.rules, count).is_ok();
+                })? && fits
+            }
+            (Problem::LinkCount, Some(ino), _) => {
+                let count = u16::try_from(finding.value).unwrap_or(u16::MAX);
+                let count = if count > LINKS_MAX {
+                    LINKS_UNCOUNTED
+                } else {
+                    count
+                };
+                self.inode(ino, |inode| inode.set_links_count(count))?
+            }
+            (Problem::ExtentChecksum, Some(ino), Some(block)) => self.extent(ino, block)?,
+            (Problem::DirectoryChecksum, Some(ino), Some(block)) => {
+                self.directory(ino, block, |_| Some(()))?
+            }
+            (Problem::EntryType, Some(ino), Some(block)) => {
+                let name = finding.object.entry.clone().unwrap_or_default();
+                let kind = EntryType(finding.value as u8);
+                self.directory(ino, block, |view| {
+                    let mut entries = view.entries().map_while(Result::ok);
+                    let is_it = |shown: &[u8]| shown.escape_ascii().to_string() == name;
+                    let entry = entries.find(|entry| entry.is_used() && is_it(entry.name))?;
+                    let (at, target) = (entry.offset, entry.ino);
+                    view.set_target(at, target, kind).ok()
+                })?
+            }
+            (Problem::XattrChecksum, _, Some(block)) => self.attributes(block, None)?,
+            (Problem::XattrRefcount, _, Some(block)) => {
+                self.attributes(block, Some(finding.value as u32))?
+            }
+            (Problem::DotDot, Some(ino), _) => self.dotdot(ino, finding.value as u32)?,
+            (Problem::Disconnected | Problem::Unattached, Some(ino), _) => lost::attach(self, ino)?,
+            _ => false,
+        })
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), String> {
+        self.view
+            .write_at(at, bytes)
+            .map_err(|error| error.to_string())
+    }
+
+    pub fn read_block(&self, block: u64) -> Result<Vec<u8>, String> {
+        let mut bytes = self.check.fs.block_buffer();
+        let at = block * u64::from(self.check.fs.geo.block_size);
+        self.view
+            .read_at(at, &mut bytes)
+            .map_err(|error| error.to_string())?;
+        Ok(bytes)
+    }
+
+    pub fn write_block(&self, block: u64, bytes: &[u8]) -> Result<(), String> {
+        self.write(block * u64::from(self.check.fs.geo.block_size), bytes)
+    }
+
+    /// The inode as the shadow has it, and where it lies.
+    pub fn read_inode(&self, ino: u32) -> Result<Option<Placed>, String> {
+        let fs = &self.check.fs;
+        let Some(place) = fs.geo.locate_inode(Ino(ino)) else {
+            return Ok(None);
+        };
+        let table = fs.groups[place.group.0 as usize].inode_table;
+        let at = (table + u64::from(place.table_block)) * u64::from(fs.geo.block_size)
+            + u64::from(place.offset);
+        let mut bytes = vec![0; usize::from(fs.geo.inode_size)];
+        self.view
+            .read_at(at, &mut bytes)
+            .map_err(|error| error.to_string())?;
+        Ok(Inode::new(bytes).ok().map(|inode| (at, inode)))
+    }
+
+    /// Changes an inode, and sets its checksum.
+    pub fn inode(
+        &self,
+        ino: u32,
+        change: impl FnOnce(&mut Inode<Vec<u8>>),
+    ) -> Result<bool, String> {
+        let Some((at, mut inode)) = self.read_inode(ino)? else {
+            return Ok(false);
+        };
+        change(&mut inode);
+        inode.update_checksum(&self.check.fs.rules, Ino(ino));
+        self.write(at, inode.as_bytes())?;
+        Ok(true)
+    }
+
+    fn extent(&self, ino: u32, block: u64) -> Result<bool, String> {
+        let Some((_, inode)) = self.read_inode(ino)? else {
+            return Ok(false);
+        };
+        let bytes = self.read_block(block)?;
+        let seed = inode.seed(&self.check.fs.rules, Ino(ino));
+        let (Some(seed), Ok(mut node)) = (seed, ExtentNode::new(bytes)) else {
+            return Ok(false);
+        };
+        node.update_checksum(seed);
+        self.write_block(block, node.as_bytes())?;
+        Ok(true)
+    }
+
+    /// Changes a leaf of a directory, and sets its checksum.
+    pub fn directory(
+        &self,
+        ino: u32,
+        block: u64,
+        change: impl FnOnce(&mut DirBlock<Vec<u8>>) -> Option<()>,
+    ) -> Result<bool, String> {
+        let Some((_, inode)) = self.read_inode(ino)? else {
+            return Ok(false);
+        };
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
+            return Ok(false);
+        }
+        let bytes = self.read_block(block)?;
+        let Ok(mut view) = DirBlock::new(bytes, self.check.fs.dir_rules) else {
+            return Ok(false);
+        };
+        if change(&mut view).is_none() {
+            return Ok(false);
+        }
+        if let Some(seed) = inode.seed(&self.check.fs.rules, Ino(ino)) {
+            view.update_checksum(seed);
+        }
+        self.write_block(block, view.as_bytes())?;
+        Ok(true)
+    }
+
+    fn attributes(&self, block: u64, refcount: Option<u32>) -> Result<bool, String> {
+        let mut bytes = self.read_block(block)?;
+        if let Some(refcount) = refcount {
+            xattr::set_refcount(&mut bytes, refcount);
+        }
+        if let Some(seed) = self.check.fs.rules.seed {
+            xattr::update_block_checksum(seed, PhysBlock(block), &mut bytes);
+        }
+        self.write_block(block, &bytes)?;
+        Ok(true)
+    }
+
+    /// The blocks of a directory, in order.
+    pub fn blocks(&self, ino: u32) -> Result<Option<Vec<u64>>, String> {
+        let Some((_, inode)) = self.read_inode(ino)? else {
+            return Ok(None);
+        };
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
+            return Ok(None);
+        }
+        let mut runs = Runs::default();
+        let mut told = Findings::default();
+        walk::walk(&self.check.fs, ino, &inode, &mut runs, &mut told);
+        let blocks = runs.0.iter().flat_map(|(_, at, length)| *at..at + length);
+        Ok(Some(blocks.collect()))
+    }
+
+    fn dotdot(&self, ino: u32, parent: u32) -> Result<bool, String> {
+        let blocks = self.blocks(ino)?.unwrap_or_default();
+        let (Some(first), Some((_, inode))) = (blocks.first(), self.read_inode(ino)?) else {
+            return Ok(false);
+        };
+        let seed = inode.seed(&self.check.fs.rules, Ino(ino));
+        if !inode.flags().contains(InodeFlags::INDEX) {
+            return self.directory(ino, *first, |view| {
+                let at = view.find(b"..").ok()??.offset;
+                let kind = EntryType::from(finefs_ext_disk::inode::FileKind::Directory);
+                view.set_target(at, Ino(parent), kind).ok()
+            });
+        }
+        let bytes = self.read_block(*first)?;
+        let has_tail = self.check.fs.dir_rules.has_tail;
+        let Ok(mut root) = DxBlock::new(bytes, DxPlace::Root, has_tail) else {
+            return Ok(false);
+        };
+        root.set_parent(Ino(parent));
+        if let Some(seed) = seed {
+            root.update_checksum(seed);
+        }
+        self.write_block(*first, root.as_bytes())?;
+        Ok(true)
+    }
+}

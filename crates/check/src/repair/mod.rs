@@ -1,0 +1,159 @@
+//! Repairs what can be repaired without deciding about anybody's data.
+//!
+//! # How
+//! All is done on a [`shadow`], whose writes stay in memory: the journal is replayed, orphans are
+//! removed by a mount, then each finding that says how is put right, and the image is checked
+//! again, until nothing is wrong. Only then the old bytes go to the undo file, which is made
+//! durable, and then the new ones to the image.
+//!
+//! # Invariants
+//! 1. Where anything is wrong that takes a decision ([`Remedy::E2fsck`]), nothing at all is
+//!    changed: counts and bitmaps follow from maps that cannot be trusted then.
+//! 2. Nothing is written to the image unless the check of the shadow finds nothing.
+//! 3. The image is written after the undo file is durable.
+
+mod fix;
+mod groups;
+mod index;
+mod lost;
+mod shadow;
+mod undo;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext::replay;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+
+use crate::finding::{Finding, Problem, Remedy, Report};
+use crate::{Options, pass};
+use shadow::Shadow;
+pub use undo::{default_path, undo};
+
+/// The most rounds: what one puts right can only show what another must.
+const ROUNDS: usize = 12;
+
+/// What became of a repair.
+#[derive(Debug)]
+pub enum Outcome {
+    /// There was nothing to do.
+    Clean(Report),
+    /// Nothing was changed: some of it is not safe to put right.
+    Refused(Report),
+    /// It is done, or would be.
+    Done {
+        /// What was wrong.
+        fixed: Vec<Finding>,
+        /// The image as it is now.
+        report: Report,
+        /// Pages of 4 KiB that changed.
+        pages: usize,
+        /// Where their old contents are.
+        undo: Option<PathBuf>,
+    },
+}
+
+/// Repairs. With `undo` the old contents are in that file, which must not exist; without it
+/// nothing is written.
+pub fn repair(
+    device: &Arc<dyn BlockDevice>,
+    options: &Options,
+    undo: Option<&Path>,
+) -> Result<Outcome, String> {
+    let first = pass::run(device, options)?.report;
+    if is_good(&first) {
+        return Ok(Outcome::Clean(first));
+    }
+    if first.findings.iter().any(is_fatal) {
+        return Ok(Outcome::Refused(first));
+    }
+    let shadow = Arc::new(Shadow::new(device));
+    let view: Arc<dyn BlockDevice> = Arc::clone(&shadow) as Arc<dyn BlockDevice>;
+    settle(&view, &first)?;
+    let mut fixed: Vec<Finding> = first.findings;
+    for _ in 0..ROUNDS {
+        let checked = pass::run(&view, options)?;
+        let report = checked.report;
+        for finding in report.findings.iter().filter(|finding| finding.is_error()) {
+            if !fixed.contains(finding) {
+                fixed.push(finding.clone());
+            }
+        }
+        if is_good(&report) {
+            let changes = shadow.changes().map_err(|error| error.to_string())?;
+            if let Some(path) = undo {
+                commit(device, path, &changes)?;
+            }
+            return Ok(Outcome::Done {
+                fixed,
+                report,
+                pages: changes.len(),
+                undo: undo.map(Path::to_owned),
+            });
+        }
+        let Some(check) = checked.check.filter(|_| report.is_repairable()) else {
+            return Ok(Outcome::Refused(report));
+        };
+        if !fix::all(&view, &check, &report)? {
+            return Ok(Outcome::Refused(report));
+        }
+    }
+    Ok(Outcome::Refused(pass::run(&view, options)?.report))
+}
+
+/// Whether nothing is left to do. What is only remarkable may be left, but for a journal or orphans
+/// that wait.
+fn is_good(report: &Report) -> bool {
+    let waits = [Problem::JournalDirty, Problem::Orphans, Problem::FreeCount];
+    report.clean && !report.findings.iter().any(|f| waits.contains(&f.problem))
+}
+
+/// What a replay and the removal of orphans do not put right.
+fn is_fatal(finding: &Finding) -> bool {
+    finding.problem.remedy() == Remedy::E2fsck && finding.problem != Problem::InodeSize
+}
+
+/// Replays the journal and lets a mount remove the orphans.
+fn settle(view: &Arc<dyn BlockDevice>, report: &Report) -> Result<(), String> {
+    let has = |problem| report.findings.iter().any(|f| f.problem == problem);
+    if has(Problem::JournalDirty) {
+        let sb = superblock(view)?;
+        let geometry = sb.validate().map_err(|error| error.to_string())?;
+        replay::replay(view, &sb, &geometry)?;
+    }
+    if has(Problem::Orphans) || has(Problem::OrphansPending) {
+        replay::remove_orphans(view)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn superblock(view: &Arc<dyn BlockDevice>) -> Result<Superblock, String> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    view.read_at(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(|error| error.to_string())?;
+    Superblock::parse(&bytes).map_err(|error| error.to_string())
+}
+
+/// Writes the undo file, then the image.
+fn commit(
+    device: &Arc<dyn BlockDevice>,
+    path: &Path,
+    changes: &[shadow::Change],
+) -> Result<(), String> {
+    undo::write(path, device.len_bytes(), changes)
+        .map_err(|error| format!("{}: {error}; nothing was changed", path.display()))?;
+    let wrong = |error: std::io::Error| {
+        let path = path.display();
+        format!(
+            "{}: {error}; finefs undo {path} puts back what was there",
+            device.describe()
+        )
+    };
+    for change in changes {
+        device
+            .write_at(change.offset_bytes, &change.new)
+            .map_err(wrong)?;
+    }
+    device.flush().map_err(wrong)
+}

@@ -1,0 +1,174 @@
+//! `finefs repair` and `finefs undo`
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use finefs_block::Access;
+use finefs_check::repair::{Outcome, default_path, repair, undo};
+use finefs_check::{Finding, Options, Report};
+use serde::Serialize;
+
+use crate::check::{CLEAN, ERRORS_LEFT, OPERATIONAL, open};
+use crate::{CliResult, Failure, output, progress, size};
+
+/// What was wrong is right now.
+const CORRECTED: u8 = 1;
+
+/// Repair what can be repaired safely, with a file that undoes it
+///
+/// Replays the journal, removes orphans, and puts checksums, counts, bitmaps, link counts, types in
+/// entries, '..' and indexes of directories right; what no directory holds goes to lost+found.
+/// Where anything else is wrong (blocks claimed twice, damaged maps) nothing at all is changed:
+/// that is e2fsck's. Ends with status 0 where nothing was wrong, 1 where it is right now, 4 where
+/// it was left, and 8 where it could not be done.
+#[derive(Args)]
+pub(crate) struct Repair {
+    /// The image, a file or block device; IMAGE@p2 is a partition of it
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// Say what would be done, and do nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// What finefs undo puts back; IMAGE.undo without it
+    #[arg(long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    /// Threads; as many as there are CPUs without it
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Where in the image the file system starts: bytes, or with k, m, g
+    #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
+    offset: Option<u64>,
+}
+
+/// What scripts get.
+#[derive(Serialize)]
+struct Said<'a> {
+    outcome: &'static str,
+    fixed: &'a [Finding],
+    pages_changed: usize,
+    undo: Option<PathBuf>,
+    report: &'a Report,
+}
+
+impl Repair {
+    pub(crate) fn run(self) -> ExitCode {
+        match self.repair() {
+            Ok(status) => ExitCode::from(status),
+            Err(Failure(line)) => {
+                output::say(line);
+                ExitCode::from(OPERATIONAL)
+            }
+        }
+    }
+
+    fn repair(self) -> CliResult<u8> {
+        let access = match self.dry_run {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        let name = self.image.display().to_string();
+        let device = open(&self.image, self.offset, access)?;
+        let (path, _) = finefs_image::address::locate(&self.image).map_err(Failure::new)?;
+        let undo = self.undo.unwrap_or_else(|| default_path(&path));
+        let undo = (!self.dry_run).then_some(undo);
+        let mut options = Options::default();
+        if let Some(jobs) = self.jobs {
+            options.jobs = jobs.max(1);
+        }
+        let outcome = progress::during(&format!("repairing {name}"), || {
+            repair(&device, &options, undo.as_deref())
+        });
+        let outcome = outcome.map_err(|reason| Failure::new(format!("{name}: {reason}")))?;
+        let (status, text) = match outcome {
+            Outcome::Clean(report) => {
+                (CLEAN, tell(self.json, &name, "clean", &[], 0, None, report))
+            }
+            Outcome::Refused(report) => (
+                ERRORS_LEFT,
+                tell(self.json, &name, "refused", &[], 0, None, report),
+            ),
+            Outcome::Done {
+                fixed,
+                report,
+                pages,
+                undo,
+            } => {
+                let what = if self.dry_run { "possible" } else { "repaired" };
+                let text = tell(self.json, &name, what, &fixed, pages, undo, report);
+                (if self.dry_run { ERRORS_LEFT } else { CORRECTED }, text)
+            }
+        };
+        output::print(&text?)?;
+        Ok(status)
+    }
+}
+
+fn tell(
+    is_json: bool,
+    image: &str,
+    outcome: &'static str,
+    fixed: &[Finding],
+    pages_changed: usize,
+    undo: Option<PathBuf>,
+    mut report: Report,
+) -> CliResult<String> {
+    report.image = image.to_owned();
+    if is_json {
+        let said = Said {
+            outcome,
+            fixed,
+            pages_changed,
+            undo,
+            report: &report,
+        };
+        return Ok(serde_json::to_string_pretty(&said).map_err(Failure::new)? + "\n");
+    }
+    let mut text = String::new();
+    for finding in fixed {
+        text += &format!("{finding}\n");
+    }
+    Ok(text
+        + &match (outcome, undo) {
+            ("refused", _) => {
+                format!("{report}{image}: nothing was changed, since not all of it is safe\n")
+            }
+            ("possible", _) => {
+                format!(
+                    "{image}: can be put right, in {pages_changed} pages; nothing was changed\n"
+                )
+            }
+            (_, Some(undo)) => format!(
+                "{image}: put right, in {pages_changed} pages; finefs undo {} {image} takes it back\n",
+                undo.display()
+            ),
+            _ => report.to_string(),
+        })
+}
+
+/// Put back what a repair has changed
+#[derive(Args)]
+pub(crate) struct Undo {
+    /// The file that the repair made
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The image that was repaired
+    #[arg(value_name = "IMAGE")]
+    image: OsString,
+    /// Where in the image the file system starts: bytes, or with k, m, g
+    #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
+    offset: Option<u64>,
+}
+
+impl Undo {
+    pub(crate) fn run(self) -> CliResult<()> {
+        let device = open(&self.image, self.offset, Access::ReadWrite)?;
+        let pages = undo(&self.file, &device).map_err(Failure::new)?;
+        let (image, file) = (self.image.display(), self.file.display());
+        output::print(&format!("{image}: {pages} pages are as {file} has them\n"))
+    }
+}
