@@ -10,6 +10,7 @@
 //!
 //! Reference: Linux `Documentation/filesystems/ext4/directory.rst`, "Hash Tree Directories".
 
+use crate::casefold;
 use crate::error::{Incompatible, Result};
 use crate::superblock::{SuperFlags, Superblock};
 
@@ -30,6 +31,8 @@ pub struct DirHasher {
     kind: HashKind,
     is_unsigned: bool,
     seed: [u32; 4],
+    /// Names are hashed whatever their case.
+    folds: bool,
 }
 
 /// What a name hashes to.
@@ -77,11 +80,24 @@ impl DirHasher {
             kind,
             is_unsigned: is_unsigned || version >= VERSION_UNSIGNED,
             seed,
+            folds: false,
         })
+    }
+
+    /// The same for a directory that folds case, or does not.
+    pub fn folding(self, folds: bool) -> DirHasher {
+        DirHasher { folds, ..self }
     }
 
     /// The hash of a name.
     pub fn hash(&self, name: &[u8]) -> DirHash {
+        match self.folds.then(|| casefold::fold(name)).flatten() {
+            Some(folded) => self.hash_bytes(&folded),
+            None => self.hash_bytes(name),
+        }
+    }
+
+    fn hash_bytes(&self, name: &[u8]) -> DirHash {
         let (major, minor) = match self.kind {
             HashKind::Legacy => (self.legacy(name), 0),
             HashKind::HalfMd4 => {

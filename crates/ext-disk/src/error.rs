@@ -60,6 +60,9 @@ pub enum Incompatible {
     /// The block type of a journal superblock.
     #[error("journal superblock of type {0}")]
     JournalVersion(u32),
+    /// The version of a verity descriptor, or its hash function.
+    #[error("verity descriptor of kind {0}")]
+    Verity(u8),
     /// The version of a stored POSIX ACL.
     #[error("ACL version {0}")]
     AclVersion(u32),

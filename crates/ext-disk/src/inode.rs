@@ -295,6 +295,18 @@ impl<B: AsRef<[u8]>> Inode<B> {
         }
     }
 
+    /// The hash of the value that the inode holds of an extended attribute: in place of the access
+    /// time.
+    pub fn value_hash(&self) -> u32 {
+        u32::get_le(self.bytes.as_ref(), 0x08)
+    }
+
+    /// How many entries name the value that the inode holds: in place of the time of change and the
+    /// version.
+    pub fn value_references(&self) -> u64 {
+        u64::from(u32::get_le(self.bytes.as_ref(), 0x0C)) << 32 | u64::from(self.version_lo())
+    }
+
     /// `i_flags`.
     pub fn flags(&self) -> InodeFlags {
         InodeFlags::from_bits_retain(u32::get_le(self.bytes.as_ref(), 0x20))
@@ -508,6 +520,17 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inode<B> {
             u32::put_le(self.bytes.as_mut(), 0x6C, (size >> 32) as u32);
         }
         Ok(())
+    }
+
+    /// Sets the hash of the value that the inode holds.
+    pub fn set_value_hash(&mut self, hash: u32) {
+        u32::put_le(self.bytes.as_mut(), 0x08, hash);
+    }
+
+    /// Sets how many entries name the value that the inode holds.
+    pub fn set_value_references(&mut self, references: u64) {
+        u32::put_le(self.bytes.as_mut(), 0x0C, (references >> 32) as u32);
+        self.set_version_lo(references as u32);
     }
 
     /// Sets `i_flags`.

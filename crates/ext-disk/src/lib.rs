@@ -12,6 +12,9 @@
 //! | [`inode`], [`time`], [`device`] | inodes and the encodings inside them |
 //! | [`extent`], [`indirect`] | the two ways a file's blocks are mapped |
 //! | [`dirent`], [`htree`], [`dirhash`] | directory blocks, their index, its hash |
+//! | [`casefold`] | names that are found whatever their case |
+//! | [`inline_dir`] | directories that lie in their inode |
+//! | [`verity`] | the descriptor of sealed files, and what seals their data |
 //! | [`xattr`], [`acl`] | extended attributes in inodes and blocks, POSIX ACL values |
 //! | [`jbd2`] | the journal |
 //! | [`orphan_file`] | the orphan file (`orphan_file` feature) |
@@ -44,6 +47,7 @@ mod bytes;
 
 pub mod acl;
 pub mod bitmap;
+pub mod casefold;
 pub mod checksum;
 pub mod device;
 pub mod dirent;
@@ -55,6 +59,7 @@ pub mod geometry;
 pub mod group;
 pub mod htree;
 pub mod indirect;
+pub mod inline_dir;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
@@ -62,6 +67,7 @@ pub mod orphan_file;
 pub mod superblock;
 pub mod time;
 pub mod units;
+pub mod verity;
 pub mod xattr;
 
 pub use error::{Corrupt, DiskError, Incompatible, Result};

@@ -394,6 +394,18 @@ pub fn fits_in_inode(area_len: usize, attributes: &[Xattr<'_>]) -> bool {
     INODE_HEADER + size_of(attributes) <= area_len & !3
 }
 
+/// How long the value of inline data (the attribute "system.data") can be in an inode's area of
+/// `area_len` bytes beside these attributes; `None` where not even an empty one fits.
+pub fn inline_value_max(area_len: usize, others: &[Xattr<'_>]) -> Option<usize> {
+    let empty = Xattr {
+        index: NameIndex::SYSTEM,
+        name: b"data",
+        value: XattrValue::Bytes(&[]),
+    };
+    let used = INODE_HEADER + size_of(others) + empty.entry_size();
+    (area_len & !3).checked_sub(used)
+}
+
 /// Whether the attributes fit in a block.
 pub fn fits_in_block(block_size: usize, attributes: &[Xattr<'_>]) -> bool {
     BLOCK_HEADER + size_of(attributes) <= block_size & !3

@@ -42,13 +42,13 @@ const INCOMPAT: &[(Incompat, Support)] = &[
     // Writing would need the protocol that keeps other hosts away.
     (Incompat::MMP, Read),
     (Incompat::FLEX_BG, Write),
-    (Incompat::EA_INODE, Read),
+    (Incompat::EA_INODE, Write),
     (Incompat::DIRDATA, Refuse),
     (Incompat::CSUM_SEED, Write),
-    (Incompat::LARGEDIR, Read),
-    (Incompat::INLINE_DATA, Read),
+    (Incompat::LARGEDIR, Write),
+    (Incompat::INLINE_DATA, Write),
     (Incompat::ENCRYPT, Read),
-    (Incompat::CASEFOLD, Read),
+    (Incompat::CASEFOLD, Write),
 ];
 
 const RO_COMPAT: &[(RoCompat, Support)] = &[
@@ -65,7 +65,7 @@ const RO_COMPAT: &[(RoCompat, Support)] = &[
     (RoCompat::READONLY, Read),
     (RoCompat::PROJECT, Read),
     (RoCompat::SHARED_BLOCKS, Read),
-    (RoCompat::VERITY, Read),
+    (RoCompat::VERITY, Write),
     (RoCompat::ORPHAN_PRESENT, Write),
 ];
 
@@ -125,10 +125,10 @@ mod tests {
     fn what_stands_in_the_way_is_named() {
         let gate = Gate::of(
             Compat::empty(),
-            Incompat::INLINE_DATA | Incompat::COMPRESSION | Incompat::from_bits_retain(1 << 30),
+            Incompat::ENCRYPT | Incompat::COMPRESSION | Incompat::from_bits_retain(1 << 30),
             RoCompat::QUOTA | RoCompat::from_bits_retain(1 << 29),
         );
         assert_eq!(gate.refused, ["compression", "FEATURE_I30"]);
-        assert_eq!(gate.read_only, ["inline_data", "quota", "FEATURE_R29"]);
+        assert_eq!(gate.read_only, ["encrypt", "quota", "FEATURE_R29"]);
     }
 }

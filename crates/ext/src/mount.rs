@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext_disk::casefold::ENCODING_UTF8_12_1;
 use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::features::{Compat, Incompat};
@@ -35,7 +36,7 @@ use crate::load::inode;
 use crate::on_error::OnError;
 use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
-use crate::state::{ExtState, JOURNAL, POSTPONED, Postponed, SUPERBLOCK};
+use crate::state::{ExtState, JOURNAL, POSTPONED, Postponed, RESERVED_INODES, SUPERBLOCK};
 use crate::sync::Mutex;
 use crate::{ExtOptions, orphans};
 
@@ -83,6 +84,11 @@ pub(crate) fn read_superblock(
     superblock.verify_checksum().map_err(damaged)?;
     if superblock.incompat().contains(Incompat::JOURNAL_DEV) {
         return Err(MountErrorKind::JournalDevice);
+    }
+    let encoding = superblock.encoding();
+    if superblock.incompat().contains(Incompat::CASEFOLD) && encoding != ENCODING_UTF8_12_1 {
+        let what = format!("encoding {encoding} of names (casefold)");
+        return Err(MountErrorKind::Incompatible(what));
     }
     if !gate.refused.is_empty() {
         let noun = if gate.refused.len() == 1 {
@@ -265,6 +271,9 @@ fn open(
         inode_rules: InodeRules::of(&superblock),
         dir_rules: DirRules::of(&superblock),
         overhead_blocks: overhead_blocks(&superblock, &geometry),
+        fs_seed: superblock.seed(),
+        has_value_inodes: superblock.incompat().contains(Incompat::EA_INODE),
+        reserved_inodes: Mutex::new(&RESERVED_INODES, Vec::new()),
         superblock: Mutex::new(&SUPERBLOCK, superblock),
         data: DataCache::new(device.clone(), geometry.block_size, data_cache_bytes),
         device,

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use finefs_ext_disk as disk;
 use finefs_ext_disk::features::{Compat, RoCompat};
-use finefs_ext_disk::inode::Inode;
+use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::superblock::State;
 use finefs_namespace::{Batch, Error, FileKind, Ino, InodeChange, LinkState, MapChange, Result};
@@ -210,6 +210,7 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
         symlink: None,
         map: Vec::new(),
         xattrs: Vec::new(),
+        inline: None,
     };
     if attributes.link_count > 0 {
         if kind != FileKind::Regular {
@@ -222,6 +223,10 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
             .size_bytes
             .div_ceil(u64::from(state.geometry.block_size));
         change.link_state = LinkState::Linked;
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
+            // What lies behind the size is in the inode and goes with the next change.
+            return Ok(change);
+        }
         change.map.push(MapChange::Unmap {
             logical,
             length: u64::MAX - logical,

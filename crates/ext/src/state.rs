@@ -16,6 +16,7 @@
 //!     ext.superblock       fields of the superblock
 //!       ext.journal        the writer of the journal; a leaf
 //!       ext.postponed      what the next commit takes over; a leaf
+//!       ext.reserved_inodes   numbers for values of extended attributes; a leaf
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //!       ext.write_out      whether somebody writes out file data; a leaf
 //!       ext.behind         pieces of large files that wait to be written out; a leaf
@@ -30,6 +31,7 @@ use finefs_block::BlockDevice;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::DirRules;
+use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::group::GroupDesc;
 use finefs_ext_disk::inode::{Inode, InodeRules};
@@ -56,6 +58,9 @@ pub static JOURNAL: LockClass = LockClass::new("ext.journal", 76);
 
 /// What the next commit takes over; see `Postponed`.
 pub static POSTPONED: LockClass = LockClass::new("ext.postponed", 77);
+
+/// Numbers of inodes that were reserved for values of extended attributes.
+pub static RESERVED_INODES: LockClass = LockClass::new("ext.reserved_inodes", 77);
 
 /// What commits left that were applied to the buffers, but for which there was no storage below the
 /// device. Nothing of them was written; the buffers are still dirty. The next commit makes all of
@@ -100,6 +105,13 @@ pub(crate) struct ExtState {
     pub journal: Mutex<Option<JournalWriter>>,
     /// What commits that found no storage below the device left for the next one.
     pub postponed: Mutex<Postponed>,
+    /// Numbers of inodes that were reserved for values of extended attributes (ea_inode), with a
+    /// generation each.
+    pub reserved_inodes: Mutex<Vec<(u32, u32)>>,
+    /// Values of extended attributes may lie in inodes of their own (ea_inode).
+    pub has_value_inodes: bool,
+    /// Where hashes of values start, and checksums of metadata if it has some.
+    pub fs_seed: FsSeed,
     /// What to do about damage.
     pub on_error: OnError,
     /// Blocks that no file can ever have.
@@ -183,6 +195,12 @@ impl ExtState {
             return Err(Error::io("the journal was lost by an earlier failure"));
         }
         Ok(writer)
+    }
+
+    /// False where an inode that is flagged to hold its content must not be changed: the file system
+    /// has no `inline_data`.
+    pub fn may_hold_inline_data(&self) -> bool {
+        self.is_read_only || (self.superblock.lock().incompat()).contains(Incompat::INLINE_DATA)
     }
 
     /// The time for the superblock.

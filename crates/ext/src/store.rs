@@ -5,12 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext_disk::casefold;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
+use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
-    Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store, Times, write_padded,
+    Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store, Times,
+    write_padded,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -18,7 +21,7 @@ use crate::apply::ImageCost;
 use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
-use crate::load::{directory, inode, map, symlink, xattr};
+use crate::load::{directory, inode, map, symlink, verity, xattr};
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
 use crate::state::ExtState;
@@ -288,6 +291,8 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
         name_max: finefs_ext_disk::dirent::NAME_MAX as u32,
         symlink_max: (block_size - 1).min(libc::PATH_MAX as u32 - 1),
         symlink_inline_max: finefs_ext_disk::inode::BLOCK_AREA_SIZE as u32 - 1,
+        folding: folding(&superblock),
+        inline_max_bytes: apply::inline_max_bytes(&superblock, state.geometry.inode_size),
         has_fine_times: state.geometry.inode_size > 128,
         has_unwritten: has_extents,
         // A record changes few blocks, and many change the same; at most twice as many come.
@@ -296,6 +301,15 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
         stops_on_damage: state.on_error != OnError::Continue,
         identity: identity(&superblock),
     }
+}
+
+/// How names are compared in directories that fold case.
+fn folding(superblock: &Superblock) -> Option<Folding> {
+    let has_folding = superblock.incompat().contains(Incompat::CASEFOLD);
+    has_folding.then(|| Folding {
+        fold: casefold::fold,
+        is_strict: superblock.encoding_flags() & casefold::FLAG_STRICT != 0,
+    })
 }
 
 /// The UUID, and what the image's owner alone can know.
@@ -330,7 +344,11 @@ impl Store for ExtStore {
         match kind {
             FileKind::Regular => {
                 let mapping = damage::noted(&self.state, map::load(&self.state, ino, &inode));
-                mapping.map(|mapping| mapping.extents)
+                let extents = mapping?.extents;
+                if inode.flags().contains(InodeFlags::VERITY) {
+                    verity::verify(&self.state, ino, &inode, &extents)?;
+                }
+                Ok(extents)
             }
             _ => Err(Error::Invalid),
         }
@@ -463,11 +481,16 @@ impl Store for ExtStore {
     }
 
     fn unreserve(&self, blocks: u64) {
-        self.state.allocator.unreserve(blocks);
+        apply::unreserve(&self.state, blocks);
     }
 
-    fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
-        apply::check_xattrs(&self.state, ino, xattrs)
+    fn check_xattrs(
+        &self,
+        ino: Ino,
+        inline_bytes: Option<u64>,
+        xattrs: &[(&[u8], &[u8])],
+    ) -> Result<()> {
+        apply::check_xattrs(&self.state, ino, inline_bytes, xattrs)
     }
 
     fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {

@@ -11,6 +11,7 @@ fn random_operations(arguments: &str, seed: u64) {
     let directory = tempfile::tempdir().unwrap();
     let path = make_image(directory.path(), arguments, "64M");
     let mut driver = Driver::new(World::new(open(&path)), seed);
+    driver.world.has_value_inodes = arguments.contains("ea_inode");
     for round in 0..4 {
         for _ in 0..6 {
             for step in 0..250 {
@@ -25,6 +26,7 @@ fn random_operations(arguments: &str, seed: u64) {
             }
         }
         driver.world = driver.world.check(&path);
+        driver.world.has_value_inodes = arguments.contains("ea_inode");
     }
 }
 
@@ -58,6 +60,11 @@ random_operations_on! {
     ext4_no_flex: "-t ext4 -b 1024 -O ^flex_bg";
     ext4_meta_bg: "-t ext4 -b 1024 -O ^resize_inode,meta_bg";
     ext4_sparse_super2: "-t ext4 -b 1024 -O ^resize_inode,sparse_super2";
+    ext4_inline_data: "-t ext4 -b 4096 -O inline_data";
+    ext4_inline_data_1k: "-t ext4 -b 1024 -I 512 -O inline_data,^metadata_csum";
+    ext4_inline_data_block_maps: "-t ext4 -b 1024 -O inline_data,^extent,^64bit";
+    ext4_ea_inode: "-t ext4 -b 1024 -O ea_inode";
+    ext4_inline_data_ea_inode: "-t ext4 -b 4096 -O inline_data,ea_inode,large_dir";
     ext4_block_maps: "-t ext4 -b 1024 -O ^extent,^64bit";
 }
 

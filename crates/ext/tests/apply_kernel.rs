@@ -2,55 +2,19 @@
 //! and a loop device; does nothing without.
 
 mod apply_world;
+mod kernel_mount;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use apply_world::driver::Driver;
 use apply_world::{World, assert_clean, make_image, open, pattern};
 use finefs_namespace::{Error, ExtentState, FileKind, Ino, Store};
-
-/// A mount by the kernel; ends when it is dropped.
-struct KernelMount(PathBuf);
-
-impl KernelMount {
-    fn new(image: &Path, place: &Path, options: &str) -> Option<KernelMount> {
-        let _ = fs::create_dir(place);
-        let output = Command::new("mount")
-            .args(["-o", options])
-            .arg(image)
-            .arg(place)
-            .output()
-            .ok()?;
-        if !output.status.success() {
-            let message = String::from_utf8_lossy(&output.stderr);
-            // Only where nothing can be mounted at all may the test be passed over.
-            assert!(
-                !message.contains("wrong fs type"),
-                "the kernel refuses the image: {message}"
-            );
-            eprintln!("passed over: {message}");
-            return None;
-        }
-        Some(KernelMount(place.to_owned()))
-    }
-}
-
-impl Drop for KernelMount {
-    fn drop(&mut self) {
-        let status = Command::new("umount").arg(&self.0).status();
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "umount {}",
-            self.0.display()
-        );
-    }
-}
+use kernel_mount::KernelMount;
 
 fn compare(world: &BTreeMap<Ino, apply_world::Node>, ino: Ino, path: &Path, block_size: u64) {
     let node = &world[&ino];

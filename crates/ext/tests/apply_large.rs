@@ -97,18 +97,17 @@ fn linear_directory() {
     many_names("-t ext4 -b 1024 -N 1000 -O ^dir_index", 50_000, 10_000);
 }
 
-/// A full index becomes a plain directory, and no name is lost.
-#[test]
-fn index_that_cannot_grow() {
+/// So many long names that two levels cannot hold them: three to a block of 1 KiB, so that two
+/// levels hold about 20,000.
+fn many_long_names(arguments: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
-    let path = make_image(directory.path(), "-t ext4 -b 1024 -N 1000", "256M");
+    let path = make_image(directory.path(), arguments, "256M");
     let mut world = World::new(open(&path));
     let root = world.root;
     let dir = world.create(root, b"d", FileKind::Directory, None).unwrap();
     let file = world
         .create(dir, b"first", FileKind::Regular, None)
         .unwrap();
-    // Long names: three to a block, so two levels hold about 20,000 of them.
     for i in 0..45_000 {
         let name = format!("{i:0250}");
         world.link(file, dir, name.as_bytes()).unwrap();
@@ -119,15 +118,32 @@ fn index_that_cannot_grow() {
     world.commit().unwrap();
     let mut world = world.check(&path);
     let dump = debugfs(&path, "htree_dump /d");
+    world.unlink(dir, format!("{:0250}", 17).as_bytes(), false);
+    world.link(file, dir, b"another").unwrap();
+    world.commit().unwrap();
+    world.check(&path);
+    (directory, dump)
+}
+
+/// A full index becomes a plain directory, and no name is lost.
+#[test]
+fn index_that_cannot_grow() {
+    let (_directory, dump) = many_long_names("-t ext4 -b 1024 -N 1000");
     assert!(
         !dump.contains("Indirect levels"),
         "still indexed: {}",
         &dump[..dump.len().min(300)]
     );
-    world.unlink(dir, format!("{:0250}", 17).as_bytes(), false);
-    world.link(file, dir, b"another").unwrap();
-    world.commit().unwrap();
-    world.check(&path);
+}
+
+#[test]
+fn three_levels_of_index() {
+    let (_directory, dump) = many_long_names("-t ext4 -b 1024 -N 1000 -O large_dir");
+    assert!(
+        dump.contains("Indirect levels: 2"),
+        "{}",
+        &dump[..dump.len().min(1000)]
+    );
 }
 
 #[test]

@@ -328,7 +328,7 @@ impl Dir {
 
     /// Sets flags, and takes others away (chattr(1)). EPERM for who neither owns the file nor is
     /// root, and for [`FileFlags::PRIVILEGED`] ones but for root; EOPNOTSUPP for flags that are
-    /// not [`FileFlags::SETTABLE`], or not for files of this kind.
+    /// neither [`FileFlags::SETTABLE`] nor [`FileFlags::CASEFOLD`], or not for files of this kind.
     ///
     /// ```
     /// # use finefs::{FileFlags, FileSystem};
@@ -345,7 +345,8 @@ impl Dir {
         removed: FileFlags,
     ) -> Result<()> {
         self.with_inode("set flags", path.as_ref(), LastLink::Follow, |ino| {
-            if !FileFlags::SETTABLE.contains(added | removed) {
+            let changeable = FileFlags::SETTABLE | FileFlags::CASEFOLD;
+            if !changeable.contains(added | removed) {
                 return Err(Cause::NotSupported);
             }
             let change = |before| (before | added) - removed;

@@ -18,7 +18,9 @@ use crate::abi::{
     OPEN_NO_FLUSH, OpenOut, READ_LOCKOWNER, ReadIn, SetattrIn, StatfsOut, WRITE_CACHE,
     WRITE_KILL_SUIDGID, WRITE_LOCKOWNER, WriteIn, WriteOut, setattr,
 };
-use crate::convert::{Numbers, attr_out, change, entry_out, negative_entry_out, statx_out};
+use crate::convert::{
+    NameLifetime, Numbers, attr_out, change, entry_out, negative_entry_out, statx_out,
+};
 use crate::cpu_latency::CpuLatency;
 use crate::directory;
 use crate::ioctl;
@@ -233,8 +235,8 @@ impl Adapter {
                     namespace.lookup(&caller, ino, name)
                 };
                 match result {
-                    Err(Error::NotFound) => put(space, &negative_entry_out()),
-                    result => self.put_entry(space, &result?),
+                    Err(Error::NotFound) => put(space, &negative_entry_out(self.lifetime(ino))),
+                    result => self.put_entry(space, ino, &result?),
                 }
             }
             Operation::Getattr => put(space, &attr_out(&namespace.attributes(ino)?)),
@@ -244,18 +246,20 @@ impl Adapter {
                 &attr_out(&self.set_attributes(header, &caller, &fields)?),
             ),
             Operation::Readlink => put_bytes(space, &namespace.read_symlink(ino)?),
-            Operation::Symlink { name, target } => {
-                self.put_entry(space, &namespace.make_symlink(&caller, ino, name, target)?)
-            }
+            Operation::Symlink { name, target } => self.put_entry(
+                space,
+                ino,
+                &namespace.make_symlink(&caller, ino, name, target)?,
+            ),
             Operation::Mknod { fields, name } => {
                 let made =
                     self.make_node(&self.caller(header, fields.umask), ino, name, &fields)?;
-                self.put_entry(space, &made)
+                self.put_entry(space, ino, &made)
             }
             Operation::Mkdir { fields, name } => {
                 let caller = self.caller(header, fields.umask);
                 let made = namespace.make_directory(&caller, ino, name, fields.mode & 0o7777)?;
-                self.put_entry(space, &made)
+                self.put_entry(space, ino, &made)
             }
             Operation::Unlink { name } => {
                 self.note_removal();
@@ -278,7 +282,7 @@ impl Adapter {
             }
             Operation::Link { old_node, name } => {
                 let old = self.numbers.ino(old_node);
-                self.put_entry(space, &namespace.make_link(&caller, old, ino, name)?)
+                self.put_entry(space, ino, &namespace.make_link(&caller, old, ino, name)?)
             }
             Operation::Read(fields) => {
                 if fields.read_flags & READ_LOCKOWNER != 0 {
@@ -467,11 +471,13 @@ impl Adapter {
         }
     }
 
-    fn put_entry(&self, space: &mut [u8], attributes: &Attributes) -> Answer {
-        put(
-            space,
-            &entry_out(self.numbers.node(attributes.ino), attributes),
-        )
+    fn lifetime(&self, dir: Ino) -> NameLifetime {
+        NameLifetime::of(&self.namespace, dir)
+    }
+
+    fn put_entry(&self, space: &mut [u8], dir: Ino, attributes: &Attributes) -> Answer {
+        let node = self.numbers.node(attributes.ino);
+        put(space, &entry_out(node, attributes, self.lifetime(dir)))
     }
 
     fn make_node(
@@ -509,7 +515,7 @@ impl Adapter {
             .namespace
             .create_unnamed(&caller, parent, fields.mode & 0o7777)?;
         let out = CreateOut {
-            entry: entry_out(self.numbers.node(made.ino), &made),
+            entry: entry_out(self.numbers.node(made.ino), &made, self.lifetime(parent)),
             open: OpenOut {
                 handle: 0,
                 flags: OPEN_KEEP_CACHE | OPEN_NO_FLUSH,

@@ -1,5 +1,6 @@
 //! Between the namespace's vocabulary and the kernel's: numbers, attributes, times.
 
+use finefs_namespace::Namespace;
 use finefs_namespace::types::{Attributes, Ino, SetAttributes, SetTime, Timestamp};
 
 use crate::abi::{
@@ -90,21 +91,40 @@ pub(crate) fn attr_out(attributes: &Attributes) -> AttrOut {
     }
 }
 
-pub(crate) fn entry_out(node: u64, attributes: &Attributes) -> EntryOut {
+/// How long the kernel may remember what names of a directory name, in seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct NameLifetime(u64);
+
+impl NameLifetime {
+    /// Until the kernel itself changes the name, unless other names of the directory lead to the
+    /// same.
+    pub fn of(namespace: &Namespace, dir: Ino) -> NameLifetime {
+        NameLifetime(match namespace.folds_names(dir) {
+            true => 0,
+            false => FOREVER,
+        })
+    }
+}
+
+pub(crate) fn entry_out(
+    node: u64,
+    attributes: &Attributes,
+    NameLifetime(entry_valid): NameLifetime,
+) -> EntryOut {
     EntryOut {
         node,
         generation: u64::from(attributes.generation),
-        entry_valid: FOREVER,
+        entry_valid,
         attr_valid: attr_valid(attributes),
         attr: attr(attributes),
         ..EntryOut::default()
     }
 }
 
-/// "There is no such name, and you may remember that": node 0 with a lifetime.
-pub(crate) fn negative_entry_out() -> EntryOut {
+/// "There is no such name, and so long you may remember that": node 0 with a lifetime.
+pub(crate) fn negative_entry_out(NameLifetime(entry_valid): NameLifetime) -> EntryOut {
     EntryOut {
-        entry_valid: FOREVER,
+        entry_valid,
         ..EntryOut::default()
     }
 }
@@ -236,7 +256,7 @@ mod tests {
         assert_eq!(statx_out(&old).statx.mask & STATX_BTIME, 0);
 
         let lives = |attributes| {
-            let entry = entry_out(12, attributes);
+            let entry = entry_out(12, attributes, NameLifetime(FOREVER));
             let (attr, statx) = (attr_out(attributes).valid, statx_out(attributes).valid);
             (attr, statx, entry.attr_valid, entry.entry_valid)
         };

@@ -10,7 +10,7 @@ use finefs_namespace::{AtimeUpdate, DirectoryEntry, Namespace, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut};
-use crate::convert::{Numbers, entry_out};
+use crate::convert::{NameLifetime, Numbers, entry_out};
 
 /// About what fits into the 32 KiB buffers that readdir(3) asks with.
 const CHUNK_ENTRIES: usize = 128;
@@ -86,6 +86,7 @@ pub(crate) fn fill_plus(
     atime: AtimeUpdate,
     space: &mut [u8],
 ) -> Result<usize> {
+    let lifetime = NameLifetime::of(namespace, ino);
     let mut list = List { space, length: 0 };
     loop {
         let mut chunk = Vec::with_capacity(CHUNK_ENTRIES);
@@ -111,7 +112,7 @@ pub(crate) fn fill_plus(
         let is_last = chunk.len() < CHUNK_ENTRIES;
         for taken in chunk {
             cookie = taken.cookie;
-            if !add_plus(namespace, numbers, &taken, &mut list) {
+            if !add_plus(namespace, (numbers, lifetime), &taken, &mut list) {
                 return Ok(list.length);
             }
         }
@@ -122,7 +123,12 @@ pub(crate) fn fill_plus(
 }
 
 /// Adds one entry; false when it no longer fitted.
-fn add_plus(namespace: &Namespace, numbers: Numbers, taken: &Taken, list: &mut List<'_>) -> bool {
+fn add_plus(
+    namespace: &Namespace,
+    (numbers, lifetime): (Numbers, NameLifetime),
+    taken: &Taken,
+    list: &mut List<'_>,
+) -> bool {
     let Taken {
         name,
         ino,
@@ -139,7 +145,7 @@ fn add_plus(namespace: &Namespace, numbers: Numbers, taken: &Taken, list: &mut L
     }
     match namespace.reference(*ino) {
         Ok(attributes) => {
-            let has_fitted = add(&entry_out(numbers.node(*ino), &attributes));
+            let has_fitted = add(&entry_out(numbers.node(*ino), &attributes, lifetime));
             if !has_fitted {
                 namespace.forget(*ino, 1);
             }

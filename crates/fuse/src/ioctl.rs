@@ -154,7 +154,7 @@ fn set_flags(
     namespace: &Namespace,
     caller: &Caller,
     ino: Ino,
-    change: impl FnOnce(FileFlags) -> FileFlags,
+    change: impl Fn(FileFlags) -> FileFlags,
 ) -> Result<Vec<u8>> {
     let caller = Caller {
         checks: AccessChecks::Needed,

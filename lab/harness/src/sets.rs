@@ -147,6 +147,19 @@ pub const SETS: &[FeatureSet] = &[
         ..BASE
     },
     FeatureSet {
+        name: "ext4-inodes",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "inline_data,ea_inode,large_dir,stable_inodes",
+        ],
+        xattr_max: 20_000,
+        ..BASE
+    },
+    FeatureSet {
         name: "ext4-inode1024",
         mke2fs: &["-t", "ext4", "-b", "4096", "-I", "1024"],
         ..BASE

@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mke2fs", "e2fsprogs"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
+    ("fsverity", "fsverity"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
     ("sqlite3", "sqlite3"),

@@ -20,6 +20,9 @@ use crate::state::ExtState;
 /// Flags that belong to the user of a file; the others are the format's own.
 const USER_FLAGS: InodeFlags = InodeFlags::from_bits_retain(FileFlags::SETTABLE.bits());
 
+/// Those of directories: they can be made to fold case.
+const USER_DIRECTORY_FLAGS: InodeFlags = USER_FLAGS.union(InodeFlags::CASEFOLD);
+
 /// Bytes of further fields of new inodes where the superblock does not want more: all that Linux
 /// knows.
 const EXTRA_ISIZE: u16 = 32;
@@ -43,11 +46,17 @@ impl InodeEdit {
     /// True when its blocks may be in the buffer cache.
     pub(crate) fn holds_metadata(&self) -> bool {
         self.disk.kind() != Some(DiskKind::Regular)
+            || self.disk.flags().contains(InodeFlags::EA_INODE)
     }
 
     /// True for a directory.
     pub(crate) fn is_directory(&self) -> bool {
         self.disk.kind() == Some(DiskKind::Directory)
+    }
+
+    /// True when its content or its names lie in the inode itself.
+    pub(crate) fn holds_inline_data(&self) -> bool {
+        self.disk.flags().contains(InodeFlags::INLINE_DATA)
     }
 
     /// Where its metadata blocks had best lie: in the inode's group.
@@ -82,8 +91,12 @@ impl InodeEdit {
             .set_mode((kind.mode_bits() | attributes.permissions & 0o7777) as u16);
         self.disk.set_uid(attributes.uid);
         self.disk.set_gid(attributes.gid);
-        let user = InodeFlags::from_bits_retain(attributes.flags.bits()) & USER_FLAGS;
-        self.disk.set_flags((self.disk.flags() - USER_FLAGS) | user);
+        let of_user = match kind {
+            FileKind::Directory => USER_DIRECTORY_FLAGS,
+            _ => USER_FLAGS,
+        };
+        let user = InodeFlags::from_bits_retain(attributes.flags.bits()) & of_user;
+        self.disk.set_flags((self.disk.flags() - of_user) | user);
         self.disk.set_atime(disk_time(times.accessed));
         self.disk.set_mtime(disk_time(times.modified));
         self.disk.set_ctime(disk_time(times.changed));

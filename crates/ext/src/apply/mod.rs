@@ -10,8 +10,10 @@
 //! | [`space`] | bitmaps, descriptors, what is taken and freed |
 //! | [`inode`] | one inode; the inode table |
 //! | [`map`] | extent trees and block maps |
+//! | [`inline`] | contents that lie in inodes |
 //! | [`directory`] | entries, plain and indexed |
 //! | [`xattrs`] | extended attributes |
+//! | [`value_inode`] | their values that lie in inodes of their own |
 //! | [`orphans`] | inodes in use without a name |
 //! | [`durable`] | through the journal, or without one, to the device |
 //! | [`reservation`] | how many blocks applying can need |
@@ -40,11 +42,13 @@
 mod batch_cost;
 mod directory;
 mod durable;
+mod inline;
 pub(crate) mod inode;
 mod map;
 mod orphans;
 mod reservation;
 mod space;
+mod value_inode;
 mod xattrs;
 
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
@@ -60,9 +64,10 @@ use crate::state::{ExtState, Postponed};
 pub(crate) use batch_cost::{ImageCost, mapping_fits_inode};
 use directory::DirFormat;
 pub(crate) use durable::sync_data;
+pub(crate) use inline::max_bytes as inline_max_bytes;
 use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};
-pub(crate) use reservation::reserve;
+pub(crate) use reservation::{reserve, unreserve};
 use space::Space;
 pub(crate) use xattrs::check as check_xattrs;
 
@@ -274,7 +279,13 @@ impl<'a> Commit<'a> {
                 let parent = entries.as_ref().and_then(|entries| entries.parent);
                 let parent = parent.and_then(|parent| u32::try_from(parent.0).ok());
                 let parent = parent.unwrap_or(finefs_ext_disk::Ino::ROOT.0);
-                directory::create(&mut self.space, inode, &self.format, parent)?;
+                directory::create(
+                    &mut self.space,
+                    &mut self.table,
+                    inode,
+                    &self.format,
+                    parent,
+                )?;
             }
             inode.add_links(change.link_delta, self.has_dir_nlink);
         }
@@ -283,16 +294,28 @@ impl<'a> Commit<'a> {
         {
             self.symlink(inode, target)?;
         }
+        let inline = inline::apply(inode, change.inline.as_ref(), self.has_extents)?;
         map::apply(&mut self.space, inode, &change.map)?;
-        if !change.xattrs.is_empty() {
-            self.has_xattrs = true;
-            xattrs::apply(&mut self.space, &self.table, inode, &change.xattrs)?;
-        }
+        self.has_xattrs |= !change.xattrs.is_empty();
+        xattrs::apply(
+            &mut self.space,
+            &mut self.table,
+            inode,
+            &change.xattrs,
+            inline,
+        )?;
         if let Some(entries) = entries
             && change.link_state != LinkState::Freed
         {
             let is_created = change.is_created;
-            directory::change(&mut self.space, inode, &self.format, entries, is_created)?;
+            directory::change(
+                &mut self.space,
+                &mut self.table,
+                inode,
+                &self.format,
+                entries,
+                is_created,
+            )?;
         }
         if change.attributes.kind == FileKind::Regular
             && change.attributes.size_bytes > SMALL_FILE_MAX
@@ -348,7 +371,7 @@ impl<'a> Commit<'a> {
                 .and_then(|()| map::unmap(&mut self.space, inode, 0..LOGICAL_END));
             self.space.note_leak(unmapped);
         }
-        let released = xattrs::release(&mut self.space, &self.table, inode);
+        let released = xattrs::release_all(&mut self.space, &mut self.table, inode);
         self.space.note_leak(released);
         let rules = self.table.rules;
         inode.blocks_delta = 0;
@@ -373,7 +396,8 @@ impl<'a> Commit<'a> {
         let number = u32::try_from(ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         let mut inode = self.table.load(number)?;
-        let outcome = directory::change(&mut self.space, &mut inode, &self.format, change, false);
+        let (space, table, format) = (&mut self.space, &mut self.table, &self.format);
+        let outcome = directory::change(space, table, &mut inode, format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);
         outcome.and(settled).and(self.table.store(&mut inode))?;
         Ok(self.settled(&inode))

@@ -22,6 +22,7 @@ use finefs_namespace::{BlockNo, BlockRun, Error, Result, Settled};
 
 use smallvec::SmallVec;
 
+use super::reservation;
 use crate::alloc::BitmapSource;
 use crate::alloc::bits::Bits;
 use crate::error::{at, detail};
@@ -33,6 +34,8 @@ pub(crate) struct Space<'a> {
     pub(crate) state: &'a ExtState,
     /// Blocks left of the batch's reservation.
     reserved: u64,
+    /// Inodes left of it.
+    reserved_inodes: u64,
     groups: BTreeMap<u32, GroupEdit>,
     freed: Vec<BlockRun>,
     /// Blocks that became metadata by this batch: nothing that is durable refers to them.
@@ -65,10 +68,12 @@ struct GroupEdit {
 
 impl<'a> Space<'a> {
     /// Begins with what earlier commits postponed.
-    pub(crate) fn new(state: &'a ExtState, reserved: u64, postponed: Postponed) -> Space<'a> {
+    pub(crate) fn new(state: &'a ExtState, reservation: u64, postponed: Postponed) -> Space<'a> {
+        let (reserved, reserved_inodes) = reservation::split(reservation);
         Space {
             state,
             reserved,
+            reserved_inodes,
             groups: BTreeMap::new(),
             freed: postponed.freed,
             fresh: postponed.fresh,
@@ -315,6 +320,24 @@ impl<'a> Space<'a> {
         Ok(block)
     }
 
+    /// Takes the number of an inode that was reserved, and a generation.
+    pub(crate) fn allocate_inode(&mut self) -> Result<(u32, u32)> {
+        let taken = match self.reserved_inodes {
+            0 => None,
+            _ => self.state.reserved_inodes.lock().pop(),
+        };
+        let taken = taken.ok_or(Error::NoSpace)?;
+        self.reserved_inodes -= 1;
+        Ok(taken)
+    }
+
+    fn unreserve(&self) {
+        reservation::unreserve(
+            self.state,
+            reservation::joined(self.reserved, self.reserved_inodes),
+        );
+    }
+
     /// Marks an inode used. Gives the indices of inodes before it in the group that come into the
     /// used part of the table by that and may hold garbage.
     pub(crate) fn use_inode(
@@ -401,13 +424,13 @@ impl<'a> Space<'a> {
     /// Gives back what the batch did not need, and nothing else: the commit failed, and what it
     /// freed may still be in use on the device.
     pub(crate) fn abandon(self) {
-        self.state.allocator.unreserve(self.reserved);
+        self.unreserve();
     }
 
     /// Leaves what the batch freed, and what its inodes take now, to the next commit: nothing was
     /// written.
     pub(crate) fn postpone(self, settled: Vec<Settled>) {
-        self.state.allocator.unreserve(self.reserved);
+        self.unreserve();
         *self.state.postponed.lock() = Postponed {
             is_there: true,
             freed: self.freed,
@@ -420,12 +443,12 @@ impl<'a> Space<'a> {
     /// Gives to the live allocator what the batch freed and what it did not need. Call it when the
     /// commit is durable.
     pub(crate) fn release(self) {
+        self.unreserve();
         let allocator = &self.state.allocator;
         release(self.state, &self.freed);
         for (ino, is_directory) in &self.freed_inodes {
             allocator.release_inode_number(self.state, *ino, *is_directory);
         }
-        allocator.unreserve(self.reserved);
     }
 }
 

@@ -11,8 +11,23 @@ use finefs_namespace::{Error, Ino, Result};
 
 use super::inode::{InodeEdit, InodeTable};
 use super::space::Space;
+use super::value_inode::{self, Changes as Counts, Stored};
 use crate::error::at;
 use crate::state::ExtState;
+
+/// The attribute that holds what inline data has beyond `i_block`.
+const INLINE_NAME: &[u8] = b"data";
+
+/// Values from this length on may be put into inodes of their own: for these the operations that set
+/// them reserve one.
+const MOVABLE_MIN: usize = 128;
+
+/// What becomes of the attribute that inline data has in the inode.
+pub(crate) enum InlineValue<'a> {
+    Unchanged,
+    Set(&'a [u8]),
+    Removed,
+}
 
 /// A change as the namespace gives it: full name, and the value or `None` for removal.
 pub(crate) type Change = (Box<[u8]>, Option<Box<[u8]>>);
@@ -28,11 +43,10 @@ struct Owned {
 #[derive(Clone, PartialEq, Eq)]
 enum Value {
     Bytes(Vec<u8>),
-    Inode {
-        ino: DiskIno,
-        size: u32,
-        entry_hash: u32,
-    },
+    /// In an inode of its own.
+    Inode(Stored),
+    /// To be put into an inode of its own.
+    Moving(Vec<u8>),
 }
 
 impl Owned {
@@ -43,11 +57,11 @@ impl Owned {
                 ino,
                 size,
                 entry_hash,
-            } => Value::Inode {
+            } => Value::Inode(Stored {
                 ino,
                 size,
                 entry_hash,
-            },
+            }),
         };
         Owned {
             index: xattr.index,
@@ -57,7 +71,7 @@ impl Owned {
     }
 
     /// From a full name and the value that users see.
-    fn from_user(full_name: &[u8], value: &[u8]) -> Result<Owned> {
+    fn from_user(state: &ExtState, full_name: &[u8], value: &[u8]) -> Result<Owned> {
         let (index, name) = NameIndex::split(full_name).ok_or(Error::NotSupported)?;
         let is_acl = index == NameIndex::POSIX_ACL_ACCESS || index == NameIndex::POSIX_ACL_DEFAULT;
         let value = if is_acl {
@@ -65,24 +79,59 @@ impl Owned {
         } else {
             value.to_vec()
         };
+        let block_bytes = state.buffers.block_size_bytes();
+        let is_large = value.len() > value_inode::inline_value_max(block_bytes);
         Ok(Owned {
             index,
             name: name.to_vec(),
-            value: Value::Bytes(value),
+            value: match is_large && state.has_value_inodes {
+                true => Value::Moving(value),
+                false => Value::Bytes(value),
+            },
         })
+    }
+
+    /// Lets the value have an inode of its own, where it may; false where it may not.
+    fn move_out(&mut self, state: &ExtState) -> bool {
+        match &mut self.value {
+            Value::Bytes(bytes) if state.has_value_inodes && bytes.len() >= MOVABLE_MIN => {
+                self.value = Value::Moving(std::mem::take(bytes));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What it has in an inode of its own.
+    fn stored(&self) -> Option<Stored> {
+        match &self.value {
+            Value::Inode(stored) => Some(*stored),
+            _ => None,
+        }
+    }
+
+    /// What inline data has in the inode.
+    fn inline(value: Vec<u8>) -> Owned {
+        Owned {
+            index: NameIndex::SYSTEM,
+            name: INLINE_NAME.to_vec(),
+            value: Value::Bytes(value),
+        }
     }
 
     fn view(&self) -> Xattr<'_> {
         let value = match &self.value {
             Value::Bytes(bytes) => XattrValue::Bytes(bytes),
-            Value::Inode {
-                ino,
-                size,
-                entry_hash,
-            } => XattrValue::Inode {
-                ino: *ino,
-                size: *size,
-                entry_hash: *entry_hash,
+            Value::Inode(stored) => XattrValue::Inode {
+                ino: stored.ino,
+                size: stored.size,
+                entry_hash: stored.entry_hash,
+            },
+            // It takes as much room.
+            Value::Moving(bytes) => XattrValue::Inode {
+                ino: DiskIno(1),
+                size: bytes.len() as u32,
+                entry_hash: 0,
             },
         };
         Xattr {
@@ -95,9 +144,22 @@ impl Owned {
     fn size(&self) -> usize {
         let value = match &self.value {
             Value::Bytes(bytes) => bytes.len(),
-            Value::Inode { .. } => 0,
+            Value::Inode(_) | Value::Moving(_) => 0,
         };
         self.name.len() + value
+    }
+
+    /// True for what inline data has in the inode: nothing else can be there.
+    fn is_pinned(&self) -> bool {
+        self.has_name(NameIndex::SYSTEM, INLINE_NAME)
+    }
+
+    /// The length of the value, wherever it is.
+    fn value_bytes(&self) -> usize {
+        match &self.value {
+            Value::Bytes(bytes) | Value::Moving(bytes) => bytes.len(),
+            Value::Inode(stored) => stored.size as usize,
+        }
     }
 
     fn has_name(&self, index: NameIndex, name: &[u8]) -> bool {
@@ -127,19 +189,20 @@ impl Room {
 }
 
 /// Deals attributes out to inode and block; `None` when they do not fit.
-fn place(mut all: Vec<Owned>, room: Room) -> Option<(Vec<Owned>, Vec<Owned>)> {
+fn place(all: Vec<Owned>, room: Room) -> Option<(Vec<Owned>, Vec<Owned>)> {
+    let (pinned, mut all): (Vec<_>, Vec<_>) = all.into_iter().partition(Owned::is_pinned);
     all.sort_by(|a, b| (a.size(), a.index, &a.name).cmp(&(b.size(), b.index, &b.name)));
     // The small ones into the inode, as many as fit.
-    let mut small = all.clone();
+    let mut small = [&pinned[..], &all[..]].concat();
     let mut rest = Vec::new();
     while !room.fits_in_inode(&small) {
-        rest.extend(small.pop());
+        rest.push(small.pop().filter(|last| !last.is_pinned())?);
     }
     if room.fits_in_block(&rest) {
         return Some((small, rest));
     }
     // The large ones into the block, as many as fit.
-    let (mut in_inode, mut block) = (Vec::new(), Vec::new());
+    let (mut in_inode, mut block) = (pinned, Vec::new());
     while let Some(largest) = all.pop() {
         block.push(largest);
         if !room.fits_in_block(&block) {
@@ -149,15 +212,32 @@ fn place(mut all: Vec<Owned>, room: Room) -> Option<(Vec<Owned>, Vec<Owned>)> {
     room.fits_in_inode(&in_inode).then_some((in_inode, block))
 }
 
+/// How long the value of inline data can be in an inode beside its other attributes there; `None`
+/// where there is no room for any.
+pub(crate) fn inline_room(inode: &InodeEdit) -> Result<Option<usize>> {
+    let area = inode.disk.xattr_bytes().unwrap_or_default();
+    let region = XattrRegion::in_inode(area).map_err(|error| inode.damaged(error))?;
+    let others = region.into_iter().flat_map(|region| region.entries());
+    let is_other = |x: &Xattr<'_>| !Owned::of(*x).is_pinned();
+    let others: Vec<Xattr<'_>> = others.filter(is_other).collect();
+    Ok(xattr::inline_value_max(area.len(), &others))
+}
+
 /// Checks that these attributes fit into an inode, which may not be on the device yet.
-pub(crate) fn check(state: &ExtState, ino: Ino, attributes: &[(&[u8], &[u8])]) -> Result<()> {
+pub(crate) fn check(
+    state: &ExtState,
+    ino: Ino,
+    inline_bytes: Option<u64>,
+    attributes: &[(&[u8], &[u8])],
+) -> Result<()> {
     let mut all = Vec::with_capacity(attributes.len());
     for (name, value) in attributes {
         if name.len() > xattr::NAME_MAX {
             return Err(Error::Range);
         }
-        all.push(Owned::from_user(name, value)?);
+        all.push(Owned::from_user(state, name, value)?);
     }
+    let (mut inline_bytes, mut is_directory) = (inline_bytes, false);
     let table = InodeTable::new(state);
     let size = usize::from(state.geometry.inode_size);
     let mut in_inode =
@@ -168,22 +248,58 @@ pub(crate) fn check(state: &ExtState, ino: Ino, attributes: &[(&[u8], &[u8])]) -
         .and_then(|ino| table.load(ino).ok());
     if let Some(inode) = loaded {
         in_inode = in_inode.min(inode.disk.xattr_area().map_or(0, |area| area.len()));
+        is_directory = inode.is_directory();
+        let is_in_use = inode.disk.links_count() != 0;
+        if is_in_use && is_directory && !inode.holds_inline_data() {
+            inline_bytes = None;
+        }
         // What users do not see takes room too.
         for hidden in stored(state, &table.rules, &inode)
             .into_iter()
             .flat_map(|(a, b)| a.into_iter().chain(b))
         {
-            let is_known = all.iter().any(|x| x.has_name(hidden.index, &hidden.name));
-            if hidden.index.prefix().is_none() && !is_known {
+            let known = all
+                .iter_mut()
+                .find(|x| x.has_name(hidden.index, &hidden.name));
+            let is_known = known.is_some();
+            if let (Some(known), Some(stored)) = (known, hidden.stored())
+                && known.value_bytes() == stored.size as usize
+            {
+                known.value = Value::Inode(stored);
+            }
+            if hidden.index.prefix().is_none() && !is_known && !hidden.is_pinned() {
                 all.push(hidden);
             }
         }
+    }
+    if let Some(bytes) = inline_bytes {
+        let beyond = bytes.saturating_sub(finefs_ext_disk::inode::BLOCK_AREA_SIZE as u64);
+        let mut beyond = usize::try_from(beyond).unwrap_or(usize::MAX);
+        if is_directory {
+            // It goes to blocks when it needs more.
+            beyond = beyond.min(xattr::inline_value_max(in_inode, &[]).unwrap_or(0));
+        }
+        if beyond > in_inode {
+            return Err(Error::NoSpace);
+        }
+        all.push(Owned::inline(vec![0; beyond]));
     }
     let room = Room {
         in_inode,
         block: state.geometry.block_size as usize,
     };
-    place(all, room).map(|_| ()).ok_or(Error::NoSpace)
+    if place(all.clone(), room).is_some() {
+        return Ok(());
+    }
+    // The one that is set may have an inode of its own.
+    let last = attributes
+        .len()
+        .checked_sub(1)
+        .and_then(|at| all.get_mut(at));
+    if last.is_some_and(|last| last.move_out(state)) && place(all, room).is_some() {
+        return Ok(());
+    }
+    Err(Error::NoSpace)
 }
 
 /// The attributes on the device: in the inode and in the block.
@@ -227,16 +343,55 @@ fn read_block(
 /// Applies changes to an inode.
 pub(crate) fn apply(
     space: &mut Space<'_>,
-    table: &InodeTable<'_>,
+    table: &mut InodeTable<'_>,
     inode: &mut InodeEdit,
     changes: &[Change],
+    inline: InlineValue<'_>,
 ) -> Result<()> {
-    if changes.is_empty() {
+    if changes.is_empty() && matches!(inline, InlineValue::Unchanged) {
         return Ok(());
     }
     let state = space.state;
-    let (old_in_inode, old_block) = stored(state, &table.rules, inode)?;
-    let (mut in_inode, mut block) = (old_in_inode.clone(), old_block.clone());
+    let before = stored(state, &table.rules, inode)?;
+    let (mut in_inode, mut block) = after(state, inode, before.clone(), changes, inline)?;
+    let mut made = Vec::new();
+    for attribute in in_inode.iter_mut().chain(&mut block) {
+        if let Value::Moving(value) = &attribute.value {
+            let stored = value_inode::create(space, table, inode, &attribute.name, value)?;
+            attribute.value = Value::Inode(stored);
+            made.push(stored.ino);
+        }
+    }
+    let (old_in_inode, old_block) = before;
+    let counts = counts(
+        (&old_in_inode, &in_inode),
+        (&old_block, &block),
+        is_shared(state, &table.rules, inode)?,
+        &made,
+    );
+    let taken = blocks_of(state, in_inode.iter().chain(&block));
+    inode.blocks_delta += taken - blocks_of(state, old_in_inode.iter().chain(&old_block));
+    if block != old_block {
+        store_block(space, table, inode, &block)?;
+    }
+    if in_inode != old_in_inode
+        && let Some(area) = inode.disk.xattr_bytes_mut()
+    {
+        let built = xattr::build_in_inode(area, &views(&in_inode));
+        built.map_err(|error| inode.damaged(error))?;
+    }
+    counts.apply(space, table, state.now_seconds());
+    Ok(())
+}
+
+/// Where the attributes are after changes: in the inode and in the block.
+fn after(
+    state: &ExtState,
+    inode: &InodeEdit,
+    (mut in_inode, mut block): (Vec<Owned>, Vec<Owned>),
+    changes: &[Change],
+    inline: InlineValue<'_>,
+) -> Result<(Vec<Owned>, Vec<Owned>)> {
     let room = Room {
         in_inode: inode.disk.xattr_area().map_or(0, |area| area.len()),
         block: state.geometry.block_size as usize,
@@ -248,30 +403,97 @@ pub(crate) fn apply(
             block.retain(|x| !x.has_name(index, name));
         }
     }
+    if !matches!(inline, InlineValue::Unchanged) {
+        in_inode.retain(|x| !x.is_pinned());
+    }
     let mut does_not_fit = false;
+    if let InlineValue::Set(value) = inline {
+        in_inode.insert(0, Owned::inline(value.to_vec()));
+        does_not_fit = !room.fits_in_inode(&in_inode);
+    }
     for (full_name, value) in changes {
         let Some(value) = value else { continue };
-        in_inode.push(Owned::from_user(full_name, value)?);
-        if room.fits_in_inode(&in_inode) {
+        in_inode.push(Owned::from_user(state, full_name, value)?);
+        if does_not_fit || room.fits_in_inode(&in_inode) {
             continue;
         }
         block.extend(in_inode.pop());
-        does_not_fit |= !room.fits_in_block(&block);
+        if room.fits_in_block(&block) {
+            continue;
+        }
+        let has_moved = block.last_mut().is_some_and(|last| last.move_out(state));
+        does_not_fit |= !has_moved || !room.fits_in_block(&block);
     }
     if does_not_fit {
         in_inode.append(&mut block);
         (in_inode, block) = place(in_inode, room).ok_or(Error::NoSpace)?;
     }
-    if block != old_block {
-        store_block(space, table, inode, &block)?;
+    Ok((in_inode, block))
+}
+
+/// How many entries more or fewer name the inodes that hold values, of what is `(before, after)` in
+/// the inode and in its block. A shared block stays as it is, with its entries. What was made counts
+/// its entry already.
+fn counts(
+    in_inode: (&[Owned], &[Owned]),
+    block: (&[Owned], &[Owned]),
+    is_block_shared: bool,
+    made: &[DiskIno],
+) -> Counts {
+    let mut counts = Counts::default();
+    let mut add = |attributes: &[Owned], entries: i64| {
+        let stored = attributes.iter().filter_map(Owned::stored);
+        for stored in stored.filter(|stored| !made.contains(&stored.ino)) {
+            counts.add(stored.ino, entries);
+        }
+    };
+    add(in_inode.0, -1);
+    add(in_inode.1, 1);
+    if block.0 != block.1 {
+        add(block.0, if is_block_shared { 0 } else { -1 });
+        add(block.1, 1);
     }
-    if in_inode != old_in_inode
-        && let Some(area) = inode.disk.xattr_bytes_mut()
-    {
-        let built = xattr::build_in_inode(area, &views(&in_inode));
-        built.map_err(|error| inode.damaged(error))?;
+    counts
+}
+
+/// The blocks of values in inodes of their own: an inode counts them as its own.
+fn blocks_of<'o>(state: &ExtState, attributes: impl Iterator<Item = &'o Owned>) -> i64 {
+    let block_size = state.geometry.block_size;
+    let stored = attributes.filter_map(Owned::stored);
+    stored
+        .map(|stored| i64::from(stored.size.div_ceil(block_size)))
+        .sum()
+}
+
+/// True when other inodes have the attribute block too.
+fn is_shared(state: &ExtState, rules: &InodeRules, inode: &InodeEdit) -> Result<bool> {
+    match inode.disk.file_acl(rules).0 {
+        0 => Ok(false),
+        block => {
+            let bytes = read_block(state, inode, block)?;
+            let region = XattrRegion::block(&bytes).map_err(|error| inode.damaged(error))?;
+            Ok(region.refcount() > 1)
+        }
     }
-    Ok(())
+}
+
+/// Takes all attributes from an inode that goes. What cannot be freed is an error, and leaks.
+pub(crate) fn release_all(
+    space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
+    inode: &mut InodeEdit,
+) -> Result<()> {
+    if !space.state.has_value_inodes {
+        return release(space, table, inode);
+    }
+    let counted = stored(space.state, &table.rules, inode).and_then(|(in_inode, block)| {
+        let is_shared = is_shared(space.state, &table.rules, inode)?;
+        Ok(counts((&in_inode, &[]), (&block, &[]), is_shared, &[]))
+    });
+    let released = release(space, table, inode);
+    let now = space.state.now_seconds();
+    counted?.apply(space, table, now);
+    released
 }
 
 /// Writes the attributes of the block: into the same block if it is not shared, else into a new
@@ -287,13 +509,7 @@ fn store_block(
     }
     let state = space.state;
     let old = inode.disk.file_acl(&table.rules).0;
-    let is_shared = old != 0 && {
-        let bytes = read_block(state, inode, old)?;
-        XattrRegion::block(&bytes)
-            .map_err(|error| inode.damaged(error))?
-            .refcount()
-            > 1
-    };
+    let is_shared = is_shared(state, &table.rules, inode)?;
     let block = if old == 0 || is_shared {
         let new = space.allocate(inode.goal(space))?;
         if is_shared {

@@ -4,6 +4,7 @@
 //! Linux `Documentation/filesystems/ext4/inlinedata.rst`, `attributes.rst` (EA inodes).
 
 use finefs_ext_disk as disk;
+use finefs_ext_disk::checksum::crc32c;
 use finefs_ext_disk::inode::{BLOCK_AREA_SIZE, Inode, InodeFlags};
 use finefs_ext_disk::xattr::{NameIndex, XattrRegion, XattrValue};
 use finefs_namespace::{Error, Extent, ExtentState, Ino, Result};
@@ -43,7 +44,7 @@ pub(crate) fn inline<B: AsRef<[u8]>>(
                 size,
                 ..
             }) => {
-                bytes.extend(inode_value(state, value_ino, size)?);
+                bytes.extend(inode_value(state, Owner::of(ino, inode), value_ino, size)?);
             }
             None => {}
         }
@@ -58,8 +59,42 @@ pub(crate) fn inline<B: AsRef<[u8]>>(
     Ok(bytes)
 }
 
+/// How many bytes there are for inline data: `i_block` and the attribute "system.data".
+pub(crate) fn inline_bytes<B: AsRef<[u8]>>(inode: &Inode<B>) -> u64 {
+    let area = inode.xattr_bytes().unwrap_or_default();
+    let region = XattrRegion::in_inode(area).ok().flatten();
+    let rest = region.and_then(|region| region.find(NameIndex::SYSTEM, b"data"));
+    let rest_bytes = match rest.map(|rest| rest.value) {
+        Some(XattrValue::Bytes(value)) => value.len() as u64,
+        Some(XattrValue::Inode { size, .. }) => u64::from(size),
+        None => 0,
+    };
+    BLOCK_AREA_SIZE as u64 + rest_bytes
+}
+
+/// Whose attribute it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub ino: Ino,
+    pub generation: u32,
+}
+
+impl Owner {
+    pub(crate) fn of<B: AsRef<[u8]>>(ino: Ino, inode: &Inode<B>) -> Owner {
+        Owner {
+            ino,
+            generation: inode.generation(),
+        }
+    }
+}
+
 /// The value of an attribute that lies in an inode of its own.
-pub(crate) fn inode_value(state: &ExtState, value_ino: disk::Ino, size: u32) -> Result<Vec<u8>> {
+pub(crate) fn inode_value(
+    state: &ExtState,
+    owner: Owner,
+    value_ino: disk::Ino,
+    size: u32,
+) -> Result<Vec<u8>> {
     let ino = Ino(u64::from(value_ino.0));
     let corrupt =
         |what: &str| Error::corrupt(format_args!("inode {ino}: attribute's value: {what}"));
@@ -85,6 +120,14 @@ pub(crate) fn inode_value(state: &ExtState, value_ino: disk::Ino, size: u32) -> 
         let block = block_at(&mapping.extents, logical).ok_or_else(|| corrupt("a hole"))?;
         let left = size as usize - bytes.len();
         bytes.extend_from_slice(&state.buffers.read(block)?[..left.min(block_size)]);
+    }
+    let is_of_owner = || {
+        // Lustre's have no hash, but name their owner.
+        let named = inode.mtime().sec as u32;
+        u64::from(named) == owner.ino.0 && inode.generation() == owner.generation
+    };
+    if inode.value_hash() != crc32c(state.fs_seed.0, &bytes) && !is_of_owner() {
+        return Err(corrupt("its hash is wrong"));
     }
     Ok(bytes)
 }

@@ -43,6 +43,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         ino,
         seed: inode.seed(&state.inode_rules, disk_ino(ino)?),
         is_indexed: flags.contains(InodeFlags::INDEX),
+        folds: flags.contains(InodeFlags::CASEFOLD),
         is_encrypted: flags.contains(InodeFlags::ENCRYPT),
         parent: None,
         entries: Vec::new(),
@@ -50,7 +51,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         checked: 0,
         damage: None,
     };
-    if flags.contains(InodeFlags::INLINE_DATA) && !state.is_read_only {
+    if flags.contains(InodeFlags::INLINE_DATA) && !state.may_hold_inline_data() {
         return Err(misplaced_inline_data(ino));
     }
     if flags.contains(InodeFlags::INLINE_DATA) {
@@ -66,6 +67,7 @@ struct Reader<'a> {
     ino: Ino,
     seed: Option<InodeSeed>,
     is_indexed: bool,
+    folds: bool,
     is_encrypted: bool,
     parent: Option<disk::Ino>,
     entries: Vec<EntryImage>,
@@ -100,7 +102,13 @@ impl Reader<'_> {
         if !self.is_indexed {
             return Ok(());
         }
-        match super::index::check(self.state, self.ino, self.seed, extents, blocks) {
+        match super::index::check(
+            self.state,
+            self.ino,
+            (self.seed, self.folds),
+            extents,
+            blocks,
+        ) {
             Ok(leaves) => self.leaves = Some(leaves),
             Err(error @ Error::Io(_)) => return Err(error),
             Err(error) => self.note(error),
@@ -307,6 +315,11 @@ impl Reader<'_> {
             return Err(self.corrupt("inline, but too small"));
         };
         self.parent = Some(disk::Ino(u32::from_le_bytes(*parent)));
+        let stored_bytes = content::inline_bytes(inode);
+        if stored_bytes != size_bytes && !self.state.is_read_only {
+            let damage = self.corrupt(format_args!("size {size_bytes}, but {stored_bytes} inline"));
+            self.note(damage);
+        }
         let (first, second) = rest.split_at(rest.len().min(disk::inode::BLOCK_AREA_SIZE - 4));
         let rules = DirRules {
             has_tail: false,

@@ -39,7 +39,7 @@ impl Leaves {
 pub(crate) fn check(
     state: &ExtState,
     ino: Ino,
-    seed: Option<InodeSeed>,
+    (seed, folds): (Option<InodeSeed>, bool),
     extents: &[Extent],
     blocks: u64,
 ) -> Result<Leaves> {
@@ -60,6 +60,7 @@ pub(crate) fn check(
         .map_err(|error| check.at(0, error))?;
     let hasher =
         DirHasher::new(root.hash_version(), &superblock).map_err(|error| check.at(0, error))?;
+    let hasher = hasher.folding(folds);
     let levels_max = if superblock.incompat().contains(Incompat::LARGEDIR) {
         LEVELS_MAX_LARGE
     } else {

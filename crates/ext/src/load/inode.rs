@@ -60,7 +60,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
     let flags = inode.flags();
     if flags.contains(InodeFlags::ENCRYPT) || flags.contains(InodeFlags::COMPRBLK) {
         image.unreadable = Some(Error::NotSupported);
-    } else if flags.contains(InodeFlags::INLINE_DATA) && !state.is_read_only {
+    } else if flags.contains(InodeFlags::INLINE_DATA) && !state.may_hold_inline_data() {
         image.unreadable = Some(misplaced_inline_data(ino));
     } else if flags.contains(InodeFlags::INLINE_DATA) {
         match content::inline(state, ino, &inode, attributes.size_bytes) {
@@ -71,7 +71,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
     Ok(image)
 }
 
-/// What is wrong with inline data of an image that may be written: one with that feature may not.
+/// What is wrong with inline data of an image that may be written and does not have the feature.
 pub(crate) fn misplaced_inline_data(ino: Ino) -> Error {
     Error::corrupt(format_args!(
         "inode {ino}: inline data, which the file system does not have"

@@ -9,6 +9,7 @@
 //! | `index` | (checks the index of a directory)
 //! | [`directory`] | the entries of a directory: linear, indexed or inline |
 //! | [`symlink`] | targets |
+//! | [`verity`] | (compares the data of sealed files) |
 //! | [`xattr`] | attributes in inodes, blocks and inodes of their own |
 //!
 //! # Invariants
@@ -24,4 +25,5 @@ mod index;
 pub(crate) mod inode;
 pub(crate) mod map;
 pub(crate) mod symlink;
+pub(crate) mod verity;
 pub(crate) mod xattr;

@@ -10,6 +10,7 @@ use finefs_ext_disk::inode::Inode;
 use finefs_ext_disk::xattr::{NameIndex, Xattr, XattrRegion, XattrValue, verify_block_checksum};
 use finefs_namespace::{Error, Ino, Result};
 
+use super::content::Owner;
 use super::{content, inode};
 use crate::error::at;
 use crate::state::{ExtState, InodeBytes};
@@ -22,7 +23,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>
     let region = XattrRegion::in_inode(inode.xattr_bytes().unwrap_or_default())
         .map_err(|error| at(place(), error))?;
     for attribute in region.iter().flat_map(XattrRegion::entries) {
-        attributes.extend(convert(state, ino, &attribute)?);
+        attributes.extend(convert(state, Owner::of(ino, &inode), &attribute)?);
     }
     in_block(state, ino, &inode, &mut attributes)?;
     // The one in the inode counts where a name is in both places.
@@ -56,7 +57,7 @@ fn in_block(
     }
     let region = XattrRegion::block(&bytes).map_err(|error| at(place(), error))?;
     for attribute in region.entries() {
-        attributes.extend(convert(state, ino, &attribute)?);
+        attributes.extend(convert(state, Owner::of(ino, inode), &attribute)?);
     }
     Ok(())
 }
@@ -64,7 +65,7 @@ fn in_block(
 /// Name and value as users see them; `None` for what they do not see.
 fn convert(
     state: &ExtState,
-    ino: Ino,
+    owner: Owner,
     attribute: &Xattr<'_>,
 ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     if attribute.index == NameIndex::SYSTEM && attribute.name == b"data" {
@@ -80,13 +81,13 @@ fn convert(
             ino: value_ino,
             size,
             ..
-        } => content::inode_value(state, value_ino, size)?,
+        } => content::inode_value(state, owner, value_ino, size)?,
     };
     if matches!(
         attribute.index,
         NameIndex::POSIX_ACL_ACCESS | NameIndex::POSIX_ACL_DEFAULT
     ) {
-        let place = format_args!("inode {ino}: ACL");
+        let place = format_args!("inode {}: ACL", owner.ino);
         value = acl::disk_to_user(&value).map_err(|error| at(place, error))?;
     }
     Ok(Some((name, value)))

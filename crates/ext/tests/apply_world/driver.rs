@@ -186,7 +186,9 @@ impl Driver {
                 {
                     let which = self.random.random_range(0..6);
                     let name = format!("user.name{which}{}", "x".repeat(which * 5));
-                    let value = vec![which as u8; self.random.random_range(0..300)];
+                    let large = self.world.has_value_inodes;
+                    let longest = if large && which > 3 { 20_000 } else { 300 };
+                    let value = vec![which as u8; self.random.random_range(0..longest)];
                     let value = (self.random.random_range(0..4) > 0).then_some(&value[..]);
                     match self.world.set_xattr(ino, name.as_bytes(), value) {
                         Err(Error::NoSpace) => {}

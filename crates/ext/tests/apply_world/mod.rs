@@ -107,6 +107,8 @@ struct Pending {
 
 pub struct World {
     pub store: Arc<ExtStore>,
+    /// Long values of extended attributes find room.
+    pub has_value_inodes: bool,
     /// The image was damaged on purpose.
     pub is_damaged: bool,
     pub nodes: BTreeMap<Ino, Node>,
@@ -133,6 +135,7 @@ impl World {
         let root = store.geometry().root;
         World {
             store: Arc::new(store),
+            has_value_inodes: false,
             is_damaged: false,
             nodes,
             pending: BTreeMap::new(),
@@ -484,9 +487,13 @@ impl World {
             Some(value) => all.insert(name.to_vec(), value.to_vec()),
             None => all.remove(name),
         };
+        let is_directory = self.nodes[&ino].attributes.kind == FileKind::Directory;
+        let inline_max = self.store.geometry().inline_max_bytes;
+        let inline = (is_directory && inline_max > 0).then_some(u64::from(inline_max));
         let view: Vec<(&[u8], &[u8])> = all.iter().map(|(n, v)| (&n[..], &v[..])).collect();
-        self.store.check_xattrs(ino, &view)?;
-        self.reserve(&[Plan::Xattr])?;
+        self.store.check_xattrs(ino, inline, &view)?;
+        let length_bytes = value.map_or(0, <[u8]>::len) as u32;
+        self.reserve(&[Plan::LargeXattr { length_bytes }])?;
         self.node(ino).xattrs = all;
         self.touch(ino)
             .xattrs
@@ -560,6 +567,7 @@ impl World {
                 link_delta: pending.link_delta,
                 symlink: target.filter(|_| pending.is_created).map(Into::into),
                 map: pending.map,
+                inline: None,
                 xattrs: pending
                     .xattrs
                     .into_iter()

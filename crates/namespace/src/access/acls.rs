@@ -203,7 +203,8 @@ impl Namespace {
                 let mut all: Vec<(&[u8], &[u8])> =
                     others.map(|(name, value)| (&**name, &**value)).collect();
                 all.push((kind.name(), value));
-                self.store.check_xattrs(ino, &all)?;
+                let inline = self.inline_bytes(inode);
+                self.store.check_xattrs(ino, inline, &all)?;
             }
             let mut group = Group::new();
             if value.is_some() || values.contains_key(kind.name()) {

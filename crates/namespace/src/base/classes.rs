@@ -14,6 +14,7 @@
 //!           ns.bucket  names of directories; several only in the order (directory, position)
 //!             ns.inode attributes and xattrs of an inode; several only in the order of number
 //!               ns.xattr    the extended attributes of an inode
+//!               ns.inline   the content of a file that lies in its inode
 //!               ns.segment  the extents of one stretch of a file
 //!               ns.file_locks   the locks on one file
 //!                 ns.lock_graph   which processes wait for one
@@ -63,6 +64,8 @@ pub static BUCKET: LockClass = LockClass::new("ns.bucket", 35);
 pub static INODE: LockClass = LockClass::new("ns.inode", 40);
 /// The extended attributes of one inode.
 pub static XATTR: LockClass = LockClass::new("ns.xattr", 42);
+/// The content of one file that lies in its inode.
+pub static INLINE: LockClass = LockClass::new("ns.inline", 43);
 /// The attributes of an inode as they were last taken out of the log; only that touches them.
 pub static COMMITTED: LockClass = LockClass::new("ns.committed", 44);
 /// The extents of one segment of a file.

@@ -84,11 +84,15 @@ impl FileFlags {
         .union(FileFlags::NO_ATIME)
         .union(FileFlags::NO_TAIL)
         .union(FileFlags::DIR_SYNC)
+        .union(FileFlags::CASEFOLD)
         .union(FileFlags::PROJECT_INHERIT);
 
     /// What inodes of a kind can have (Linux `ext4_mask_flags`).
     pub fn of_kind(kind: FileKind) -> FileFlags {
-        let of_directories = FileFlags::DIR_SYNC | FileFlags::TOP_DIR | FileFlags::PROJECT_INHERIT;
+        let of_directories = FileFlags::DIR_SYNC
+            | FileFlags::TOP_DIR
+            | FileFlags::PROJECT_INHERIT
+            | FileFlags::CASEFOLD;
         match kind {
             FileKind::Directory => FileFlags::all(),
             FileKind::Regular => FileFlags::all() - of_directories,

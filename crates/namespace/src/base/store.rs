@@ -35,6 +35,8 @@ use std::ops::Range;
 use siphasher::sip::SipHasher24;
 
 use crate::base::error::{Error, Result};
+#[cfg(doc)]
+use crate::base::file_flags::FileFlags;
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
 
 /// Facts about a store that do not change while it is mounted.
@@ -62,6 +64,9 @@ pub struct Geometry {
     pub symlink_max: u32,
     /// Symbolic links up to this length (in bytes) need no block.
     pub symlink_inline_max: u32,
+    /// Contents of files up to this length (in bytes) lie in their inodes, where extended attributes
+    /// leave room; 0 where none do.
+    pub inline_max_bytes: u32,
     /// Times have nanoseconds (else whole seconds, and 1901 to 2038).
     pub has_fine_times: bool,
     /// Blocks can be allocated without being written (unwritten extents).
@@ -69,12 +74,28 @@ pub struct Geometry {
     /// About how many log records a batch should have at most, so that the store can commit it in
     /// one step (a journal is only so long). More are taken too.
     pub batch_records: Option<u64>,
+    /// How names are compared in directories that find them whatever their case
+    /// ([`FileFlags::CASEFOLD`]); `None` where there can be none.
+    pub folding: Option<Folding>,
     /// The store takes no changes.
     pub is_read_only: bool,
     /// No more changes once the store has found that what it holds is damaged.
     pub stops_on_damage: bool,
     /// What tells this file system from all others.
     pub identity: Identity,
+}
+
+/// Gives the form of a name that equal ones have in common; `None` for what is no text, which
+/// equals itself alone.
+pub type FoldName = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// How names are compared whatever their case.
+#[derive(Clone, Copy, Debug)]
+pub struct Folding {
+    /// The form that equal names have in common.
+    pub fold: FoldName,
+    /// Names that are no text are refused.
+    pub is_strict: bool,
 }
 
 /// What tells a file system from all others, and stays when it is opened again.
@@ -128,7 +149,7 @@ impl Identity {
 pub struct InodeImage {
     /// All that stat(2) shows.
     pub attributes: Attributes,
-    /// The content, when it is stored with the inode (inline_data; read-only images).
+    /// The content, when it is stored with the inode (inline_data).
     pub inline: Option<Vec<u8>>,
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
@@ -254,6 +275,15 @@ pub type XattrChange = (Box<[u8]>, Option<Box<[u8]>>);
 /// A name whose entry changed, and what it names after the batch, `None` where nothing.
 pub type EntryChange = (Box<[u8]>, Option<(Ino, FileKind)>);
 
+/// What becomes of a content that lies in the inode, or might.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InlineChange {
+    /// It is this, all of it in the inode. Nothing is mapped.
+    Content(Box<[u8]>),
+    /// It lies in blocks from now on, which changes of the mapping name.
+    Moved,
+}
+
 /// All that a batch changes of one inode. `attributes` are those after the batch.
 #[derive(Clone, Debug)]
 pub struct InodeChange {
@@ -277,6 +307,8 @@ pub struct InodeChange {
     pub map: Vec<MapChange>,
     /// Extended attributes that changed.
     pub xattrs: Vec<XattrChange>,
+    /// Where the content lies, when that or the content in the inode changed.
+    pub inline: Option<InlineChange>,
 }
 
 /// All that a batch changes of one directory's entries.
@@ -357,7 +389,7 @@ pub struct InodeFootprint {
     pub size_bytes: Option<u64>,
     /// The length of a created symbolic link's target.
     pub target_bytes: usize,
-    /// Extended attributes change.
+    /// Extended attributes change, or what shares their place.
     pub has_xattrs: bool,
     /// How many changes of the mapping there are.
     pub map_changes: u64,
@@ -416,6 +448,12 @@ pub enum Plan {
     },
     /// An extended attribute is set.
     Xattr,
+    /// An extended attribute of a value of this length is set, for which the store may have a place
+    /// of its own.
+    LargeXattr {
+        /// In bytes.
+        length_bytes: u32,
+    },
     /// An extended attribute is removed; as with `Split`, that works where no space is left.
     XattrRemoval,
 }
@@ -496,7 +534,8 @@ pub trait Store: Send + Sync + 'static {
         let _ = run;
     }
 
-    /// Reserves what applying the plans can need; gives the number of blocks reserved.
+    /// Reserves what applying the plans can need; gives the number of blocks reserved, or a number
+    /// that stands for more than blocks. Such numbers add up.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;
 
     /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or
@@ -508,8 +547,14 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back a reservation that was never logged.
     fn unreserve(&self, blocks: u64);
 
-    /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not).
-    fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()>;
+    /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not), beside
+    /// a content of so many bytes in the inode, if there is one.
+    fn check_xattrs(
+        &self,
+        ino: Ino,
+        inline_bytes: Option<u64>,
+        xattrs: &[(&[u8], &[u8])],
+    ) -> Result<()>;
 
     /// Applies a batch, writes everything out and makes it durable; then frees what it freed. Data
     /// that was written before the call is durable no later than what the batch says of it. An

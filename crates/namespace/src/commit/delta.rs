@@ -36,6 +36,8 @@ pub(super) struct InodeDelta {
     /// The end of what was mapped anew.
     mapped_end: u64,
     pub xattrs: Vec<XattrDelta>,
+    /// The content in the inode, or that it lies in blocks.
+    pub inline: Sequenced<Option<Box<[u8]>>>,
     /// Names that it got here, if it was made here: their places in the table of names. One that it
     /// got twice is here twice.
     pub names: SmallVec<[u32; 2]>,
@@ -77,6 +79,7 @@ impl InodeDelta {
             map: SmallVec::new(),
             mapped_end: 0,
             xattrs: Vec::new(),
+            inline: None,
             names: SmallVec::new(),
             freed: FreedSpace::default(),
         }
@@ -113,6 +116,7 @@ impl InodeDelta {
                 name,
                 value,
             }),
+            Record::Inline { content, .. } => set_newest(&mut self.inline, sequence, content),
             Record::Parent { parent, .. } => set_newest(&mut self.parent, sequence, parent),
             Record::Touched { .. } | Record::Entry { .. } => {}
         }
@@ -160,7 +164,7 @@ impl InodeDelta {
                 .map_or(LinkState::Linked, |(_, (_, link_state))| link_state),
             size_bytes: self.size_bytes.map(|(_, size_bytes)| size_bytes),
             target_bytes: self.symlink.as_ref().map_or(0, |target| target.len()),
-            has_xattrs: !self.xattrs.is_empty(),
+            has_xattrs: !self.xattrs.is_empty() || self.inline.is_some(),
             map_changes: self.map.len() as u64,
             mapped_end: self.mapped_end,
         }

@@ -13,7 +13,7 @@ use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
 
 use crate::base::number_map::{NumberMap, NumberSet};
-use crate::base::store::{Batch, DirectoryChange, InodeChange, LinkState};
+use crate::base::store::{Batch, DirectoryChange, InlineChange, InodeChange, LinkState};
 use crate::base::types::{FileKind, Ino};
 use crate::commit::delta::{InodeDelta, NameDelta, NameOutcome, join, set_newest};
 use crate::commit::folded::Folded;
@@ -191,6 +191,7 @@ fn one_of(deltas: SmallVec<[InodeDelta; 1]>) -> Option<InodeDelta> {
         merge_newest(&mut one.size_bytes, other.size_bytes);
         merge_newest(&mut one.linked, other.linked);
         merge_newest(&mut one.parent, other.parent);
+        merge_newest(&mut one.inline, other.inline);
         one.map.extend(other.map);
         one.xattrs.extend(other.xattrs);
     }
@@ -250,5 +251,9 @@ fn change(core: &Core, delta: InodeDelta) -> InodeChange {
         symlink: delta.symlink,
         map,
         xattrs: xattrs.into_iter().collect(),
+        inline: delta.inline.map(|(_, content)| match content {
+            Some(content) => InlineChange::Content(content),
+            None => InlineChange::Moved,
+        }),
     }
 }

@@ -70,6 +70,12 @@ pub(crate) enum Record {
         name: Box<[u8]>,
         value: Option<Box<[u8]>>,
     },
+    /// The content in the inode is this now, or (`None`) lies in blocks.
+    Inline {
+        ino: Ino,
+        sequence: u64,
+        content: Option<Box<[u8]>>,
+    },
     /// Only times changed, or data at blocks that were mapped before; or a name was moved.
     Touched { ino: Ino, sequence: u64 },
     /// A name came, went or names another inode. `was_there` says whether it was a name before.
@@ -123,6 +129,7 @@ impl Record {
             | Record::LinkDelta { ino, .. }
             | Record::Mapped { ino, .. }
             | Record::Xattr { ino, .. }
+            | Record::Inline { ino, .. }
             | Record::Touched { ino, .. } => *ino,
             Record::Entry { dir, .. } | Record::Parent { dir, .. } => *dir,
         }
@@ -137,6 +144,7 @@ impl Record {
             | Record::Linked { sequence, .. }
             | Record::Mapped { sequence, .. }
             | Record::Xattr { sequence, .. }
+            | Record::Inline { sequence, .. }
             | Record::Parent { sequence, .. }
             | Record::Touched { sequence, .. } => *sequence,
             Record::Created { .. } | Record::LinkDelta { .. } | Record::Entry { .. } => 0,
@@ -180,6 +188,7 @@ impl Record {
         match self {
             Record::Created { symlink, .. } => length(symlink),
             Record::Xattr { name, value, .. } => name.len() + length(value),
+            Record::Inline { content, .. } => length(content),
             _ => 0,
         }
     }

@@ -3,6 +3,7 @@
 //! | module | about |
 //! |---|---|
 //! | `extent_map` | which blocks hold which part of a file |
+//! | `inline_data` | a content that lies in the inode |
 //! | `unsynced` | overwritten data that no sync has made durable yet |
 //! | `write_errors` | errors of writing data, until each opener was told |
 //!
@@ -15,5 +16,6 @@
 //! `base`.
 
 pub(crate) mod extent_map;
+pub(crate) mod inline_data;
 pub(crate) mod unsynced;
 pub(crate) mod write_errors;

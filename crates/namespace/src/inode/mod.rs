@@ -43,9 +43,10 @@ use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::once_box::OnceBox;
-use crate::base::store::{Identity, InodeImage};
+use crate::base::store::{FoldName, Identity, InodeImage};
 use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
 use crate::data::extent_map::ExtentMap;
+use crate::data::inline_data::InlineData;
 use crate::data::unsynced::Unsynced;
 use crate::data::write_errors::WriteErrors;
 use crate::file_lock::FileLocks;
@@ -157,7 +158,7 @@ pub(crate) struct Core {
 
 // The locks of the schedulers' builds are larger.
 #[cfg(not(any(loom, feature = "shuttle")))]
-const _: () = assert!(offset_of!(Core, body) <= 96 && size_of::<Inode>() <= 288);
+const _: () = assert!(offset_of!(Core, body) <= 96 && size_of::<Inode>() <= 296);
 
 /// What most inodes never need: made by the first who does.
 struct Rare {
@@ -179,6 +180,10 @@ pub(crate) struct InodeConfig {
     pub keeps_log: bool,
     /// ACLs count.
     pub has_acls: bool,
+    /// How names are found whatever their case, in directories that do so.
+    pub fold: Option<FoldName>,
+    /// Contents of new files lie in their inodes at first.
+    pub has_inline_data: bool,
     /// From which the keys of directories come.
     pub identity: Identity,
 }
@@ -212,8 +217,8 @@ pub(crate) struct FileBody {
     scheme: LockingScheme,
     /// Made here: the store has nothing of it.
     is_new: bool,
-    /// Content stored with the inode (read-only images).
-    pub inline: Option<Box<[u8]>>,
+    /// The content, where it lies in the inode or did.
+    inline: Option<Box<InlineData>>,
     /// Data that could not be written.
     pub write_errors: WriteErrors,
 }
@@ -257,14 +262,21 @@ pub(crate) struct Ownership {
 
 impl FileBody {
     /// Of a file that was made here.
-    fn new(scheme: LockingScheme) -> FileBody {
+    fn new(config: InodeConfig) -> FileBody {
+        let inline = || Box::new(InlineData::new(Box::default()));
         FileBody {
             contents: OnceBox::new(),
-            scheme,
+            scheme: config.scheme,
             is_new: true,
-            inline: None,
+            inline: config.has_inline_data.then(inline),
             write_errors: WriteErrors::new(),
         }
+    }
+
+    /// The content, while it lies in the inode.
+    #[inline]
+    pub fn inline(&self) -> Option<&InlineData> {
+        self.inline.as_deref().filter(|inline| inline.is_inline())
     }
 
     /// What belongs to the file's data.
@@ -315,8 +327,9 @@ impl Core {
         let body = match image.attributes.kind {
             FileKind::Regular => Body::Regular(FileBody {
                 is_new: false,
-                inline: image.inline.map(Vec::into_boxed_slice),
-                ..FileBody::new(config.scheme)
+                inline: (image.inline)
+                    .map(|content| Box::new(InlineData::new(content.into_boxed_slice()))),
+                ..FileBody::new(config)
             }),
             FileKind::Directory => Body::Directory(DirectoryBody {
                 parent: AtomicU64::new(0),
@@ -346,13 +359,15 @@ impl Core {
         target: Option<&[u8]>,
     ) -> Core {
         let body = match attributes.kind {
-            FileKind::Regular => Body::Regular(FileBody::new(config.scheme)),
+            FileKind::Regular => Body::Regular(FileBody::new(config)),
             FileKind::Directory => {
                 let identity = &config.identity;
                 let keys = identity.keys_of(attributes.ino, attributes.generation);
+                let is_folding = attributes.flags.contains(FileFlags::CASEFOLD);
+                let table = NameTable::new(keys).folding(config.fold, is_folding);
                 Body::Directory(DirectoryBody {
                     parent: AtomicU64::new(parent.0),
-                    table: OnceLatch::ready(&classes::LOAD, NameTable::new(keys)),
+                    table: OnceLatch::ready(&classes::LOAD, table),
                 })
             }
             FileKind::Symlink => {
@@ -407,7 +422,7 @@ impl Core {
     /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
     pub fn from_image_with_extents(image: InodeImage, config: InodeConfig) -> Core {
         let is_block_mapped = image.attributes.kind == FileKind::Regular
-            && !image.attributes.flags.contains(FileFlags::EXTENTS);
+            && !(image.attributes.flags).intersects(FileFlags::EXTENTS | FileFlags::INLINE_DATA);
         Core {
             is_block_mapped,
             ..Core::from_image(image, config)

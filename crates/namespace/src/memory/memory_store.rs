@@ -101,6 +101,8 @@ impl MemoryStore {
                 name_max: 255,
                 symlink_max: 4095,
                 symlink_inline_max: 4095,
+                inline_max_bytes: 0,
+                folding: None,
                 has_fine_times: true,
                 has_unwritten: true,
                 batch_records: None,
@@ -383,7 +385,12 @@ impl Store for MemoryStore {
 
     fn unreserve(&self, _blocks: u64) {}
 
-    fn check_xattrs(&self, _ino: Ino, _xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+    fn check_xattrs(
+        &self,
+        _ino: Ino,
+        _inline_bytes: Option<u64>,
+        _xattrs: &[(&[u8], &[u8])],
+    ) -> Result<()> {
         Ok(())
     }
 

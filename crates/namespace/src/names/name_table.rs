@@ -60,7 +60,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use finefs_locks::primitive::atomic::Ordering;
+use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use finefs_locks::primitive::{hint, thread};
 use finefs_locks::{Mutex, MutexGuard, RawGuard};
 use siphasher::sip::SipHasher13;
@@ -68,6 +68,7 @@ use smallvec::SmallVec;
 
 use crate::base::classes;
 use crate::base::retire::retire;
+use crate::base::store::FoldName;
 use crate::base::types::{FileKind, Ino};
 
 mod chain;
@@ -181,7 +182,16 @@ impl Table {
 pub(crate) struct NameTable {
     table: Atomic<Table>,
     keys: [u64; 2],
+    /// Where names may be found whatever their case.
+    folding: Option<Box<TableFolding>>,
     resize: Mutex<()>,
+}
+
+/// How names are found whatever their case.
+struct TableFolding {
+    fold: FoldName,
+    /// They are. It changes under the locks of all buckets, while there are no names.
+    is_on: AtomicBool,
 }
 
 /// A name with its hash, which counts in the table that gave it and no other.
@@ -191,9 +201,27 @@ pub(crate) struct HashedName<'a> {
     pub bytes: &'a [u8],
     /// Its hash.
     pub hash: u64,
+    /// Set where names are found whatever their case.
+    pub fold: Option<FoldName>,
 }
 
-/// The directory was removed.
+impl<'a> HashedName<'a> {
+    /// The name as it is there, which may differ where names are found whatever their case.
+    pub fn as_there(self, node: &'a Node) -> HashedName<'a> {
+        HashedName {
+            bytes: &node.name,
+            ..self
+        }
+    }
+
+    /// True where another name is found by this one.
+    fn folds_to(&self, other: &[u8]) -> bool {
+        let fold = |name| self.fold.and_then(|fold| fold(name));
+        fold(self.bytes).is_some_and(|folded| fold(other) == Some(folded))
+    }
+}
+
+/// The directory was removed, or compares names in another way by now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dead;
 
@@ -292,7 +320,7 @@ pub(crate) fn lock_all<'g>(
     };
     for (dir, hash, index) in order {
         match &requests[index] {
-            Request::Name { table, .. } => {
+            Request::Name { table, name, .. } => {
                 let shared = held.buckets.last().is_some_and(|last| {
                     table.owns(last.table, guard)
                         && std::ptr::eq(last.table.bucket_of(hash), last.bucket)
@@ -301,6 +329,7 @@ pub(crate) fn lock_all<'g>(
                     held.buckets.push(table.lock_hash(dir, hash, guard)?);
                 }
                 held.of_request[index] = held.buckets.len() - 1;
+                table.check_hashed(*name)?;
             }
             Request::Whole { table, resize, .. } => {
                 held.of_request[index] = held.buckets.len();
@@ -317,18 +346,34 @@ impl NameTable {
         NameTable::with_capacity(0, keys)
     }
 
+    /// The same with names found whatever their case, now or later on. Before anybody shares it.
+    pub fn folding(mut self, fold: Option<FoldName>, is_folding: bool) -> NameTable {
+        self.folding = fold.map(|fold| {
+            Box::new(TableFolding {
+                fold,
+                is_on: AtomicBool::new(is_folding),
+            })
+        });
+        self
+    }
+
     fn with_capacity(names: usize, keys: [u64; 2]) -> NameTable {
         let buckets = (names / 2).next_power_of_two().max(BUCKETS_MIN);
         NameTable {
             table: Atomic::new(Table::new(buckets)),
             keys,
+            folding: None,
             resize: Mutex::new(&classes::RESIZE, ()),
         }
     }
 
     /// A table of distinct names, before anybody shares it.
-    pub fn load(names: Vec<(Vec<u8>, Ino, Option<FileKind>)>, keys: [u64; 2]) -> NameTable {
-        let table = NameTable::with_capacity(names.len(), keys);
+    pub fn load(
+        names: Vec<(Vec<u8>, Ino, Option<FileKind>)>,
+        keys: [u64; 2],
+        (fold, is_folding): (Option<FoldName>, bool),
+    ) -> NameTable {
+        let table = NameTable::with_capacity(names.len(), keys).folding(fold, is_folding);
         // SAFETY: nobody else can reach the table yet, so nothing is reclaimed under it.
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let current = table.current(guard);
@@ -348,15 +393,44 @@ impl NameTable {
     /// A name, ready to be looked for in this table.
     pub fn hashed<'a>(&self, name: &'a [u8]) -> HashedName<'a> {
         let hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
+        let fold = self.fold();
+        let folded = fold.and_then(|fold| fold(name));
         HashedName {
             bytes: name,
-            hash: hasher.hash(name),
+            hash: hasher.hash(folded.as_deref().unwrap_or(name)),
+            fold,
+        }
+    }
+
+    /// Set where names are found whatever their case.
+    #[inline]
+    pub fn fold(&self) -> Option<FoldName> {
+        let folding = self.folding.as_ref()?;
+        (folding.is_on.load(Ordering::Acquire)).then_some(folding.fold)
+    }
+
+    /// Lets names be found whatever their case, or as they are. The evidence are the locked buckets,
+    /// all of them, and no name is there.
+    pub fn set_folding(&self, held: &LockedBuckets<'_>, is_folding: bool, guard: &Guard) {
+        debug_assert!(held.is_empty(self, guard));
+        if let Some(folding) = &self.folding {
+            folding.is_on.store(is_folding, Ordering::Release);
+        }
+    }
+
+    /// A name that was hashed before the directory came to fold case, or ceased to, is in no bucket.
+    fn check_hashed(&self, name: HashedName<'_>) -> Result<(), Dead> {
+        match name.fold.is_some() == self.fold().is_some() {
+            true => Ok(()),
+            false => Err(Dead),
         }
     }
 
     /// What catches a name that was hashed for another directory's table.
     fn debug_assert_hashed(&self, name: HashedName<'_>) {
-        debug_assert_eq!(self.hashed(name.bytes).hash, name.hash);
+        if name.fold.is_some() == self.fold().is_some() {
+            debug_assert_eq!(self.hashed(name.bytes).hash, name.hash);
+        }
     }
 
     /// True when `table` is this directory's current table or the one that replaces it.
@@ -496,7 +570,9 @@ impl NameTable {
         guard: &'g Guard,
     ) -> Result<LockedBucket<'g>, Dead> {
         self.debug_assert_hashed(name);
-        self.lock_hash(dir, name.hash, guard)
+        let held = self.lock_hash(dir, name.hash, guard)?;
+        self.check_hashed(name)?;
+        Ok(held)
     }
 
     /// About how many names there are: three for each bucket, and nothing is counted.

@@ -6,6 +6,7 @@ use finefs_locks::primitive::atomic::Ordering;
 
 use crate::base::classes;
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::types::Ino;
 use crate::data::extent_map::ExtentMap;
 use crate::inode::{Body, Core, Inode, Xattrs};
@@ -76,6 +77,10 @@ impl Namespace {
             Ok(NameTable::load(
                 entries.map(|e| (e.name, e.ino, e.kind)).collect(),
                 identity.keys_of(inode.ino, inode.generation),
+                (
+                    self.geometry.folding.map(|folding| folding.fold),
+                    inode.flags().contains(FileFlags::CASEFOLD),
+                ),
             ))
         })
     }
@@ -88,6 +93,9 @@ impl Namespace {
                 return Err(error.as_ref().clone());
             }
             let map = ExtentMap::new();
+            if file.inline().is_some() {
+                return Ok(map);
+            }
             for extent in self.note_load(self.store.load_extents(inode.ino))? {
                 if !map.insert(extent, guard) {
                     return Err(Error::corrupt(format_args!(

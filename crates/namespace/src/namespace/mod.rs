@@ -223,6 +223,8 @@ impl Namespace {
             scheme: self.scheme.kind(),
             keeps_log: self.keeps_log,
             has_acls: self.options.has_acls,
+            fold: self.geometry.folding.map(|folding| folding.fold),
+            has_inline_data: self.geometry.inline_max_bytes > 0,
             identity: self.geometry.identity,
         }
     }

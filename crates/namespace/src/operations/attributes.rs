@@ -56,7 +56,7 @@ impl Namespace {
             self.check_change(caller, inode, change)?;
         }
         if let Some(size_bytes) = change.size_bytes {
-            self.truncate(ino, size_bytes)?;
+            self.with_space(|| self.truncate(ino, size_bytes))?;
         }
         self.with_space(|| {
             loop {

@@ -86,8 +86,17 @@ enum Origin {
     Cache,
 }
 
+/// EPERM for a file whose data are sealed: they change no more.
+pub(crate) fn check_unsealed(inode: &Core) -> Result<()> {
+    match inode.flags().contains(FileFlags::VERITY) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
+}
+
 /// EPERM where the flags of a file forbid a write there.
 pub(crate) fn check_write(inode: &Core, offset_bytes: u64) -> Result<()> {
+    check_unsealed(inode)?;
     let is_append = offset_bytes >= inode.size_bytes();
     if is_append {
         check_mutable(inode)
@@ -149,12 +158,9 @@ impl Namespace {
         if buffer.is_empty() {
             return Ok(0);
         }
-        if let Some(content) = &body.inline {
-            let start = (offset_bytes as usize).min(content.len());
-            let end = (end as usize).min(content.len());
-            buffer[..end - start].copy_from_slice(&content[start..end]);
+        if let Some(length) = body.inline().and_then(|c| c.read(offset_bytes, buffer)) {
             self.note_access(inode, atime);
-            return Ok(end - start);
+            return Ok(length);
         }
         let extents = self.extents(inode, guard)?;
         let _range = body.contents().data.read(&self.scheme, offset_bytes..end);
@@ -284,6 +290,7 @@ impl Namespace {
             let guard = &operation.guard;
             let file = self.file(ino, guard)?;
             check_mutable(file.inode)?;
+            check_unsealed(file.inode)?;
             let block_bytes = self.block_bytes();
             let range = file.body.contents().data.append(&self.scheme, || {
                 file.inode.size_bytes() / block_bytes * block_bytes
@@ -342,7 +349,9 @@ impl Namespace {
         let block_bytes = self.block_bytes();
         loop {
             let size = file.inode.size_bytes();
-            let start = if size.is_multiple_of(block_bytes) {
+            let start = if file.body.inline().is_some() {
+                0
+            } else if size.is_multiple_of(block_bytes) {
                 from
             } else {
                 from.min(size)
@@ -405,6 +414,10 @@ impl Namespace {
         data: &[u8],
         guard: &Guard,
     ) -> Result<()> {
+        if self.write_inline(file, offset_bytes, data)? {
+            return Ok(());
+        }
+        self.move_out(file, guard)?;
         let block_bytes = self.block_bytes();
         let end = offset_bytes + data.len() as u64;
         let mut pending = Pending::new(self);
@@ -648,6 +661,7 @@ impl Namespace {
         let guard = &operation.guard;
         let file = self.file(ino, guard)?;
         check_unrestricted(file.inode)?;
+        check_unsealed(file.inode)?;
         if size_bytes > self.size_max_of(file.inode) {
             return Err(Error::FileTooLarge);
         }
@@ -661,6 +675,10 @@ impl Namespace {
             drop(range);
             range = file.body.contents().data.write_to_end(&self.scheme, start);
         }
+        if self.truncate_inline(&file, size_bytes)? {
+            return Ok(());
+        }
+        self.move_out(&file, guard)?;
         let size_before = inode.size_bytes();
         if size_bytes > size_before {
             self.clear_tail(&file, size_before, size_bytes, guard)?;
@@ -722,7 +740,7 @@ impl Namespace {
         if offset_bytes >= size {
             return Err(Error::NoSuchOffset);
         }
-        if body.inline.is_some() {
+        if body.inline().is_some() {
             return Ok(if wants_data { offset_bytes } else { size });
         }
         let extents = self.extents(inode, guard)?;

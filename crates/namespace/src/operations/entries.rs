@@ -382,7 +382,7 @@ impl Namespace {
             if child.is_gone() {
                 continue;
             }
-            let entry = || entry_record(dir, &held, name, true, None);
+            let entry = || entry_record(dir, &held, name.as_there(node), true, None);
             let now = self.now();
             let links = child.link_count().saturating_sub(1);
             let link_state = self.link_state_of(child, &lock, links);
@@ -499,7 +499,7 @@ impl Namespace {
         }
         let now = self.now();
         let link_state = self.link_state_of(child, &lock, 0);
-        let entry = || entry_record(dir, held.get(0), name, true, None);
+        let entry = || entry_record(dir, held.get(0), name.as_there(node), true, None);
         let linked = || Record::linked(child, 0, link_state);
         let unlinked = Record::LinkDelta {
             ino: dir.ino,
@@ -576,6 +576,7 @@ fn check_new_name(
 ) -> Result<()> {
     let name = located.name();
     check_length(namespace, name.bytes)?;
+    namespace.check_text(name)?;
     if matches!(name.bytes, b"." | b"..") || located.table.find(name, guard).is_some() {
         return Err(Error::Exists);
     }

@@ -22,7 +22,7 @@ use crate::base::types::Ino;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::operations::data::{Conversion, File, Pending, Written, unmapped};
+use crate::operations::data::{Conversion, File, Pending, Written, check_unsealed, unmapped};
 use crate::schemes::{Call, DataGuard};
 
 /// What fallocate(2) shall do.
@@ -62,6 +62,7 @@ impl Namespace {
             let end = self.check_allocate(file.inode, mode, (offset_bytes, length_bytes))?;
             let bounds = (offset_bytes, end);
             let range = self.lock_write(&file, bounds, false, guard);
+            self.move_out(&file, guard)?;
             match mode {
                 AllocateMode::Extend => self.fill(&file, &range, bounds, true, guard),
                 AllocateMode::KeepSize => self.fill(&file, &range, bounds, false, guard),
@@ -83,6 +84,7 @@ impl Namespace {
             return Err(Error::Invalid);
         }
         let end = self.end_of(inode, offset_bytes, length_bytes)?;
+        check_unsealed(inode)?;
         match mode {
             AllocateMode::Extend | AllocateMode::KeepSize => check_mutable(inode)?,
             _ => check_unrestricted(inode)?,

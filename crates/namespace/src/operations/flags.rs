@@ -5,13 +5,17 @@ use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::types::{Caller, Ino};
 use crate::commit::oplog::Record;
-use crate::inode::{Ownership, Time};
+use crate::inode::{Inode, Ownership, Time};
+use crate::names::name_table::{NameTable, Request, lock_all};
 use crate::namespace::Namespace;
 use crate::schemes::Call;
 
 impl Namespace {
     /// Sets the flags of an inode to what `change` makes of those that it has, in one step. Those
     /// that tell of the format ([`FileFlags::SETTABLE`] are the others) stay, whatever it makes.
+    ///
+    /// [`FileFlags::CASEFOLD`] can be given to a directory without names, and taken from it:
+    /// ENOTDIR, ENOTEMPTY, and EOPNOTSUPP where the store has no directories that fold case.
     ///
     /// EPERM unless the caller owns the inode, and is the superuser where
     /// [`FileFlags::PRIVILEGED`] ones change; EOPNOTSUPP for flags that inodes of this kind cannot
@@ -20,14 +24,34 @@ impl Namespace {
         &self,
         caller: &Caller,
         ino: Ino,
-        change: impl FnOnce(FileFlags) -> FileFlags,
+        change: impl Fn(FileFlags) -> FileFlags,
     ) -> Result<()> {
         let operation = self.begin_change(Call::SetAttributes)?;
-        let inode = self.inode(ino, &operation.guard)?;
+        let guard = &operation.guard;
+        let inode = self.inode(ino, guard)?;
         check_owner(caller, inode)?;
+        let folds = FileFlags::CASEFOLD;
+        let names = match (change(inode.flags()) ^ inode.flags()).contains(folds) {
+            true => Some(self.names_to_fold(inode)?),
+            false => None,
+        };
+        let resize = names.map(NameTable::lock_resize);
+        let whole = (names.zip(resize.as_ref())).map(|(table, resize)| Request::Whole {
+            dir: ino,
+            table,
+            resize,
+        });
+        let held = whole.map(|whole| lock_all(&[whole], guard)).transpose()?;
         let lock = inode.lock();
         let before = inode.ownership();
         let flags = change(before.flags);
+        let kept = match (names, &held) {
+            (Some(names), Some(held)) if !held.is_empty(names, guard) => {
+                return Err(Error::NotEmpty);
+            }
+            (Some(_), _) => FileFlags::SETTABLE | folds,
+            _ => FileFlags::SETTABLE,
+        };
         if (flags ^ before.flags).intersects(FileFlags::PRIVILEGED) && caller.uid != 0 {
             return Err(Error::NotPermitted);
         }
@@ -39,7 +63,7 @@ impl Namespace {
             return Err(Error::NotSupported);
         }
         let to = Ownership {
-            flags: settable | (before.flags - FileFlags::SETTABLE),
+            flags: flags & kept | (before.flags - kept),
             ..before
         };
         let record = || Record::Owned {
@@ -50,6 +74,19 @@ impl Namespace {
         self.log_group(|| [record()], 0, &[inode]);
         inode.set_ownership(&lock, to);
         inode.set_time(Time::Changed, self.now());
+        if let (Some(names), Some(held)) = (names, &held) {
+            names.set_folding(held, to.flags.contains(folds), guard);
+        }
         Ok(())
+    }
+
+    /// The names of a directory that is to fold case, or to cease to.
+    fn names_to_fold<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
+        if self.geometry.folding.is_none() {
+            return Err(Error::NotSupported);
+        }
+        let names = self.table(inode)?;
+        inode.check_names()?;
+        Ok(names)
     }
 }

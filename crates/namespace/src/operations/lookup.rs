@@ -6,6 +6,7 @@ use finefs_locks::primitive::thread;
 
 use crate::access::permission::EXECUTE;
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::types::{Attributes, Caller, Ino};
 use crate::inode::Inode;
 use crate::inode::inode_table::InodeSlot;
@@ -119,7 +120,10 @@ impl Namespace {
         match name.bytes {
             b"." => return Ok(of_dots(dir)),
             b".." => return self.inode(self.parent_of(dir)?, guard).map(of_dots),
-            bytes => check_length(self, bytes)?,
+            bytes => {
+                check_length(self, bytes)?;
+                self.check_text(name)?;
+            }
         }
         loop {
             let node = table.find(name, guard).ok_or(Error::NotFound)?;
@@ -144,6 +148,28 @@ impl Namespace {
                     });
                 }
             }
+        }
+    }
+
+    /// True for a directory that finds names whatever their case: what one name leads to changes
+    /// with others.
+    pub fn folds_names(&self, dir: Ino) -> bool {
+        let guard = &crossbeam_epoch::pin();
+        self.geometry.folding.is_some()
+            && (self.inode(dir, guard)).is_ok_and(|dir| dir.flags().contains(FileFlags::CASEFOLD))
+    }
+
+    /// EINVAL for a name that is no text, where a directory that folds case is strict about that.
+    #[inline]
+    pub(crate) fn check_text(&self, name: HashedName<'_>) -> Result<()> {
+        let Some(fold) = name.fold else { return Ok(()) };
+        let is_strict = self
+            .geometry
+            .folding
+            .is_some_and(|folding| folding.is_strict);
+        match is_strict && fold(name.bytes).is_none() {
+            true => Err(Error::Invalid),
+            false => Ok(()),
         }
     }
 

@@ -12,6 +12,7 @@
 //! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
+//! | `inline` | contents that lie in inodes |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
 //! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
 //!
@@ -34,6 +35,7 @@ pub(crate) mod file_locks;
 mod file_system;
 mod flags;
 mod freeze;
+mod inline;
 mod lookup;
 mod new_inode;
 pub(crate) mod open_file;

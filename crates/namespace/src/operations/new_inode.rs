@@ -116,7 +116,8 @@ impl Namespace {
     pub(crate) fn give_inherited(&self, inode: &Inode, inherited: &Inherited) -> Result<()> {
         if inherited.has_xattrs() {
             let views: SmallVec<[_; 2]> = inherited.views().collect();
-            self.store.check_xattrs(inode.ino, &views)?;
+            let inline = self.inline_bytes(inode);
+            self.store.check_xattrs(inode.ino, inline, &views)?;
             inode.give_acls(inherited.acls.clone(), inherited.xattrs.clone());
         }
         Ok(())

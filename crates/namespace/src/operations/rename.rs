@@ -194,7 +194,7 @@ impl Namespace {
         let now = self.now();
         let whiteout = self.insert_whiteout(whiteout, guard)?;
         let effects = self.effects(&renaming, &locks, whiteout.as_ref());
-        let mut group = renaming.records(&held, nodes.to.is_some(), &effects);
+        let mut group = renaming.records(&held, &nodes, &effects);
         let mut touched = renaming.touched();
         if let Some((inode, records)) = whiteout {
             group.extend(records);
@@ -661,14 +661,18 @@ impl<'a, 'g> Renaming<'a, 'g> {
         }
     }
 
-    /// The log group. `is_there` says whether the new name is a name already.
-    fn records(&self, held: &LockedBuckets<'g>, is_there: bool, effects: &Effects<'g>) -> Group {
+    /// The log group.
+    fn records(&self, held: &LockedBuckets<'g>, nodes: &Nodes<'g>, effects: &Effects<'g>) -> Group {
         let (from, to, moved) = (&self.from, &self.to, self.moved);
         let mut group = Group::new();
         let names = Some((moved.ino, moved.kind));
-        group.push(entry_record(to.dir, held.get(1), to.name, is_there, names));
+        // A name that is there already stays as it is written.
+        let to_name = nodes.to.map_or(to.name, |node| to.name.as_there(node));
+        let is_there = nodes.to.is_some();
+        group.push(entry_record(to.dir, held.get(1), to_name, is_there, names));
         let (held_from, back) = (held.get(0), effects.back);
-        group.push(entry_record(from.dir, held_from, from.name, true, back));
+        let from_name = from.name.as_there(nodes.from);
+        group.push(entry_record(from.dir, held_from, from_name, true, back));
         group.push(Record::touched(moved));
         if let Some(victim) = self.exchanged() {
             group.push(Record::touched(victim));

@@ -25,6 +25,7 @@ use finefs_locks::primitive::thread;
 
 use crate::access::permission::{EXECUTE, may_search_all};
 use crate::base::error::{Error, Result};
+use crate::base::store::FoldName;
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::inode::Inode;
 use crate::names::name_table::{HashedName, NameTable};
@@ -70,6 +71,7 @@ pub(crate) struct Located<'g> {
     /// `.` where the path is only slashes.
     name: Cow<'g, [u8]>,
     hash: u64,
+    fold: Option<FoldName>,
     /// A slash follows the name: only a directory will do.
     pub has_slash: bool,
     /// The path has no name at all: it is the root.
@@ -82,6 +84,7 @@ impl Located<'_> {
         HashedName {
             bytes: &self.name,
             hash: self.hash,
+            fold: self.fold,
         }
     }
 }
@@ -125,10 +128,12 @@ impl Namespace {
         is_root: bool,
     ) -> Result<Located<'g>> {
         let table = self.table(dir)?;
+        let HashedName { hash, fold, .. } = table.hashed(&name);
         Ok(Located {
             dir,
             table,
-            hash: table.hashed(&name).hash,
+            hash,
+            fold,
             name,
             has_slash,
             is_root,

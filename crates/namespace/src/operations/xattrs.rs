@@ -33,6 +33,8 @@ pub enum XattrMode {
 const NAME_MAX: usize = 255;
 /// Longest value, in bytes (XATTR_SIZE_MAX).
 const VALUE_MAX: usize = 65536;
+/// A value from this length on (in bytes) may get a place of its own (Linux `ea_inode`).
+const LARGE_VALUE: usize = 128;
 
 impl Namespace {
     /// The value of an attribute; ENODATA when there is none.
@@ -132,6 +134,9 @@ impl Namespace {
             self.check_name(caller, inode, name, WRITE)?;
             let values = self.values(inode)?;
             let plan = match value {
+                Some(value) if value.len() >= LARGE_VALUE => Plan::LargeXattr {
+                    length_bytes: value.len() as u32,
+                },
                 Some(_) => Plan::Xattr,
                 None => Plan::XattrRemoval,
             };
@@ -158,7 +163,8 @@ impl Namespace {
                     .map(|(known, value)| (&**known, &**value))
                     .collect();
                 after.push((name, value));
-                self.store.check_xattrs(ino, &after)?;
+                let inline = self.inline_bytes(inode);
+                self.store.check_xattrs(ino, inline, &after)?;
             }
             let record = || Record::Xattr {
                 ino,

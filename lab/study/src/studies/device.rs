@@ -163,8 +163,13 @@ impl<S: Store> Store for OnDevice<S> {
         self.store.unreserve(blocks);
     }
 
-    fn check_xattrs(&self, ino: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
-        self.store.check_xattrs(ino, xattrs)
+    fn check_xattrs(
+        &self,
+        ino: Ino,
+        inline_bytes: Option<u64>,
+        xattrs: &[(&[u8], &[u8])],
+    ) -> Result<()> {
+        self.store.check_xattrs(ino, inline_bytes, xattrs)
     }
 
     fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {

@@ -462,7 +462,12 @@ impl Store for CheckedStore {
         state.reserved_blocks = left.expect("only what was reserved is given back");
     }
 
-    fn check_xattrs(&self, _ino: Ino, _xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+    fn check_xattrs(
+        &self,
+        _ino: Ino,
+        _inline_bytes: Option<u64>,
+        _xattrs: &[(&[u8], &[u8])],
+    ) -> Result<()> {
         Ok(())
     }
 

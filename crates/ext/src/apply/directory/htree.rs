@@ -14,6 +14,7 @@ use finefs_ext_disk::dirent::{DirBlock, entry_size};
 use finefs_ext_disk::dirhash::DirHasher;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::htree::{DxBlock, DxEntry, DxPlace, DxRootInfo, LEVELS_MAX, LEVELS_MAX_LARGE};
+use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::{Ino as DiskIno, LogicalBlock};
 use finefs_namespace::{FileKind, Ino, NumberMap, Result};
 
@@ -267,7 +268,13 @@ impl Directory<'_, '_> {
         let (_, bytes) = self.read_index(0)?;
         let root = DxBlock::new(&bytes[..], DxPlace::Root, self.format.rules.has_tail)
             .map_err(|error| self.inode.damaged(error))?;
-        DirHasher::new(root.hash_version(), &self.format.superblock)
+        self.hasher_of(root.hash_version())
+    }
+
+    fn hasher_of(&self, version: u8) -> Result<DirHasher> {
+        let folds = self.inode.disk.flags().contains(InodeFlags::CASEFOLD);
+        DirHasher::new(version, &self.format.superblock)
+            .map(|hasher| hasher.folding(folds))
             .map_err(|error| self.inode.damaged(error))
     }
 
@@ -314,8 +321,7 @@ impl Directory<'_, '_> {
                 .map_err(|error| self.inode.damaged(error))?;
             if place == DxPlace::Root {
                 levels = block.levels();
-                let made = DirHasher::new(block.hash_version(), &self.format.superblock);
-                hasher = Some(made.map_err(|error| self.inode.damaged(error))?);
+                hasher = Some(self.hasher_of(block.hash_version())?);
             }
             let at = usize::from(block.search(hash));
             let entries: Vec<DxEntry> = block.entries().collect();

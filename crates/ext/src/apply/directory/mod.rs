@@ -3,6 +3,7 @@
 //! | Module | Directories |
 //! |---|---|
 //! | [`linear`] | plain ones: one pass over all blocks for all changes of a batch |
+//! | [`inline`] | those that lie in their inode |
 //! | [`htree`] | indexed ones: by hash, in the order of hash, so that each leaf is opened once |
 //!
 //! A directory of one block that overflows becomes an indexed one where the file system has
@@ -14,6 +15,7 @@
 //! 2. At most one leaf is open (held as a [`BufferWrite`]); its checksum is set when it is let go.
 
 mod htree;
+mod inline;
 mod linear;
 
 use finefs_ext_disk::Ino as DiskIno;
@@ -21,15 +23,16 @@ use finefs_ext_disk::dirent::{
     DirBlock, DirRules, EntryType, TAIL_SIZE, encode_rec_len, entry_size,
 };
 use finefs_ext_disk::dirhash::DirHasher;
-use finefs_ext_disk::features::Compat;
+use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
 use finefs_ext_disk::inode::{InodeFlags, InodeRules};
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{DirectoryChange, Error, FileKind, Ino, Result};
 
-use super::inode::{InodeEdit, disk_kind};
+use super::inode::{InodeEdit, InodeTable, disk_kind};
 use super::map::{self, Run};
 use super::space::Space;
+use super::xattrs::{self, InlineValue};
 use crate::buffer::{BufferRead, BufferWrite};
 use crate::state::ExtState;
 
@@ -40,6 +43,8 @@ pub(crate) struct DirFormat {
     /// New indexes get this hash; `None` where there shall be none.
     new_index: Option<u8>,
     superblock: Superblock,
+    /// New directories lie in their inode.
+    has_inline_data: bool,
 }
 
 impl DirFormat {
@@ -52,6 +57,15 @@ impl DirFormat {
             inode_rules: InodeRules::of(superblock),
             new_index: has_index.then_some(version),
             superblock: superblock.clone(),
+            has_inline_data: superblock.incompat().contains(Incompat::INLINE_DATA),
+        }
+    }
+
+    /// What an entry notes of the kind of what it names.
+    fn entry_type(&self, target: Target) -> EntryType {
+        match self.rules.has_filetype {
+            true => target.entry_type,
+            false => EntryType::UNKNOWN,
         }
     }
 
@@ -107,35 +121,24 @@ struct Directory<'s, 'a> {
     open: Option<(u32, BufferWrite<'a>)>,
 }
 
-/// Makes the first block of a new directory.
+/// Makes a new directory: in its inode, or with its first block.
 pub(crate) fn create(
     space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
     inode: &mut InodeEdit,
     format: &DirFormat,
     parent: u32,
 ) -> Result<()> {
-    let own = inode.ino;
-    let mut directory = Directory {
-        space,
-        inode,
-        format,
-        runs: Vec::new(),
-        blocks: 0,
-        open: None,
-    };
-    let (_, physical) = directory.append()?;
-    let mut buffer = directory.space.state.buffers.zeroed(physical);
-    let block = DirBlock::init_dots(&mut buffer[..], format.rules, DiskIno(own), DiskIno(parent));
-    let mut block = block.map_err(|error| directory.inode.damaged(error))?;
-    if let Some(seed) = directory.inode.seed {
-        block.update_checksum(seed);
+    if inline::create(space, table, inode, format, parent)? {
+        return Ok(());
     }
-    Ok(())
+    Directory::empty(space, inode, format).begin(DiskIno(parent), &[])
 }
 
 /// Applies all changes of a directory.
 pub(crate) fn change(
     space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
     inode: &mut InodeEdit,
     format: &DirFormat,
     change: DirectoryChange,
@@ -143,6 +146,15 @@ pub(crate) fn change(
 ) -> Result<()> {
     if !inode.is_directory() {
         return Err(inode.damaged("is not a directory"));
+    }
+    if inode.holds_inline_data() {
+        let parent = change.parent.map(|to| Target::of(to, FileKind::Directory));
+        let parent = parent.transpose()?.map(|target| target.ino);
+        let outcome = inline::change(space, table, inode, format, parent, &change.entries)?;
+        let inline::Outcome::NoRoom(moving) = outcome else {
+            return Ok(());
+        };
+        leave_inode(space, table, inode, format, &moving)?;
     }
     let runs = map::runs(space, inode)?;
     let block_size = u64::from(space.state.geometry.block_size);
@@ -164,6 +176,55 @@ pub(crate) fn change(
     let outcome = directory.apply(change.entries);
     directory.close();
     outcome
+}
+
+/// Moves a directory from its inode to a block.
+fn leave_inode(
+    space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
+    inode: &mut InodeEdit,
+    format: &DirFormat,
+    moving: &inline::Moving,
+) -> Result<()> {
+    xattrs::apply(space, table, inode, &[], InlineValue::Removed)?;
+    super::inline::leave(inode, space.state.groups.has_extents())?;
+    Directory::empty(space, inode, format).begin(moving.parent(), &moving.entries())
+}
+
+impl<'s, 'a> Directory<'s, 'a> {
+    /// One without blocks.
+    fn empty(
+        space: &'s mut Space<'a>,
+        inode: &'s mut InodeEdit,
+        format: &'s DirFormat,
+    ) -> Directory<'s, 'a> {
+        Directory {
+            space,
+            inode,
+            format,
+            runs: Vec::new(),
+            blocks: 0,
+            open: None,
+        }
+    }
+
+    /// Makes the first block, with entries that fit there.
+    fn begin(mut self, parent: DiskIno, entries: &[NewEntry<'_>]) -> Result<()> {
+        let (own, format) = (DiskIno(self.inode.ino), self.format);
+        let (_, physical) = self.append()?;
+        let mut buffer = self.state().buffers.zeroed(physical);
+        let block = DirBlock::init_dots(&mut buffer[..], format.rules, own, parent);
+        let mut block = block.map_err(|error| self.inode.damaged(error))?;
+        for entry in entries {
+            let (name, target) = (entry.name, entry.target);
+            let put = block.insert(name, target.ino, target.entry_type);
+            put.map_err(|error| self.inode.damaged(error))?;
+        }
+        if let Some(seed) = self.inode.seed {
+            block.update_checksum(seed);
+        }
+        Ok(())
+    }
 }
 
 impl<'a> Directory<'_, 'a> {

@@ -53,6 +53,9 @@ pub(crate) fn apply(
     inode: &mut InodeEdit,
     changes: &[MapChange],
 ) -> Result<()> {
+    if !changes.is_empty() && inode.disk.flags().contains(InodeFlags::INLINE_DATA) {
+        return Err(inode.damaged("its content lies in the inode, and has no mapping"));
+    }
     let mut rest = changes.iter().copied();
     let mut next = rest.next();
     while let Some(mut this) = next {

@@ -73,7 +73,7 @@ impl Node {
 
     #[inline]
     fn is_named(&self, name: HashedName<'_>) -> bool {
-        self.hash == name.hash && *self.name == *name.bytes
+        self.hash == name.hash && (*self.name == *name.bytes || name.folds_to(&self.name))
     }
 }
 

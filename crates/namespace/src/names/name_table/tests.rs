@@ -359,10 +359,20 @@ fn names_of_one_hash_have_their_cookies() {
         let hashed = |name: &'static str, hash| HashedName {
             bytes: name.as_bytes(),
             hash,
+            fold: None,
         };
         for name in &names {
             let bytes = name.as_bytes();
-            whole.insert(HashedName { bytes, hash }, Ino(1), None, guard);
+            whole.insert(
+                HashedName {
+                    bytes,
+                    hash,
+                    fold: None,
+                },
+                Ino(1),
+                None,
+                guard,
+            );
         }
         whole.insert(hashed("neighbour", hash ^ UPPER), Ino(2), None, guard);
         let first = whole.head(guard);
@@ -380,7 +390,11 @@ fn names_of_one_hash_have_their_cookies() {
         let half = if hash & UPPER == 0 { &low } else { &high };
         for name in &names {
             let bytes = name.as_bytes();
-            let name = HashedName { bytes, hash };
+            let name = HashedName {
+                bytes,
+                hash,
+                fold: None,
+            };
             assert!(half.find(half.head(guard), name, guard).is_some());
         }
         low.clear();
