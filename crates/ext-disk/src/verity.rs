@@ -1,4 +1,4 @@
-//! The descriptor of a sealed file (`verity`), and the root of the tree of hashes that its data has.
+//! The descriptor of a sealed file (`verity`), and the root of the tree of hashes over its data.
 //!
 //! Behind the end of such a file, from the next multiple of 64 KiB on, lies the tree of hashes, and
 //! behind that the descriptor, whose length are the last four bytes of the last block. The tree is

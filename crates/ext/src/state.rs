@@ -197,8 +197,8 @@ impl ExtState {
         Ok(writer)
     }
 
-    /// False where an inode that is flagged to hold its content must not be changed: the file system
-    /// has no `inline_data`.
+    /// False where an inode that is flagged to hold its content must not be changed: the file
+    /// system has no `inline_data`.
     pub fn may_hold_inline_data(&self) -> bool {
         self.is_read_only || (self.superblock.lock().incompat()).contains(Incompat::INLINE_DATA)
     }

@@ -4,7 +4,7 @@
 //! Only when that fails all are dealt out anew by [`place`], which depends on nothing but the set.
 //! So [`check`], which asks the same function beforehand, knows that applying will succeed.
 
-use finefs_ext_disk::inode::InodeRules;
+use finefs_ext_disk::inode::{BLOCK_AREA_SIZE, INODE_SIZE_MIN, InodeRules};
 use finefs_ext_disk::xattr::{self, NameIndex, Xattr, XattrRegion, XattrValue};
 use finefs_ext_disk::{Ino as DiskIno, PhysBlock, acl};
 use finefs_namespace::{Error, Ino, Result};
@@ -18,8 +18,8 @@ use crate::state::ExtState;
 /// The attribute that holds what inline data has beyond `i_block`.
 const INLINE_NAME: &[u8] = b"data";
 
-/// Values from this length on may be put into inodes of their own: for these the operations that set
-/// them reserve one.
+/// Values from this length on may be put into inodes of their own: for these the operations that
+/// set them reserve one.
 const MOVABLE_MIN: usize = 128;
 
 /// What becomes of the attribute that inline data has in the inode.
@@ -223,7 +223,8 @@ pub(crate) fn inline_room(inode: &InodeEdit) -> Result<Option<usize>> {
     Ok(xattr::inline_value_max(area.len(), &others))
 }
 
-/// Checks that these attributes fit into an inode, which may not be on the device yet.
+/// Checks that these attributes fit into an inode, which may not be on the device yet, beside a
+/// content of so many bytes.
 pub(crate) fn check(
     state: &ExtState,
     ino: Ino,
@@ -237,53 +238,8 @@ pub(crate) fn check(
         }
         all.push(Owned::from_user(state, name, value)?);
     }
-    let (mut inline_bytes, mut is_directory) = (inline_bytes, false);
-    let table = InodeTable::new(state);
-    let size = usize::from(state.geometry.inode_size);
-    let mut in_inode =
-        size - finefs_ext_disk::inode::INODE_SIZE_MIN - usize::from(table.extra_isize);
-    // What is on the device may be of an earlier use of the number: the smaller room is safe.
-    let loaded = u32::try_from(ino.0)
-        .ok()
-        .and_then(|ino| table.load(ino).ok());
-    if let Some(inode) = loaded {
-        in_inode = in_inode.min(inode.disk.xattr_area().map_or(0, |area| area.len()));
-        is_directory = inode.is_directory();
-        let is_in_use = inode.disk.links_count() != 0;
-        if is_in_use && is_directory && !inode.holds_inline_data() {
-            inline_bytes = None;
-        }
-        // What users do not see takes room too.
-        for hidden in stored(state, &table.rules, &inode)
-            .into_iter()
-            .flat_map(|(a, b)| a.into_iter().chain(b))
-        {
-            let known = all
-                .iter_mut()
-                .find(|x| x.has_name(hidden.index, &hidden.name));
-            let is_known = known.is_some();
-            if let (Some(known), Some(stored)) = (known, hidden.stored())
-                && known.value_bytes() == stored.size as usize
-            {
-                known.value = Value::Inode(stored);
-            }
-            if hidden.index.prefix().is_none() && !is_known && !hidden.is_pinned() {
-                all.push(hidden);
-            }
-        }
-    }
-    if let Some(bytes) = inline_bytes {
-        let beyond = bytes.saturating_sub(finefs_ext_disk::inode::BLOCK_AREA_SIZE as u64);
-        let mut beyond = usize::try_from(beyond).unwrap_or(usize::MAX);
-        if is_directory {
-            // It goes to blocks when it needs more.
-            beyond = beyond.min(xattr::inline_value_max(in_inode, &[]).unwrap_or(0));
-        }
-        if beyond > in_inode {
-            return Err(Error::NoSpace);
-        }
-        all.push(Owned::inline(vec![0; beyond]));
-    }
+    let (in_inode, inline) = room_and_hidden(state, ino, inline_bytes, &mut all)?;
+    all.extend(inline);
     let room = Room {
         in_inode,
         block: state.geometry.block_size as usize,
@@ -300,6 +256,64 @@ pub(crate) fn check(
         return Ok(());
     }
     Err(Error::NoSpace)
+}
+
+/// The room for attributes in an inode, and what a content of so many bytes has there. `all` gets
+/// what users do not see, which takes room too, and learns which values lie in inodes.
+fn room_and_hidden(
+    state: &ExtState,
+    ino: Ino,
+    mut inline_bytes: Option<u64>,
+    all: &mut Vec<Owned>,
+) -> Result<(usize, Option<Owned>)> {
+    let table = InodeTable::new(state);
+    let size = usize::from(state.geometry.inode_size);
+    let mut in_inode = size - INODE_SIZE_MIN - usize::from(table.extra_isize);
+    let mut is_directory = false;
+    // What is on the device may be of an earlier use of the number: the smaller room is safe.
+    let loaded = u32::try_from(ino.0)
+        .ok()
+        .and_then(|ino| table.load(ino).ok());
+    if let Some(inode) = loaded {
+        in_inode = in_inode.min(inode.disk.xattr_area().map_or(0, |area| area.len()));
+        is_directory = inode.is_directory();
+        let is_in_use = inode.disk.links_count() != 0;
+        if is_in_use && is_directory && !inode.holds_inline_data() {
+            inline_bytes = None;
+        }
+        let stored = stored(state, &table.rules, &inode).into_iter();
+        for hidden in stored.flat_map(|(a, b)| a.into_iter().chain(b)) {
+            hide(hidden, all);
+        }
+    }
+    let Some(bytes) = inline_bytes else {
+        return Ok((in_inode, None));
+    };
+    let beyond = bytes.saturating_sub(BLOCK_AREA_SIZE as u64);
+    let mut beyond = usize::try_from(beyond).unwrap_or(usize::MAX);
+    if is_directory {
+        // It goes to blocks when it needs more.
+        beyond = beyond.min(xattr::inline_value_max(in_inode, &[]).unwrap_or(0));
+    }
+    match beyond > in_inode {
+        true => Err(Error::NoSpace),
+        false => Ok((in_inode, Some(Owned::inline(vec![0; beyond])))),
+    }
+}
+
+/// Takes an attribute of the device in among those of users, if they do not see it, or tells theirs
+/// that its value lies in an inode.
+fn hide(stored: Owned, all: &mut Vec<Owned>) {
+    let known = all
+        .iter_mut()
+        .find(|x| x.has_name(stored.index, &stored.name));
+    match (known, stored.stored()) {
+        (Some(known), Some(value)) if known.value_bytes() == value.size as usize => {
+            known.value = Value::Inode(value);
+        }
+        (None, _) if stored.index.prefix().is_none() && !stored.is_pinned() => all.push(stored),
+        _ => {}
+    }
 }
 
 /// The attributes on the device: in the inode and in the block.
@@ -432,8 +446,8 @@ fn after(
 }
 
 /// How many entries more or fewer name the inodes that hold values, of what is `(before, after)` in
-/// the inode and in its block. A shared block stays as it is, with its entries. What was made counts
-/// its entry already.
+/// the inode and in its block. A shared block stays as it is, with its entries. What was made
+/// counts its entry already.
 fn counts(
     in_inode: (&[Owned], &[Owned]),
     block: (&[Owned], &[Owned]),

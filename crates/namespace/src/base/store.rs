@@ -64,8 +64,8 @@ pub struct Geometry {
     pub symlink_max: u32,
     /// Symbolic links up to this length (in bytes) need no block.
     pub symlink_inline_max: u32,
-    /// Contents of files up to this length (in bytes) lie in their inodes, where extended attributes
-    /// leave room; 0 where none do.
+    /// Contents of files up to this length (in bytes) lie in their inodes, where extended
+    /// attributes leave room; 0 where none do.
     pub inline_max_bytes: u32,
     /// Times have nanoseconds (else whole seconds, and 1901 to 2038).
     pub has_fine_times: bool,
@@ -547,8 +547,8 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back a reservation that was never logged.
     fn unreserve(&self, blocks: u64);
 
-    /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not), beside
-    /// a content of so many bytes in the inode, if there is one.
+    /// Checks that an inode's xattrs, as they would be, fit (ENOSPC, E2BIG or ERANGE if not),
+    /// beside a content of so many bytes in the inode, if there is one.
     fn check_xattrs(
         &self,
         ino: Ino,

@@ -409,8 +409,8 @@ impl NameTable {
         (folding.is_on.load(Ordering::Acquire)).then_some(folding.fold)
     }
 
-    /// Lets names be found whatever their case, or as they are. The evidence are the locked buckets,
-    /// all of them, and no name is there.
+    /// Lets names be found whatever their case, or as they are. The evidence are the locked
+    /// buckets, all of them, and no name is there.
     pub fn set_folding(&self, held: &LockedBuckets<'_>, is_folding: bool, guard: &Guard) {
         debug_assert!(held.is_empty(self, guard));
         if let Some(folding) = &self.folding {
@@ -418,7 +418,7 @@ impl NameTable {
         }
     }
 
-    /// A name that was hashed before the directory came to fold case, or ceased to, is in no bucket.
+    /// A name that was hashed before the directory came to fold case, or ceased to, is nowhere.
     fn check_hashed(&self, name: HashedName<'_>) -> Result<(), Dead> {
         match name.fold.is_some() == self.fold().is_some() {
             true => Ok(()),
