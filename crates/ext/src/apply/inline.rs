@@ -48,7 +48,7 @@ pub(crate) fn max_bytes(superblock: &Superblock, inode_size: u16) -> u32 {
 
 /// Makes an inode without blocks one that holds its data; `i_block` is zeroed.
 pub(crate) fn enter(inode: &mut InodeEdit) {
-    let flags = inode.disk.flags() - InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    let flags = (inode.disk.flags() - InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA;
     inode.disk.set_flags(flags);
     inode.disk.block_area_mut().fill(0);
 }

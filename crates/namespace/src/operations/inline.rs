@@ -187,7 +187,7 @@ fn show_place(
     not_there: FileFlags,
 ) {
     let before = inode.ownership();
-    let flags = before.flags - not_there | there;
+    let flags = (before.flags - not_there) | there;
     if flags != before.flags {
         inode.set_ownership(lock, Ownership { flags, ..before });
     }
