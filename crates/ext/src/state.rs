@@ -12,11 +12,13 @@
 //! # Locking
 //! ```text
 //! (the namespace's locks: up to 59)
+//!   ext.shared_xattrs      blocks of attributes that inodes share, in a commit
 //!   ext.group ...          the writing side: block groups, 60 to 69
 //!     ext.superblock       fields of the superblock
 //!       ext.journal        the writer of the journal; a leaf
 //!       ext.postponed      what the next commit takes over; a leaf
 //!       ext.reserved_inodes   numbers for values of extended attributes; a leaf
+//!       ext.batch_groups   the groups as a commit leaves them; a leaf
 //!       ext.buffer         a shard of the buffer cache; a leaf
 //!       ext.write_out      whether somebody writes out file data; a leaf
 //!       ext.behind         pieces of large files that wait to be written out; a leaf

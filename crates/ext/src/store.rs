@@ -11,8 +11,8 @@ use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, Error, Extent, FileKind,
-    Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store, Times,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
+    FileKind, Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store,
     write_padded,
 };
 use smallvec::{SmallVec, smallvec};
@@ -493,7 +493,7 @@ impl Store for ExtStore {
         apply::check_xattrs(&self.state, ino, inline_bytes, xattrs)
     }
 
-    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+    fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {
         self.may_write()?;
         let outcome = apply::commit(&self.state, batch, captured);
         if let Err(error) = &outcome

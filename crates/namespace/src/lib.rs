@@ -36,6 +36,7 @@ pub use base::error::{self, Error, Result};
 pub use base::file_flags::FileFlags;
 pub use base::guard;
 pub use base::number_map::{self, NumberMap, NumberSet};
+pub use base::parallel::{self, CommitThreads};
 pub use base::store::{self, *};
 pub use base::types::{self, *};
 pub use commit::options::{AtimePolicy, Options};

@@ -2,9 +2,10 @@
 //!
 //! `FINEFS_SEEDS=first..end` and `FINEFS_STEPS=n` run others than the default.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use finefs_namespace::{MemoryStore, Namespace, Options, Store};
+use finefs_namespace::{CommitThreads, MemoryStore, Namespace, Options, Store};
 use finefs_testkit::{CheckedStore, Subject, check_seed};
 
 /// A namespace over a memory store, which is gone when it is shut down.
@@ -50,6 +51,8 @@ impl Checked {
         let options = Options {
             // So few that commits evict whatever they may.
             inode_cache_max: 3,
+            // However little there is.
+            commit_threads: CommitThreads::Always(const { NonZeroUsize::new(2).unwrap() }),
             ..Options::default()
         };
         Namespace::without_thread(Arc::<CheckedStore>::clone(store), options).unwrap()

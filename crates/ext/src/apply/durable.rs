@@ -8,7 +8,7 @@
 //! are there before they vanish from the old one; e2fsck takes those that are in both out of one.)
 
 use finefs_ext_disk::superblock::State;
-use finefs_namespace::{BlockRun, Error, Result};
+use finefs_namespace::{BlockRun, CommitThreads, Error, Result};
 
 use crate::journal::writer::{Change, JournalWriter, Outcome};
 use crate::state::ExtState;
@@ -17,7 +17,7 @@ use super::space::Space;
 
 /// Makes all dirty buffers durable, which `space` says some things about. `Error::NoSpace` when
 /// there is no storage for them below the device: none of them was written then.
-pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
+pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads) -> Result<()> {
     write_data(state)?;
     let Some(mut writer) = state.take_journal()? else {
         reserve(state, &[], &state.buffers.dirty())?;
@@ -28,7 +28,7 @@ pub(crate) fn write(state: &ExtState, space: &Space<'_>) -> Result<()> {
     let outcome = writer
         .places(changes.len(), freed as usize)
         .and_then(|log| reserve(state, &log, &changes))
-        .and_then(|()| with_journal(state, &mut writer, changes, space.freed()));
+        .and_then(|()| with_journal(state, &mut writer, changes, space.freed(), threads));
     *state.journal.lock() = Some(writer);
     outcome
 }
@@ -80,8 +80,9 @@ fn with_journal(
     writer: &mut JournalWriter,
     changes: Vec<Change>,
     freed: &[BlockRun],
+    threads: CommitThreads,
 ) -> Result<()> {
-    match writer.commit(&*state.device, &changes, freed)? {
+    match writer.commit(&*state.device, &changes, freed, threads)? {
         Outcome::Durable => state.buffers.write_these(&changes),
         Outcome::TooLarge => without_journal(state, writer, changes.len()),
     }

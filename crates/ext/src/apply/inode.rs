@@ -161,8 +161,8 @@ pub(crate) fn disk_kind(kind: FileKind) -> DiskKind {
     }
 }
 
-/// The inode table. Holds on to the block written last: a batch comes in order of number, so each
-/// block is copied once.
+/// The inode table, as one thread of a commit has it. Holds on to the block written last: inodes
+/// come in order of number, so each block is copied once.
 pub(crate) struct InodeTable<'a> {
     state: &'a ExtState,
     pub(crate) rules: InodeRules,
@@ -243,8 +243,7 @@ impl<'a> InodeTable<'a> {
         Ok(self.edit(ino, disk))
     }
 
-    /// Writes an inode, with its checksum. `gap`: inodes of its group before it that were never
-    /// written (see [`Space::use_inode`]).
+    /// Writes an inode, with its checksum.
     pub(crate) fn store(&mut self, inode: &mut InodeEdit) -> Result<()> {
         inode.disk.update_checksum(&self.rules, DiskIno(inode.ino));
         let slot = self.slot(inode.ino)?;
@@ -272,30 +271,32 @@ impl<'a> InodeTable<'a> {
         }
     }
 
-    /// Prepares the part of a group's table that comes into use with inode `ino`: `gap` are the
-    /// indices before it that were never in use and may hold garbage.
-    pub(crate) fn prepare(&mut self, ino: u32, gap: std::ops::Range<u32>) -> Result<()> {
+    /// Prepares a part of the table of `ino`'s group that comes into use: what lies at these
+    /// indices may be garbage.
+    pub(crate) fn prepare(&mut self, ino: u32, indices: std::ops::Range<u32>) -> Result<()> {
         let Some(place) = self.state.geometry.locate_inode(DiskIno(ino)) else {
             return Ok(());
         };
-        if gap.start > place.index {
-            return Ok(());
-        }
         let size = usize::from(self.state.geometry.inode_size);
         let per_block = self.state.geometry.block_size / u32::from(self.state.geometry.inode_size);
         let first = ino - place.index;
-        for index in gap.start..=place.index {
+        let mut index = indices.start;
+        while index < indices.end {
             let slot = self.slot(first + index)?;
-            if index % per_block == 0 {
+            if index.is_multiple_of(per_block) {
                 // Nothing of this block was in use.
                 self.current = None;
                 self.current = Some((slot.block, self.state.buffers.zeroed(slot.block)));
-            } else if let Some(place) = self
+                index += per_block;
+                continue;
+            }
+            if let Some(place) = self
                 .block(slot.block)?
                 .get_mut(slot.offset..slot.offset + size)
             {
                 place.fill(0);
             }
+            index += 1;
         }
         Ok(())
     }

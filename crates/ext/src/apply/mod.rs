@@ -1,13 +1,14 @@
 //! Applying a batch of the namespace's changes to the metadata of an image.
 //!
 //! # Purpose
-//! One batch at a time, sequentially: every object that a batch changes is edited in the buffer
-//! cache, then all buffers are made durable, and what the batch freed goes back to the live
-//! allocator.
+//! One batch at a time: every object that a batch changes is edited in the buffer cache, then all
+//! buffers are made durable, and what the batch freed goes back to the live allocator.
 //!
 //! | Module | What |
 //! |---|---|
-//! | [`space`] | bitmaps, descriptors, what is taken and freed |
+//! | `pieces` | the parts of a batch that several threads apply |
+//! | [`groups`] | bitmaps and descriptors |
+//! | [`space`] | what is taken and freed |
 //! | [`inode`] | one inode; the inode table |
 //! | [`map`] | extent trees and block maps |
 //! | [`inline`] | contents that lie in inodes |
@@ -35,17 +36,38 @@
 //!    nothing. Without one a crash within a commit can leave the batch half written; e2fsck then
 //!    finds inodes whole and repairs counts and names.
 //!
+//! # Threads
+//! A large batch is cut into pieces (`pieces`), which several threads apply. A piece has all inodes
+//! of the blocks of the inode table that it touches, with their maps, directories and blocks of
+//! extended attributes. So no two threads edit one block, but for
+//! - bitmaps and descriptors, whose edits threads share, under a lock for some groups ([`groups`]);
+//! - blocks of extended attributes that inodes share, which one thread at a time looks at.
+//!
+//! One thread alone
+//! - gathers pieces and brings unused parts of the inode table into use: a step for each inode, and
+//!   one for each block;
+//! - puts bitmaps, descriptors, notes of orphans and the superblock into their buffers: a step for
+//!   each group that changed;
+//! - lists the changed blocks, and hands them to the device.
+//!
+//! Which metadata block is taken where depends on the threads. An image that shall come out the
+//! same each time (`ExtOptions::bulk_load`) is applied by one; and so is one where attributes may
+//! have inodes of their own, which lie anywhere in the inode table.
+//!
 //! # Locking
-//! One thread. It takes the locks of the allocator, of the superblock and of the buffer cache, one
-//! at a time and never over I/O.
+//! The threads take the locks of the allocator, of the superblock, of the groups and of the buffer
+//! cache, one at a time and never over I/O. Only `ext.shared_xattrs` is held over others and over
+//! I/O.
 
 mod batch_cost;
 mod directory;
 mod durable;
+mod groups;
 mod inline;
 pub(crate) mod inode;
 mod map;
 mod orphans;
+mod pieces;
 mod reservation;
 mod space;
 mod value_inode;
@@ -55,8 +77,8 @@ use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use finefs_namespace::{
-    Batch, Committed, DirectoryChange, Error, FileKind, Ino, InodeChange, LinkState, NumberMap,
-    NumberSet, Result, Settled, Times,
+    Batch, Captured, CommitThreads, Committed, DirectoryChange, Error, FileKind, Ino, InodeChange,
+    LinkState, Result, Settled, parallel,
 };
 
 use crate::damage;
@@ -64,9 +86,11 @@ use crate::state::{ExtState, Postponed};
 pub(crate) use batch_cost::{ImageCost, mapping_fits_inode};
 use directory::DirFormat;
 pub(crate) use durable::sync_data;
+use groups::Groups;
 pub(crate) use inline::max_bytes as inline_max_bytes;
 use inode::{InodeEdit, InodeTable};
 use map::{LOGICAL_END, Run};
+use pieces::{Piece, cut};
 pub(crate) use reservation::{reserve, unreserve};
 use space::Space;
 pub(crate) use xattrs::check as check_xattrs;
@@ -80,49 +104,39 @@ const SMALL_FILE_MAX: u64 = 0x7fff_ffff;
 /// Applies a batch, writes everything out, makes it durable, and frees what it freed.
 pub(crate) fn commit(
     state: &ExtState,
-    batch: Batch,
-    captured: &dyn Fn(Ino) -> Option<Times>,
+    mut batch: Batch,
+    captured: &Captured<'_>,
 ) -> Result<Committed> {
-    let postponed = std::mem::take(&mut *state.postponed.lock());
+    let mut postponed = std::mem::take(&mut *state.postponed.lock());
     if batch.is_empty() && !postponed.is_there {
         return durable::write_data(state)
             .and_then(|()| durable::flush(state))
             .map(|()| Committed::default());
     }
-    let mut commit = Commit::new(state, batch.reserved_blocks, captured, postponed);
+    let threads = match state.bulk_load.is_some() || state.has_value_inodes {
+        true => CommitThreads::ONE,
+        false => batch.threads,
+    };
+    let format = Format::of(state, captured);
+    let groups = Groups::new(batch.reserved_blocks);
+    let settled = std::mem::take(&mut postponed.settled);
+    let mut commit = Commit {
+        settled,
+        ..Commit::new(&format, Space::new(state, &groups, postponed))
+    };
     let orphans_before = orphans::list(&commit.table, state);
     for (ino, kind) in &batch.unused_inodes {
         release_inode(state, *ino, *kind);
     }
-    space::release(state, &batch.unused_blocks);
-    let mut directories: NumberMap<Ino, DirectoryChange> = batch
-        .directories
-        .into_iter()
-        .map(|change| (change.dir, change))
-        .collect();
+    space::release(state, &batch.unused_blocks, threads);
     if state.bulk_load.is_some() {
         // They come in the order of the CPUs that they were made on.
-        for change in directories.values_mut() {
+        for change in &mut batch.directories {
             change.entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         }
     }
-    for change in batch.inodes {
-        let entries = directories.remove(&change.ino);
-        let is_known_empty =
-            change.link_state == LinkState::Freed || change.is_created && change.map.is_empty();
-        match commit.inode(&change, entries) {
-            // Nobody asks for the space of what is gone, and a new file begins with none.
-            Ok(settled) if is_known_empty && settled.sectors == 0 => {}
-            Ok(settled) => commit.committed.settled.push(settled),
-            Err(error) => commit.space.note(Err(error)),
-        }
-    }
-    for (ino, change) in directories {
-        match commit.entries_alone(ino, change) {
-            Ok(settled) => commit.committed.settled.push(settled),
-            Err(error) => commit.space.note(Err(error)),
-        }
-    }
+    commit.extend_tables(&batch.inodes);
+    commit.apply(&format, &batch.inodes, batch.directories, threads);
     let outcome = orphans_before.and_then(|list| {
         let Commit {
             space,
@@ -134,7 +148,7 @@ pub(crate) fn commit(
         orphans::update(space, table, &list, orphans, others)
     });
     commit.space.note(outcome);
-    commit.finish()
+    commit.finish(threads)
 }
 
 /// The list of orphans must be sound: each commit reads it.
@@ -155,51 +169,130 @@ pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
     }
 }
 
-/// A batch while it is applied.
-struct Commit<'a> {
+/// What the threads that apply a batch know.
+struct Format<'a> {
     state: &'a ExtState,
-    space: Space<'a>,
-    table: InodeTable<'a>,
-    format: DirFormat,
-    captured: &'a dyn Fn(Ino) -> Option<Times>,
+    directories: DirFormat,
+    captured: &'a Captured<'a>,
     has_extents: bool,
     has_dir_nlink: bool,
     /// Seconds since 1970.
     now: u64,
-    has_large_file: bool,
-    has_xattrs: bool,
-    orphans: Vec<u32>,
-    /// The inodes of the batch that are no orphans.
-    others: NumberSet<u32>,
-    committed: Committed,
 }
 
-impl<'a> Commit<'a> {
-    fn new(
-        state: &'a ExtState,
-        reserved: u64,
-        captured: &'a dyn Fn(Ino) -> Option<Times>,
-        mut postponed: Postponed,
-    ) -> Commit<'a> {
+impl<'a> Format<'a> {
+    fn of(state: &'a ExtState, captured: &'a Captured<'a>) -> Format<'a> {
         let superblock = state.superblock.lock().clone();
-        let committed = Committed {
-            settled: std::mem::take(&mut postponed.settled),
-            damage: None,
-        };
-        Commit {
+        Format {
             state,
-            space: Space::new(state, reserved, postponed),
-            table: InodeTable::new(state),
-            format: DirFormat::of(&superblock),
+            directories: DirFormat::of(&superblock),
             captured,
             has_extents: superblock.incompat().contains(Incompat::EXTENTS),
             has_dir_nlink: superblock.ro_compat().contains(RoCompat::DIR_NLINK),
             now: state.now_seconds(),
+        }
+    }
+}
+
+/// A batch while it is applied, as far as one thread does it.
+struct Commit<'a> {
+    state: &'a ExtState,
+    format: &'a Format<'a>,
+    space: Space<'a>,
+    table: InodeTable<'a>,
+    has_large_file: bool,
+    has_xattrs: bool,
+    orphans: Vec<u32>,
+    /// The inodes that are no orphans.
+    others: Vec<u32>,
+    settled: Vec<Settled>,
+}
+
+impl<'a> Commit<'a> {
+    fn new(format: &'a Format<'a>, space: Space<'a>) -> Commit<'a> {
+        Commit {
+            state: format.state,
+            format,
+            space,
+            table: InodeTable::new(format.state),
             has_large_file: false,
             has_xattrs: false,
             orphans: Vec::new(),
-            others: NumberSet::default(),
-            committed,
+            others: Vec::new(),
+            settled: Vec::new(),
+        }
+    }
+
+    /// Brings into use what new inodes need of the inode table, up to the last of each group: other
+    /// threads may have those before it.
+    fn extend_tables(&mut self, inodes: &[Box<InodeChange>]) {
+        let per_group = self.state.geometry.inodes_per_group;
+        let group = |ino: u32| ino.saturating_sub(1) / per_group;
+        let created = inodes.iter().rev().filter(|change| change.is_created);
+        let mut before = None;
+        for number in created.filter_map(|change| u32::try_from(change.ino.0).ok()) {
+            if before.replace(group(number)) == Some(group(number)) {
+                continue;
+            }
+            let extended = self.space.extend_table(number);
+            let prepared = extended.and_then(|indices| self.table.prepare(number, indices));
+            self.space.note(prepared);
+        }
+        self.table.close();
+    }
+
+    /// Applies the changes of all inodes and directories.
+    fn apply(
+        &mut self,
+        format: &'a Format<'a>,
+        inodes: &[Box<InodeChange>],
+        directories: Vec<DirectoryChange>,
+        threads: CommitThreads,
+    ) {
+        let entries = directories.iter().map(|change| change.entries.len());
+        let items = inodes.len() + entries.sum::<usize>();
+        let sharing = threads.for_items(items);
+        let per_block = self.state.geometry.block_size / u32::from(self.state.geometry.inode_size);
+        let pieces = cut(inodes, directories, sharing, u64::from(per_block));
+        let groups = self.space.groups();
+        let shares = parallel::share(sharing, pieces, |pieces| {
+            let space = Space::new(self.state, groups, Postponed::default());
+            let mut commit = Commit::new(format, space);
+            pieces.for_each(|piece| commit.piece(piece));
+            commit.table.close();
+            commit
+        });
+        shares.into_iter().for_each(|share| self.absorb(share));
+    }
+
+    /// Takes in what another thread did.
+    fn absorb(&mut self, other: Commit<'a>) {
+        self.space.absorb(other.space);
+        self.has_large_file |= other.has_large_file;
+        self.has_xattrs |= other.has_xattrs;
+        self.orphans.extend(other.orphans);
+        self.others.extend(other.others);
+        self.settled.extend(other.settled);
+    }
+
+    fn piece(&mut self, piece: Piece<'_>) {
+        let mut directories = piece.directories;
+        for change in piece.inodes {
+            let entries = directories.remove(&change.ino);
+            let is_known_empty =
+                change.link_state == LinkState::Freed || change.is_created && change.map.is_empty();
+            match self.inode(change, entries) {
+                // Nobody asks for the space of what is gone, and a new file begins with none.
+                Ok(settled) if is_known_empty && settled.sectors == 0 => {}
+                Ok(settled) => self.settled.push(settled),
+                Err(error) => self.space.note(Err(error)),
+            }
+        }
+        for (ino, change) in directories {
+            match self.entries_alone(ino, change) {
+                Ok(settled) => self.settled.push(settled),
+                Err(error) => self.space.note(Err(error)),
+            }
         }
     }
 
@@ -215,7 +308,7 @@ impl<'a> Commit<'a> {
         if change.link_state == LinkState::Orphan {
             self.orphans.push(number);
         } else {
-            self.others.insert(number);
+            self.others.push(number);
         }
         // An error leaves the rest of this inode, but what was changed until then must be written:
         // the blocks that it names are marked used already.
@@ -238,8 +331,7 @@ impl<'a> Commit<'a> {
 
     fn create(&mut self, number: u32, change: &InodeChange) -> Result<InodeEdit> {
         let kind = change.attributes.kind;
-        let gap = self.space.use_inode(number, kind == FileKind::Directory)?;
-        self.table.prepare(number, gap)?;
+        self.space.use_inode(number, kind == FileKind::Directory)?;
         let mut inode = self.table.create(number, change.attributes.generation);
         inode.disk.set_mode(kind.mode_bits() as u16);
         let is_mapped = match kind {
@@ -250,7 +342,7 @@ impl<'a> Commit<'a> {
                 .is_some_and(|target| target.len() > FAST_SYMLINK_MAX),
             _ => false,
         };
-        if is_mapped && self.has_extents {
+        if is_mapped && self.format.has_extents {
             inode.disk.set_flags(InodeFlags::EXTENTS);
             map::extents::init_root(inode.disk.block_area_mut())?;
         }
@@ -270,7 +362,7 @@ impl<'a> Commit<'a> {
         entries: Option<DirectoryChange>,
     ) -> Result<()> {
         if change.link_state != LinkState::Freed {
-            let times = (self.captured)(change.ino).unwrap_or(change.attributes.times);
+            let times = (self.format.captured)(change.ino).unwrap_or(change.attributes.times);
             inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
         }
         let is_directory = inode.is_directory();
@@ -283,18 +375,18 @@ impl<'a> Commit<'a> {
                     &mut self.space,
                     &mut self.table,
                     inode,
-                    &self.format,
+                    &self.format.directories,
                     parent,
                 )?;
             }
-            inode.add_links(change.link_delta, self.has_dir_nlink);
+            inode.add_links(change.link_delta, self.format.has_dir_nlink);
         }
         if let Some(target) = &change.symlink
             && change.is_created
         {
             self.symlink(inode, target)?;
         }
-        let inline = inline::apply(inode, change.inline.as_ref(), self.has_extents)?;
+        let inline = inline::apply(inode, change.inline.as_ref(), self.format.has_extents)?;
         map::apply(&mut self.space, inode, &change.map)?;
         self.has_xattrs |= !change.xattrs.is_empty();
         xattrs::apply(
@@ -312,7 +404,7 @@ impl<'a> Commit<'a> {
                 &mut self.space,
                 &mut self.table,
                 inode,
-                &self.format,
+                &self.format.directories,
                 entries,
                 is_created,
             )?;
@@ -386,7 +478,7 @@ impl<'a> Commit<'a> {
             .and_then(|()| inode.disk.set_blocks_512(&rules, 0));
         outcome = outcome.and(emptied.map_err(|error| inode.damaged(error)));
         inode.disk.set_links_count(0);
-        inode.disk.set_dtime((self.now as u32).max(1));
+        inode.disk.set_dtime((self.format.now as u32).max(1));
         self.space.free_inode(inode.ino, is_directory);
         outcome
     }
@@ -396,7 +488,8 @@ impl<'a> Commit<'a> {
         let number = u32::try_from(ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         let mut inode = self.table.load(number)?;
-        let (space, table, format) = (&mut self.space, &mut self.table, &self.format);
+        let format = &self.format.directories;
+        let (space, table) = (&mut self.space, &mut self.table);
         let outcome = directory::change(space, table, &mut inode, format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);
         outcome.and(settled).and(self.table.store(&mut inode))?;
@@ -404,9 +497,9 @@ impl<'a> Commit<'a> {
     }
 
     /// Writes everything out and makes it durable.
-    fn finish(mut self) -> Result<Committed> {
+    fn finish(mut self, threads: CommitThreads) -> Result<Committed> {
         self.table.close();
-        let done = self.space.finish();
+        let done = self.space.groups().finish(self.state);
         self.space.note(done);
         let error = self.space.take_error();
         if let Some(error @ Error::Io(_)) = error {
@@ -422,12 +515,12 @@ impl<'a> Commit<'a> {
         }
         let written = self
             .store_superblock()
-            .and_then(|()| durable::write(self.state, &self.space));
+            .and_then(|()| durable::write(self.state, &self.space, threads));
         match written {
             Ok(()) => {}
             // Where something else is wrong too, that is what counts.
             Err(Error::NoSpace) if error.is_none() => {
-                self.space.postpone(self.committed.settled);
+                self.space.postpone(self.settled);
                 return Err(Error::NoSpace);
             }
             Err(failure) => {
@@ -435,12 +528,12 @@ impl<'a> Commit<'a> {
                 return Err(error.unwrap_or(failure));
             }
         }
-        self.space.release();
+        self.space.release(threads);
         match error {
             Some(error) => Err(error),
             None => Ok(Committed {
                 damage: leak,
-                ..self.committed
+                settled: self.settled,
             }),
         }
     }
@@ -451,7 +544,7 @@ impl<'a> Commit<'a> {
             let mut superblock = self.state.superblock.lock();
             superblock.set_free_blocks_count(blocks);
             superblock.set_free_inodes_count(u32::try_from(inodes).unwrap_or(u32::MAX));
-            superblock.set_write_time(self.now);
+            superblock.set_write_time(self.format.now);
             if self.has_large_file {
                 let features = superblock.ro_compat() | RoCompat::LARGE_FILE;
                 superblock.set_ro_compat(features);

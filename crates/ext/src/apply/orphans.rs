@@ -33,7 +33,7 @@ pub(crate) fn update(
     table: &mut InodeTable<'_>,
     list: &[u32],
     orphans: &[u32],
-    others: &NumberSet<u32>,
+    others: &[u32],
 ) -> Result<()> {
     let (has_file, is_present) = {
         let superblock = space.state.superblock.lock();
@@ -42,6 +42,10 @@ pub(crate) fn update(
             superblock.ro_compat().contains(RoCompat::ORPHAN_PRESENT),
         )
     };
+    if orphans.is_empty() && list.is_empty() && !(has_file && is_present) {
+        return Ok(());
+    }
+    let others: &NumberSet<u32> = &others.iter().copied().collect();
     let on_list: HashSet<u32> = list.iter().copied().collect();
     let mut new: Vec<u32> = orphans
         .iter()

@@ -48,8 +48,9 @@ pub(crate) fn create(
     value: &[u8],
 ) -> Result<Stored> {
     let (number, generation) = space.allocate_inode()?;
-    let gap = space.use_inode(number, false)?;
-    table.prepare(number, gap)?;
+    let indices = space.extend_table(number)?;
+    table.prepare(number, indices)?;
+    space.use_inode(number, false)?;
     let mut inode = table.create(number, generation);
     inode.disk.set_mode(FileKind::Regular.mode_bits() | 0o600);
     inode.disk.set_uid(owner.disk.uid());

@@ -14,6 +14,7 @@ use super::space::Space;
 use super::value_inode::{self, Changes as Counts, Stored};
 use crate::error::at;
 use crate::state::ExtState;
+use crate::sync::MutexGuard;
 
 /// The attribute that holds what inline data has beyond `i_block`.
 const INLINE_NAME: &[u8] = b"data";
@@ -365,6 +366,7 @@ pub(crate) fn apply(
     if changes.is_empty() && matches!(inline, InlineValue::Unchanged) {
         return Ok(());
     }
+    let _shared = lock_shared(space, table, inode);
     let state = space.state;
     let before = stored(state, &table.rules, inode)?;
     let (mut in_inode, mut block) = after(state, inode, before.clone(), changes, inline)?;
@@ -519,7 +521,7 @@ fn store_block(
     attributes: &[Owned],
 ) -> Result<()> {
     if attributes.is_empty() {
-        return release(space, table, inode);
+        return take_block(space, table, inode);
     }
     let state = space.state;
     let old = inode.disk.file_acl(&table.rules).0;
@@ -527,7 +529,7 @@ fn store_block(
     let block = if old == 0 || is_shared {
         let new = space.allocate(inode.goal(space))?;
         if is_shared {
-            release(space, table, inode)?;
+            take_block(space, table, inode)?;
         }
         inode.blocks_delta += 1;
         let set = inode.disk.set_file_acl(&table.rules, PhysBlock(new));
@@ -544,12 +546,28 @@ fn store_block(
     Ok(())
 }
 
+/// Keeps other threads from a block that may be theirs too.
+fn lock_shared<'a>(
+    space: &Space<'a>,
+    table: &InodeTable<'_>,
+    inode: &InodeEdit,
+) -> Option<MutexGuard<'a, ()>> {
+    let has_block = inode.disk.file_acl(&table.rules).0 != 0;
+    has_block.then(|| space.groups().lock_xattrs())
+}
+
 /// Takes the attribute block from an inode, and frees it when no other shares it.
 pub(crate) fn release(
     space: &mut Space<'_>,
     table: &InodeTable<'_>,
     inode: &mut InodeEdit,
 ) -> Result<()> {
+    let _shared = lock_shared(space, table, inode);
+    take_block(space, table, inode)
+}
+
+/// [`release`] by who has the block to itself.
+fn take_block(space: &mut Space<'_>, table: &InodeTable<'_>, inode: &mut InodeEdit) -> Result<()> {
     let state = space.state;
     let block = inode.disk.file_acl(&table.rules).0;
     if block == 0 {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use finefs_block::{BlockDevice, MemoryDevice};
 use finefs_ext_disk::jbd2::{BlockHeader, BlockType};
+use finefs_namespace::CommitThreads;
 use finefs_sim::{FaultDevice, FaultOn};
 
 use super::writer::{JournalWriter, LogFeatures, Outcome};
@@ -129,15 +130,18 @@ fn a_writer_that_failed_stops() {
             let mut writer = JournalWriter::new(journal, features).expect("of the second version");
             let device = FaultDevice::new(inner.clone(), on, first, 1);
             let changes = |fill: u8| vec![(900_u64, Arc::from(vec![fill; 1024]))];
-            if writer.commit(&device, &changes(1), &[]).is_ok() {
+            if writer
+                .commit(&device, &changes(1), &[], CommitThreads::ONE)
+                .is_ok()
+            {
                 // Nothing was left to fail.
                 assert!(first >= 2, "{on:?}: only {first} can fail");
-                let next = writer.commit(&*inner, &changes(2), &[]);
+                let next = writer.commit(&*inner, &changes(2), &[], CommitThreads::ONE);
                 assert_eq!(next, Ok(Outcome::Durable));
                 break;
             }
             // The device works again, and yet.
-            let again = writer.commit(&device, &changes(2), &[]);
+            let again = writer.commit(&device, &changes(2), &[], CommitThreads::ONE);
             assert!(
                 matches!(&again, Err(Error::Io(why)) if why.contains("stopped")),
                 "{again:?}"

@@ -21,7 +21,8 @@
 //!    so that recovery does not put the copy over what the block is used for next.
 //!
 //! # Locking
-//! None: one thread commits. It takes the writer out of the mount's state and puts it back.
+//! None: one thread commits. It takes the writer out of the mount's state and puts it back. Others
+//! help with the checksums of a large transaction; the order in the log is that of the blocks.
 //!
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`, `fs/jbd2/commit.c`, `fs/jbd2/checkpoint.c`.
@@ -39,7 +40,7 @@ use finefs_ext_disk::jbd2::descriptor::{self, DescriptorWriter};
 use finefs_ext_disk::jbd2::revoke::RevokeWriter;
 use finefs_ext_disk::jbd2::{self, Format, JournalSuperblock};
 use finefs_ext_disk::time::Timestamp;
-use finefs_namespace::{BlockRun, Error, Result};
+use finefs_namespace::{BlockRun, CommitThreads, Error, Result, parallel};
 
 use super::Journal;
 
@@ -133,9 +134,10 @@ impl JournalWriter {
         device: &dyn BlockDevice,
         changes: &[Change],
         freed: &[BlockRun],
+        threads: CommitThreads,
     ) -> Result<Outcome> {
         let revoked = self.revoked(freed);
-        let mut blocks = self.transaction(changes, &revoked)?;
+        let mut blocks = self.transaction(changes, &revoked, threads)?;
         let commit = self.commit_block(&blocks)?;
         let commit_at = self.advance(self.head, blocks.len() as u32);
         // Zeros where the commit block goes: should only its first sector reach the disk, what is
@@ -232,8 +234,12 @@ impl JournalWriter {
     }
 
     /// The transaction's blocks in the order of the log, without the commit block.
-    fn transaction(&self, changes: &[Change], revoked: &[u64]) -> Result<Vec<Arc<[u8]>>> {
-        let wrong = |error| Error::corrupt(format_args!("journal: {error}"));
+    fn transaction(
+        &self,
+        changes: &[Change],
+        revoked: &[u64],
+        threads: CommitThreads,
+    ) -> Result<Vec<Arc<[u8]>>> {
         let mut blocks: Vec<Arc<[u8]>> = Vec::with_capacity(changes.len() + changes.len() / 64 + 4);
         let per_revoke = RevokeWriter::capacity(&self.format).max(1);
         for part in revoked.chunks(per_revoke) {
@@ -247,36 +253,50 @@ impl JournalWriter {
             blocks.push(block.into());
         }
         let per_descriptor = DescriptorWriter::capacity(&self.format).max(1);
-        for part in changes.chunks(per_descriptor) {
-            let mut block = self.block();
-            let mut copies = Vec::with_capacity(part.len());
-            let mut writer =
-                DescriptorWriter::new(&mut block, &self.format, self.sequence).map_err(wrong)?;
-            for (to, data) in part {
-                let is_escaped = jbd2::needs_escape(data);
-                let copy: Arc<[u8]> = if is_escaped {
-                    let mut escaped = data.to_vec();
-                    jbd2::escape(&mut escaped);
-                    escaped.into()
-                } else {
-                    data.clone()
-                };
-                let checksum = descriptor::data_checksum(&self.format, self.sequence, &copy);
-                if !writer
-                    .push(PhysBlock(*to), is_escaped, checksum)
-                    .map_err(wrong)?
-                {
-                    return Err(Error::corrupt(
-                        "journal: a descriptor holds less than it should",
-                    ));
-                }
-                copies.push(copy);
-            }
-            writer.finish();
-            blocks.push(block.into());
-            blocks.append(&mut copies);
+        let parts = changes.chunks(per_descriptor).enumerate().collect();
+        let sharing = threads.for_items(changes.len());
+        let mut described = parallel::share(sharing, parts, |parts| {
+            let describe = |(number, part): (usize, &[Change])| (number, self.described(part));
+            parts.map(describe).collect::<Vec<_>>()
+        });
+        let mut described: Vec<_> = described.iter_mut().flat_map(std::mem::take).collect();
+        described.sort_unstable_by_key(|(number, _)| *number);
+        for (_, part) in described {
+            blocks.append(&mut part?);
         }
         Ok(blocks)
+    }
+
+    /// A descriptor, and the copies of the blocks that it describes.
+    fn described(&self, part: &[Change]) -> Result<Vec<Arc<[u8]>>> {
+        let mut block = self.block();
+        let mut copies = Vec::with_capacity(part.len() + 1);
+        copies.push(Arc::from([]));
+        let mut writer =
+            DescriptorWriter::new(&mut block, &self.format, self.sequence).map_err(wrong)?;
+        for (to, data) in part {
+            let is_escaped = jbd2::needs_escape(data);
+            let copy: Arc<[u8]> = if is_escaped {
+                let mut escaped = data.to_vec();
+                jbd2::escape(&mut escaped);
+                escaped.into()
+            } else {
+                data.clone()
+            };
+            let checksum = descriptor::data_checksum(&self.format, self.sequence, &copy);
+            if !writer
+                .push(PhysBlock(*to), is_escaped, checksum)
+                .map_err(wrong)?
+            {
+                return Err(Error::corrupt(
+                    "journal: a descriptor holds less than it should",
+                ));
+            }
+            copies.push(copy);
+        }
+        writer.finish();
+        copies[0] = block.into();
+        Ok(copies)
     }
 
     fn commit_block(&self, blocks: &[Arc<[u8]>]) -> Result<Arc<[u8]>> {
@@ -297,9 +317,7 @@ impl JournalWriter {
             }),
         };
         let mut block = self.block();
-        commit
-            .write(&mut block, &self.format)
-            .map_err(|error| Error::corrupt(format_args!("journal: {error}")))?;
+        commit.write(&mut block, &self.format).map_err(wrong)?;
         Ok(block.into())
     }
 
@@ -346,6 +364,10 @@ impl JournalWriter {
             .write_at(self.journal.offset_bytes(0)?, self.superblock.as_bytes())
             .map_err(|error| Error::io(format_args!("journal superblock: {error}")))
     }
+}
+
+fn wrong(error: impl std::fmt::Display) -> Error {
+    Error::corrupt(format_args!("journal: {error}"))
 }
 
 /// v1's checksum leaves revoke blocks out.

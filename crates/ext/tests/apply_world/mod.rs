@@ -7,6 +7,7 @@
 pub mod driver;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use std::sync::Arc;
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{
-    Attributes, Batch, BlockNo, BlockRun, DirectoryChange, Error, Extent, ExtentState, FileKind,
-    Goal, Ino, InodeChange, LinkState, MapChange, Plan, Result, Settled, Store, Times, Timestamp,
+    Attributes, Batch, BlockNo, BlockRun, CommitThreads, DirectoryChange, Error, Extent,
+    ExtentState, FileKind, Goal, Ino, InodeChange, LinkState, MapChange, Plan, Result, Settled,
+    Store, Times, Timestamp,
 };
 
 /// Makes an image; `arguments` go to mke2fs.
@@ -533,6 +535,11 @@ impl World {
             unused_inodes: std::mem::take(&mut self.unused_inodes),
             unused_blocks: std::mem::take(&mut self.unused_blocks),
             reserved_blocks: std::mem::take(&mut self.reserved),
+            // By one thread or by three.
+            threads: match self.nodes.len() % 2 {
+                0 => CommitThreads::ONE,
+                _ => CommitThreads::Always(const { NonZeroUsize::new(3).unwrap() }),
+            },
             ..Batch::default()
         };
         let freed = std::mem::take(&mut self.freed);

@@ -88,5 +88,7 @@ pub static LOAD: LockClass = LockClass::new("ns.load", 32);
 pub static MEMORY: LockClass = LockClass::new("memory.free", 60);
 /// Who waits for a thaw; a leaf that nobody takes inside an operation.
 pub static THAW: LockClass = LockClass::new("ns.thaw", 57);
+/// What is left of work that several threads share; a leaf.
+pub static PIECES: LockClass = LockClass::new("ns.pieces", 59);
 /// What wakes the threads that commit and fold.
 pub static WAKEUP: LockClass = LockClass::new("ns.wakeup", 58);

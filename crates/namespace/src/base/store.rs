@@ -37,6 +37,7 @@ use siphasher::sip::SipHasher24;
 use crate::base::error::{Error, Result};
 #[cfg(doc)]
 use crate::base::file_flags::FileFlags;
+use crate::base::parallel::CommitThreads;
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
 
 /// Facts about a store that do not change while it is mounted.
@@ -342,6 +343,8 @@ pub struct Batch {
     /// The sum of the reservations (in blocks) of the operations in this batch: what applying it
     /// may allocate. The store takes back what it does not use.
     pub reserved_blocks: u64,
+    /// How many threads may apply it.
+    pub threads: CommitThreads,
 }
 
 impl Batch {
@@ -354,6 +357,9 @@ impl Batch {
             && self.reserved_blocks == 0
     }
 }
+
+/// Gives the times of an inode as they are now; asked by all threads that apply a batch.
+pub type Captured<'a> = dyn Fn(Ino) -> Option<Times> + Sync + 'a;
 
 /// How many blocks of metadata applying a batch changes, at most. The namespace only adds up.
 ///
@@ -565,7 +571,7 @@ pub trait Store: Send + Sync + 'static {
     /// nothing is committed any more.
     ///
     /// `captured` gives the times of an inode at the moment it is written out.
-    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed>;
+    fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed>;
 
     /// Tells how many blocks of metadata batches change, where there is a limit to that. Then
     /// batches of more than [`Geometry::batch_records`] records are welcome that come to no more

@@ -368,11 +368,9 @@ impl Folded {
             .map(|group| (group.number, &group.places))
     }
 
-    /// Takes the delta out at a place of a group, if there is one.
-    pub fn take_inode(&mut self, place: u32) -> Option<InodeDelta> {
-        let counted = self.inodes.get_mut(place as usize)?;
-        let emptied = InodeDelta::new(counted.delta.ino);
-        Some(std::mem::replace(&mut counted.delta, emptied))
+    /// The deltas of inodes, by place. Those at places that no group names are empty.
+    pub fn inode_deltas(&mut self) -> impl Iterator<Item = &mut InodeDelta> {
+        self.inodes.iter_mut().map(|counted| &mut counted.delta)
     }
 
     /// What becomes of names, in the order of their first records, about.
@@ -382,6 +380,12 @@ impl Folded {
 }
 
 impl InodeDelta {
+    /// Takes it out, and leaves an empty one.
+    pub fn take(&mut self) -> InodeDelta {
+        let emptied = InodeDelta::new(self.ino);
+        std::mem::replace(self, emptied)
+    }
+
     /// The blocks that were mapped.
     pub fn mapped(&self) -> impl Iterator<Item = BlockRun> {
         self.map.iter().filter_map(|delta| match delta.change {

@@ -3,22 +3,35 @@
 //! Most objects are in one shard, and go into the batch as they are. Deltas of one object from
 //! several shards are put in the order of their sequence numbers. What cancels out only then leaves
 //! what was allocated for it to be given back.
+//!
+//! # Threads
+//! Objects are merged apart from each other, so threads share a large batch: inodes in pieces of
+//! adjacent numbers, names by their directory. One thread sorts the groups of inodes, deals deltas
+//! out, and puts together what the others made of them.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::hash::Hasher;
 
 use crossbeam_epoch::Guard;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use smallvec::SmallVec;
 
-use crate::base::number_map::{NumberMap, NumberSet};
-use crate::base::store::{Batch, DirectoryChange, InlineChange, InodeChange, LinkState};
+use crate::base::number_map::{NumberHasher, NumberMap, NumberSet};
+use crate::base::parallel::{self, CommitThreads};
+use crate::base::store::{Batch, BlockRun, DirectoryChange, InlineChange, InodeChange, LinkState};
 use crate::base::types::{FileKind, Ino};
 use crate::commit::delta::{InodeDelta, NameDelta, NameOutcome, join, set_newest};
 use crate::commit::folded::Folded;
 use crate::inode::Core;
 use crate::inode::inode_table::InodeTable;
+
+/// Inodes that a thread takes at a time, at most and at least.
+const PIECE_INODES_MAX: usize = 256;
+const PIECE_INODES_MIN: usize = 8;
+
+/// So many times as many pieces are made as there are threads, that all end together.
+const PIECES_PER_THREAD: usize = 8;
 
 /// A batch, and the inodes that are gone for good with it.
 pub(super) struct Merged {
@@ -28,38 +41,132 @@ pub(super) struct Merged {
 
 /// Merges what the shards have. Every inode that they name is in the table: a dirty inode is not
 /// evicted, and a freed one stays until its commit. The parts are of no use afterwards.
-pub(super) fn merge(parts: &mut [Folded], inodes: &InodeTable, guard: &Guard) -> Merged {
-    let mut merging = Merging {
-        inodes,
-        guard,
-        batch: Batch::default(),
-        freed: Vec::new(),
-        freed_directories: NumberSet::default(),
-        directories: Directories::default(),
+pub(super) fn merge(parts: &mut [Folded], inodes: &InodeTable, threads: CommitThreads) -> Merged {
+    let objects = parts.iter().map(|part| part.objects()).sum();
+    let sharing = threads.for_items(objects);
+    let mut batch = Batch {
+        reserved_blocks: parts.iter().map(|part| part.reserved_blocks).sum(),
+        threads,
+        ..Batch::default()
     };
-    merging.batch.reserved_blocks = parts.iter().map(|part| part.reserved_blocks).sum();
-    merging.inodes(parts);
-    merging.names(parts);
-    let freed_directories = &merging.freed_directories;
-    let mut directories = merging.directories.changes;
-    directories.retain(|change| !freed_directories.contains(&change.dir));
-    directories.sort_unstable_by_key(|change| change.dir);
-    Merged {
-        batch: Batch {
-            directories,
-            ..merging.batch
-        },
-        freed: merging.freed,
+    let (mut freed, mut freed_directories) = (Vec::new(), NumberSet::default());
+    let mut parents = Vec::new();
+    for piece in merge_inodes(parts, inodes, sharing) {
+        batch.inodes.extend(piece.changes);
+        batch.unused_inodes.extend(piece.unused_inodes);
+        batch.unused_blocks.extend(piece.unused_blocks);
+        freed.extend(piece.freed);
+        freed_directories.extend(piece.freed_directories);
+        parents.extend(piece.parents);
     }
+    let mut directories = merge_names(parts, sharing);
+    for (dir, parent) in parents {
+        directories.get(dir).parent = Some(parent);
+    }
+    batch.directories = directories.changes;
+    let is_live = |change: &DirectoryChange| !freed_directories.contains(&change.dir);
+    batch.directories.retain(is_live);
+    batch.directories.sort_unstable_by_key(|change| change.dir);
+    Merged { batch, freed }
 }
 
-struct Merging<'a> {
-    inodes: &'a InodeTable,
-    guard: &'a Guard,
-    batch: Batch,
+/// What a piece of the inodes came to.
+#[derive(Default)]
+struct Inodes {
+    #[expect(clippy::vec_box, reason = "the batch has them so")]
+    changes: Vec<Box<InodeChange>>,
+    unused_inodes: Vec<(Ino, FileKind)>,
+    unused_blocks: Vec<BlockRun>,
     freed: Vec<Ino>,
-    freed_directories: NumberSet<Ino>,
-    directories: Directories,
+    freed_directories: Vec<Ino>,
+    /// Directories that have another parent now.
+    parents: Vec<(Ino, Ino)>,
+}
+
+/// Merges the inodes, in ascending order of number.
+fn merge_inodes(parts: &mut [Folded], inodes: &InodeTable, threads: usize) -> Vec<Inodes> {
+    let objects: usize = parts.iter().map(|part| part.objects()).sum();
+    let piece_inodes = match threads {
+        1 => usize::MAX,
+        _ => (objects / threads / PIECES_PER_THREAD).clamp(PIECE_INODES_MIN, PIECE_INODES_MAX),
+    };
+    let pieces = deal_inodes(parts, piece_inodes);
+    let numbered: Vec<_> = pieces.into_iter().enumerate().collect();
+    let mut merged = parallel::share(threads, numbered, |numbered| {
+        let guard = &crossbeam_epoch::pin();
+        let merge = |(number, mut deltas): (usize, Vec<&mut InodeDelta>)| {
+            let mut merged = Inodes::default();
+            merged.changes.reserve(deltas.len());
+            for of_one in deltas.chunk_by_mut(|one, next| one.ino == next.ino) {
+                merged.take_in(one_of(of_one), inodes, guard);
+            }
+            (number, merged)
+        };
+        numbered.map(merge).collect::<Vec<_>>()
+    });
+    let mut merged: Vec<_> = merged.iter_mut().flat_map(std::mem::take).collect();
+    merged.sort_unstable_by_key(|(number, _)| *number);
+    merged.into_iter().map(|(_, piece)| piece).collect()
+}
+
+/// The deltas of inodes in ascending order of number, in pieces of about so many; all deltas of one
+/// are in the same.
+fn deal_inodes(parts: &mut [Folded], piece_inodes: usize) -> Vec<Vec<&mut InodeDelta>> {
+    let numbered = parts.iter().zip(0..);
+    let mut groups: Vec<_> = numbered
+        .flat_map(|(part, index): (_, usize)| {
+            let groups = part.groups();
+            groups.map(move |(number, places)| (number, index, *places))
+        })
+        .collect();
+    groups.sort_unstable_by_key(|(number, index, _)| (*number, *index));
+    let mut deltas: Vec<Vec<Option<&mut InodeDelta>>> = parts
+        .iter_mut()
+        .map(|part| part.inode_deltas().map(Some).collect())
+        .collect();
+    let mut pieces = Vec::new();
+    let mut piece = Vec::new();
+    for of_number in groups.chunk_by(|one, next| one.0 == next.0) {
+        for within in 0..of_number[0].2.len() {
+            for (_, index, places) in of_number {
+                let place = places[within] as usize;
+                piece.extend(deltas[*index].get_mut(place).and_then(Option::take));
+            }
+        }
+        if piece.len() >= piece_inodes {
+            pieces.push(std::mem::take(&mut piece));
+        }
+    }
+    pieces.push(piece);
+    pieces
+}
+
+impl Inodes {
+    fn take_in(&mut self, delta: InodeDelta, inodes: &InodeTable, guard: &Guard) {
+        let inode = inodes.get(delta.ino, guard);
+        let Some(core) = inode.and_then(|inode| inode.loaded()) else {
+            log::error!("inode {} has log records but is not in memory", delta.ino);
+            return;
+        };
+        if delta.freed_at().is_some() {
+            // Whoever removed its last name is done with that, before the number can be given out
+            // again: see the head of `commit`.
+            drop(core.lock());
+            self.freed.push(delta.ino);
+            if core.kind == FileKind::Directory {
+                self.freed_directories.push(delta.ino);
+            }
+            if delta.is_created {
+                self.unused_blocks.extend(delta.mapped());
+                self.unused_inodes.push((delta.ino, core.kind));
+                return;
+            }
+        }
+        if let Some((_, parent)) = delta.parent {
+            self.parents.push((delta.ino, parent));
+        }
+        self.changes.push(Box::new(change(core, delta)));
+    }
 }
 
 /// Changes of directories, by number.
@@ -92,95 +199,89 @@ impl Directories {
         }
         &mut self.changes[self.last]
     }
-}
 
-impl Merging<'_> {
-    fn inodes(&mut self, parts: &mut [Folded]) {
-        let numbered = parts.iter().zip(0..);
-        let mut groups: Vec<_> = numbered
-            .flat_map(|(part, index)| {
-                let groups = part.groups();
-                groups.map(move |(number, places)| (number, index, *places))
-            })
-            .collect();
-        groups.sort_unstable_by_key(|(number, index, _)| (*number, *index));
-        for of_number in groups.chunk_by(|one, next| one.0 == next.0) {
-            for within in 0..of_number[0].2.len() {
-                let mut deltas: SmallVec<[InodeDelta; 1]> = SmallVec::new();
-                for (_, index, places) in of_number {
-                    let part: &mut Folded = &mut parts[*index];
-                    deltas.extend(part.take_inode(places[within]));
-                }
-                if let Some(delta) = one_of(deltas) {
-                    self.inode(delta);
-                }
-            }
+    /// Takes in directories that are not here.
+    fn add(&mut self, others: Directories) {
+        for change in others.changes {
+            self.places.insert(change.dir, self.changes.len());
+            self.changes.push(change);
         }
     }
 
-    fn inode(&mut self, delta: InodeDelta) {
-        let inode = self.inodes.get(delta.ino, self.guard);
-        let Some(core) = inode.and_then(|inode| inode.loaded()) else {
-            log::error!("inode {} has log records but is not in memory", delta.ino);
-            return;
-        };
-        if delta.freed_at().is_some() {
-            // Whoever removed its last name is done with that, before the number can be given out
-            // again: see the head of `commit`.
-            drop(core.lock());
-            self.freed.push(delta.ino);
-            if core.kind == FileKind::Directory {
-                self.freed_directories.insert(delta.ino);
-            }
-            if delta.is_created {
-                self.batch.unused_blocks.extend(delta.mapped());
-                self.batch.unused_inodes.push((delta.ino, core.kind));
-                return;
-            }
-        }
-        if let Some((_, parent)) = delta.parent {
-            self.directories.get(delta.ino).parent = Some(parent);
-        }
-        self.batch.inodes.push(Box::new(change(core, delta)));
-    }
-
-    fn names(&mut self, parts: &mut [Folded]) {
-        if let [part] = parts {
-            part.names().for_each(|name| self.name(name));
-            return;
-        }
-        let mut names: Vec<&mut NameDelta> = Vec::new();
-        let mut places: HashTable<usize> = HashTable::new();
-        for name in parts.iter_mut().flat_map(Folded::names) {
-            let entry = places.entry(
-                name.key.hash,
-                |place| names[*place].key == name.key,
-                |place| names[*place].key.hash,
-            );
-            match entry {
-                Entry::Occupied(place) => names[*place.get()].merge(name),
-                Entry::Vacant(vacant) => {
-                    vacant.insert(names.len());
-                    names.push(name);
-                }
-            }
-        }
-        names.into_iter().for_each(|name| self.name(name));
-    }
-
-    fn name(&mut self, delta: &mut NameDelta) {
+    fn take_in(&mut self, delta: &mut NameDelta) {
         if delta.outcome() != NameOutcome::CameAndWent {
             let name = std::mem::take(&mut delta.key.name).into_boxed_slice();
-            let change = self.directories.get(delta.key.dir);
+            let change = self.get(delta.key.dir);
             change.entries.push((name, delta.names()));
         }
     }
 }
 
-/// Merges the deltas of one inode.
-fn one_of(deltas: SmallVec<[InodeDelta; 1]>) -> Option<InodeDelta> {
-    let mut deltas = deltas.into_iter();
-    let mut one = deltas.next()?;
+/// Merges the names.
+fn merge_names(parts: &mut [Folded], threads: usize) -> Directories {
+    if let [part] = parts
+        && threads == 1
+    {
+        let mut directories = Directories::default();
+        part.names().for_each(|name| directories.take_in(name));
+        return directories;
+    }
+    let is_whole = parts.len() == 1;
+    let sets = if threads == 1 {
+        1
+    } else {
+        threads * PIECES_PER_THREAD
+    };
+    let mut of_directories: Vec<Vec<&mut NameDelta>> = (0..sets).map(|_| Vec::new()).collect();
+    for name in parts.iter_mut().flat_map(Folded::names) {
+        of_directories[set_of(name.key.dir, sets)].push(name);
+    }
+    let shares = parallel::share(threads, of_directories, |sets| {
+        let mut directories = Directories::default();
+        for names in sets {
+            let names = if is_whole { names } else { put_together(names) };
+            names.into_iter().for_each(|name| directories.take_in(name));
+        }
+        directories
+    });
+    let mut shares = shares.into_iter();
+    let mut all = shares.next().unwrap_or_default();
+    shares.for_each(|share| all.add(share));
+    all
+}
+
+/// Which of so many sets of directories this one is in.
+fn set_of(dir: Ino, sets: usize) -> usize {
+    let mut hasher = NumberHasher::default();
+    hasher.write_u64(dir.0);
+    (hasher.finish() % sets as u64) as usize
+}
+
+/// Merges the deltas of each name.
+fn put_together(all: Vec<&mut NameDelta>) -> Vec<&mut NameDelta> {
+    let mut names: Vec<&mut NameDelta> = Vec::with_capacity(all.len());
+    let mut places: HashTable<usize> = HashTable::with_capacity(all.len());
+    for name in all {
+        let entry = places.entry(
+            name.key.hash,
+            |place| names[*place].key == name.key,
+            |place| names[*place].key.hash,
+        );
+        match entry {
+            Entry::Occupied(place) => names[*place.get()].merge(name),
+            Entry::Vacant(vacant) => {
+                vacant.insert(names.len());
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Merges the deltas of one inode, of which there is one at least.
+fn one_of(deltas: &mut [&mut InodeDelta]) -> InodeDelta {
+    let mut deltas = deltas.iter_mut().map(|delta| delta.take());
+    let mut one = deltas.next().unwrap_or_else(|| InodeDelta::new(Ino(0)));
     let mut is_merged = false;
     for other in deltas {
         is_merged = true;
@@ -199,7 +300,7 @@ fn one_of(deltas: SmallVec<[InodeDelta; 1]>) -> Option<InodeDelta> {
         one.map.sort_by_key(|delta| delta.first);
         one.xattrs.sort_by_key(|delta| delta.sequence);
     }
-    Some(one)
+    one
 }
 
 fn merge_newest<T>(one: &mut Option<(u64, T)>, other: Option<(u64, T)>) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::parallel::CommitThreads;
 use crate::base::types::Timestamp;
 use crate::schemes::LockingScheme;
 
@@ -45,6 +46,8 @@ pub struct Options {
     /// Locks beside the fine ones, to compare with.
     #[cfg(feature = "locking-schemes")]
     pub locking: LockingScheme,
+    /// How many threads work on a commit.
+    pub commit_threads: CommitThreads,
     /// What the commit thread calls when nothing was committed for [`Options::commit_interval`] and
     /// nothing waits to be, once until something is: the time to give memory back. Never called
     /// over a store that takes no batches.
@@ -81,6 +84,7 @@ impl Default for Options {
             has_acls: true,
             #[cfg(feature = "locking-schemes")]
             locking: LockingScheme::Fine,
+            commit_threads: CommitThreads::default(),
             when_quiet: None,
             fixed_time: None,
         }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crossbeam_epoch::Guard;
 
 use crate::base::error::{Error, Result};
+use crate::base::parallel;
 use crate::base::retire;
 use crate::base::store::Committed;
 use crate::base::types::Ino;
@@ -17,6 +18,9 @@ use crate::commit::merge::{Merged, merge};
 use crate::commit::oplog::{Cut, OperationLog};
 use crate::commit::volume::Volume;
 use crate::commit::wakeup::Wake;
+
+/// So many items a thread of a commit takes at a time.
+const PIECE_ITEMS: usize = 512;
 
 /// What the commit thread knows of the interval before.
 struct Quiet {
@@ -141,18 +145,20 @@ impl Volume {
         Ok(true)
     }
 
+    /// Never inlined: counts of instructions go by its name (`finefs-bench sequential`).
+    #[inline(never)]
     fn commit_transaction(&self, state: &mut State, cut: Cut, guard: &Guard) -> Result<()> {
         let number = cut.number;
         let mut parts = self.collect(cut, guard);
         for part in &parts {
             state.freed_space.add(part.freed);
         }
-        let Merged { batch, freed } = merge(&mut parts, &self.inodes, guard);
+        let Merged { batch, freed } = merge(&mut parts, &self.inodes, self.options.commit_threads);
         self.keep_parts(parts);
         state.freed.extend(freed);
         let times = |ino: Ino| {
             self.inodes
-                .get(ino, guard)
+                .get(ino, &crossbeam_epoch::pin())
                 .and_then(|inode| inode.loaded())
                 .map(|core| core.times())
         };
@@ -163,19 +169,35 @@ impl Volume {
         if let Some(damage) = committed.damage {
             self.note_damage(&damage);
         }
-        self.settle(&committed.settled, number, guard);
-        for ino in std::mem::take(&mut state.freed) {
-            // Its number is free already: another inode may have it by now, and be gone too.
-            let cell = self.inodes.get(ino, guard);
-            if let Some(inode) =
-                cell.filter(|inode| inode.is_gone() && inode.dirty_generation() <= number)
-            {
-                self.inodes.remove(inode, guard);
-                self.committer.inodes_loaded.add(-1);
-            }
-        }
+        self.settle(&committed.settled, number);
+        self.forget_freed(&std::mem::take(&mut state.freed), number);
         self.log.set_committed(number);
         Ok(())
+    }
+
+    /// Inodes that are gone for good as of the commit of generation `number` leave memory.
+    fn forget_freed(&self, freed: &[Ino], number: u64) {
+        self.for_each_piece(freed, |freed, guard| {
+            for ino in freed {
+                // Its number is free already: another inode may have it by now, and be gone too.
+                let cell = self.inodes.get(*ino, guard);
+                if let Some(inode) =
+                    cell.filter(|inode| inode.is_gone() && inode.dirty_generation() <= number)
+                {
+                    self.inodes.remove(inode, guard);
+                    self.committer.inodes_loaded.add(-1);
+                }
+            }
+        });
+    }
+
+    /// Lets the threads of a commit work on parts of `items`.
+    pub(super) fn for_each_piece<T: Sync>(&self, items: &[T], work: impl Fn(&[T], &Guard) + Sync) {
+        let threads = self.options.commit_threads.for_items(items.len());
+        let pieces = items.chunks(PIECE_ITEMS).collect();
+        parallel::share(threads, pieces, |pieces| {
+            pieces.for_each(|piece| work(piece, &crossbeam_epoch::pin()));
+        });
     }
 
     /// Takes note that data could not be made durable, as of a commit that failed; gives the error.

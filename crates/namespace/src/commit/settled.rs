@@ -81,20 +81,26 @@ impl Volume {
     }
 
     /// Takes in what a commit of the generations up to `number` settled.
-    pub(crate) fn settle(&self, settled: &[Settled], number: u64, guard: &Guard) {
-        for settled in settled {
-            let cell = self.inodes.get(settled.ino, guard);
-            let Some(core) = cell.and_then(|inode| inode.loaded()) else {
-                continue;
-            };
-            if let Some(size_bytes) = settled.directory_bytes {
-                // Nothing but commits changes these.
-                core.set_size(&core.lock(), size_bytes);
-                core.set_sectors(settled.sectors);
-            } else if core.dirty_generation() <= number {
-                // An inode that changed again since the swap gets its count by its next commit.
-                core.set_sectors(settled.sectors);
-            }
+    pub(crate) fn settle(&self, settled: &[Settled], number: u64) {
+        self.for_each_piece(settled, |settled, guard| {
+            settled
+                .iter()
+                .for_each(|settled| self.settle_one(settled, number, guard));
+        });
+    }
+
+    fn settle_one(&self, settled: &Settled, number: u64, guard: &Guard) {
+        let cell = self.inodes.get(settled.ino, guard);
+        let Some(core) = cell.and_then(|inode| inode.loaded()) else {
+            return;
+        };
+        if let Some(size_bytes) = settled.directory_bytes {
+            // Nothing but commits changes these.
+            core.set_size(&core.lock(), size_bytes);
+            core.set_sectors(settled.sectors);
+        } else if core.dirty_generation() <= number {
+            // An inode that changed again since the swap gets its count by its next commit.
+            core.set_sectors(settled.sectors);
         }
     }
 }

@@ -27,8 +27,8 @@ use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{
-    Batch, BlockRun, Committed, DirectoryImage, Extent, Geometry, Goal, Identity, InodeImage, Plan,
-    Store,
+    Batch, BlockRun, Captured, Committed, DirectoryImage, Extent, Geometry, Goal, Identity,
+    InodeImage, Plan, Store,
 };
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
 use crate::commit::options::Options;
@@ -394,7 +394,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn commit(&self, _batch: Batch, _captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+    fn commit(&self, _batch: Batch, _captured: &Captured<'_>) -> Result<Committed> {
         Ok(Committed::default())
     }
 

@@ -3,11 +3,13 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use finefs_locks::primitive::thread;
 use finefs_namespace::{
-    Attributes, Caller, Error, FileKind, Ino, LockingScheme, Namespace, Options, RenameMode, Store,
+    Attributes, Caller, CommitThreads, Error, FileKind, Ino, LockingScheme, Namespace, Options,
+    RenameMode, Store,
 };
 use finefs_testkit::CheckedStore;
 use shuttle::rand::Rng;
@@ -79,6 +81,8 @@ impl World {
             locking,
             // So few that every commit evicts whatever it may.
             inode_cache_max: 3,
+            // However little there is.
+            commit_threads: CommitThreads::Always(const { NonZeroUsize::new(2).unwrap() }),
             ..Options::default()
         };
         let namespace = Namespace::without_thread(shared, options).unwrap();

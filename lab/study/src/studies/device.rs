@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use finefs::front_end::namespace::{
-    Batch, BlockNo, BlockRun, Committed, DirectoryImage, Extent, FileKind, Geometry, Goal, Ino,
-    InodeImage, Plan, Result, StatFs, Store, Times,
+    Batch, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Extent, FileKind, Geometry,
+    Goal, Ino, InodeImage, Plan, Result, StatFs, Store,
 };
 
 use finefs_workloads::now_ns;
@@ -172,7 +172,7 @@ impl<S: Store> Store for OnDevice<S> {
         self.store.check_xattrs(ino, inline_bytes, xattrs)
     }
 
-    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+    fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {
         self.store.commit(batch, captured)
     }
 

@@ -40,9 +40,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Committed, DirectoryImage, EntryImage, Error, Extent,
-    FileFlags, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan, Result,
-    Settled, StatFs, Store, Times,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, EntryImage, Error,
+    Extent, FileFlags, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan,
+    Result, Settled, StatFs, Store, Times,
 };
 
 use self::committed::{Inode, State};
@@ -471,7 +471,7 @@ impl Store for CheckedStore {
         Ok(())
     }
 
-    fn commit(&self, batch: Batch, captured: &dyn Fn(Ino) -> Option<Times>) -> Result<Committed> {
+    fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {
         if !self.takes_batches {
             assert!(batch.is_empty(), "a batch for a store that takes none");
             return Ok(Committed::default());
