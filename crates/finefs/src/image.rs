@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, Claim, FileDevice, PartitionDevice, Patience};
 use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError};
-use finefs_namespace::{AtimePolicy, Error as Cause, MemoryStore, Namespace, Options, Timestamp};
+use finefs_namespace::{
+    AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Timestamp,
+};
 
 use crate::error::Result;
 use crate::image_error::ImageError;
@@ -123,6 +125,13 @@ impl ImageOptions {
     /// Inodes in memory above which clean ones that nobody uses are put out of it.
     pub fn inode_cache_max(mut self, inodes: u64) -> ImageOptions {
         self.namespace.inode_cache_max = inodes;
+        self
+    }
+
+    /// How many threads work on a commit: as many as there are CPUs at first, where there is enough
+    /// to do for them.
+    pub fn commit_threads(mut self, threads: CommitThreads) -> ImageOptions {
+        self.namespace.commit_threads = threads;
         self
     }
 

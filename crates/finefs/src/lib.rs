@@ -47,10 +47,12 @@
 //! | `file_system` | from opening to close; `view`: what handles share; `caller`: in whose name |
 //! | `dir`, `whole` | operations on paths: single ones, and those made of several |
 //! | `file`, `open_options`, `open` | open files, and how they come to be; `file_lock`: their locks |
+//! | `appender` | appends that go on meanwhile |
 //! | `symlink_xattrs` | extended attributes of what a name names, symbolic links too |
 //! | `read_dir`, `metadata`, `error` | what operations give |
 //! | `image`, `image_error` | opening images and memory, for this API and for front ends |
 
+mod appender;
 mod caller;
 mod classes;
 mod dir;
@@ -68,6 +70,7 @@ mod symlink_xattrs;
 mod view;
 mod whole;
 
+pub use appender::{Appender, Completion};
 pub use caller::process_caller;
 pub use dir::Dir;
 pub use error::{Error, Result, errno};
@@ -77,9 +80,9 @@ pub use finefs_ext::OnError;
 #[cfg(feature = "locking-schemes")]
 pub use finefs_namespace::LockingScheme;
 pub use finefs_namespace::{
-    AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, FileFlags, FileKind, FileLocker,
-    Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, Removals, RenameMode, StatFs,
-    XattrMode,
+    AccessChecks, AllocateMode, AtimePolicy, BlockingLock, Caller, CommitThreads, FileFlags,
+    FileKind, FileLocker, Interrupt, LastLink, LockKind, LockWait, Options, RangeOwner, Removals,
+    RenameMode, StatFs, XattrMode,
 };
 pub use image::ImageOptions;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};

@@ -1,9 +1,12 @@
 //! append: records are appended to one file by many at once.
 //!
-//! What Mayhar's patch set was about ("AIO append writes", linux-ext4, January 2012), with
-//! synchronous calls of several threads or processes. Each record says who wrote it, which of his
-//! it is, how long it is, and has a checksum. When all have ended the file must consist of whole
-//! records, each writer's in their order and none missing.
+//! What Mayhar's patch set was about ("AIO append writes", linux-ext4, January 2012): calls of
+//! several threads or processes, or with a depth several appends of each under way at a time
+//! (through io_uring on a directory, the library's `Appender` in process). Each record says who
+//! wrote it, which of his it is, how long it is, and has a checksum. When all have ended the file
+//! must consist of whole records, each writer's in their order and none missing. With a depth a
+//! record may come before those that were under way at the time, and a file system without room
+//! ends the run.
 //!
 //! Where there is no room for more, the worker that finds out truncates the file to nothing and the
 //! load goes on, as logs are rotated. The file then ends with each writer's last records, in their
@@ -16,6 +19,7 @@ use crate::targets::{Errno, File, OFlags, Target, remove_tree, write_all_at};
 use crate::worker::Worker;
 use crate::workload::{Detail, Workload};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// The parameters of append.
 #[derive(Clone, Debug, Serialize, Deserialize, clap::Args)]
@@ -29,6 +33,10 @@ pub struct Append {
     /// Sync the data after so many records; 0: never
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub sync_every: u32,
+    /// Appends of each worker that are under way at a time
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub depth: u32,
 }
 
 impl Default for Append {
@@ -37,6 +45,7 @@ impl Default for Append {
             record_min: 64,
             record_max: 8192,
             sync_every: 0,
+            depth: 1,
         }
     }
 }
@@ -166,6 +175,10 @@ impl Workload for Append {
             );
             return Err(WorkloadError::Parameters(line));
         }
+        if self.depth > 1 && self.sync_every > 0 {
+            let line = "a sync waits for every append: no depth with it".to_owned();
+            return Err(WorkloadError::Parameters(line));
+        }
         Ok(())
     }
 
@@ -176,6 +189,9 @@ impl Workload for Append {
     }
 
     fn work<T: Target>(&self, target: &T, worker: &mut Worker<'_>) -> Result<AppendDetail> {
+        if self.depth > 1 {
+            return self.work_ahead(target, worker);
+        }
         let flags = OFlags::WRONLY | OFlags::APPEND;
         let file = target.open(PATH, flags).during("open", PATH)?;
         let mut record = vec![0; self.record_max as usize];
@@ -250,7 +266,7 @@ impl Workload for Append {
 
     fn clean_up<T: Target>(&self, target: &T, crew: Crew) -> Result<()> {
         let outcome = read_counts(target, crew).and_then(|counts| match counts {
-            Some(counts) => check(target, &counts, self.record_max as usize),
+            Some(counts) => check(target, &counts, self),
             None => Ok(()),
         });
         remove_tree(target, DIR).during("remove", DIR)?;
@@ -271,6 +287,45 @@ impl Workload for Append {
 
     fn what_to_raise(&self) -> &'static str {
         "the space: there was none even for the first records of a file"
+    }
+}
+
+impl Append {
+    /// The work with several appends under way.
+    fn work_ahead<T: Target>(&self, target: &T, worker: &mut Worker<'_>) -> Result<AppendDetail> {
+        let mut appends = target
+            .open_appends(PATH, self.depth)
+            .during("begin appends to", PATH)?;
+        let mut record = vec![0; self.record_max as usize];
+        worker.rng.fill(&mut record);
+        let writer = worker.index() as u32;
+        let count_file = match worker.verifies() {
+            true => Some(make_count(target, worker.index())?),
+            false => None,
+        };
+        let (mut number, mut detail) = (0_u64, AppendDetail::default());
+        worker.start()?;
+        while worker.goes_on() {
+            if worker.operations() == 0 {
+                detail = AppendDetail::default();
+            }
+            let length = worker.rng.u32(self.record_min..=self.record_max) as usize;
+            seal(&mut record[..length], writer, number);
+            appends.submit(&record[..length]).during("append", PATH)?;
+            number += 1;
+            detail.bytes += length as u64;
+            worker.done();
+        }
+        appends.finish().during("append", PATH)?;
+        worker.end();
+        if let Some((path, file)) = count_file {
+            let count = Count {
+                records: number,
+                begun_anew: 0,
+            };
+            write_all_at(&file, &count.to_bytes(), 0).during("write", &path)?;
+        }
+        Ok(detail)
     }
 }
 
@@ -301,13 +356,43 @@ fn read_counts<T: Target>(target: &T, crew: Crew) -> Result<Option<Vec<Count>>> 
     Ok(Some(counts))
 }
 
+/// What is to come of a writer's records.
+#[derive(Clone, Debug)]
+struct Due {
+    /// The number that is due; `None` where any may be the first.
+    number: Option<u64>,
+    /// Those that came before it.
+    early: BTreeSet<u64>,
+}
+
+impl Due {
+    /// Takes note of a record; false if it cannot be this one's turn. One comes before another that
+    /// was handed over earlier only if both were under way.
+    fn take(&mut self, number: u64, depth: u32) -> bool {
+        let due = *self.number.get_or_insert(number);
+        if number < due || number - due >= u64::from(depth) || !self.early.insert(number) {
+            return false;
+        }
+        let mut next = due;
+        while self.early.remove(&next) {
+            next += 1;
+        }
+        self.number = Some(next);
+        true
+    }
+}
+
 /// The file is a sequence of just these records; if it was begun anew, of the last ones of each
 /// writer.
-fn check<T: Target>(target: &T, counts: &[Count], record_max: usize) -> Result<()> {
+fn check<T: Target>(target: &T, counts: &[Count], append: &Append) -> Result<()> {
+    let record_max = append.record_max as usize;
     let file = target.open(PATH, OFlags::RDONLY).during("open", PATH)?;
     let is_whole = counts.iter().all(|count| count.begun_anew == 0);
-    // The number that is due of each writer; `None` where any may be the first.
-    let mut next = vec![is_whole.then_some(0_u64); counts.len()];
+    let first = Due {
+        number: is_whole.then_some(0),
+        early: BTreeSet::new(),
+    };
+    let mut next = vec![first; counts.len()];
     let mut data = Vec::new();
     let (mut start, mut offset) = (0, 0_u64);
     loop {
@@ -325,14 +410,16 @@ fn check<T: Target>(target: &T, counts: &[Count], record_max: usize) -> Result<(
         let wrong = |what: String| WorkloadError::Wrong(format!("{PATH} at {offset}: {what}"));
         let (writer, number, length) =
             unseal(&mut data[start..]).ok_or_else(|| wrong("no whole record".to_owned()))?;
-        match next.get_mut(writer as usize) {
-            Some(due) if due.is_none_or(|due| due == number) => *due = Some(number + 1),
-            _ => return Err(wrong(format!("record {number} of writer {writer}"))),
+        let due = next.get_mut(writer as usize);
+        if !due.is_some_and(|due| due.take(number, append.depth)) {
+            return Err(wrong(format!("record {number} of writer {writer}")));
         }
         start += length;
         offset += length as u64;
     }
-    let is_last = |(next, count): (&Option<u64>, &Count)| next.is_none_or(|n| n == count.records);
+    let is_last = |(due, count): (&Due, &Count)| {
+        due.early.is_empty() && due.number.is_none_or(|number| number == count.records)
+    };
     if !next.iter().zip(counts).all(is_last) {
         let line =
             format!("{PATH} ends before records {next:?} of its writers, who left {counts:?}");
@@ -344,6 +431,21 @@ fn check<T: Target>(target: &T, counts: &[Count], record_max: usize) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_come_early_within_the_depth_alone() {
+        let due = || Due {
+            number: Some(0),
+            early: BTreeSet::new(),
+        };
+        let mut order = due();
+        assert!([1, 0, 2, 4, 3].iter().all(|number| order.take(*number, 2)));
+        assert_eq!((order.number, order.early.len()), (Some(5), 0));
+        assert!(!order.take(4, 2), "twice");
+        assert!(!order.take(7, 2), "too early");
+        let mut order = due();
+        assert!(order.take(0, 1) && !order.take(2, 1));
+    }
 
     #[test]
     fn a_torn_record_is_seen() {

@@ -1,6 +1,7 @@
 //! [`HostDirectory`]: a directory of whatever file system, through system calls.
 
-use super::{Entry, Errno, File, FileType, LockMode, OFlags, Result, Stat, Target};
+use super::append_ring::AppendRing;
+use super::{Appends, Entry, Errno, File, FileType, LockMode, OFlags, Result, Stat, Target};
 use nix::fcntl::FcntlArg;
 use nix::libc;
 use rustix::fs::{self, AtFlags, Mode};
@@ -45,6 +46,11 @@ impl Target for HostDirectory {
     fn open(&self, path: &str, flags: OFlags) -> Result<HostFile> {
         let mode = Mode::from_raw_mode(0o644);
         fs::openat(&self.dir, path, flags | OFlags::CLOEXEC, mode).map(HostFile)
+    }
+
+    fn open_appends(&self, path: &str, depth: u32) -> Result<Box<dyn Appends + '_>> {
+        let HostFile(file) = self.open(path, OFlags::WRONLY | OFlags::APPEND)?;
+        Ok(Box::new(AppendRing::new(file, depth)?))
     }
 
     fn create_dir(&self, path: &str) -> Result<()> {

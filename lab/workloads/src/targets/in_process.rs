@@ -1,8 +1,11 @@
 //! [`InProcess`]: a file system of finefs in this process, through the API that programs embed.
 
-use super::{Entry, Errno, FileType, LockMode, OFlags, OpenFileStatistics, Result, Stat, Target};
+use super::{
+    Appends, Entry, Errno, FileType, LockMode, OFlags, OpenFileStatistics, Result, Stat, Target,
+};
 use finefs::{
-    Dir, FileKind, FileSystem, FileTimes, LastLink, LockKind, LockWait, Metadata, OpenOptions,
+    Appender, Completion, Dir, FileKind, FileSystem, FileTimes, LastLink, LockKind, LockWait,
+    Metadata, OpenOptions,
 };
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, SystemTime};
@@ -66,6 +69,17 @@ impl Target for InProcess {
                 block_bytes: self.block_bytes,
             })
             .map_err(errno)
+    }
+
+    fn open_appends(&self, path: &str, depth: u32) -> Result<Box<dyn Appends + '_>> {
+        let file = self.open(path, OFlags::WRONLY | OFlags::APPEND)?.file;
+        let appender = Appender::new(file, depth as usize);
+        let appender = appender.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        Ok(Box::new(InProcessAppends {
+            appender: appender?,
+            spare: (0..depth).map(|_| Vec::new()).collect(),
+            failed: None,
+        }))
     }
 
     fn create_dir(&self, path: &str) -> Result<()> {
@@ -154,6 +168,53 @@ impl Target for InProcess {
 
     fn sync(&self) -> Result<()> {
         self.file_system.sync().map_err(errno)
+    }
+}
+
+/// Appends through the library's [`Appender`].
+struct InProcessAppends {
+    appender: Appender,
+    /// Memory of records that are not under way.
+    spare: Vec<Vec<u8>>,
+    /// The first error.
+    failed: Option<Errno>,
+}
+
+impl InProcessAppends {
+    fn take_back(&mut self, done: Completion) {
+        self.spare.push(done.record);
+        if let Err(error) = done.outcome {
+            self.failed.get_or_insert(errno(error));
+        }
+    }
+
+    fn has_failed(&self) -> Result<()> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Appends for InProcessAppends {
+    fn submit(&mut self, record: &[u8]) -> Result<()> {
+        if self.spare.is_empty()
+            && let Some(done) = self.appender.next_completion()
+        {
+            self.take_back(done);
+            while let Some(done) = self.appender.try_completion() {
+                self.take_back(done);
+            }
+        }
+        self.has_failed()?;
+        let mut buffer = self.spare.pop().ok_or(Errno::AGAIN)?;
+        buffer.clear();
+        buffer.extend_from_slice(record);
+        self.appender.submit(buffer, 0).map_err(|_| Errno::AGAIN)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        while let Some(done) = self.appender.next_completion() {
+            self.take_back(done);
+        }
+        self.has_failed()
     }
 }
 

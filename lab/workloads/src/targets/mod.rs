@@ -8,8 +8,10 @@
 //! |---|---|
 //! | [`HostDirectory`] | a directory, through system calls: a mount of finefs, the kernel's ext4, tmpfs, fuse2fs |
 //! | [`InProcess`] | a file system of finefs in this process, through the embedding API |
+//! | `append_ring` | appends through io_uring to a file of the host |
 //! | [`Nothing`] | does nothing: what the harness itself costs |
 
+mod append_ring;
 mod host;
 mod in_process;
 mod nothing;
@@ -134,6 +136,9 @@ pub trait Target: Sync {
     /// Gives the entries of a directory, without `.` and `..`, to `sink` until it breaks off.
     fn read_dir(&self, path: &str, sink: impl FnMut(Entry<'_>) -> ControlFlow<()>) -> Result<()>;
 
+    /// Opens a file to append to it, so many records under way at a time.
+    fn open_appends(&self, path: &str, depth: u32) -> Result<Box<dyn Appends + '_>>;
+
     /// How often files were closed so far, where the target tells.
     fn open_file_statistics(&self) -> Option<OpenFileStatistics> {
         None
@@ -173,6 +178,16 @@ pub trait File: Send + Sync {
 
     /// Unlocks a byte range (F_UNLCK).
     fn unlock(&self, range: Range<u64>) -> Result<()>;
+}
+
+/// Appends to a file, of which several are under way at a time. Dropping it waits for them.
+pub trait Appends {
+    /// Hands a record over. Where as many are under way as may be, waits until one has come to its
+    /// end. An error is that of any record before.
+    fn submit(&mut self, record: &[u8]) -> Result<()>;
+
+    /// Waits for all that are under way.
+    fn finish(&mut self) -> Result<()>;
 }
 
 /// Removes `path` and all below it; it is no error if nothing is there.

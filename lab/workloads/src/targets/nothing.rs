@@ -1,6 +1,6 @@
 //! [`Nothing`]: a target that does nothing, so that a run on it costs what the harness costs.
 
-use super::{Entry, File, FileType, LockMode, OFlags, Result, Stat, Target};
+use super::{Appends, Entry, File, FileType, LockMode, OFlags, Result, Stat, Target};
 use std::ops::{ControlFlow, Range};
 
 /// Every operation succeeds at once; reads fill nothing and are whole. Nothing can be verified on
@@ -27,6 +27,10 @@ impl Target for Nothing {
 
     fn open(&self, _: &str, _: OFlags) -> Result<Nothing> {
         Ok(Nothing)
+    }
+
+    fn open_appends(&self, _: &str, _: u32) -> Result<Box<dyn Appends + '_>> {
+        Ok(Box::new(Nothing))
     }
 
     fn create_dir(&self, _: &str) -> Result<()> {
@@ -74,6 +78,16 @@ impl Target for Nothing {
     }
 
     fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Appends for Nothing {
+    fn submit(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
         Ok(())
     }
 }

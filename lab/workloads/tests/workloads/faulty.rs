@@ -1,6 +1,6 @@
 //! A target that does something wrong now and then, to see that workloads notice.
 
-use finefs_workloads::targets::{Entry, File, LockMode, OFlags, Result, Stat};
+use finefs_workloads::targets::{Appends, Entry, File, LockMode, OFlags, Result, Stat};
 use finefs_workloads::{InProcess, Target};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -63,6 +63,10 @@ impl Target for Faulty {
             fault: self.fault,
             calls: Arc::clone(&self.calls),
         })
+    }
+
+    fn open_appends(&self, path: &str, depth: u32) -> Result<Box<dyn Appends + '_>> {
+        self.inner.open_appends(path, depth)
     }
 
     fn create_dir(&self, path: &str) -> Result<()> {

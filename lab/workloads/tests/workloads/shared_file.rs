@@ -30,10 +30,18 @@ fn records_are_whole<T: Target>(target: &T) {
         record_min: 24,
         record_max: 9000,
         sync_every: 10,
+        depth: 1,
     };
     let report = run_cleanly(&append, target, &operations(4, 200));
     assert_eq!(report.operations, 800);
     assert!(report.detail.bytes > 800 * 24);
+    let ahead = Append {
+        sync_every: 0,
+        depth: 7,
+        ..append
+    };
+    let report = run_cleanly(&ahead, target, &operations(3, 200));
+    assert_eq!(report.operations, 600);
 }
 
 fn locks_keep_counts<T: Target>(target: &T) {

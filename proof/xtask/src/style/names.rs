@@ -99,6 +99,7 @@ const UNSAFE: &[&str] = &[
     "crates/cli/src/spare_memory.rs",
     "lab/bench/src/range_lock/list.rs",
     "lab/bench/src/range_lock/segments.rs",
+    "lab/workloads/src/targets/append_ring.rs",
     "proof/xtask/src/differential/mapping.rs",
 ];
 
