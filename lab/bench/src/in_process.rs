@@ -60,11 +60,15 @@ enum Pair {
 impl Pair {
     const ALL: [Pair; 2] = [Pair::Memory, Pair::Ext4];
 
-    fn names(self) -> [&'static str; 2] {
+    fn sides(self) -> [Side; 2] {
         match self {
-            Pair::Memory => ["memory", "tmpfs"],
-            Pair::Ext4 => ["ext4 image", "kernel's ext4"],
+            Pair::Memory => [Side::Memory, Side::Tmpfs],
+            Pair::Ext4 => [Side::Image, Side::Ext4],
         }
+    }
+
+    fn names(self) -> [&'static str; 2] {
+        self.sides().map(Side::name)
     }
 
     /// How many times the kernel's rate the rate in process is meant to be at least.
@@ -76,15 +80,17 @@ impl Pair {
     }
 }
 
+/// A workload.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Load {
+pub enum Load {
     OpenSpeed,
     PostMark,
     DirOps(Operation),
 }
 
 impl Load {
-    fn name(self) -> String {
+    /// As `--only` has it.
+    pub fn name(self) -> String {
         match self {
             Load::OpenSpeed => OpenSpeed::NAME.to_owned(),
             Load::PostMark => PostMark::NAME.to_owned(),
@@ -100,31 +106,75 @@ impl Load {
         }
     }
 
-    fn rate<T: Target>(self, target: &T, threads: usize, options: &Options) -> Result<f64> {
+    fn run<T: Target>(self, target: &T, threads: usize, how: &Measure) -> Result<Measured> {
         let plan = |length| Plan {
             is_verified: false,
             ..Plan::new(Crew::Threads(threads), length)
         };
-        let over_time = plan(Length::Seconds(options.seconds));
-        Ok(match self {
-            Load::OpenSpeed => rate_of(&OpenSpeed::default(), target, &over_time)?,
-            Load::DirOps(operation) => rate_of(&DirOps::new(operation), target, &over_time)?,
+        let over_time = plan(Length::Seconds(how.seconds));
+        match self {
+            Load::OpenSpeed => measured(&OpenSpeed::default(), target, &over_time),
+            Load::DirOps(operation) => measured(&DirOps::new(operation), target, &over_time),
             Load::PostMark => {
                 let workload = PostMark {
                     number: 1000,
-                    transactions: options.transactions,
+                    transactions: how.transactions,
                     ..PostMark::default()
                 };
-                let plan = plan(Length::Operations(options.transactions));
-                rate_of(&workload, target, &plan)?
+                let plan = plan(Length::Operations(how.transactions));
+                measured(&workload, target, &plan)
             }
-        })
+        }
     }
 }
 
-fn rate_of<W: Workload, T: Target>(workload: &W, target: &T, plan: &Plan) -> Result<f64> {
+fn measured<W: Workload, T: Target>(workload: &W, target: &T, plan: &Plan) -> Result<Measured> {
     let report = finefs_workloads::run(workload, target, plan, Watch::nobody())?;
-    Ok(report.operations_per_second)
+    Ok(Measured {
+        rate: report.operations_per_second,
+        cpu_ns: report.cpu_seconds * 1e9 / report.operations.max(1) as f64,
+    })
+}
+
+/// How long a measurement is.
+pub struct Measure {
+    /// Of what runs for a time.
+    pub seconds: f64,
+    /// Of each thread of PostMark.
+    pub transactions: u64,
+}
+
+/// What a measurement gave.
+pub struct Measured {
+    /// Operations a second.
+    pub rate: f64,
+    /// CPU time of this process for an operation.
+    pub cpu_ns: f64,
+}
+
+/// Where a workload runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// A file system in memory, in process.
+    Memory,
+    /// The kernel's tmpfs.
+    Tmpfs,
+    /// A default ext4 image, in process.
+    Image,
+    /// The kernel's ext4 on a loop device of one.
+    Ext4,
+}
+
+impl Side {
+    /// As tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Memory => "memory",
+            Side::Tmpfs => "tmpfs",
+            Side::Image => "ext4 image",
+            Side::Ext4 => "kernel's ext4",
+        }
+    }
 }
 
 const SIZE_MIB: u64 = 2048;
@@ -159,6 +209,10 @@ pub fn run(options: &Options) -> Result<()> {
     let scratch = options.images.scratch()?;
     let steps = pairs.len() * loads.len() * options.threads.len() * options.rounds * 2;
     let bar = ProgressBar::new(steps as u64);
+    let how = Measure {
+        seconds: options.seconds,
+        transactions: options.transactions,
+    };
     let mut rows = Vec::new();
     for &pair in &pairs {
         for &load in &loads {
@@ -167,11 +221,8 @@ pub fn run(options: &Options) -> Result<()> {
                 for round in 0..options.rounds {
                     for turn in 0..2 {
                         let side = (round + turn) % 2;
-                        let rate = measure(&scratch, pair, side, load, threads, options)
-                            .with_context(|| {
-                                format!("{} on {}", load.name(), pair.names()[side])
-                            })?;
-                        rates[side].push(rate);
+                        let found = measure(&scratch, pair.sides()[side], load, threads, &how)?;
+                        rates[side].push(found.rate);
                         bar.inc(1);
                     }
                 }
@@ -180,7 +231,7 @@ pub fn run(options: &Options) -> Result<()> {
                     load,
                     threads,
                     rates,
-                    harness_ns: 1e9 / load.rate(&Nothing, 1, options)?,
+                    harness_ns: 1e9 / load.run(&Nothing, 1, &how)?.rate,
                 });
             }
         }
@@ -195,49 +246,58 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The rate of one side: 0 in process, 1 through the kernel.
-fn measure(
+/// Runs a workload on a fresh file system of one side.
+pub fn measure(
     scratch: &Scratch,
-    pair: Pair,
-    side: usize,
+    side: Side,
     load: Load,
     threads: usize,
-    options: &Options,
-) -> Result<f64> {
+    how: &Measure,
+) -> Result<Measured> {
     let image = scratch.path().join("image");
-    if pair == Pair::Ext4 {
+    let has_image = matches!(side, Side::Image | Side::Ext4);
+    if has_image {
         let _ = std::fs::remove_file(&image);
         sets::find("ext4")?.make_image_with(&image, SIZE_MIB, load.image_arguments())?;
     }
-    let rate = if side == 0 {
-        let target = match pair {
-            Pair::Memory => InProcess::memory(SIZE_MIB << 20)?,
-            Pair::Ext4 => {
-                let file_system = ImageOptions::new().open(&image)?;
-                let root = file_system.open_dir(".")?;
-                InProcess::new(file_system, root, "image".to_owned())
-            }
-        };
-        let rate = load.rate(&target, threads, options)?;
-        let file_system = target.file_system().clone();
-        drop(target);
-        file_system.close()?;
-        rate
-    } else {
-        let what = match pair {
-            Pair::Memory => What::Memory(SIZE_MIB),
-            Pair::Ext4 => What::Image(&image),
-        };
-        let server = Server::new(Kind::Kernel, None)?;
-        let mount = server.mount(what, &scratch.subdir("mnt")?, &[])?;
-        let rate = load.rate(&HostDirectory::open(mount.dir())?, threads, options)?;
-        mount.unmount()?;
-        rate
+    let found = match side {
+        Side::Memory => in_process(InProcess::memory(SIZE_MIB << 20)?, load, threads, how),
+        Side::Image => {
+            let file_system = ImageOptions::new().open(&image)?;
+            let root = file_system.open_dir(".")?;
+            let target = InProcess::new(file_system, root, "image".to_owned());
+            in_process(target, load, threads, how)
+        }
+        Side::Tmpfs => in_kernel(scratch, What::Memory(SIZE_MIB), load, threads, how),
+        Side::Ext4 => in_kernel(scratch, What::Image(&image), load, threads, how),
     };
-    if pair == Pair::Ext4 {
+    let found = found.with_context(|| format!("{} on {}", load.name(), side.name()))?;
+    if has_image {
         sets::fsck(&image)?;
     }
-    Ok(rate)
+    Ok(found)
+}
+
+fn in_process(target: InProcess, load: Load, threads: usize, how: &Measure) -> Result<Measured> {
+    let found = load.run(&target, threads, how)?;
+    let file_system = target.file_system().clone();
+    drop(target);
+    file_system.close()?;
+    Ok(found)
+}
+
+fn in_kernel(
+    scratch: &Scratch,
+    what: What<'_>,
+    load: Load,
+    threads: usize,
+    how: &Measure,
+) -> Result<Measured> {
+    let server = Server::new(Kind::Kernel, None)?;
+    let mount = server.mount(what, &scratch.subdir("mnt")?, &[])?;
+    let found = load.run(&HostDirectory::open(mount.dir())?, threads, how)?;
+    mount.unmount()?;
+    Ok(found)
 }
 
 struct Row {

@@ -7,6 +7,7 @@
 //! | [`fsync`] | creating, writing and syncing small files |
 //! | [`latency`] | how long single operations take while commits run |
 //! | [`file_list_locks`] | lists of open files: per CPU, under one spinlock, with a lock in each node |
+//! | [`image_threads`] | threads on an image, on memory and on the kernel's ext4 |
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
 //! | [`journal_cost`] | PostMark on an image with a journal and on one without |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
@@ -15,6 +16,7 @@
 //! | [`options`] | options of several of these |
 //! | [`range_lock`] | the range lock beside its rivals |
 //! | [`scaling`] | two threads beside one, and beside two processes |
+//! | [`sequential`] | instructions that one thread alone may execute |
 //! | [`real_tools`] | the workloads beside the programs they are made after |
 //! | [`run`] | one workload, as its options say |
 //! | [`result`] | medians, ratios, markdown and JSON |
@@ -23,6 +25,7 @@
 mod compare;
 mod file_list_locks;
 mod fsync;
+mod image_threads;
 mod in_process;
 mod journal_cost;
 mod latency;
@@ -34,6 +37,7 @@ mod real_tools;
 mod result;
 mod run;
 mod scaling;
+mod sequential;
 mod variant;
 mod workload;
 
@@ -71,6 +75,8 @@ enum Command {
     /// Adding and removing open files: lists per CPU, one list under a spinlock, a list locked node
     /// by node
     FileListLocks(file_list_locks::Options),
+    /// One and several threads on an image, on memory, and as root on the kernel's ext4, by turns
+    ImageThreads(image_threads::Options),
     /// Workloads in process, and through system calls on tmpfs and the kernel's ext4, by turns
     InProcess(in_process::Options),
     /// PostMark on a default ext4 image and on one without a journal, in a mount and in process, by
@@ -89,6 +95,12 @@ enum Command {
     /// One measurement for `scaling`, in a process of its own
     #[command(hide = true)]
     ScalingWorker(scaling::Worker),
+    /// Instructions of each operation on an image that only one thread may execute at a time, by
+    /// valgrind
+    Sequential(sequential::Options),
+    /// One run for `sequential`, under valgrind
+    #[command(hide = true)]
+    SequentialWorker(sequential::Worker),
     /// The workloads beside Debian's dbench and fio, on a directory
     RealTools(real_tools::Options),
     /// The workloads' PostMark and Debian's postmark on the same directories, by turns
@@ -121,6 +133,11 @@ fn main() -> ExitCode {
             Command::Latency(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| latency::run(&options)),
             Command::FileListLocks(options) => file_list_locks::run(&options),
+            Command::ImageThreads(options) => finefs_harness::cleanup::install_signal_handler()
+                .and_then(|()| image_threads::run(&options)),
+            Command::Sequential(options) => finefs_harness::cleanup::install_signal_handler()
+                .and_then(|()| sequential::run(&options)),
+            Command::SequentialWorker(worker) => sequential::work(&worker),
             Command::InProcess(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| in_process::run(&options)),
             Command::JournalCost(options) => finefs_harness::cleanup::install_signal_handler()

@@ -26,6 +26,7 @@ const PACKAGES: &[(&str, &str)] = &[
     // Programs in C that use the library.
     ("pkg-config", "pkg-config"),
     ("losetup", "mount"),
+    ("valgrind", "valgrind"),
     ("setpriv", "util-linux"),
     // The guest with the kernel's NFS client.
     ("qemu-system-x86_64", "qemu-system-x86"),
