@@ -14,6 +14,7 @@
 //! | [`dirent`], [`htree`], [`dirhash`] | directory blocks, their index, its hash |
 //! | [`casefold`] | names that are found whatever their case |
 //! | [`inline_dir`] | directories that lie in their inode |
+//! | [`nokey`] | encrypted names without the key |
 //! | [`verity`] | the descriptor of sealed files, and what seals their data |
 //! | [`xattr`], [`acl`] | extended attributes in inodes and blocks, POSIX ACL values |
 //! | [`jbd2`] | the journal |
@@ -63,6 +64,7 @@ pub mod inline_dir;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
+pub mod nokey;
 pub mod orphan_file;
 pub mod superblock;
 pub mod time;

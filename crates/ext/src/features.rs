@@ -47,7 +47,7 @@ const INCOMPAT: &[(Incompat, Support)] = &[
     (Incompat::CSUM_SEED, Write),
     (Incompat::LARGEDIR, Write),
     (Incompat::INLINE_DATA, Write),
-    (Incompat::ENCRYPT, Read),
+    (Incompat::ENCRYPT, Write),
     (Incompat::CASEFOLD, Write),
 ];
 
@@ -125,10 +125,10 @@ mod tests {
     fn what_stands_in_the_way_is_named() {
         let gate = Gate::of(
             Compat::empty(),
-            Incompat::ENCRYPT | Incompat::COMPRESSION | Incompat::from_bits_retain(1 << 30),
+            Incompat::MMP | Incompat::COMPRESSION | Incompat::from_bits_retain(1 << 30),
             RoCompat::QUOTA | RoCompat::from_bits_retain(1 << 29),
         );
         assert_eq!(gate.refused, ["compression", "FEATURE_I30"]);
-        assert_eq!(gate.read_only, ["encrypt", "quota", "FEATURE_R29"]);
+        assert_eq!(gate.read_only, ["mmp", "quota", "FEATURE_R29"]);
     }
 }

@@ -233,7 +233,6 @@ fn what_cannot_be_written_is_mounted_read_only() {
         ("quota", "quota"),
         ("project,quota", "project"),
         ("mmp", "mmp"),
-        ("encrypt", "encrypt"),
     ] {
         let image = make(directory.path(), "16M", &["-t", "ext4", "-O", features]);
         let before = fs::read(&image).unwrap();

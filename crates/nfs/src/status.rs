@@ -18,7 +18,7 @@ pub(crate) fn of(error: &Error) -> u32 {
         Error::NotFound => 2,
         Error::Io(_) | Error::Corrupt(_) => 5,
         Error::NoSuchOffset => 6,
-        Error::AccessDenied => 13,
+        Error::AccessDenied | Error::NoKey => 13,
         Error::Exists => 17,
         Error::CrossesFileSystems => 18,
         Error::NotADirectory => 20,

@@ -19,6 +19,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("setfattr", "attr"),
     ("setfacl", "acl"),
     ("fsverity", "fsverity"),
+    ("xfs_io", "xfsprogs"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
     ("sqlite3", "sqlite3"),

@@ -97,6 +97,9 @@ struct Record {
 }
 
 /// Which flags are set and taken away.
+/// What can be named; `=` takes no `F` away.
+const CHANGEABLE: FileFlags = FileFlags::SETTABLE.union(FileFlags::CASEFOLD);
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Change {
     added: FileFlags,
@@ -115,7 +118,7 @@ impl FromStr for Change {
         for letter in letters.chars() {
             let known = LETTERS.iter().find(|(known, _)| *known == letter);
             match known {
-                Some((_, flag)) if FileFlags::SETTABLE.contains(*flag) => named |= *flag,
+                Some((_, flag)) if CHANGEABLE.contains(*flag) => named |= *flag,
                 Some(_) => {
                     return Err(format!(
                         "'{letter}' tells of the format, it cannot be changed"

@@ -21,12 +21,14 @@ use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::dirent::{DirBlock, DirRules, decode_rec_len};
 use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
+use finefs_ext_disk::nokey;
 use finefs_namespace::{
     DirectoryImage, EntryImage, Error, Extent, ExtentState, FileKind, Ino, Result,
 };
 
 use super::index::Leaves;
 use super::inode::{checked, convert_kind, misplaced_inline_data};
+use super::nokey_names::NokeyNames;
 use super::{content, map};
 use crate::error::{at, detail};
 use crate::state::{ExtState, InodeBytes, disk_ino};
@@ -45,6 +47,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         is_indexed: flags.contains(InodeFlags::INDEX),
         folds: flags.contains(InodeFlags::CASEFOLD),
         is_encrypted: flags.contains(InodeFlags::ENCRYPT),
+        nokey_names: None,
         parent: None,
         entries: Vec::new(),
         leaves: None,
@@ -55,6 +58,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         return Err(misplaced_inline_data(ino));
     }
     if flags.contains(InodeFlags::INLINE_DATA) {
+        reader.nokey_names = NokeyNames::of(state, &inode, None);
         reader.inline(&inode)?;
     } else {
         reader.blocks(&inode)?;
@@ -69,6 +73,8 @@ struct Reader<'a> {
     is_indexed: bool,
     folds: bool,
     is_encrypted: bool,
+    /// Of an encrypted one.
+    nokey_names: Option<NokeyNames>,
     parent: Option<disk::Ino>,
     entries: Vec<EntryImage>,
     /// Of an indexed directory that may be changed.
@@ -99,7 +105,8 @@ impl Reader<'_> {
             let damage = self.corrupt("blocks behind its end");
             self.note(damage);
         }
-        if !self.is_indexed {
+        // Without the key nothing is added to an encrypted one, nor looked for by its index.
+        if !self.is_indexed || self.is_encrypted {
             return Ok(());
         }
         match super::index::check(
@@ -156,9 +163,19 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Sees how the names of an encrypted directory are shown, by its first block.
+    fn begin_names(&mut self, first: &[u8]) {
+        if self.is_encrypted
+            && let Ok(inode) = self.state.read_inode(self.ino)
+        {
+            self.nokey_names = NokeyNames::of(self.state, &inode, Some(first));
+        }
+    }
+
     fn block(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {
         let is_index_node = self.is_indexed && (logical == 0 || is_index_node(bytes));
-        let place = || format!("inode {}: directory block {logical}", self.ino);
+        let ino = self.ino;
+        let place = || format!("inode {ino}: directory block {logical}");
         let rules = if is_index_node {
             // The index hides in what looks like one entry that fills the block.
             DirRules {
@@ -174,6 +191,7 @@ impl Reader<'_> {
             self.state.dir_rules
         };
         if logical == 0 {
+            self.begin_names(bytes);
             let dots = DirBlock::new(bytes, rules).and_then(|block| block.dots());
             match dots {
                 Ok((_, parent)) => self.parent = Some(parent),
@@ -274,34 +292,20 @@ impl Reader<'_> {
             } else {
                 0
             };
-        let mut offset = 0;
-        while offset < limit {
-            let header = bytes
-                .get(offset..offset + 8)
-                .ok_or_else(|| self.corrupt(place))?;
-            let ino = disk::Ino(u32::from_le_bytes([
-                header[0], header[1], header[2], header[3],
-            ]));
-            let rec_len = decode_rec_len(u16::from_le_bytes([header[4], header[5]]), bytes.len());
-            let name_length = usize::from(header[6]);
-            let end = offset + rec_len;
-            if rec_len < 12
-                || !rec_len.is_multiple_of(4)
-                || end > limit
-                || 8 + name_length > rec_len
-            {
-                return Err(self.corrupt(format_args!("{place}: entry at {offset}: length")));
+        let names = self.nokey_names.clone();
+        let names = names.ok_or_else(|| self.corrupt("no hash for encrypted names"))?;
+        for entry in nokey::entries(bytes, limit).map_err(|error| at(place, error))? {
+            if !entry.is_name() {
+                continue;
             }
-            let name = &bytes[offset + 8..offset + 8 + name_length];
-            if ino.0 != 0 && !name.is_empty() && name != b"." && name != b".." {
-                let entry_type = disk::dirent::EntryType(header[7]);
-                let kind = rules
-                    .has_filetype
-                    .then(|| entry_type.kind().map(convert_kind))
-                    .flatten();
-                self.take(ino, encrypted_name(name), kind, place);
-            }
-            offset = end;
+            let entry_type = disk::dirent::EntryType(entry.entry_type);
+            let kind = entry_type.kind().filter(|_| rules.has_filetype);
+            self.take(
+                entry.ino,
+                names.shown(&entry),
+                kind.map(convert_kind),
+                place,
+            );
         }
         Ok(())
     }
@@ -316,6 +320,11 @@ impl Reader<'_> {
         };
         self.parent = Some(disk::Ino(u32::from_le_bytes(*parent)));
         let stored_bytes = content::inline_bytes(inode);
+        if self.is_encrypted {
+            // The kernel makes none.
+            let damage = self.corrupt("encrypted and inline");
+            self.note(damage);
+        }
         if stored_bytes != size_bytes && !self.state.is_read_only {
             let damage = self.corrupt(format_args!("size {size_bytes}, but {stored_bytes} inline"));
             self.note(damage);
@@ -389,50 +398,4 @@ fn is_index_node(bytes: &[u8]) -> bool {
     bytes.len() >= 8
         && bytes[..4] == [0; 4]
         && decode_rec_len(u16::from_le_bytes([bytes[4], bytes[5]]), bytes.len()) == bytes.len()
-}
-
-/// A name in base64 with an alphabet for file names; of a long one the beginning and a checksum
-/// of the whole.
-fn encrypted_name(stored: &[u8]) -> Vec<u8> {
-    const WHOLE_MAX: usize = 190;
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let part = &stored[..stored.len().min(WHOLE_MAX - 10)];
-    let source = if stored.len() <= WHOLE_MAX {
-        stored
-    } else {
-        part
-    };
-    let mut name = Vec::new();
-    for chunk in source.chunks(3) {
-        let bits = chunk
-            .iter()
-            .fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte))
-            << (8 * (3 - chunk.len()));
-        for digit in 0..=chunk.len() {
-            name.push(ALPHABET[(bits >> (18 - 6 * digit)) as usize & 63]);
-        }
-    }
-    if source.len() < stored.len() {
-        name.extend_from_slice(format!(".{:08x}", disk::checksum::crc32c(!0, stored)).as_bytes());
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn encrypted_names_are_names() {
-        assert_eq!(encrypted_name(b"\0/\xff"), b"AC__");
-        assert_eq!(encrypted_name(b"M"), b"TQ");
-        for length in 1..=255 {
-            let name = encrypted_name(&vec![0x2f; length]);
-            assert!(name.len() <= 255 && !name.contains(&b'/') && !name.contains(&0));
-        }
-        let (mut one, mut other) = (vec![1; 255], vec![1; 255]);
-        one[254] = 2;
-        other[254] = 3;
-        assert_ne!(encrypted_name(&one), encrypted_name(&other));
-    }
 }

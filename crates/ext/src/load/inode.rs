@@ -7,7 +7,7 @@ use finefs_namespace::{
     Attributes, Error, FileFlags, FileKind, Ino, InodeImage, Result, Times, Timestamp,
 };
 
-use super::content;
+use super::{content, symlink};
 use crate::error::at;
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
@@ -54,11 +54,20 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         unreadable: None,
         may_have_acls: kind != FileKind::Symlink && may_have_acls(state, &inode),
     };
+    let flags = inode.flags();
+    if kind == FileKind::Symlink
+        && flags.contains(InodeFlags::ENCRYPT)
+        && let Ok(target) = symlink::load(state, ino)
+    {
+        // As long as what is shown.
+        image.attributes.size_bytes = target.len() as u64;
+    }
     if kind != FileKind::Regular {
         return Ok(image);
     }
-    let flags = inode.flags();
-    if flags.contains(InodeFlags::ENCRYPT) || flags.contains(InodeFlags::COMPRBLK) {
+    if flags.contains(InodeFlags::ENCRYPT) {
+        image.unreadable = Some(Error::NoKey);
+    } else if flags.contains(InodeFlags::COMPRBLK) {
         image.unreadable = Some(Error::NotSupported);
     } else if flags.contains(InodeFlags::INLINE_DATA) && !state.may_hold_inline_data() {
         image.unreadable = Some(misplaced_inline_data(ino));

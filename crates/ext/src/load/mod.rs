@@ -8,6 +8,7 @@
 //! | [`content`] | bytes of small things: directories, symlinks, attribute values, the journal's map |
 //! | `index` | (checks the index of a directory)
 //! | [`directory`] | the entries of a directory: linear, indexed or inline |
+//! | [`nokey_names`] | names of encrypted directories, as they are shown without the key |
 //! | [`symlink`] | targets |
 //! | [`verity`] | (compares the data of sealed files) |
 //! | [`xattr`] | attributes in inodes, blocks and inodes of their own |
@@ -24,6 +25,7 @@ pub(crate) mod directory;
 mod index;
 pub(crate) mod inode;
 pub(crate) mod map;
+pub(crate) mod nokey_names;
 pub(crate) mod symlink;
 pub(crate) mod verity;
 pub(crate) mod xattr;

@@ -1,6 +1,7 @@
 //! Targets of symbolic links: in the inode (up to 59 bytes), inline, or in a block.
 
 use finefs_ext_disk::inode::InodeFlags;
+use finefs_ext_disk::nokey;
 use finefs_namespace::{Error, FileKind, Ino, Result};
 
 use super::{content, inode, map};
@@ -13,9 +14,6 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<u8>> {
         return Err(Error::Invalid);
     }
     let flags = inode.flags();
-    if flags.contains(InodeFlags::ENCRYPT) {
-        return Err(Error::NotSupported);
-    }
     let rules = &state.inode_rules;
     let size_bytes = inode.size(rules);
     let corrupt =
@@ -33,6 +31,10 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<u8>> {
             .ok_or_else(|| corrupt(&"no block holds the target"))?;
         state.buffers.read(block)?[..size_bytes as usize].to_vec()
     };
+    if flags.contains(InodeFlags::ENCRYPT) {
+        let target = nokey::shown_target(&target);
+        return target.ok_or_else(|| corrupt(&"the encrypted target is damaged"));
+    }
     match target.contains(&0) {
         true => Err(corrupt(&"the target holds a NUL")),
         false => Ok(target),

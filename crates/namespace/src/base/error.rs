@@ -63,6 +63,9 @@ pub enum Error {
     /// EOPNOTSUPP
     #[error("operation not supported")]
     NotSupported,
+    /// ENOKEY: it is encrypted.
+    #[error("required key not available")]
+    NoKey,
     /// EBADF
     #[error("bad file handle")]
     BadHandle,
@@ -126,6 +129,7 @@ impl Error {
             Error::Range => libc::ERANGE,
             Error::ArgumentsTooLong => libc::E2BIG,
             Error::NotSupported => libc::EOPNOTSUPP,
+            Error::NoKey => libc::ENOKEY,
             Error::BadHandle => libc::EBADF,
             Error::Busy => libc::EBUSY,
             Error::Stale => libc::ESTALE,

@@ -121,7 +121,7 @@ impl Namespace {
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);
         self.check_access(caller, dir, WRITE)?;
-        dir.check_names()?;
+        check_may_add(dir)?;
         if is_directory {
             self.check_directory_links(dir)?;
         }
@@ -212,6 +212,7 @@ impl Namespace {
             let dir = self.inode(parent, guard)?;
             dir.directory()?;
             self.check_access(caller, dir, WRITE | EXECUTE)?;
+            check_key(dir)?;
             let new = New::file(permissions);
             let inherited = self.inherited(dir, new.kind, permissions, guard)?;
             let inherited = inherited.as_deref();
@@ -294,7 +295,7 @@ impl Namespace {
             check_new_name(self, &located, false, guard)?;
             self.check_access(caller, dir, WRITE)?;
             check_unrestricted(inode)?;
-            dir.check_names()?;
+            check_may_add(dir)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
             }
@@ -552,6 +553,20 @@ pub(crate) fn entry_record(
         name: NameBytes::from_slice(name.bytes),
         was_there,
         names,
+    }
+}
+
+/// Whether names may be added to a directory: not if it is damaged, nor without its key.
+fn check_may_add(dir: &Core) -> Result<()> {
+    dir.check_names()?;
+    check_key(dir)
+}
+
+/// ENOKEY for an encrypted directory: without its key names are removed from it, and nothing else.
+pub(crate) fn check_key(dir: &Core) -> Result<()> {
+    match dir.flags().contains(FileFlags::ENCRYPTED) {
+        true => Err(Error::NoKey),
+        false => Ok(()),
     }
 }
 

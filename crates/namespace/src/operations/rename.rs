@@ -29,7 +29,7 @@ use crate::commit::oplog::{Group, Record};
 use crate::inode::{Core, Guarded, Inode, Time};
 use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Request, lock_all};
 use crate::namespace::{Namespace, Reservation};
-use crate::operations::entries::{check_old_name, entry_record, to_sync};
+use crate::operations::entries::{check_key, check_old_name, entry_record, to_sync};
 use crate::operations::new_inode::{Allotted, New};
 use crate::operations::walk::{Located, Place};
 use crate::schemes::Call;
@@ -355,6 +355,8 @@ impl Namespace {
             None => self.check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
         to.dir.check_names()?;
+        check_key(from.dir)?;
+        check_key(to.dir)?;
         for inode in [Some(moved), renaming.exchanged()].into_iter().flatten() {
             // Its ".." is rewritten. Linux asks the owner for the permission too.
             if is_directory(inode) && changes_parent {

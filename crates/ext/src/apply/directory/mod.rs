@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`linear`] | plain ones: one pass over all blocks for all changes of a batch |
 //! | [`inline`] | those that lie in their inode |
+//! | [`encrypted`] | those whose names are encrypted |
 //! | [`htree`] | indexed ones: by hash, in the order of hash, so that each leaf is opened once |
 //!
 //! A directory of one block that overflows becomes an indexed one where the file system has
@@ -14,6 +15,7 @@
 //! 1. The size of a directory is a number of whole blocks, all of which are mapped.
 //! 2. At most one leaf is open (held as a [`BufferWrite`]); its checksum is set when it is let go.
 
+mod encrypted;
 mod htree;
 mod inline;
 mod linear;
@@ -440,6 +442,9 @@ impl<'a> Directory<'_, 'a> {
     fn apply(&mut self, changes: Vec<NameChange>) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
+        }
+        if self.inode.disk.flags().contains(InodeFlags::ENCRYPT) {
+            return self.remove_encrypted(&changes);
         }
         if self.is_indexed() && !self.format.has_index() {
             // Nobody may rely on the index, so nobody keeps it.
