@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use finefs::FileSystem;
+use finefs::{Dir, FileSystem};
 
 use crate::address::Address;
 use crate::attributes::Attributes;
@@ -42,6 +42,8 @@ pub struct Walk {
 
 struct Level {
     found: Found,
+    /// `None` where it is left out or could not be opened.
+    dir: Option<Dir>,
     names: std::vec::IntoIter<OsString>,
 }
 
@@ -62,13 +64,19 @@ impl Walk {
         if let Some(found) = self.entered.take() {
             self.levels.push(Level {
                 found,
+                dir: None,
                 names: Vec::new().into_iter(),
             });
         }
     }
 
+    /// Looks at a path, whose last name is in the directory that is open, if there is one.
     fn look(&self, path: PathBuf) -> Result<Found> {
-        let metadata = self.fs.symlink_metadata(&path);
+        let above = self.levels.last().and_then(|level| level.dir.as_ref());
+        let metadata = match (above, path.file_name()) {
+            (Some(dir), Some(name)) => dir.symlink_metadata(name),
+            _ => self.fs.symlink_metadata(&path),
+        };
         let metadata = metadata.map_err(|error| self.failed(&path, &error))?;
         Ok(Found {
             attributes: Attributes::inside(&metadata, 0),
@@ -82,14 +90,20 @@ impl Walk {
     }
 
     fn open(&mut self, found: Found) -> Result<()> {
-        let names = names(&self.fs, &found.path);
-        let names = names.map_err(|error| self.failed(&found.path, &error));
-        let (names, result) = match names {
-            Ok(names) => (names, Ok(())),
-            Err(error) => (Vec::new(), Err(error)),
+        let above = self.levels.last().and_then(|level| level.dir.as_ref());
+        let opened = match (above, found.path.file_name()) {
+            (Some(dir), Some(name)) => dir.open_dir(name),
+            _ => self.fs.open_dir(&found.path),
+        };
+        let listed = opened.and_then(|dir| Ok((names(&dir, Path::new("."))?, dir)));
+        let listed = listed.map_err(|error| self.failed(&found.path, &error));
+        let (names, dir, result) = match listed {
+            Ok((names, dir)) => (names, Some(dir), Ok(())),
+            Err(error) => (Vec::new(), None, Err(error)),
         };
         self.levels.push(Level {
             found,
+            dir,
             names: names.into_iter(),
         });
         result
@@ -97,8 +111,8 @@ impl Walk {
 }
 
 /// The names in a directory, in the order of their bytes.
-pub fn names(fs: &FileSystem, path: &Path) -> finefs::Result<Vec<OsString>> {
-    let entries = fs.read_dir(path)?;
+pub fn names(dir: &Dir, path: &Path) -> finefs::Result<Vec<OsString>> {
+    let entries = dir.read_dir(path)?;
     let names = entries.map(|entry| Ok(entry?.file_name().to_owned()));
     let mut names = names.collect::<finefs::Result<Vec<_>>>()?;
     names.sort();
