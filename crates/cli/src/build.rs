@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::Args;
-use finefs_image::build::{self, Free, Mapped, Owners, Platform, Progress, Source};
+use clap::{Args, ValueEnum};
+use finefs_image::build::{self, Added, Free, Mapped, Owners, Platform, Progress, Rules, Source};
 use finefs_image::mkfs::FsType;
+use finefs_image::{Address, Images};
 use indicatif::ProgressStyle;
+use serde::Serialize;
 
 use crate::image::{copying, text};
 use crate::mke2fs::Besides;
@@ -18,15 +20,16 @@ use crate::{CliResult, Failure, output, size};
 
 /// Make an image of directories, archives and container images, later ones over earlier ones
 ///
-/// The image is made beside its place and renamed when it is whole. It is as large as its files
+/// The image is made beside its place and renamed when it is whole; a block device is filled. It is as large as its files
 /// need, and the same bytes each time that it is built of the same files: UUID and time follow from
 /// them, and times of access are those of the last change.
 #[derive(Args)]
 pub(crate) struct Build {
-    /// The image to make
+    /// The image to make, or a block device (with --force); with --onto also IMAGE:/PATH
     image: PathBuf,
     /// Directories, tar archives (plain or compressed by gzip, zstd or xz), - for standard input,
-    /// container images (oci:DIR, oci-archive:FILE, docker-archive:FILE, docker://REFERENCE)
+    /// container images (oci:DIR, oci-archive:FILE, docker-archive:FILE, docker://REFERENCE),
+    /// squashfs images, and lists of files (list:FILE, as composefs-dump(5) has them)
     #[arg(required = true)]
     source: Vec<PathBuf>,
     /// The size: bytes, or with k, m, g, t; as large as it must be without it
@@ -51,6 +54,15 @@ pub(crate) struct Build {
     /// For what container images are to be, as linux/arm64; this machine without it
     #[arg(long, value_name = "OS/ARCH")]
     platform: Option<Platform>,
+    /// Label the files for SELinux as this file_contexts file says
+    #[arg(long, value_name = "FILE")]
+    file_contexts: Option<PathBuf>,
+    /// What becomes of whiteouts of layers
+    #[arg(long, value_enum, default_value = "applied")]
+    whiteouts: Whiteouts,
+    /// Put the sources into an image that is there, over the files that it has
+    #[arg(long, conflicts_with_all = ["size", "free", "force", "seed", "defaults", "Switches"])]
+    onto: bool,
     /// Replace an image that is there
     #[arg(short = 'F', long)]
     force: bool,
@@ -73,8 +85,44 @@ pub(crate) struct Build {
     switches: Switches,
 }
 
+/// What becomes of whiteouts.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Whiteouts {
+    /// They take away what container images have below, and are gone
+    Applied,
+    /// They are also kept as overlayfs has them, those of archives too: for a lower layer
+    Overlayfs,
+}
+
 impl Build {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
+        let sources: Vec<Source> = self.source.iter().map(|path| Source::of(path)).collect();
+        let jobs = self.jobs.map_or_else(copying::jobs, usize::from);
+        let mut rules = Rules {
+            owners: Owners {
+                all: self.owner,
+                root: self.root_owner,
+                users: self.map_users,
+                groups: self.map_groups,
+            },
+            platform: self.platform.unwrap_or_default(),
+            time_max: time_from_environment(false)?,
+            file_contexts: self.file_contexts,
+            keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,
+        };
+        if self.onto {
+            let address = Address::of_image(self.image.as_os_str());
+            let mut images = Images::new(None);
+            let added = watched(&mut |progress| {
+                build::onto(&mut images, &address, &sources, &rules, jobs, progress)
+            });
+            let closed = images.close();
+            let added = added?.or_else(give_up)?;
+            closed.map_err(Failure::new)?;
+            say_left_out(&added.left_out);
+            tell(self.json, self.quiet, &added, &report_added(&added))?;
+            return Ok(status(&added.left_out));
+        }
         let mut besides = Besides::default();
         let names_reserved_blocks = self.switches.names_reserved_blocks();
         let mut file_system = self.switches.options(FsType::Ext4, &mut besides)?;
@@ -83,42 +131,41 @@ impl Build {
         }
         file_system.defaults = self.defaults.into();
         file_system.seed = self.seed;
-        file_system.time = time_from_environment(false)?;
+        file_system.time = rules.time_max;
         if !names_reserved_blocks {
             file_system.reserved_percent = 0.0;
         }
         let named = Some(file_system.root_owner).filter(|owner| *owner != (0, 0));
+        rules.owners.root = rules.owners.root.or(named);
         let options = build::Options {
-            time_max: file_system.time,
-            owners: Owners {
-                all: self.owner,
-                root: self.root_owner.or(named),
-                users: self.map_users,
-                groups: self.map_groups,
-            },
+            rules,
             file_system,
             is_repeatable: true,
-            platform: self.platform.unwrap_or_default(),
             size_bytes: self.size,
             free: self.free,
             may_replace: self.force,
-            jobs: self.jobs.map_or_else(copying::jobs, usize::from),
+            jobs,
         };
-        let sources: Vec<Source> = self.source.iter().map(|path| Source::of(path)).collect();
         let built = run(&self.image, &sources, &options)?;
-        if self.json {
-            let text = serde_json::to_string_pretty(&built).map_err(Failure::new)?;
-            output::print(&(text + "\n"))?;
-        } else if !self.quiet {
-            output::print(&report(&built))?;
-        }
-        Ok(status(&built))
+        tell(self.json, self.quiet, &built, &report(&built))?;
+        Ok(status(&built.left_out))
     }
 }
 
+/// Says what was made, as it is wanted.
+fn tell(as_json: bool, is_quiet: bool, made: &impl Serialize, report: &str) -> CliResult<()> {
+    if as_json {
+        let text = serde_json::to_string_pretty(made).map_err(Failure::new)?;
+        output::print(&(text + "\n"))?;
+    } else if !is_quiet {
+        output::print(report)?;
+    }
+    Ok(())
+}
+
 /// Success where the image has all entries of its sources.
-pub(crate) fn status(built: &build::Built) -> ExitCode {
-    match built.left_out.is_empty() {
+pub(crate) fn status(left_out: &[String]) -> ExitCode {
+    match left_out.is_empty() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
@@ -130,27 +177,46 @@ pub(crate) fn run(
     sources: &[Source],
     options: &build::Options,
 ) -> CliResult<build::Built> {
+    let built = watched(&mut |progress| build::build(image, sources, options, progress))?;
+    let built = built.or_else(give_up)?;
+    say_left_out(&built.left_out);
+    Ok(built)
+}
+
+/// Does work with a progress bar, until a signal stops it.
+pub(crate) fn watched<T>(
+    work: &mut dyn FnMut(&Progress) -> finefs_image::Result<T>,
+) -> CliResult<finefs_image::Result<T>> {
     let progress = Arc::new(Progress {
         stop: copying::watch_signals()?,
         ..Progress::default()
     });
-    let built = {
-        let _bar = bar(&progress);
-        build::build(image, sources, options, &progress)
-    };
-    match built {
-        Err(error) if progress.stop.load(Ordering::Relaxed) => {
-            output::say(error);
-            std::process::exit(i32::from(copying::INTERRUPTED));
-        }
-        built => {
-            let built = built.map_err(Failure::new)?;
-            for line in &built.left_out {
-                output::say(format!("left out: {line}"));
-            }
-            Ok(built)
-        }
+    let _bar = bar(&progress);
+    Ok(work(&progress))
+}
+
+/// Where a signal was the reason, that is the status of the program.
+fn give_up<T>(error: finefs_image::Error) -> CliResult<T> {
+    if copying::watch_signals()?.load(Ordering::Relaxed) {
+        output::say(error);
+        std::process::exit(i32::from(copying::INTERRUPTED));
     }
+    Err(Failure::new(error))
+}
+
+pub(crate) fn say_left_out(lines: &[String]) {
+    for line in lines {
+        output::say(format!("left out: {line}"));
+    }
+}
+
+fn report_added(added: &Added) -> String {
+    format!(
+        "{}: {} files with {} of data\n",
+        added.image,
+        added.files,
+        text::human(added.data_bytes)
+    )
 }
 
 fn report(built: &build::Built) -> String {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use finefs_image::build::{self, Free, Owners, Platform, Source};
+use finefs_image::build::{self, Free, Owners, Rules, Source};
 use finefs_image::mkfs::{self, FsType, MkfsError, Options, Place};
 
 use crate::image::copying;
@@ -96,7 +96,7 @@ impl Mkfs {
             (true, _) => mkfs::plan_at(&place, &options).map_err(Failure::new)?,
             (false, Some(source)) => {
                 let built = fill(place, options, source, as_mke2fs)?;
-                status = crate::build::status(&built);
+                status = crate::build::status(&built.left_out);
                 built.file_system
             }
             (false, None) => make(place, &options, as_mke2fs).map_err(Failure::new)?,
@@ -122,10 +122,6 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         ));
     }
     let is_there = place.path.exists();
-    if is_there && !place.path.is_file() {
-        let reason = "-d fills files; make the file system without it, and use finefs cp";
-        return Err(Failure::new(format!("{}: {reason}", place.path.display())));
-    }
     // Says what speaks against it.
     let planned = mkfs::plan_at(&place, &options).map_err(Failure::new)?;
     if is_there && let Some(what) = mkfs::found_at(&place) {
@@ -139,7 +135,14 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         }
     }
     let options = build::Options {
-        time_max: options.time,
+        rules: Rules {
+            time_max: options.time,
+            owners: Owners {
+                root: Some(options.root_owner).filter(|owner| *owner != (0, 0)),
+                ..Owners::default()
+            },
+            ..Rules::default()
+        },
         file_system: Options {
             block_size: Some(planned.block_size),
             ..options
@@ -147,11 +150,6 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
         is_repeatable: false,
         size_bytes: Some(planned.size_bytes.max(place.size_bytes.unwrap_or(0))),
         free: Free::Bytes(0),
-        owners: Owners {
-            root: Some(options.root_owner).filter(|owner| *owner != (0, 0)),
-            ..Owners::default()
-        },
-        platform: Platform::default(),
         may_replace: true,
         jobs: copying::jobs(),
     };

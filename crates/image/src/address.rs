@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use finefs::{AtimePolicy, FileSystem, ImageOptions};
 
+use crate::beside::directory_of;
 use crate::error::{Error, Result};
 use crate::host::HostDir;
 use crate::inside::{ImageDir, Source};
@@ -162,6 +163,16 @@ impl Images {
         ImageDir::open(&source, &address.path)
     }
 
+    /// Where files of the host can be kept meanwhile: beside the image, or, where that is a device,
+    /// where the system has such files.
+    pub(crate) fn directory_of(&self, address: &Address) -> PathBuf {
+        let (path, _) = split(&address.image);
+        match path.metadata() {
+            Ok(found) if !found.is_file() => std::env::temp_dir(),
+            _ => directory_of(&path).to_owned(),
+        }
+    }
+
     fn source(&mut self, image: &OsStr, access: Access) -> Result<Arc<Source>> {
         let shown = image.display().to_string();
         let (path, start) = locate(image)?;
@@ -170,7 +181,10 @@ impl Images {
         let is_same = |open: &&Open| open.path == canonical && open.offset_bytes == offset_bytes;
         if let Some(open) = self.open.iter().find(is_same) {
             if access == Access::Write && open.access == Access::Read {
-                return Err(Error::new(shown, "is being read; name it once"));
+                return Err(Error::new(
+                    shown,
+                    "is open to be read, and cannot be changed now",
+                ));
             }
             return Ok(Arc::clone(&open.source));
         }
@@ -223,6 +237,17 @@ impl Images {
             Operand::Host(path) => Arc::new(HostDir::open(path)?),
             Operand::Standard => return Err(Error::new("-", "is no directory")),
         })
+    }
+
+    /// Puts on the images what was changed.
+    pub fn sync(&self) -> Result<()> {
+        for Open { access, source, .. } in &self.open {
+            if *access == Access::Write {
+                let synced = source.fs.sync();
+                synced.map_err(|error| Error::inside(source.shown.clone(), &error))?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends all of them: what was changed is on the images, or an error says what is not.

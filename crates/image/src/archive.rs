@@ -76,22 +76,34 @@ pub fn write_file(
     packing: Packing,
     progress: &Progress,
 ) -> Result<Vec<String>> {
+    write_file_by(place, packing, progress, &mut |writer| {
+        inputs.iter().try_for_each(|input| writer.input(input))
+    })
+}
+
+/// Writes what a writer is told to a file, in the same way.
+pub(crate) fn write_file_by(
+    place: &Path,
+    packing: Packing,
+    progress: &Progress,
+    body: &mut Body<'_>,
+) -> Result<Vec<String>> {
     let shown = place.display().to_string();
     let failed = |error| Error::host(shown.clone(), error);
     let is_special = place.metadata().is_ok_and(|found| !found.is_file());
     if is_special {
         let opened = std::fs::OpenOptions::new().write(true).open(place);
-        return write(
+        return write_by(
             &mut opened.map_err(failed)?,
             &shown,
-            inputs,
             packing,
             progress,
+            body,
         );
     }
     let beside = Beside::new(place);
     let mut file = std::fs::File::create_new(beside.path()).map_err(failed)?;
-    let left_out = write(&mut file, &shown, inputs, packing, progress)?;
+    let left_out = write_by(&mut file, &shown, packing, progress, body)?;
     drop(file);
     beside.finish()?;
     Ok(left_out)
@@ -108,6 +120,22 @@ pub fn write(
     packing: Packing,
     progress: &Progress,
 ) -> Result<Vec<String>> {
+    write_by(to, shown, packing, progress, &mut |writer| {
+        inputs.iter().try_for_each(|input| writer.input(input))
+    })
+}
+
+/// Tells a writer what to write.
+pub(crate) type Body<'b> = dyn FnMut(&mut Writer<'_>) -> Result<()> + 'b;
+
+/// Writes what a writer is told.
+pub(crate) fn write_by(
+    to: &mut dyn Write,
+    shown: &str,
+    packing: Packing,
+    progress: &Progress,
+    body: &mut Body<'_>,
+) -> Result<Vec<String>> {
     let failed = |error| Error::host(shown, error);
     let mut left_out = Vec::new();
     let mut buffered = std::io::BufWriter::with_capacity(CHUNK / 4, to);
@@ -120,9 +148,7 @@ pub fn write(
             left_out: Vec::new(),
             buffer: vec![0; CHUNK],
         };
-        for input in inputs {
-            writer.tree(input)?;
-        }
+        body(&mut writer)?;
         writer.put(&END)?;
         left_out = writer.left_out;
         Ok(())
@@ -130,7 +156,8 @@ pub fn write(
     Ok(left_out)
 }
 
-struct Writer<'a> {
+/// Writes entries.
+pub(crate) struct Writer<'a> {
     to: &'a mut dyn Write,
     shown: &'a str,
     progress: &'a Progress,
@@ -141,7 +168,7 @@ struct Writer<'a> {
 }
 
 /// A directory whose files are being written.
-struct Level {
+pub(crate) struct Level {
     dir: Arc<dyn SourceDir>,
     path: PathBuf,
     names: std::vec::IntoIter<OsString>,
@@ -160,9 +187,14 @@ impl Level {
 }
 
 impl Writer<'_> {
-    fn tree(&mut self, input: &Input) -> Result<()> {
+    fn input(&mut self, input: &Input) -> Result<()> {
+        self.tree(&input.dir, &input.name, input.path.clone())
+    }
+
+    /// Writes a file with all that is in it.
+    pub fn tree(&mut self, dir: &Arc<dyn SourceDir>, name: &OsStr, path: PathBuf) -> Result<()> {
         let mut levels = Vec::new();
-        levels.extend(self.file(&input.dir, &input.name, input.path.clone())?);
+        levels.extend(self.file(dir, name, path)?);
         while let Some(level) = levels.last_mut() {
             let Some(name) = level.names.next() else {
                 levels.pop();
@@ -174,8 +206,19 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Writes a file that there is nothing to know of but its name.
+    pub fn empty_file(&mut self, path: &Path) -> Result<()> {
+        let mut entry = Entry::named(path);
+        entry.header.set_entry_type(EntryType::Regular);
+        entry.header.set_mode(0);
+        entry.header.set_uid(0);
+        entry.header.set_gid(0);
+        entry.header.set_mtime(0);
+        self.entry(entry, 0)
+    }
+
     /// Writes one file; what is in it is left to the caller.
-    fn file(
+    pub fn file(
         &mut self,
         dir: &Arc<dyn SourceDir>,
         name: &OsStr,
@@ -378,13 +421,17 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(path: &Path, found: &Attributes) -> Entry {
-        let mut entry = Entry {
+    fn named(path: &Path) -> Entry {
+        Entry {
             path: path.to_owned(),
             header: Header::new_ustar(),
             records: Vec::new(),
             is_named: false,
-        };
+        }
+    }
+
+    fn new(path: &Path, found: &Attributes) -> Entry {
+        let mut entry = Entry::named(path);
         entry.header.set_mode(found.permissions);
         let (uid, gid) = (u64::from(found.uid), u64::from(found.gid));
         entry

@@ -68,6 +68,17 @@ impl ImageDir {
         }
     }
 
+    /// A directory in it, also where a symbolic link leads to it within the image.
+    pub(crate) fn enter(&self, name: &OsStr) -> Result<ImageDir> {
+        let dir = self.dir.open_dir(name).map_err(self.failed(name))?;
+        Ok(self.child(name, name, dir))
+    }
+
+    /// Removes a directory that has nothing in it.
+    pub(crate) fn remove_empty(&self, name: &OsStr) -> Result<()> {
+        self.dir.remove_dir(name).map_err(self.failed(name))
+    }
+
     fn look(&self, name: &OsStr, follow: Follow) -> finefs::Result<Attributes> {
         let metadata = match follow {
             Follow::Yes => self.dir.metadata(name),

@@ -10,6 +10,7 @@
 //! | [`copy`] | copies between them, by several threads |
 //! | [`build`] | builds images of directories, archives and container images |
 //! | [`archive`] | writes files as tar archives |
+//! | [`layer`] | writes what differs as a layer of a container image |
 //! | [`mkfs`] | makes empty file systems: ext2, ext3 and ext4, as mke2fs does |
 //!
 //! # Invariants
@@ -31,6 +32,7 @@ pub mod copy;
 mod error;
 mod host;
 mod inside;
+pub mod layer;
 pub mod mkfs;
 mod packing;
 pub mod partition;

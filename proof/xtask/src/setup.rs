@@ -22,6 +22,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("xfs_io", "xfsprogs"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
+    ("mksquashfs", "squashfs-tools"),
     ("sqlite3", "sqlite3"),
     ("git", "git"),
     // Programs in C that use the library.

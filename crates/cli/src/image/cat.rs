@@ -10,7 +10,7 @@ use finefs_image::tree::Follow;
 use finefs_image::{Error, Operand};
 
 use super::Where;
-use super::session::{Printer, Session};
+use super::session::{Context, Printer, Session};
 use crate::{CliResult, Failure};
 
 /// Print files of an image, as cat(1)
@@ -27,14 +27,14 @@ pub(crate) struct Cat {
 const CHUNK: usize = 1 << 20;
 
 impl Cat {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs cat", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs cat", &self.place);
         let mut printer = Printer::new();
         for operand in &self.operands {
             if printer.is_gone() {
                 break;
             }
-            let operand = Operand::parse(operand);
+            let operand = session.operand(operand);
             match print(&mut session, &operand, &mut printer) {
                 Ok(()) => {}
                 Err(Trouble::Input(error)) => session.fail(error),

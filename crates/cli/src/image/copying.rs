@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use finefs_image::Error;
@@ -164,10 +164,15 @@ pub(crate) fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get().min(8))
 }
 
-/// The first SIGINT, SIGTERM or SIGHUP asks for an end, the second ends.
+/// The first SIGINT, SIGTERM or SIGHUP asks for an end, the second ends. The flag is the same each
+/// time.
 pub(crate) fn watch_signals() -> CliResult<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(stop) = STOP.get() {
+        return Ok(Arc::clone(stop));
+    }
+    let stop = Arc::clone(STOP.get_or_init(Arc::default));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(
             signal,

@@ -14,7 +14,7 @@ use finefs_image::{Error, Operand};
 
 use super::Where;
 use super::copying::{self, Copying};
-use super::session::Session;
+use super::session::{Context, Session};
 use crate::{CliResult, Failure};
 
 /// Copy files into an image, out of it, or from image to image, as cp(1)
@@ -107,8 +107,8 @@ enum When {
 }
 
 impl Cp {
-    pub(crate) fn run(mut self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs cp", &self.place);
+    pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs cp", &self.place);
         let has_directory = self.target_directory.is_some();
         let last = match self.target_directory.take() {
             Some(directory) => directory,
@@ -118,11 +118,11 @@ impl Cp {
             }
             None => self.operands.pop().expect("there are two"),
         };
-        let to = Operand::parse(&last);
+        let to = session.operand(&last);
         let sources: Vec<Operand> = self
             .operands
             .iter()
-            .map(|text| Operand::parse(text))
+            .map(|text| session.operand(text))
             .collect();
         let is_image = |operand: &Operand| matches!(operand, Operand::Image(_));
         if !is_image(&to) && !sources.iter().any(is_image) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args};
 use serde::Serialize;
 
-use super::session::{Session, print_json};
+use super::session::{Context, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
 use crate::output::print;
@@ -49,10 +49,10 @@ struct Space {
 }
 
 impl Df {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs df", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs df", &self.place);
         let mut spaces = Vec::new();
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             let at = session.read(operand);
             let Some(at) = session.check(at) else {
                 continue;

@@ -2,16 +2,19 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use clap::Args;
+use finefs_image::archive::Progress;
 use finefs_image::compare::{Aspect, Change, Difference, Options, Tree, compare};
-use finefs_image::{Access, Address, Operand};
+use finefs_image::{Access, Operand, Packing, layer};
 use serde::Serialize;
 
-use super::Where;
-use super::session::{Printer, Session, print_json};
-use crate::{CliResult, progress};
+use super::session::{Context, Printer, Session, print_json};
+use super::{Where, copying};
+use crate::{CliResult, output, progress};
 
 /// Status where something differs, as diff(1) has it.
 const DIFFERENT: u8 = 1;
@@ -37,6 +40,10 @@ pub(crate) struct Diff {
     /// Leave out extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
+    /// Write a layer of a container image that makes the second of the first, with whiteouts; its
+    /// name says how it is compressed, - is standard output. The status is 0 when it is written
+    #[arg(long, value_name = "LAYER", conflicts_with_all = ["json", "quiet"])]
+    oci: Option<PathBuf>,
     /// Only the status
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
@@ -57,8 +64,8 @@ struct Record<'a> {
 }
 
 impl Diff {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs diff", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs diff", &self.place);
         let mut open = |operand: &OsString| match tree(&mut session, operand) {
             Ok(tree) => Some(tree),
             Err(error) => {
@@ -74,6 +81,9 @@ impl Diff {
             times: !self.no_mtime,
             xattrs: !self.no_xattrs,
         };
+        if let Some(file) = &self.oci {
+            return write_layer(session, file, (first, second), options);
+        }
         let mut printer = Printer::new();
         let mut differences = Vec::new();
         let mut result = Ok(());
@@ -113,13 +123,47 @@ impl Diff {
     }
 }
 
+fn write_layer(
+    mut session: Session<'_>,
+    file: &Path,
+    (first, second): (Tree, Tree),
+    options: Options,
+) -> CliResult<ExitCode> {
+    let progress = Progress {
+        stop: copying::watch_signals()?,
+        ..Progress::default()
+    };
+    let trees = (&first, &second);
+    let written = match file.as_os_str().as_encoded_bytes() {
+        b"-" => {
+            let mut output = std::io::stdout().lock();
+            let shown = "standard output";
+            layer::write(&mut output, shown, trees, options, Packing::None, &progress)
+        }
+        _ => progress::during("writing the layer", || {
+            let packing = Packing::of_name(file.as_os_str());
+            layer::write_file(file, trees, options, packing, &progress)
+        }),
+    };
+    drop((first, second));
+    match written {
+        Ok(left_out) => left_out.iter().for_each(output::say),
+        Err(error) if progress.stop.load(Ordering::Relaxed) => {
+            session.fail_with(copying::INTERRUPTED, error);
+        }
+        Err(error) => session.fail_with(TROUBLE, error),
+    }
+    session.end()
+}
+
 /// A directory of the host is one that is there; everything else is an image.
-fn tree(session: &mut Session, operand: &OsString) -> finefs_image::Result<Tree> {
-    let path = std::path::Path::new(operand);
-    if path.is_dir() {
+fn tree(session: &mut Session<'_>, operand: &OsString) -> finefs_image::Result<Tree> {
+    if let Operand::Host(path) = session.operand(operand)
+        && path.is_dir()
+    {
         return session.images.source_of(&Operand::Host(path.join(".")));
     }
-    let address = Address::of_image(operand);
+    let address = session.address(operand);
     session.images.open(&address, Access::Read)?;
     session.images.source_of(&Operand::Image(address))
 }

@@ -9,7 +9,7 @@ use finefs_image::Attributes;
 use finefs_image::walk::{Found, Step, Walk};
 use serde::Serialize;
 
-use super::session::{At, Printer, Session, print_json};
+use super::session::{At, Context, Printer, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
 
@@ -61,11 +61,11 @@ struct Line {
 }
 
 impl Du {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs du", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs du", &self.place);
         let mut printer = Printer::new();
         let (mut lines, mut total) = (Vec::new(), 0);
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             let at = session.read(operand);
             let Some(at) = session.check(at) else {
                 continue;

@@ -10,7 +10,7 @@ use finefs_image::walk::{Step, Walk};
 use serde::Serialize;
 
 use super::Where;
-use super::session::{At, Printer, Session, print_json};
+use super::session::{At, Context, Printer, Session, print_json};
 use crate::CliResult;
 
 /// The flags by their letters, in the order of lsattr(1).
@@ -138,8 +138,8 @@ impl FromStr for Change {
 }
 
 impl Lsattr {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs lsattr", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs lsattr", &self.place);
         let mut printer = Printer::new();
         let mut records = Vec::new();
         for operand in &self.operands {
@@ -204,8 +204,8 @@ impl Lsattr {
 }
 
 impl Chattr {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs chattr", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs chattr", &self.place);
         session.edit_each(&self.operands, |session, at| match self.recursive {
             true => {
                 for step in Walk::new(&at.fs, &at.address) {

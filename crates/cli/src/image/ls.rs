@@ -12,7 +12,7 @@ use rustix::termios::tcgetwinsize;
 
 use super::people::People;
 use super::record::Record;
-use super::session::{At, Printer, Session, print_json};
+use super::session::{At, Context, Printer, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
 
@@ -89,10 +89,10 @@ struct Entry {
 }
 
 impl Ls {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs ls", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs ls", &self.place);
         let (mut files, mut directories) = (Vec::new(), Vec::new());
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             match self.find(&mut session, operand) {
                 Ok(entry) if entry.attributes.is_directory() && !self.directory => {
                     directories.push(entry.at);

@@ -9,7 +9,7 @@ use finefs::{FileTimes, LastLink, OpenOptions, Permissions};
 use finefs_image::{Address, Operand, Time};
 
 use super::mode::Mode;
-use super::session::{At, Session};
+use super::session::{At, Context, Session};
 use super::{Where, date};
 use crate::output::print;
 use crate::size::Size;
@@ -115,8 +115,8 @@ pub(crate) struct Truncate {
 }
 
 impl Mkdir {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs mkdir", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs mkdir", &self.place);
         session.edit_each(&self.operands, |_, at| self.make(at))
     }
 
@@ -156,8 +156,8 @@ pub(super) fn place_for(at: &At, name: &OsStr, is_directory_allowed: bool) -> At
 }
 
 impl Ln {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs ln", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs ln", &self.place);
         let Some((last, targets)) = self.operands.split_last() else {
             return session.end();
         };
@@ -180,16 +180,22 @@ impl Ln {
             return session.end();
         }
         for target in targets {
-            let done = self.link(target, &last, may_be_directory);
+            let done = self.link(&session, target, &last, may_be_directory);
             session.check(done);
         }
         session.end()
     }
 
-    fn link(&self, target: &OsStr, last: &At, may_be_directory: bool) -> finefs_image::Result<()> {
+    fn link(
+        &self,
+        session: &Session<'_>,
+        target: &OsStr,
+        last: &At,
+        may_be_directory: bool,
+    ) -> finefs_image::Result<()> {
         let original = match self.symbolic {
             true => Path::new(target).to_owned(),
-            false => self.original(target, last)?,
+            false => self.original(session, target, last)?,
         };
         let name = original.file_name().unwrap_or(OsStr::new(".")).to_owned();
         let link = place_for(last, &name, may_be_directory);
@@ -217,8 +223,13 @@ impl Ln {
     }
 
     /// What a hard link leads to: a file of the same image.
-    fn original(&self, target: &OsStr, last: &At) -> finefs_image::Result<std::path::PathBuf> {
-        match Operand::parse(target) {
+    fn original(
+        &self,
+        session: &Session<'_>,
+        target: &OsStr,
+        last: &At,
+    ) -> finefs_image::Result<std::path::PathBuf> {
+        match session.operand(target) {
             Operand::Image(Address { image, path }) if image == last.address.image => Ok(path),
             Operand::Image(address) => Err(last
                 .with(address.path)
@@ -243,8 +254,8 @@ impl Ln {
 }
 
 impl Touch {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs touch", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs touch", &self.place);
         let now = super::text::now();
         let fixed = self.date.or(self.stamp).unwrap_or(now);
         let mut times = (fixed, fixed);
@@ -313,8 +324,8 @@ impl std::str::FromStr for Length {
 }
 
 impl Truncate {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs truncate", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs truncate", &self.place);
         session.edit_each(&self.operands, |_, at| {
             let mut options = OpenOptions::new();
             let opened = options

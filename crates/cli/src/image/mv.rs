@@ -12,7 +12,7 @@ use super::Where;
 use super::copying::{self, Copying};
 use super::cp::Destination;
 use super::make::place_for;
-use super::session::{At, Session};
+use super::session::{At, Context, Session};
 use crate::CliResult;
 use crate::output::print;
 
@@ -47,8 +47,8 @@ pub(crate) struct Mv {
 }
 
 impl Mv {
-    pub(crate) fn run(mut self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs mv", &self.place);
+    pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs mv", &self.place);
         let has_directory = self.target_directory.is_some();
         let last = match self.target_directory.take() {
             Some(directory) => directory,
@@ -58,11 +58,11 @@ impl Mv {
             }
             None => self.operands.pop().expect("there are two"),
         };
-        let to = Operand::parse(&last);
+        let to = session.operand(&last);
         let sources: Vec<Operand> = self
             .operands
             .iter()
-            .map(|text| Operand::parse(text))
+            .map(|text| session.operand(text))
             .collect();
         // All are opened to be written before anything is done.
         let images = sources

@@ -11,7 +11,7 @@ use finefs_image::walk::{Step, Walk};
 use super::Where;
 use super::mode::Mode;
 use super::people::People;
-use super::session::{At, Session};
+use super::session::{At, Context, Session};
 use crate::CliResult;
 
 /// Change permissions of files of an image, as chmod(1)
@@ -54,8 +54,8 @@ pub(crate) struct Chown {
 }
 
 impl Chmod {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs chmod", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs chmod", &self.place);
         session.edit_each(&self.operands, |session, at| {
             let set = |at: &At, attributes: &Attributes| {
                 let mode = self
@@ -79,8 +79,8 @@ impl Chmod {
 }
 
 impl Chown {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs chown", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs chown", &self.place);
         session.edit_each(&self.operands, |session, at| {
             let (uid, gid) = self
                 .numbers(&People::of(&at.fs))

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Where;
-use super::session::{At, Session};
+use super::session::{At, Context, Session};
 use crate::output::print;
 use crate::{CliResult, progress};
 
@@ -52,8 +52,8 @@ pub(crate) struct Rmdir {
 }
 
 impl Rm {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs rm", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs rm", &self.place);
         session.edit_each(&self.operands, |_, at| match self.remove(at) {
             Err(error) if self.force && error.is_missing() => Ok(()),
             Ok(()) if self.verbose => say_removed(at),
@@ -80,8 +80,8 @@ impl Rm {
 }
 
 impl Rmdir {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs rmdir", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs rmdir", &self.place);
         session.edit_each(&self.operands, |_, at| self.remove(at))
     }
 

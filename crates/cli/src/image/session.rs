@@ -1,31 +1,152 @@
-//! The images of one command, its messages and its status.
+//! The images of one command, its messages and its status; and what the commands of a shell share.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{BufWriter, ErrorKind, StdoutLock, Write};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use finefs::FileSystem;
-use finefs_image::{Access, Address, Error, Images};
+use finefs_image::{Access, Address, Error, Images, Operand};
 
 use super::Where;
 use crate::output::{say, set_program};
 use crate::{CliResult, Failure};
 
-/// What one command has open, and how it goes.
-pub(super) struct Session {
-    pub images: Images,
+/// What commands find that are run one after the other: none in `finefs ls`, an open image in
+/// `finefs shell`.
+#[derive(Default)]
+pub(crate) struct Context {
+    shell: Option<Inside>,
+    /// Of the command that ended last.
     status: u8,
 }
 
-impl Session {
-    /// Of the command that messages call `program`.
-    pub fn new(program: &'static str, place: &Where) -> Session {
-        set_program(program);
-        Session {
-            images: Images::new(place.offset),
+/// The image of a shell, and where in it paths begin.
+pub(super) struct Inside {
+    pub images: Images,
+    /// The image as it was named.
+    pub image: OsString,
+    pub directory: PathBuf,
+    /// Where paths of the host begin.
+    pub host: PathBuf,
+}
+
+impl Context {
+    /// Of a shell.
+    pub(super) fn inside(inside: Inside) -> Context {
+        Context {
+            shell: Some(inside),
             status: 0,
+        }
+    }
+
+    pub(super) fn shell(&mut self) -> Option<&mut Inside> {
+        self.shell.as_mut()
+    }
+
+    /// The images of a shell that ends.
+    pub(super) fn take_images(self) -> Images {
+        self.shell.map(|inside| inside.images).unwrap_or_default()
+    }
+
+    /// The status of the last command; 0 if it had none.
+    pub(super) fn take_status(&mut self) -> u8 {
+        std::mem::take(&mut self.status)
+    }
+}
+
+/// What paths of the host begin with in a shell.
+const HOST: &[u8] = b"host:";
+
+impl Inside {
+    /// What a word means in a shell: a path of its image; `host:PATH`, a path of the host;
+    /// `OTHER:/PATH`, where OTHER is a file of the host; or `-`.
+    pub fn operand(&self, text: &OsStr) -> Operand {
+        let bytes = text.as_bytes();
+        if bytes == b"-" {
+            return Operand::Standard;
+        }
+        if let Some(path) = bytes.strip_prefix(HOST) {
+            return Operand::Host(self.host.join(OsStr::from_bytes(path)));
+        }
+        match Operand::parse(text) {
+            Operand::Image(other)
+                if bytes.windows(2).any(|pair| pair == b":/") && is_image(&other.image) =>
+            {
+                Operand::Image(other)
+            }
+            _ => Operand::Image(Address {
+                image: self.image.clone(),
+                path: match bytes {
+                    b"." => self.directory.clone(),
+                    _ => self.directory.join(text),
+                },
+            }),
+        }
+    }
+}
+
+fn is_image(image: &OsStr) -> bool {
+    let bytes = image.as_bytes();
+    let stem = bytes.iter().rposition(|byte| *byte == b'@');
+    let stem = stem.map_or(image, |at| OsStr::from_bytes(&bytes[..at]));
+    Path::new(image).exists() || Path::new(stem).exists()
+}
+
+/// What one command has open, and how it goes.
+pub(super) struct Session<'c> {
+    pub images: Images,
+    context: &'c mut Context,
+    status: u8,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // The next command goes on with them.
+        if let Some(inside) = &mut self.context.shell {
+            inside.images = std::mem::take(&mut self.images);
+        }
+    }
+}
+
+impl<'c> Session<'c> {
+    /// Of the command that messages call `program`.
+    pub fn new(context: &'c mut Context, program: &'static str, place: &Where) -> Session<'c> {
+        set_program(program);
+        let images = match &mut context.shell {
+            Some(inside) => std::mem::take(&mut inside.images),
+            None => Images::new(place.offset),
+        };
+        Session {
+            images,
+            context,
+            status: 0,
+        }
+    }
+
+    /// What an operand means.
+    pub fn operand(&self, text: &OsStr) -> Operand {
+        match &self.context.shell {
+            Some(inside) => inside.operand(text),
+            None => Operand::parse(text),
+        }
+    }
+
+    /// An operand that names a file in an image; without a colon, outside of a shell, its root.
+    pub fn address(&self, text: &OsStr) -> Address {
+        match self.operand(text) {
+            Operand::Image(address) => address,
+            _ => Address::of_image(text),
+        }
+    }
+
+    /// The operands; in a shell the directory if there are none.
+    pub fn operands(&self, given: &[OsString]) -> Vec<OsString> {
+        match given {
+            [] if self.context.shell.is_some() => vec![OsString::from(".")],
+            given => given.to_vec(),
         }
     }
 
@@ -52,14 +173,17 @@ impl Session {
 
     /// An operand that is read; without a colon an image's root.
     pub fn read(&mut self, text: &OsStr) -> finefs_image::Result<At> {
-        let address = Address::of_image(text);
+        let address = self.address(text);
         let fs = self.images.open(&address, Access::Read)?;
         Ok(At { fs, address })
     }
 
     /// An operand that is changed.
     pub fn write(&mut self, text: &OsStr) -> finefs_image::Result<At> {
-        let address = Address::required(text)?;
+        let address = match self.context.shell {
+            Some(_) => self.address(text),
+            None => Address::required(text)?,
+        };
         let fs = self.images.open(&address, Access::Write)?;
         Ok(At { fs, address })
     }
@@ -80,8 +204,11 @@ impl Session {
 
     /// Puts everything on the images and gives the status.
     pub fn end(mut self) -> CliResult<ExitCode> {
-        let images = std::mem::take(&mut self.images);
-        self.check(images.close());
+        if self.context.shell.is_none() {
+            let images = std::mem::take(&mut self.images);
+            self.check(images.close());
+        }
+        self.context.status = self.status;
         Ok(ExitCode::from(self.status))
     }
 }

@@ -10,7 +10,7 @@ use finefs_image::{Attributes, Time};
 
 use super::people::People;
 use super::record::Record;
-use super::session::{At, Printer, Session, print_json};
+use super::session::{At, Context, Printer, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
 
@@ -44,8 +44,8 @@ struct Shown<'a> {
 }
 
 impl Stat {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs stat", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs stat", &self.place);
         let mut printer = Printer::new();
         let mut records = Vec::new();
         for operand in &self.operands {

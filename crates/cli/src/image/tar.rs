@@ -8,30 +8,48 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::{ArgGroup, Args};
+use finefs::FileKind;
 use finefs_image::archive::{self, Input, Progress};
-use finefs_image::{Address, Operand, Packing};
+use finefs_image::build::{Member, Rules, Source};
+use finefs_image::walk::letter;
+use finefs_image::{Error, Operand, Packing};
 use indicatif::ProgressStyle;
 
-use super::session::Session;
-use super::{Where, copying};
+use super::session::{Context, Printer, Session};
+use super::{Where, copying, text};
 use crate::progress::{self, Companion};
-use crate::{CliResult, Failure, output};
+use crate::{CliResult, Failure, build, output};
 
-/// Write files of an image as a tar archive, as tar(1); finefs build makes images of archives
+/// Write files of an image as a tar archive, put an archive into an image, or list one, as tar(1)
 ///
-/// The archive has all that the image knows: owners as numbers, times with nanoseconds, hard links,
+/// An archive has all that the image knows: owners as numbers, times with nanoseconds, hard links,
 /// holes, device nodes, extended attributes and ACLs; tar --xattrs --xattrs-include='*' --acls
 /// --numeric-owner restores it. Names are those in the image, without the first slash.
+///
+/// -x keeps the same. A file takes the place of one that is there, a directory joins it, also where
+/// a symbolic link in the image leads to it. Nothing is changed unless the whole archive can be
+/// read and has space.
 #[derive(Args)]
 #[command(group = ArgGroup::new("operation").required(true))]
+#[command(
+    override_usage = "finefs tar -c [-f ARCHIVE] [OPTIONS] IMAGE:/PATH...\n       \
+                            finefs tar -x [-f ARCHIVE] [OPTIONS] IMAGE:/DIR\n       \
+                            finefs tar -t [-f ARCHIVE] [-v]"
+)]
 pub(crate) struct Tar {
     /// Write an archive
     #[arg(short, long, group = "operation")]
     create: bool,
+    /// Put an archive into a directory of an image; how it is compressed is found out
+    #[arg(short = 'x', long, visible_alias = "get", group = "operation")]
+    extract: bool,
+    /// List an archive
+    #[arg(short = 't', long, group = "operation")]
+    list: bool,
     /// IMAGE:/PATH; IMAGE is all of it
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "list")]
     operands: Vec<OsString>,
-    /// The archive; - or none for standard output
+    /// The archive; - or none for standard input or output
     #[arg(short, long, value_name = "ARCHIVE")]
     file: Option<PathBuf>,
     /// Compress by gzip
@@ -46,13 +64,87 @@ pub(crate) struct Tar {
     /// Compress as the archive's name says
     #[arg(short, long, group = "packing", requires = "file")]
     auto_compress: bool,
+    /// Mode, owner, size and time too, with -t
+    #[arg(short, long, requires = "list")]
+    verbose: bool,
     #[command(flatten)]
     place: Where,
 }
 
 impl Tar {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs tar", &self.place);
+    pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
+        self.file = self.file.take().filter(|file| file.as_os_str() != "-");
+        let session = Session::new(context, "finefs tar", &self.place);
+        match (self.extract, self.list) {
+            (true, _) => self.extract(session),
+            (_, true) => self.list(session),
+            _ => self.create(session),
+        }
+    }
+
+    fn extract(self, mut session: Session) -> CliResult<ExitCode> {
+        let [operand] = self.operands.as_slice() else {
+            let line = "-x: give one IMAGE:/DIR that the archive is put into";
+            return Err(Failure::new(line));
+        };
+        let source = match self.file {
+            Some(file) => Source::Archive(file),
+            None => Source::StandardInput,
+        };
+        let address = session.address(operand);
+        let rules = Rules::default();
+        let jobs = copying::jobs();
+        let images = &mut session.images;
+        let added = build::watched(&mut |progress| {
+            let sources = std::slice::from_ref(&source);
+            finefs_image::build::onto(images, &address, sources, &rules, jobs, progress)
+        })?;
+        match added {
+            Ok(added) => {
+                build::say_left_out(&added.left_out);
+                if !added.left_out.is_empty() {
+                    session.fail_silently();
+                }
+            }
+            Err(error) if copying::watch_signals()?.load(Ordering::Relaxed) => {
+                session.fail_with(copying::INTERRUPTED, error);
+            }
+            Err(error) => session.fail(error),
+        }
+        session.end()
+    }
+
+    fn list(self, mut session: Session) -> CliResult<ExitCode> {
+        if !self.operands.is_empty() {
+            return Err(Failure::new(
+                "-t lists an archive; finefs ls -R and find list an image",
+            ));
+        }
+        let progress = finefs_image::build::Progress {
+            stop: copying::watch_signals()?,
+            ..finefs_image::build::Progress::default()
+        };
+        let mut printer = Printer::new();
+        let mut tell = |member: Member| {
+            let mut line = match self.verbose {
+                true => long(&member),
+                false => member.path.into_os_string().into_encoded_bytes(),
+            };
+            line.push(b'\n');
+            printer.put(&line).map_err(Error::from)
+        };
+        let told = finefs_image::build::members(self.file.as_deref(), &progress, &mut tell);
+        printer.flush()?;
+        match told {
+            Err(error) if progress.stop.load(Ordering::Relaxed) => {
+                session.fail_with(copying::INTERRUPTED, error);
+            }
+            told => drop(session.check(told)),
+        }
+        session.end()
+    }
+
+    fn create(self, mut session: Session) -> CliResult<ExitCode> {
         let packing = match &self.file {
             _ if self.gzip => Packing::Gzip,
             _ if self.xz => Packing::Xz,
@@ -62,7 +154,7 @@ impl Tar {
         };
         let mut inputs = Vec::new();
         for operand in &self.operands {
-            let address = Address::of_image(operand);
+            let address = session.address(operand);
             let path = address.path.components();
             let path = path.filter(|part| matches!(part, Component::Normal(_)));
             let path = path.collect();
@@ -74,8 +166,7 @@ impl Tar {
             stop: copying::watch_signals()?,
             ..Progress::default()
         });
-        let file = self.file.filter(|file| file.as_os_str() != "-");
-        let written = match &file {
+        let written = match &self.file {
             Some(file) => {
                 let _bar = bar(&progress);
                 archive::write_file(file, &inputs, packing, &progress)
@@ -102,6 +193,41 @@ impl Tar {
         }
         session.end()
     }
+}
+
+/// A line as `tar --numeric-owner -tv` has it.
+fn long(member: &Member) -> Vec<u8> {
+    let letter = match (member.kind, &member.target) {
+        (Some(kind), _) => letter(kind),
+        (None, Some(_)) => 'h',
+        (None, None) => '?',
+    };
+    let owner = format!("{}/{}", member.uid, member.gid);
+    let size = match member.kind {
+        Some(FileKind::CharDevice | FileKind::BlockDevice) => {
+            let (major, minor) = (
+                rustix::fs::major(member.rdev),
+                rustix::fs::minor(member.rdev),
+            );
+            format!("{major},{minor}")
+        }
+        _ => member.size.to_string(),
+    };
+    let mode = text::mode_text(letter, member.permissions);
+    let time = text::minute(member.modified);
+    // As wide as tar's own, which widens as it goes.
+    let width = 18usize.saturating_sub(owner.len());
+    let mut line = format!("{mode} {owner} {size:>width$} {time} ").into_bytes();
+    line.extend(member.path.as_os_str().as_encoded_bytes());
+    if let Some(target) = &member.target {
+        let arrow = match member.kind {
+            Some(_) => &b" -> "[..],
+            None => b" link to ",
+        };
+        line.extend(arrow);
+        line.extend(target.as_os_str().as_encoded_bytes());
+    }
+    line
 }
 
 /// Shows how far it is.

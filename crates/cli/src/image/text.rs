@@ -7,8 +7,15 @@ use super::clock::{self, Local};
 
 /// As in `-rwsr-xr-x`.
 pub(super) fn mode_string(attributes: &Attributes) -> String {
-    let mode = attributes.permissions;
-    let mut text = String::from(finefs_image::walk::letter(attributes.kind));
+    mode_text(
+        finefs_image::walk::letter(attributes.kind),
+        attributes.permissions,
+    )
+}
+
+/// The same of a kind's letter and permission bits.
+pub(super) fn mode_text(letter: char, mode: u32) -> String {
+    let mut text = String::from(letter);
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
@@ -59,6 +66,12 @@ pub(super) fn full_time(time: Time) -> String {
 pub(super) fn rfc3339(time: Time) -> String {
     let at = clock::utc(time.seconds);
     format!("{}.{:09}Z", date_and_time(&at, 'T'), time.nanos)
+}
+
+/// As `2026-11-24 00:07`.
+pub(super) fn minute(time: Time) -> String {
+    let at = clock::local(time.seconds);
+    date_and_time(&at, ' ')[..16].to_owned()
 }
 
 fn date_and_time(at: &Local, between: char) -> String {

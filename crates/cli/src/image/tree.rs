@@ -9,7 +9,7 @@ use finefs_image::{Attributes, walk};
 
 use super::Where;
 use super::ls::for_terminal;
-use super::session::{At, Printer, Session};
+use super::session::{At, Context, Printer, Session};
 use crate::CliResult;
 
 /// Show directories of an image as a tree, as tree(1)
@@ -41,11 +41,11 @@ struct Level {
 }
 
 impl Tree {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs tree", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs tree", &self.place);
         let mut printer = Printer::new();
         let (mut directories, mut files) = (0_u64, 0_u64);
-        for operand in &self.operands {
+        for operand in &session.operands(&self.operands) {
             let Some(at) = ({
                 let at = session.read(operand);
                 session.check(at)

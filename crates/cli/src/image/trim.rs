@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use finefs_image::{Access, Address};
+use finefs_image::Access;
 
-use super::session::{Session, print_json};
+use super::session::{Context, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
 use crate::output::print;
@@ -33,8 +33,8 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs trim", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs trim", &self.place);
         let mut sums = Vec::new();
         for operand in &self.operands {
             let trimmed = self.trim(&mut session, operand);
@@ -54,7 +54,7 @@ impl Trim {
     }
 
     fn trim(&self, session: &mut Session, operand: &OsString) -> finefs_image::Result<u64> {
-        let address = Address::of_image(operand);
+        let address = session.address(operand);
         let fs = session.images.open(&address, Access::Write)?;
         fs.trim(self.minimum).map_err(|error| {
             finefs_image::Error::inside(address.image.display().to_string(), &error)

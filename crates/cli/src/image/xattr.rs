@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use finefs::XattrMode;
 
 use super::Where;
-use super::session::{At, Printer, Session};
+use super::session::{At, Context, Printer, Session};
 use crate::CliResult;
 
 /// Show extended attributes of files of an image, as getfattr(1)
@@ -90,8 +90,8 @@ pub(crate) struct Setfattr {
 }
 
 impl Getfattr {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs getfattr", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs getfattr", &self.place);
         let mut printer = Printer::new();
         for operand in &self.operands {
             let found = session.read(operand);
@@ -145,8 +145,8 @@ impl Getfattr {
 }
 
 impl Setfattr {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let session = Session::new("finefs setfattr", &self.place);
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
+        let session = Session::new(context, "finefs setfattr", &self.place);
         let value = decoded(self.value.as_bytes());
         session.edit_each(&self.operands, |_, at| {
             let path = at.path();

@@ -52,6 +52,22 @@ fn layer(files: &[(&str, &str)], packer: &str) -> Vec<u8> {
     child.wait_with_output().unwrap().stdout
 }
 
+/// A layout with one image of these layers, which are not packed.
+pub fn layout_of(path: &Path, layers: &[Vec<u8>]) {
+    let described = layers.iter().map(|layer| {
+        let kind = "application/vnd.oci.image.layer.v1.tar";
+        serde_json::json!({"mediaType": kind, "digest": blob(path, layer), "size": layer.len()})
+    });
+    let described: Vec<_> = described.collect();
+    let text = serde_json::json!({"schemaVersion": 2, "layers": described}).to_string();
+    let manifest = blob(path, text.as_bytes());
+    let manifests = [serde_json::json!({"digest": manifest, "size": text.len()})];
+    let index = serde_json::json!({"schemaVersion": 2, "manifests": manifests});
+    fs::write(path.join("index.json"), index.to_string()).unwrap();
+    let version = r#"{"imageLayoutVersion": "1.0.0"}"#;
+    fs::write(path.join("oci-layout"), version).unwrap();
+}
+
 /// A layout with an image for amd64 and arm64 each, whose layers are these.
 fn layout(place: &Place) {
     let path = place.path("layout");

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use finefs::FileKind;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType, GnuExtSparseHeader, Header};
 
 use super::Progress;
@@ -26,15 +29,26 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 const TAR_BLOCK: u64 = 512;
 
-/// Lists an archive; one that is compressed is unpacked into a file in `directory`.
-pub(super) fn add(
-    manifest: &mut Manifest,
-    path: &Path,
+/// What messages call standard input.
+const INPUT: &str = "standard input";
+
+/// An archive of the host, or of standard input without a path, and what messages call it; one that
+/// is compressed is unpacked into a file in `directory`.
+pub(super) fn open(
+    path: Option<&Path>,
     directory: &Path,
     progress: &Progress,
-) -> Result<()> {
-    let shown = path.display().to_string();
-    let failed = |error| Error::host(shown.clone(), error);
+) -> Result<(Arc<File>, String)> {
+    let shown = path.map_or(INPUT.to_owned(), |path| path.display().to_string());
+    let file = match path {
+        Some(path) => open_path(path, &shown, directory, progress)?,
+        None => open_input(directory, progress)?,
+    };
+    Ok((file, shown))
+}
+
+fn open_path(path: &Path, shown: &str, directory: &Path, progress: &Progress) -> Result<Arc<File>> {
+    let failed = |error| Error::host(shown, error);
     let mut file = File::open(path).map_err(failed)?;
     let is_seekable = file.metadata().map_err(failed)?.is_file();
     let mut magic = [0; 6];
@@ -42,22 +56,47 @@ pub(super) fn add(
         let count = file.read_at(&mut magic, 0).map_err(failed)?;
         Packing::of_start(&magic[..count]) == Packing::None
     };
-    let file = match is_plain {
-        true => Arc::new(file),
-        false => unpack(&mut file, &shown, directory, progress)?,
-    };
-    Entries::new(&file, &shown, progress).add_to(manifest, &|_| false)
+    match is_plain {
+        true => Ok(Arc::new(file)),
+        false if is_seekable => unpack(&mut file, shown, directory, progress),
+        false => unpack(&mut Patient { file, progress }, shown, directory, progress),
+    }
 }
 
-/// Lists an archive from standard input.
-pub(super) fn add_input(
-    manifest: &mut Manifest,
-    directory: &Path,
-    progress: &Progress,
-) -> Result<()> {
-    let shown = "standard input";
-    let file = unpack(&mut std::io::stdin().lock(), shown, directory, progress)?;
-    Entries::new(&file, shown, progress).add_to(manifest, &|_| false)
+/// Unpacks standard input.
+fn open_input(directory: &Path, progress: &Progress) -> Result<Arc<File>> {
+    let input = std::io::stdin().as_fd().try_clone_to_owned();
+    let input = input.map_err(|error| Error::host(INPUT, error))?;
+    let file = File::from(input);
+    unpack(&mut Patient { file, progress }, INPUT, directory, progress)
+}
+
+/// A pipe or terminal, from which nothing may come for a long time.
+struct Patient<'a> {
+    file: File,
+    progress: &'a Progress,
+}
+
+impl Read for Patient<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        /// Somebody who wants it to stop waits no longer.
+        const LOOK_NANOS: i64 = 100_000_000;
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: LOOK_NANOS,
+        };
+        loop {
+            let mut waits = [PollFd::new(&self.file, PollFlags::IN)];
+            let found = poll(&mut waits, Some(&wait));
+            if self.progress.stop.load(Ordering::Relaxed) {
+                return Err(std::io::Error::other("interrupted"));
+            }
+            match found {
+                Ok(0) | Err(Errno::INTR) => {}
+                _ => return self.file.read(buffer),
+            }
+        }
+    }
 }
 
 /// Unpacks what may be compressed into a file without a name in `directory`.
@@ -69,9 +108,9 @@ pub(super) fn unpack(
 ) -> Result<Arc<File>> {
     let failed = |error| Error::host(shown, error);
     let mut magic = Vec::new();
-    Read::take(&mut *from, 6)
-        .read_to_end(&mut magic)
-        .map_err(failed)?;
+    let begun = Read::take(&mut *from, 6).read_to_end(&mut magic);
+    progress.check()?;
+    begun.map_err(failed)?;
     let whole = magic.as_slice().chain(from);
     let mut unpacked = Packing::of_start(&magic).reader(whole).map_err(failed)?;
     let in_directory = |error| Error::host(directory.display().to_string(), error);
@@ -82,9 +121,11 @@ pub(super) fn unpack(
         progress.check()?;
         let count = match unpacked.read(&mut buffer) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            count => {
-                count.map_err(|error| Error::new(shown, format!("cannot be unpacked: {error}")))?
+            Err(error) => {
+                progress.check()?;
+                return Err(Error::new(shown, format!("cannot be unpacked: {error}")));
             }
+            Ok(count) => count,
         };
         if count == 0 {
             return Ok(Arc::new(file));
@@ -189,6 +230,50 @@ impl<'a> Entries<'a> {
     }
 }
 
+/// An entry of an archive, as tar -t shows it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name in the archive; those of directories end with a slash.
+    pub path: PathBuf,
+    /// What it is; `None` for a further name of another entry, and for what is not known.
+    pub kind: Option<FileKind>,
+    /// Permission bits.
+    pub permissions: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes, with holes.
+    pub size: u64,
+    /// Number of a device node.
+    pub rdev: u64,
+    /// Last change of the data.
+    pub modified: Time,
+    /// What a link, symbolic or hard, leads to.
+    pub target: Option<PathBuf>,
+}
+
+/// Tells each entry of an archive, of standard input without a path.
+///
+/// # Errors
+/// What is no archive or damaged, and those of `tell`.
+pub fn members(
+    path: Option<&Path>,
+    progress: &Progress,
+    tell: &mut dyn FnMut(Member) -> Result<()>,
+) -> Result<()> {
+    let (file, shown) = open(path, &std::env::temp_dir(), progress)?;
+    let mut manifest = Manifest::new(Default::default(), None);
+    let entries = Entries::new(&file, &shown, progress);
+    let mut listing = Listing {
+        manifest: &mut manifest,
+        file: &file,
+        shown: &shown,
+        length: entries.length()?,
+    };
+    entries.each(&mut |path, pax, entry| tell(listing.member(path, pax, entry)?))
+}
+
 struct Listing<'a> {
     manifest: &'a mut Manifest,
     file: &'a Arc<File>,
@@ -197,6 +282,63 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
+    fn member<R: Read>(
+        &mut self,
+        path: &Path,
+        mut pax: Pax,
+        entry: &Entry<'_, R>,
+    ) -> Result<Member> {
+        let archive = self.shown;
+        let failed = |reason: String| Error::new(format!("{archive}: {}", path.display()), reason);
+        let kind = match entry.header().entry_type() {
+            EntryType::Directory => Some(Kind::Directory(Default::default())),
+            EntryType::Link => None,
+            _ => self.kind(entry, &mut pax).map_err(failed)?,
+        };
+        let is_link = entry.header().entry_type().is_hard_link();
+        let mut member = Member {
+            path: path.to_owned(),
+            kind: None,
+            permissions: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            rdev: 0,
+            modified: Time {
+                seconds: 0,
+                nanos: 0,
+            },
+            target: is_link.then(|| link_target(entry, &mut pax)),
+        };
+        match kind {
+            None => {}
+            Some(Kind::Directory(_)) => {
+                member.kind = Some(FileKind::Directory);
+                if !path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+                    member.path.as_mut_os_string().push("/");
+                }
+            }
+            Some(Kind::Regular(content)) => {
+                member.kind = Some(FileKind::Regular);
+                member.size = content.size;
+            }
+            Some(Kind::Symlink(target)) => {
+                member.kind = Some(FileKind::Symlink);
+                member.target = Some(target);
+            }
+            Some(Kind::Node { kind, rdev }) => {
+                member.kind = Some(kind);
+                member.rdev = rdev;
+            }
+        }
+        let attributes = self.attributes(entry.header(), &mut pax, path);
+        let attributes = attributes.map_err(failed)?;
+        member.permissions = attributes.permissions;
+        (member.uid, member.gid) = (attributes.uid, attributes.gid);
+        member.modified = attributes.modified;
+        Ok(member)
+    }
+
     fn add<R: Read>(&mut self, path: &Path, mut pax: Pax, entry: &Entry<'_, R>) -> Result<()> {
         let kind = entry.header().entry_type();
         let archive = self.shown;
@@ -424,6 +566,7 @@ impl Listing<'_> {
             gid: id(number(&old.gid, header.gid())?, "group")?,
             modified,
             xattrs,
+            is_implied: false,
         })
     }
 }

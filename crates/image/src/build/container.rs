@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
@@ -18,9 +19,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::Progress;
 use super::archive::{self, Entries};
-use super::manifest::{Kind, Manifest};
+use super::manifest::{Kind, Manifest, Node, ROOT};
+use super::{Progress, Rules};
 use crate::error::{Error, Result};
 
 /// Where a container image is, by the names of containers-transports(5).
@@ -170,13 +171,14 @@ struct Saved {
 pub(super) fn add(
     manifest: &mut Manifest,
     container: &Container,
-    platform: &Platform,
+    rules: &Rules,
     directory: &Path,
     progress: &Progress,
 ) -> Result<()> {
     let mut lister = Lister {
         manifest,
-        platform,
+        platform: &rules.platform,
+        keeps_whiteouts: rules.keeps_whiteouts,
         directory,
         progress,
     };
@@ -200,6 +202,7 @@ pub(super) fn add(
 struct Lister<'a> {
     manifest: &'a mut Manifest,
     platform: &'a Platform,
+    keeps_whiteouts: bool,
     directory: &'a Path,
     progress: &'a Progress,
 }
@@ -301,30 +304,8 @@ impl Lister<'_> {
                 format!("is damaged: its digest is sha256:{found}"),
             ));
         }
-        let is_whiteout = |name: &OsStr| name.as_encoded_bytes().starts_with(WHITEOUT);
         let entries = Entries::new(&file, &shown, self.progress);
-        entries.each_path(&mut |path| match path.file_name() {
-            Some(name) if is_whiteout(name) => self.take_away(path, name),
-            _ => Ok(()),
-        })?;
-        entries.add_to(self.manifest, &|path| {
-            path.file_name().is_some_and(is_whiteout)
-        })
-    }
-
-    fn take_away(&mut self, path: &Path, name: &OsStr) -> Result<()> {
-        use std::os::unix::ffi::OsStrExt;
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let Some(directory) = self.manifest.directory(parent, false)? else {
-            return Ok(());
-        };
-        if let Kind::Directory(names) = &mut self.manifest.nodes[directory].kind {
-            match name.as_bytes() {
-                OPAQUE => names.clear(),
-                name => drop(names.remove(OsStr::from_bytes(&name[WHITEOUT.len()..]))),
-            }
-        }
-        Ok(())
+        lay(self.manifest, &entries, self.keeps_whiteouts)
     }
 
     /// Unpacks an archive of a few large files.
@@ -366,6 +347,78 @@ impl Lister<'_> {
             return Err(Error::new(reference, format!("skopeo: {line}")));
         }
         Ok(into)
+    }
+}
+
+/// Lays a layer over what is listed; its whiteouts take that away, and are kept as those of
+/// overlayfs if `keeps_whiteouts` says so: a character device 0:0, and an attribute of directories.
+pub(super) fn lay(
+    manifest: &mut Manifest,
+    entries: &Entries<'_>,
+    keeps_whiteouts: bool,
+) -> Result<()> {
+    let is_whiteout = |name: &OsStr| name.as_encoded_bytes().starts_with(WHITEOUT);
+    let mut taken = Vec::new();
+    entries.each_path(&mut |path| match path.file_name() {
+        Some(name) if is_whiteout(name) => {
+            take_away(manifest, path)?;
+            if keeps_whiteouts {
+                taken.push(path.to_owned());
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    })?;
+    manifest.joins_whiteouts = keeps_whiteouts;
+    entries.add_to(manifest, &|path| path.file_name().is_some_and(is_whiteout))?;
+    taken.iter().try_for_each(|path| keep(manifest, path))
+}
+
+/// The directory that a whiteout is in, and the name that it takes away; `None` for all names.
+fn split(path: &Path) -> (&Path, Option<&OsStr>) {
+    let parent = path.parent().unwrap_or(Path::new(""));
+    let name = path.file_name().unwrap_or_default();
+    match name.as_bytes() {
+        OPAQUE => (parent, None),
+        name => (parent, name.get(WHITEOUT.len()..).map(OsStr::from_bytes)),
+    }
+}
+
+fn take_away(manifest: &mut Manifest, path: &Path) -> Result<()> {
+    let (parent, name) = split(path);
+    let Some(directory) = manifest.directory(parent, false)? else {
+        return Ok(());
+    };
+    if let Kind::Directory(names) = &mut manifest.nodes[directory].kind {
+        match name {
+            None => names.clear(),
+            Some(name) => drop(names.remove(name)),
+        }
+    }
+    Ok(())
+}
+
+/// Puts overlayfs's whiteout where a layer has one, beside what the layer itself has.
+fn keep(manifest: &mut Manifest, path: &Path) -> Result<()> {
+    let (parent, name) = split(path);
+    let directory = manifest.directory(parent, true)?.unwrap_or(ROOT);
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        manifest.nodes[directory].attributes.be_opaque();
+        return Ok(());
+    };
+    match manifest.names(directory).get(name).copied() {
+        // The layer has a directory of that name, which joins nothing below.
+        Some(there) if matches!(manifest.nodes[there].kind, Kind::Directory(_)) => {
+            manifest.nodes[there].attributes.be_opaque();
+            Ok(())
+        }
+        Some(_) => Ok(()),
+        None => {
+            let modified = manifest.nodes[directory].attributes.modified;
+            let shown = || path.display().to_string();
+            let whiteout = Node::whiteout(modified);
+            manifest.put(directory, name, whiteout, &shown).map(|_| ())
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::squash;
 use crate::error::{Error, Result};
 use crate::host::HostDir;
 use crate::tree::{Follow, SourceDir};
@@ -37,6 +38,15 @@ pub(super) enum Data {
         file: Arc<File>,
         /// In the order of the file; the rest are holes.
         segments: Vec<Segment>,
+    },
+    /// The data itself.
+    Memory(Arc<[u8]>),
+    /// A file of a squashfs image, by its number.
+    Squashfs {
+        /// The image.
+        image: Arc<squash::Image>,
+        /// Which of its files.
+        number: usize,
     },
 }
 
@@ -98,6 +108,11 @@ impl Content {
                 let buffer = &mut reader.buffer[..wanted];
                 read_segments(file, segments, shown, buffer, block, take)
             }
+            Data::Memory(data) => give(data, 0, block, take),
+            Data::Squashfs { image, number } => {
+                let buffer = &mut reader.buffer[..wanted];
+                image.read(*number, shown, (buffer, block), take)
+            }
         }
     }
 
@@ -118,7 +133,7 @@ impl Content {
             while at < end.min(self.size) {
                 let wanted = buffer.len().min((self.size - at) as usize);
                 let part = &mut buffer[..wanted];
-                let count = read_whole(part, at, &|buffer, at| file.read_at(buffer, at))?;
+                let count = read_whole(part, at, &mut |buffer, at| file.read_at(buffer, at))?;
                 if count < wanted {
                     return Err(changed());
                 }
@@ -147,7 +162,7 @@ fn read_segments(
     block: usize,
     take: &mut Take<'_>,
 ) -> Result<()> {
-    let read = |buffer: &mut [u8], at| {
+    let mut read = |buffer: &mut [u8], at| {
         file.read_at(buffer, at)
             .map_err(|error| Error::host(shown(), error))
     };
@@ -159,7 +174,7 @@ fn read_segments(
             let wanted = buffer.len() - offset as usize % block.min(buffer.len());
             let wanted = wanted.min((segment.length - done) as usize);
             let part = &mut buffer[..wanted];
-            if read_whole(part, segment.at + done, &read)? < wanted {
+            if read_whole(part, segment.at + done, &mut read)? < wanted {
                 return Err(Error::new(shown(), "the archive ends in its data"));
             }
             give(part, offset, block, take)?;
@@ -171,10 +186,10 @@ fn read_segments(
 
 const CHANGED: &str = "has changed while it was read";
 
-fn read_whole(
+pub(super) fn read_whole(
     buffer: &mut [u8],
     at: u64,
-    read: &dyn Fn(&mut [u8], u64) -> Result<usize>,
+    read: &mut dyn FnMut(&mut [u8], u64) -> Result<usize>,
 ) -> Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -187,7 +202,7 @@ fn read_whole(
 }
 
 /// Gives runs of blocks that are not all zeros.
-fn give(data: &[u8], at: u64, block: usize, take: &mut Take<'_>) -> Result<()> {
+pub(super) fn give(data: &[u8], at: u64, block: usize, take: &mut Take<'_>) -> Result<()> {
     let mut start = None;
     let mut offset = 0;
     while offset < data.len() {

@@ -21,6 +21,9 @@ use crate::attributes::{Time, Xattr};
 use crate::error::{Error, Result};
 use crate::mkfs;
 
+/// The attribute of a directory that hides what is below it in overlayfs.
+const OPAQUE: &str = "trusted.overlay.opaque";
+
 /// Symbolic links on the way to one name; the kernel follows as many.
 const LINKS_MAX: usize = 40;
 
@@ -78,6 +81,8 @@ pub(super) struct Attributes {
     pub gid: u32,
     pub modified: Time,
     pub xattrs: Vec<Xattr>,
+    /// No source names it: a directory on the way to something. One that is there stays as it is.
+    pub is_implied: bool,
 }
 
 impl Attributes {
@@ -89,7 +94,15 @@ impl Attributes {
             gid: 0,
             modified,
             xattrs: Vec::new(),
+            is_implied: true,
         }
+    }
+
+    /// Marks a directory that hides what is below it in overlayfs.
+    pub fn be_opaque(&mut self) {
+        self.xattrs.retain(|(key, _)| key != OPAQUE);
+        self.xattrs.push((OPAQUE.into(), b"y".to_vec()));
+        self.xattrs.sort();
     }
 }
 
@@ -109,6 +122,33 @@ pub(super) struct Node {
     pub attributes: Attributes,
 }
 
+impl Node {
+    /// What hides a file below in overlayfs: a character device with the number 0:0.
+    pub fn whiteout(modified: Time) -> Node {
+        Node {
+            kind: Kind::Node {
+                kind: FileKind::CharDevice,
+                rdev: 0,
+            },
+            attributes: Attributes {
+                permissions: 0,
+                is_implied: false,
+                ..Attributes::implied(modified)
+            },
+        }
+    }
+
+    fn is_whiteout(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Node {
+                kind: FileKind::CharDevice,
+                rdev: 0
+            }
+        )
+    }
+}
+
 /// What all of it comes to.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Totals {
@@ -123,6 +163,8 @@ pub(super) struct Manifest {
     pub nodes: Vec<Node>,
     /// Entries of sources that an image does not have.
     pub left_out: Vec<String>,
+    /// A directory that comes over a whiteout of overlayfs is opaque.
+    pub joins_whiteouts: bool,
     owners: Owners,
     time_max: Option<i64>,
     newest: Option<Time>,
@@ -143,6 +185,7 @@ impl Manifest {
         let mut manifest = Manifest {
             nodes: vec![root],
             left_out: Vec::new(),
+            joins_whiteouts: false,
             owners,
             time_max,
             newest: None,
@@ -246,10 +289,19 @@ impl Manifest {
         let Some(existing) = self.names(parent).get(name).copied() else {
             return self.put_new(parent, name, node, shown);
         };
-        match (&node.kind, &self.nodes[existing].kind) {
+        let there = &mut self.nodes[existing];
+        match (&node.kind, &there.kind) {
             (Kind::Directory(_), Kind::Directory(_)) => {
-                self.nodes[existing].attributes = node.attributes;
+                let was_opaque = there.attributes.xattrs.iter().any(|(key, _)| key == OPAQUE);
+                there.attributes = node.attributes;
+                if was_opaque && self.joins_whiteouts {
+                    there.attributes.be_opaque();
+                }
                 Ok(existing)
+            }
+            (Kind::Directory(_), _) if self.joins_whiteouts && there.is_whiteout() => {
+                node.attributes.be_opaque();
+                self.put_new(parent, name, node, shown)
             }
             _ => self.put_new(parent, name, node, shown),
         }
@@ -329,6 +381,18 @@ impl Manifest {
     pub fn marks(&self) -> impl FnMut(usize) -> bool + use<> {
         let mut seen = vec![false; self.nodes.len()];
         move |node| !std::mem::replace(&mut seen[node], true)
+    }
+
+    /// Which nodes have several names.
+    pub fn linked(&self) -> Vec<bool> {
+        let mut linked = vec![false; self.nodes.len()];
+        let mut is_first = self.marks();
+        for (_, directory) in self.each_directory() {
+            for number in self.names(directory).values() {
+                linked[*number] |= !is_first(*number);
+            }
+        }
+        linked
     }
 
     pub fn totals(&self) -> Totals {

@@ -6,20 +6,26 @@
 //! | `scan` | directories of the host as sources |
 //! | `archive` | tar archives as sources, compressed or not |
 //! | `container` | container images as sources |
+//! | `squash` | squashfs images as sources |
+//! | `dump` | lists of files as sources |
+//! | `labels` | SELinux labels of a file_contexts file |
 //! | `pax` | what archives say in extended headers |
 //! | `content` | the bytes of files, wherever they are |
 //! | `size` | how large the image must be |
+//! | `reading` | reads the data of files ahead |
 //! | `fill` | puts it all into a new image |
+//! | `onto` | puts it into an image that is there |
 //!
 //! # How it works
 //! 1. All sources are listed: names and attributes in memory, data where it is. A compressed
 //!    archive is unpacked once, into a file without a name beside the image.
 //! 2. From the list follow size, UUID and time of the image.
 //! 3. The image is made beside its place ([`crate::mkfs`]), filled by one thread (while others read
-//!    ahead and look for zeros), closed, and renamed.
+//!    ahead and look for zeros), closed, and renamed. A block device is filled in place.
 //!
 //! # Invariants
-//! 1. Nothing is seen at the image's place before it is whole.
+//! 1. Nothing is seen at the image's place before it is whole. A device that was filled in part has
+//!    no superblock, unless the process was killed.
 //! 2. The same sources and options make the same bytes: one thread makes everything, in the order
 //!    of names, without a journal ([`finefs::ImageOptions::bulk_load`]); blocks of zeros become
 //!    holes whatever the source has; times of access are those of the last change.
@@ -36,13 +42,21 @@
 mod archive;
 mod container;
 mod content;
+mod dump;
 mod fill;
+mod labels;
 mod manifest;
+mod onto;
 mod pax;
+mod reading;
 mod scan;
 mod size;
+mod squash;
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,9 +68,13 @@ use serde::Serialize;
 use crate::beside::{Beside, directory_of};
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made, Place};
+use archive::Entries;
+pub use archive::{Member, members};
 pub use container::{Container, Platform};
+use labels::Labels;
 use manifest::Manifest;
 pub use manifest::{Mapped, Owners};
+pub use onto::{Added, onto};
 
 /// Bytes of a block where nobody says it: those of a page. (mke2fs has 1024 for small ones.)
 const BLOCK_SIZE: u32 = 4096;
@@ -72,18 +90,26 @@ pub enum Source {
     StandardInput,
     /// A container image.
     Container(Container),
+    /// A squashfs image.
+    Squashfs(PathBuf),
+    /// A list of files, as composefs-dump(5) has it.
+    List(PathBuf),
 }
 
 impl Source {
     /// What an operand means: `-` standard input; `oci:`, `oci-archive:`, `docker-archive:` and
-    /// `docker://` container images; else a directory or an archive of the host. A path that begins
-    /// like these is given as `./oci:...`.
+    /// `docker://` container images; `list:` a list of files; else a directory, squashfs image or
+    /// archive of the host. A path that begins like these is given as `./oci:...`.
     pub fn of(path: &Path) -> Source {
         if let Some(container) = Container::parse(path.to_str().unwrap_or_default()) {
             return Source::Container(container);
         }
+        if let Some(list) = path.as_os_str().as_bytes().strip_prefix(b"list:") {
+            return Source::List(OsStr::from_bytes(list).into());
+        }
         match path.as_os_str().as_encoded_bytes() {
             b"-" => Source::StandardInput,
+            _ if squash::is_squashfs(path) => Source::Squashfs(path.to_owned()),
             _ if path.is_dir() => Source::Directory(path.to_owned()),
             _ => Source::Archive(path.to_owned()),
         }
@@ -99,6 +125,21 @@ pub enum Free {
     Percent(f64),
 }
 
+/// How sources are read.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Whose the files are.
+    pub owners: Owners,
+    /// For what container images are to be.
+    pub platform: Platform,
+    /// Later times become this one, in seconds since 1970.
+    pub time_max: Option<i64>,
+    /// A file_contexts file that says the SELinux labels; those of the sources without it.
+    pub file_contexts: Option<PathBuf>,
+    /// Whiteouts of layers are kept, as overlayfs has them.
+    pub keeps_whiteouts: bool,
+}
+
 /// What is built, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -111,12 +152,8 @@ pub struct Options {
     pub size_bytes: Option<u64>,
     /// Space that is left where no size is given.
     pub free: Free,
-    /// Whose the files are.
-    pub owners: Owners,
-    /// For what container images are to be.
-    pub platform: Platform,
-    /// Later times become this one, in seconds since 1970.
-    pub time_max: Option<i64>,
+    /// How sources are read.
+    pub rules: Rules,
     /// What is at the image's place may be lost.
     pub may_replace: bool,
     /// Threads, at least 1.
@@ -147,6 +184,18 @@ impl Progress {
             false => Ok(()),
         }
     }
+
+    /// Notes that so much data was read.
+    fn note(&self, bytes: u64) -> Result<()> {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.check()
+    }
+
+    /// Notes what all of it is.
+    fn note_all(&self, totals: manifest::Totals) {
+        self.files_all.store(totals.files, Ordering::Relaxed);
+        self.bytes_all.store(totals.bytes, Ordering::Relaxed);
+    }
 }
 
 /// What was built. The names are those of the command's JSON.
@@ -174,11 +223,14 @@ pub fn build(
     options: &Options,
     progress: &Progress,
 ) -> Result<Built> {
-    check_place(image, options.may_replace)?;
-    let manifest = list(sources, directory_of(image), options, progress)?;
-    let totals = manifest.totals();
-    progress.files_all.store(totals.files, Ordering::Relaxed);
-    progress.bytes_all.store(totals.bytes, Ordering::Relaxed);
+    let target = Target::of(image, options)?;
+    let directory = match &target {
+        Target::Beside(_) => directory_of(image).to_owned(),
+        Target::Device { .. } => std::env::temp_dir(),
+    };
+    let rules = &options.rules;
+    let manifest = list(sources, (&directory, Path::new("/")), rules, progress)?;
+    progress.note_all(manifest.totals());
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
         manifest.identify(&mut file_system);
@@ -187,82 +239,144 @@ pub fn build(
         file_system.block_size = Some(BLOCK_SIZE);
     }
     let asked = file_system.clone();
-    let beside = Beside::new(image);
+    let given = target.given(options);
     let mut spare_bytes = 0;
     loop {
         file_system.clone_from(&asked);
-        let size_bytes = match options.size_bytes {
+        let size_bytes = match given {
             Some(bytes) => bytes,
             None => size::needed(&manifest, &mut file_system, options.free, spare_bytes)?,
         };
-        let built = one(
-            &manifest,
-            &file_system,
-            size_bytes,
-            options,
-            beside.path(),
-            progress,
-        );
+        let path = target.path();
+        let built = one(&manifest, &file_system, size_bytes, options, path, progress);
         match built {
             // An estimate that was too low, by what only the file system itself knows.
-            Err(error) if error.is(Errno::NOSPC) && may_grow(options, spare_bytes, size_bytes) => {
+            Err(error) if error.is(Errno::NOSPC) && given.is_none() && spare_bytes < size_bytes => {
                 spare_bytes = (spare_bytes * 2).max(size_bytes / 32).max(1 << 20);
                 progress.files.store(0, Ordering::Relaxed);
                 progress.bytes.store(0, Ordering::Relaxed);
             }
-            Err(error) if error.is(Errno::NOSPC) && options.size_bytes.is_some() => {
-                return Err(size::lacking(
-                    &error,
-                    &manifest,
-                    &mut file_system,
-                    options,
-                    image,
-                ));
+            Err(error)
+                if error.is(Errno::NOSPC)
+                    && let Some(size_bytes) = given =>
+            {
+                let place = image.display().to_string();
+                let (error, options) = (error, &mut file_system);
+                return Err(size::lacking(&error, &manifest, options, size_bytes, place));
             }
             built => {
                 let mut built = built?;
                 built.file_system.image = image.display().to_string();
-                beside.finish()?;
+                target.finish()?;
                 return Ok(built);
             }
         }
     }
 }
 
-/// What is there may be a file that is to be replaced.
-fn check_place(image: &Path, may_replace: bool) -> Result<()> {
-    let refused = |reason| Err(Error::new(image.display().to_string(), reason));
-    match (image.symlink_metadata().is_ok(), image.is_file()) {
-        (true, false) => refused("is there already, and is no regular file"),
-        (true, true) if !may_replace => refused("is there already (--force replaces it)"),
-        _ => Ok(()),
+/// Where it is built.
+enum Target {
+    /// A file that gets its place when it is whole.
+    Beside(Beside),
+    /// A block device.
+    Device { path: PathBuf, size_bytes: u64 },
+}
+
+impl Target {
+    /// What is there may be a file that is to be replaced, or a device.
+    fn of(image: &Path, options: &Options) -> Result<Target> {
+        let refused = |reason| Err(Error::new(image.display().to_string(), reason));
+        let is_there = image.symlink_metadata().is_ok();
+        if !is_there || image.is_file() {
+            return match is_there && !options.may_replace {
+                true => refused("is there already (--force replaces it)"),
+                false => Ok(Target::Beside(Beside::new(image))),
+            };
+        }
+        let is_device = image
+            .metadata()
+            .map(|found| found.file_type().is_block_device());
+        if !is_device.unwrap_or(false) {
+            return refused("is there already, and is no regular file and no block device");
+        }
+        if !options.may_replace {
+            return refused("is a block device (--force replaces what is on it)");
+        }
+        let failed = |error: mkfs::MkfsError| Error::new("", error.to_string());
+        let size_bytes = mkfs::length_of(image).map_err(failed)?;
+        Ok(Target::Device {
+            path: image.to_owned(),
+            size_bytes,
+        })
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Target::Beside(beside) => beside.path(),
+            Target::Device { path, .. } => path,
+        }
+    }
+
+    /// The size that is not to be computed.
+    fn given(&self, options: &Options) -> Option<u64> {
+        match self {
+            Target::Beside(_) => options.size_bytes,
+            Target::Device { size_bytes, .. } => options.size_bytes.or(Some(*size_bytes)),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Target::Beside(beside) => beside.finish(),
+            Target::Device { .. } => Ok(()),
+        }
     }
 }
 
-/// Lists all sources; archives are unpacked in `directory`.
+/// Lists an archive; one that may have whiteouts is a layer.
+fn archive(
+    manifest: &mut Manifest,
+    path: Option<&Path>,
+    directory: &Path,
+    rules: &Rules,
+    progress: &Progress,
+) -> Result<()> {
+    let (file, shown) = archive::open(path, directory, progress)?;
+    let entries = Entries::new(&file, &shown, progress);
+    match rules.keeps_whiteouts {
+        true => container::lay(manifest, &entries, true),
+        false => entries.add_to(manifest, &|_| false),
+    }
+}
+
+/// Lists all sources, which come to lie below `top`; archives are unpacked in `directory`.
 fn list(
     sources: &[Source],
-    directory: &Path,
-    options: &Options,
+    (directory, top): (&Path, &Path),
+    rules: &Rules,
     progress: &Progress,
 ) -> Result<Manifest> {
-    let mut manifest = Manifest::new(options.owners.clone(), options.time_max);
+    let labels = rules.file_contexts.as_deref().map(Labels::read);
+    let labels = labels.transpose()?;
+    let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
     for source in sources {
         match source {
             Source::Directory(path) => scan::add(&mut manifest, path, progress)?,
-            Source::Archive(path) => archive::add(&mut manifest, path, directory, progress)?,
-            Source::StandardInput => archive::add_input(&mut manifest, directory, progress)?,
-            Source::Container(container) => {
-                let platform = &options.platform;
-                container::add(&mut manifest, container, platform, directory, progress)?;
+            Source::Archive(path) => {
+                archive(&mut manifest, Some(path), directory, rules, progress)?
             }
+            Source::StandardInput => archive(&mut manifest, None, directory, rules, progress)?,
+            Source::Container(container) => {
+                container::add(&mut manifest, container, rules, directory, progress)?;
+            }
+            Source::Squashfs(path) => squash::add(&mut manifest, path, progress)?,
+            Source::List(path) => dump::add(&mut manifest, path, progress)?,
         }
     }
+    if let Some(labels) = &labels {
+        labels::apply(&mut manifest, labels, top);
+    }
     Ok(manifest)
-}
-
-fn may_grow(options: &Options, spare_bytes: u64, size_bytes: u64) -> bool {
-    options.size_bytes.is_none() && spare_bytes < size_bytes
 }
 
 /// Makes one image under a name of its own, and fills it.
@@ -276,13 +390,15 @@ fn one(
 ) -> Result<Built> {
     progress.check()?;
     let failed = |error: std::io::Error| Error::host(path.display().to_string(), error);
-    // What a killed process of this number has left.
-    let created = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path);
-    drop(created.map_err(failed)?);
+    if path.metadata().map_or(true, |found| found.is_file()) {
+        // What a killed process of this number has left.
+        let created = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path);
+        drop(created.map_err(failed)?);
+    }
     let place = Place {
         path: path.to_owned(),
         size_bytes: Some(size_bytes),
@@ -296,6 +412,10 @@ fn one(
     let closed = fs
         .close()
         .map_err(|error| Error::inside("the image", &error));
+    if filled.is_err() {
+        // A device would look like one that is whole. A file is removed.
+        let _ = mkfs::spoil(&place);
+    }
     let (data_bytes, block_bytes) = filled?;
     closed?;
     made.free_blocks = space.blocks_free;
@@ -309,8 +429,9 @@ fn one(
 }
 
 fn open(path: &Path, time: i64) -> Result<FileSystem> {
+    // What is on a device stays there.
     ImageOptions::new()
-        .barriers(false)
+        .barriers(!path.is_file())
         .bulk_load(time.max(0) as u64)
         .open(path)
         .map_err(|error| Error::inside(path.display().to_string(), &error))

@@ -116,6 +116,7 @@ fn attributes(
         gid: found.gid,
         modified: found.modified,
         xattrs,
+        is_implied: false,
     })
 }
 

@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
 
 use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
 
+use super::Free;
 use super::content::{Content, Data};
 use super::manifest::{Kind, Manifest, Node};
-use super::{Free, Options};
 use crate::attributes::Xattr;
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made};
@@ -109,10 +108,9 @@ pub(super) fn lacking(
     error: &Error,
     manifest: &Manifest,
     file_system: &mut mkfs::Options,
-    options: &Options,
-    image: &Path,
+    size_bytes: u64,
+    place: String,
 ) -> Error {
-    let size_bytes = options.size_bytes.unwrap_or(0);
     let totals = manifest.totals();
     let made = mkfs::plan(size_bytes, file_system);
     if let Ok(made) = &made
@@ -120,9 +118,8 @@ pub(super) fn lacking(
     {
         let lacking = totals.files + INODES_BESIDE - u64::from(made.inodes);
         let reason = format!("the image lacks {lacking} inodes; ask for them with -N or -i");
-        return Error::new(image.display().to_string(), reason);
+        return Error::new(place, reason);
     }
-    let place = image.display().to_string();
     match needed(manifest, file_system, Free::Bytes(0), 0) {
         Ok(needed) if needed > size_bytes => {
             let lacking = needed - size_bytes;
@@ -157,14 +154,15 @@ fn blocks(manifest: &Manifest, made: &Made) -> u64 {
     sum
 }
 
-struct Counter {
-    block: u64,
-    inode_size: usize,
-    has_extents: bool,
+/// Counts the blocks of files.
+pub(super) struct Counter {
+    pub block: u64,
+    pub inode_size: usize,
+    pub has_extents: bool,
 }
 
 impl Counter {
-    fn file(&self, node: &Node) -> u64 {
+    pub fn file(&self, node: &Node) -> u64 {
         let data = match &node.kind {
             Kind::Regular(content) => self.content(content),
             // A shorter one lies in the inode.
@@ -177,7 +175,7 @@ impl Counter {
     fn content(&self, content: &Content) -> u64 {
         let pieces = match &content.data {
             Data::Archive { segments, .. } => segments.len() as u64,
-            Data::Host { .. } => 1,
+            Data::Host { .. } | Data::Memory(_) | Data::Squashfs { .. } => 1,
         };
         // Each piece may begin and end within a block.
         let most = content.size.div_ceil(self.block);
@@ -207,7 +205,7 @@ impl Counter {
         }
     }
 
-    fn directory(&self, names: &BTreeMap<OsString, usize>) -> u64 {
+    pub fn directory(&self, names: &BTreeMap<OsString, usize>) -> u64 {
         let entry = |name: &OsString| (ENTRY_BYTES + name.len()).next_multiple_of(4) as u64;
         let bytes: u64 = names.keys().map(entry).sum();
         // `.` and `..`, and a checksum at the end.

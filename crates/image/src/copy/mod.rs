@@ -33,7 +33,7 @@ use std::sync::mpsc::SyncSender;
 pub use file::from_stream;
 pub(crate) use file::may_be_kept;
 pub use measure::{Totals, measure};
-pub(crate) use target::temporary_name;
+pub(crate) use target::{temporary, temporary_name};
 pub use walk::Task;
 
 use crate::attributes::Lacking;

@@ -76,6 +76,25 @@ pub fn found_at(place: &Place) -> Option<String> {
     signature(&device, place.offset_bytes)
 }
 
+/// Bytes of a file or block device, in whole pages.
+///
+/// # Errors
+/// Those of opening it.
+pub fn length_of(path: &Path) -> Result<u64> {
+    let device = FileDevice::open(path, Access::Inspect)?;
+    Ok(device.len_bytes() / PAGE_BYTES * PAGE_BYTES)
+}
+
+/// Takes the superblock away from what was made at a place, but is not to be used.
+pub(crate) fn spoil(place: &Place) -> io::Result<()> {
+    let device = FileDevice::open(&place.path, Access::ReadWrite).map_err(io::Error::other)?;
+    device.write_at(
+        place.offset_bytes + SUPERBLOCK_OFFSET,
+        &[0; SUPERBLOCK_SIZE],
+    )?;
+    device.flush()
+}
+
 /// Makes a file system in a file or on a block device.
 ///
 /// # Errors

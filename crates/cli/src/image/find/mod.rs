@@ -13,7 +13,7 @@ use self::expression::{Context, Expression};
 use self::parse::Query;
 use super::people::People;
 use super::record::Record;
-use super::session::{At, Printer, Session, print_json};
+use super::session::{self, At, Printer, Session, print_json};
 use super::{Where, text};
 use crate::CliResult;
 
@@ -49,8 +49,8 @@ struct Search<'a> {
 }
 
 impl Find {
-    pub(crate) fn run(mut self) -> CliResult<ExitCode> {
-        let mut session = Session::new("finefs find", &self.place);
+    pub(crate) fn run(mut self, context: &mut session::Context) -> CliResult<ExitCode> {
+        let mut session = Session::new(context, "finefs find", &self.place);
         let is_word = |word: &OsString| {
             let word = word.as_encoded_bytes();
             word.len() > 1 && word.starts_with(b"-") || matches!(word, b"!" | b"(" | b")")
@@ -77,7 +77,7 @@ impl Find {
             printer: Printer::new(),
             records: Vec::new(),
         };
-        for operand in &self.words {
+        for operand in &session.operands(&self.words) {
             let at = match query.deletes {
                 true => session.write(operand),
                 false => session.read(operand),
