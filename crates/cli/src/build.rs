@@ -2,27 +2,25 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
-use finefs_image::build::{self, Added, Free, Mapped, Owners, Platform, Progress, Rules, Source};
+use finefs_image::build::{self, Added, Free, Mapped, Owners, Platform, Rules, Source};
 use finefs_image::mkfs::FsType;
 use finefs_image::{Address, Images};
-use indicatif::ProgressStyle;
 use serde::Serialize;
 
+use crate::image::building::{say_left_out, watched};
 use crate::image::{copying, text};
 use crate::mke2fs::Besides;
-use crate::progress::{self, Companion};
 use crate::switches::{Switches, Whose, time_from_environment};
 use crate::{CliResult, Failure, output, size};
 
 /// Make an image of directories, archives and container images, later ones over earlier ones
 ///
-/// The image is made beside its place and renamed when it is whole; a block device is filled. It is as large as its files
-/// need, and the same bytes each time that it is built of the same files: UUID and time follow from
-/// them, and times of access are those of the last change.
+/// The image is made beside its place and renamed when it is whole; a block device is filled. It is
+/// as large as its files need, and the same bytes each time that it is built of the same files:
+/// UUID and time follow from them, and times of access are those of the last change.
 #[derive(Args)]
 pub(crate) struct Build {
     /// The image to make, or a block device (with --force); with --onto also IMAGE:/PATH
@@ -183,18 +181,6 @@ pub(crate) fn run(
     Ok(built)
 }
 
-/// Does work with a progress bar, until a signal stops it.
-pub(crate) fn watched<T>(
-    work: &mut dyn FnMut(&Progress) -> finefs_image::Result<T>,
-) -> CliResult<finefs_image::Result<T>> {
-    let progress = Arc::new(Progress {
-        stop: copying::watch_signals()?,
-        ..Progress::default()
-    });
-    let _bar = bar(&progress);
-    Ok(work(&progress))
-}
-
 /// Where a signal was the reason, that is the status of the program.
 fn give_up<T>(error: finefs_image::Error) -> CliResult<T> {
     if copying::watch_signals()?.load(Ordering::Relaxed) {
@@ -202,12 +188,6 @@ fn give_up<T>(error: finefs_image::Error) -> CliResult<T> {
         std::process::exit(i32::from(copying::INTERRUPTED));
     }
     Err(Failure::new(error))
-}
-
-pub(crate) fn say_left_out(lines: &[String]) {
-    for line in lines {
-        output::say(format!("left out: {line}"));
-    }
 }
 
 fn report_added(added: &Added) -> String {
@@ -274,28 +254,6 @@ fn mapped(text: &str) -> Result<Mapped, String> {
 /// A number of a user or group; the highest means nobody to the system.
 fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
-}
-
-/// Shows how far it is.
-fn bar(progress: &Arc<Progress>) -> Option<Companion> {
-    let progress = Arc::clone(progress);
-    progress::bar(move |bar| {
-        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let all = now(&progress.files_all);
-        let style = match all {
-            0 => "listing, {msg}",
-            _ => "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
-        };
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
-        }
-        bar.set_message(match all {
-            0 => format!("{} files", now(&progress.listed)),
-            _ => format!("{} of {all} files,", now(&progress.files)),
-        });
-        bar.set_length(now(&progress.bytes_all));
-        bar.set_position(now(&progress.bytes));
-    })
 }
 
 #[cfg(test)]

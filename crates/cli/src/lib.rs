@@ -105,6 +105,7 @@ enum Command {
     Undo(repair::Undo),
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
+    Shell(image::shell::Shell),
     Top(top::Top),
     #[command(flatten)]
     Image(image::ImageCommand),
@@ -135,6 +136,9 @@ pub fn command() -> clap::Command {
 /// What can be asked about a mount; `--help` has only their names.
 const OF_MOUNTS: [&str; 6] = ["freeze", "thaw", "sync", "remount", "lsof", "top"];
 
+/// What is done with a whole image, in the same way.
+const OF_IMAGES: [&str; 5] = ["info", "check", "repair", "undo", "shell"];
+
 /// What `--help` shows: the commands of images, which are called like coreutils, on few lines.
 fn help() -> String {
     const WIDTH: usize = 76;
@@ -142,9 +146,11 @@ fn help() -> String {
     let is_image = |name: &str| images.find_subcommand(name).is_some();
     let all = Command::augment_subcommands(clap::Command::new("finefs"));
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n\nCommands:\n");
+    let is_listed =
+        |name: &str| is_image(name) || OF_MOUNTS.contains(&name) || OF_IMAGES.contains(&name);
     for command in all
         .get_subcommands()
-        .filter(|part| !is_image(part.get_name()) && !OF_MOUNTS.contains(&part.get_name()))
+        .filter(|part| !is_listed(part.get_name()))
     {
         let about = command
             .get_about()
@@ -153,6 +159,7 @@ fn help() -> String {
         text += &format!("  {:<8} {about}\n", command.get_name());
     }
     text += &format!("\nMounts: {}\n", OF_MOUNTS.join(" "));
+    text += &format!("Whole images: {}\n", OF_IMAGES.join(" "));
     text +=
         "\nImages without a mount; IMAGE:/PATH names a file, IMAGE@p2:/PATH one in a partition:\n";
     let mut line = String::from(" ");
@@ -227,7 +234,8 @@ pub fn main() -> ExitCode {
         Command::Check(command) => Ok(command.run()),
         Command::Repair(command) => Ok(command.run()),
         Command::Undo(command) => command.run().map(|()| ExitCode::SUCCESS),
-        Command::Image(command) => command.run(),
+        Command::Shell(command) => command.run(),
+        Command::Image(command) => command.run(&mut image::Context::default()),
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
     };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use finefs_image::build::{Free, Options, Owners, Platform, Progress, Source};
+use finefs_image::build::{Free, Options, Owners, Progress, Rules, Source};
 use finefs_image::mkfs::{FsType, Options as FsOptions, Place};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -48,14 +48,14 @@ pub(crate) fn build(
         is_repeatable: true,
         size_bytes: size,
         free: Free::Bytes(free),
-        owners: Owners {
-            all: owner,
-            root: root_owner,
-            users: Vec::new(),
-            groups: Vec::new(),
+        rules: Rules {
+            owners: Owners {
+                all: owner,
+                root: root_owner,
+                ..Owners::default()
+            },
+            ..Rules::default()
         },
-        platform: Platform::default(),
-        time_max: None,
         may_replace: force,
         jobs: jobs.clamp(1, 64),
     };

@@ -158,12 +158,16 @@ fn write_layer(
 
 /// A directory of the host is one that is there; everything else is an image.
 fn tree(session: &mut Session<'_>, operand: &OsString) -> finefs_image::Result<Tree> {
-    if let Operand::Host(path) = session.operand(operand)
-        && path.is_dir()
-    {
-        return session.images.source_of(&Operand::Host(path.join(".")));
+    match session.operand(operand) {
+        Operand::Host(path) if path.is_dir() => {
+            return session.images.source_of(&Operand::Host(path.join(".")));
+        }
+        host @ Operand::Host(_) if session.is_in_shell() => {
+            return session.images.source_of(&host);
+        }
+        _ => {}
     }
-    let address = session.address(operand);
+    let address = session.address(operand)?;
     session.images.open(&address, Access::Read)?;
     session.images.source_of(&Operand::Image(address))
 }

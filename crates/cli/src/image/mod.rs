@@ -6,13 +6,16 @@
 //! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff`, `tar` | what reads |
 //! | `cp`, `mv`, `rm`, `make`, `owner`, `trim` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
+//! | `building` | what build and tar share: progress, signals, what was left out |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
-//! | `session` | the images of one command, its messages and its status |
+//! | `session` | the images of one command, its messages and its status; what commands share |
+//! | `shell` | many commands on an image that is opened once |
 //! | `text` | modes, sizes and times as text; `clock`: local time |
 //! | `mode` | chmod's modes; `date`: touch's times; `pattern`: find's names |
 //! | `people` | names of users and groups, of the image |
 //! | `record` | what files are, as JSON |
 
+pub(crate) mod building;
 mod cat;
 mod clock;
 pub(crate) mod copying;
@@ -33,6 +36,7 @@ mod people;
 mod record;
 mod rm;
 mod session;
+pub(crate) mod shell;
 mod stat;
 mod tar;
 pub(crate) mod text;
@@ -45,6 +49,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliResult;
+pub(crate) use session::Context;
 
 #[derive(Subcommand)]
 pub(crate) enum ImageCommand {
@@ -83,32 +88,32 @@ pub(crate) struct Where {
 }
 
 impl ImageCommand {
-    pub(crate) fn run(self) -> CliResult<ExitCode> {
+    pub(crate) fn run(self, context: &mut Context) -> CliResult<ExitCode> {
         match self {
-            ImageCommand::Ls(command) => command.run(),
-            ImageCommand::Tree(command) => command.run(),
-            ImageCommand::Stat(command) => command.run(),
-            ImageCommand::Cat(command) => command.run(),
-            ImageCommand::Find(command) => command.run(),
-            ImageCommand::Du(command) => command.run(),
-            ImageCommand::Df(command) => command.run(),
-            ImageCommand::Getfattr(command) => command.run(),
-            ImageCommand::Lsattr(command) => command.run(),
-            ImageCommand::Diff(command) => command.run(),
-            ImageCommand::Tar(command) => command.run(),
-            ImageCommand::Cp(command) => command.run(),
-            ImageCommand::Mv(command) => command.run(),
-            ImageCommand::Rm(command) => command.run(),
-            ImageCommand::Mkdir(command) => command.run(),
-            ImageCommand::Rmdir(command) => command.run(),
-            ImageCommand::Ln(command) => command.run(),
-            ImageCommand::Touch(command) => command.run(),
-            ImageCommand::Truncate(command) => command.run(),
-            ImageCommand::Chmod(command) => command.run(),
-            ImageCommand::Chown(command) => command.run(),
-            ImageCommand::Setfattr(command) => command.run(),
-            ImageCommand::Chattr(command) => command.run(),
-            ImageCommand::Trim(command) => command.run(),
+            ImageCommand::Ls(command) => command.run(context),
+            ImageCommand::Tree(command) => command.run(context),
+            ImageCommand::Stat(command) => command.run(context),
+            ImageCommand::Cat(command) => command.run(context),
+            ImageCommand::Find(command) => command.run(context),
+            ImageCommand::Du(command) => command.run(context),
+            ImageCommand::Df(command) => command.run(context),
+            ImageCommand::Getfattr(command) => command.run(context),
+            ImageCommand::Lsattr(command) => command.run(context),
+            ImageCommand::Diff(command) => command.run(context),
+            ImageCommand::Tar(command) => command.run(context),
+            ImageCommand::Cp(command) => command.run(context),
+            ImageCommand::Mv(command) => command.run(context),
+            ImageCommand::Rm(command) => command.run(context),
+            ImageCommand::Mkdir(command) => command.run(context),
+            ImageCommand::Rmdir(command) => command.run(context),
+            ImageCommand::Ln(command) => command.run(context),
+            ImageCommand::Touch(command) => command.run(context),
+            ImageCommand::Truncate(command) => command.run(context),
+            ImageCommand::Chmod(command) => command.run(context),
+            ImageCommand::Chown(command) => command.run(context),
+            ImageCommand::Setfattr(command) => command.run(context),
+            ImageCommand::Chattr(command) => command.run(context),
+            ImageCommand::Trim(command) => command.run(context),
         }
     }
 }

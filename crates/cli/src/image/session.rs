@@ -135,11 +135,20 @@ impl<'c> Session<'c> {
     }
 
     /// An operand that names a file in an image; without a colon, outside of a shell, its root.
-    pub fn address(&self, text: &OsStr) -> Address {
-        match self.operand(text) {
-            Operand::Image(address) => address,
-            _ => Address::of_image(text),
+    pub fn address(&self, text: &OsStr) -> finefs_image::Result<Address> {
+        match (self.operand(text), &self.context.shell) {
+            (Operand::Image(address), _) => Ok(address),
+            (_, None) => Ok(Address::of_image(text)),
+            (_, Some(_)) => {
+                let reason = "is no file of an image; cp, mv and diff take such";
+                Err(Error::new(text.display().to_string(), reason))
+            }
         }
+    }
+
+    /// True in a shell, where files of the host are called so.
+    pub fn is_in_shell(&self) -> bool {
+        self.context.shell.is_some()
     }
 
     /// The operands; in a shell the directory if there are none.
@@ -173,7 +182,7 @@ impl<'c> Session<'c> {
 
     /// An operand that is read; without a colon an image's root.
     pub fn read(&mut self, text: &OsStr) -> finefs_image::Result<At> {
-        let address = self.address(text);
+        let address = self.address(text)?;
         let fs = self.images.open(&address, Access::Read)?;
         Ok(At { fs, address })
     }
@@ -181,7 +190,7 @@ impl<'c> Session<'c> {
     /// An operand that is changed.
     pub fn write(&mut self, text: &OsStr) -> finefs_image::Result<At> {
         let address = match self.context.shell {
-            Some(_) => self.address(text),
+            Some(_) => self.address(text)?,
             None => Address::required(text)?,
         };
         let fs = self.images.open(&address, Access::Write)?;

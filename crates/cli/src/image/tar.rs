@@ -10,15 +10,15 @@ use std::sync::atomic::Ordering;
 use clap::{ArgGroup, Args};
 use finefs::FileKind;
 use finefs_image::archive::{self, Input, Progress};
-use finefs_image::build::{Member, Rules, Source};
+use finefs_image::build::{self, Member, Rules, Source};
 use finefs_image::walk::letter;
 use finefs_image::{Error, Operand, Packing};
 use indicatif::ProgressStyle;
 
 use super::session::{Context, Printer, Session};
-use super::{Where, copying, text};
+use super::{Where, building, copying, text};
 use crate::progress::{self, Companion};
-use crate::{CliResult, Failure, build, output};
+use crate::{CliResult, Failure, output};
 
 /// Write files of an image as a tar archive, put an archive into an image, or list one, as tar(1)
 ///
@@ -91,17 +91,17 @@ impl Tar {
             Some(file) => Source::Archive(file),
             None => Source::StandardInput,
         };
-        let address = session.address(operand);
+        let address = session.address(operand).map_err(Failure::new)?;
         let rules = Rules::default();
         let jobs = copying::jobs();
         let images = &mut session.images;
-        let added = build::watched(&mut |progress| {
+        let added = building::watched(&mut |progress| {
             let sources = std::slice::from_ref(&source);
-            finefs_image::build::onto(images, &address, sources, &rules, jobs, progress)
+            build::onto(images, &address, sources, &rules, jobs, progress)
         })?;
         match added {
             Ok(added) => {
-                build::say_left_out(&added.left_out);
+                building::say_left_out(&added.left_out);
                 if !added.left_out.is_empty() {
                     session.fail_silently();
                 }
@@ -120,9 +120,9 @@ impl Tar {
                 "-t lists an archive; finefs ls -R and find list an image",
             ));
         }
-        let progress = finefs_image::build::Progress {
+        let progress = build::Progress {
             stop: copying::watch_signals()?,
-            ..finefs_image::build::Progress::default()
+            ..build::Progress::default()
         };
         let mut printer = Printer::new();
         let mut tell = |member: Member| {
@@ -133,7 +133,7 @@ impl Tar {
             line.push(b'\n');
             printer.put(&line).map_err(Error::from)
         };
-        let told = finefs_image::build::members(self.file.as_deref(), &progress, &mut tell);
+        let told = build::members(self.file.as_deref(), &progress, &mut tell);
         printer.flush()?;
         match told {
             Err(error) if progress.stop.load(Ordering::Relaxed) => {
@@ -154,7 +154,7 @@ impl Tar {
         };
         let mut inputs = Vec::new();
         for operand in &self.operands {
-            let address = session.address(operand);
+            let address = session.address(operand).map_err(Failure::new)?;
             let path = address.path.components();
             let path = path.filter(|part| matches!(part, Component::Normal(_)));
             let path = path.collect();

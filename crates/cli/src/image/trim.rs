@@ -54,7 +54,7 @@ impl Trim {
     }
 
     fn trim(&self, session: &mut Session, operand: &OsString) -> finefs_image::Result<u64> {
-        let address = session.address(operand);
+        let address = session.address(operand)?;
         let fs = session.images.open(&address, Access::Write)?;
         fs.trim(self.minimum).map_err(|error| {
             finefs_image::Error::inside(address.image.display().to_string(), &error)

@@ -2,9 +2,9 @@
 //! is to know of it.
 //!
 //! # Format
-//! `PATH SIZE MODE NLINK UID GID RDEV MTIME PAYLOAD CONTENT DIGEST [XATTR=VALUE]...`, with one blank
-//! between. `-` is nothing; `\xXX`, `\n`, `\r`, `\t` and `\\` are bytes. MODE is octal with the
-//! kind, and begins with `@` for a further name of the file that PAYLOAD names. PAYLOAD is the
+//! `PATH SIZE MODE NLINK UID GID RDEV MTIME PAYLOAD CONTENT DIGEST [XATTR=VALUE]...`, with one
+//! blank between. `-` is nothing; `\xXX`, `\n`, `\r`, `\t` and `\\` are bytes. MODE is octal with
+//! the kind, and begins with `@` for a further name of the file that PAYLOAD names. PAYLOAD is the
 //! target of a symbolic link, or where the data of a regular file is: a path, from the directory of
 //! the list on. CONTENT is the data itself. MTIME is `SECONDS.NANOSECONDS`. SIZE may be `-`; NLINK
 //! and DIGEST are not looked at. Empty lines and lines that begin with `#` are left out.

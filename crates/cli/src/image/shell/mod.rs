@@ -1,0 +1,228 @@
+//! `finefs shell`: the commands of images, one after the other, on an image that is opened once.
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | `line` | what a line says |
+//! | `prompt` | lines from a terminal, with history and completion |
+//!
+//! # How it works
+//! A shell has a [`Context`] that keeps the open images from command to command; what words mean
+//! there is [`Inside::operand`]'s to say. A script ends at the first line that fails. At a prompt
+//! everything is on the image when the next prompt comes; in a script, when it ends.
+
+mod line;
+mod prompt;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use finefs_image::{Access, Address, Error, Images};
+
+use self::line::{Line, Word};
+use super::Where;
+use super::copying;
+use super::session::{Context, Inside};
+use crate::output::{print, say, set_program};
+use crate::{CliResult, Failure};
+
+/// Work on an image by many commands, at a prompt or by a script
+///
+/// The image is opened once. All commands of images are there, with cd, pwd, sync and exit; help
+/// lists them. Paths are those of the image, from the directory of cd on; host:PATH is a file of
+/// the host, from that of lcd on. A script ends at the first line that fails, names it, and its
+/// status is the shell's; a - before a command lets it fail. Words are quoted as in sh(1), # begins
+/// a comment.
+#[derive(Args)]
+pub(crate) struct Shell {
+    /// The image, or IMAGE:/DIR to begin there
+    image: OsString,
+    /// Do what the lines of SCRIPT say; - or none, where that is no terminal, is standard input
+    #[arg(short, long, value_name = "SCRIPT")]
+    file: Option<PathBuf>,
+    /// Do what LINE says; may be there several times
+    #[arg(short, long, value_name = "LINE", conflicts_with = "file")]
+    command: Vec<String>,
+    /// Change nothing
+    #[arg(short, long)]
+    read_only: bool,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// What a line has come to.
+enum Outcome {
+    /// The next line, with the status of this one.
+    Next(u8),
+    Exit,
+}
+
+impl Shell {
+    pub(crate) fn run(self) -> CliResult<ExitCode> {
+        set_program("finefs shell");
+        let address = Address::of_image(&self.image);
+        let access = match self.read_only {
+            true => Access::Read,
+            false => Access::Write,
+        };
+        let mut images = Images::new(self.place.offset);
+        let fs = images.open(&address, access);
+        let fs = fs.map_err(|error| match self.read_only {
+            true => Failure::new(error),
+            false => Failure::new(format!("{error} (-r only reads)")),
+        })?;
+        let failed = |error| Failure::new(Error::inside(address.to_string(), &error));
+        let directory = fs.canonicalize(&address.path).map_err(failed)?;
+        // Before anything is changed.
+        copying::watch_signals()?;
+        let mut context = Context::inside(Inside {
+            images,
+            image: address.image.clone(),
+            directory,
+            host: PathBuf::from("."),
+        });
+        let status = self.lines(&mut context, fs);
+        // All that was done is on the image, also where the last line has failed.
+        let closed = context.take_images().close();
+        let status = status?;
+        closed.map_err(Failure::new)?;
+        Ok(ExitCode::from(status))
+    }
+
+    /// Does all lines; gives the status.
+    fn lines(&self, context: &mut Context, fs: finefs::FileSystem) -> CliResult<u8> {
+        let open = |path: &PathBuf| {
+            let file = File::open(path);
+            file.map_err(|error| Failure::new(Error::host(path.display().to_string(), error)))
+        };
+        let is_input = |path: &PathBuf| path.as_os_str() == "-";
+        match &self.file {
+            _ if !self.command.is_empty() => {
+                let lines = self.command.iter().map(|line| Ok(line.clone()));
+                script("-c", &mut lines.into_iter(), context)
+            }
+            Some(path) if !is_input(path) => {
+                let mut lines = BufReader::new(open(path)?).lines();
+                script(&path.display().to_string(), &mut lines, context)
+            }
+            None if std::io::stdin().is_terminal() => prompt::run(context, fs),
+            _ => script("standard input", &mut std::io::stdin().lines(), context),
+        }
+    }
+}
+
+/// Does lines until one fails.
+fn script(
+    name: &str,
+    lines: &mut dyn Iterator<Item = std::io::Result<String>>,
+    context: &mut Context,
+) -> CliResult<u8> {
+    let stop = copying::watch_signals()?;
+    for (index, text) in lines.enumerate() {
+        let text = text.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let outcome = execute(&text, context);
+        if stop.load(Ordering::Relaxed) {
+            say(format!("{name}: line {}: interrupted", index + 1));
+            return Ok(copying::INTERRUPTED);
+        }
+        match outcome {
+            Outcome::Next(0) => {}
+            Outcome::Next(status) => {
+                let number = index + 1;
+                let text = text.trim();
+                say(format!(
+                    "{name}: line {number}: '{text}' failed with status {status}; stopped"
+                ));
+                return Ok(status);
+            }
+            Outcome::Exit => break,
+        }
+    }
+    Ok(0)
+}
+
+/// Does one line, and says what fails.
+fn execute(text: &str, context: &mut Context) -> Outcome {
+    let line = match Line::parse(text) {
+        Ok(Some(line)) => line,
+        Ok(None) => return Outcome::Next(0),
+        Err(status) => return Outcome::Next(status),
+    };
+    let may_fail = line.may_fail;
+    let status = match line.word {
+        Word::Exit => return Outcome::Exit,
+        Word::Image(command) => {
+            let ended = command.run(context);
+            let status = context.take_status();
+            told(ended.map(|_| ())).max(status)
+        }
+        Word::Cd { directory } => told(change_directory(context, directory)),
+        Word::Lcd { directory } => told(change_host_directory(context, &directory)),
+        Word::Pwd => match context.shell() {
+            Some(inside) => told(print(&format!("{}\n", inside.directory.display()))),
+            None => 0,
+        },
+        Word::Sync => told(sync(context)),
+    };
+    match may_fail {
+        true => Outcome::Next(0),
+        false => Outcome::Next(status),
+    }
+}
+
+/// Says what failed; gives the status.
+fn told(result: CliResult<()>) -> u8 {
+    match result {
+        Ok(()) => 0,
+        Err(Failure(line)) => {
+            say(line);
+            1
+        }
+    }
+}
+
+fn change_directory(context: &mut Context, to: Option<OsString>) -> CliResult<()> {
+    let Some(inside) = context.shell() else {
+        return Ok(());
+    };
+    let to = to.unwrap_or_else(|| OsString::from("/"));
+    let address = Address {
+        image: inside.image.clone(),
+        path: inside.directory.join(&to),
+    };
+    let fs = inside.images.open(&address, Access::Read);
+    let fs = fs.map_err(Failure::new)?;
+    let failed = |error| Failure::new(Error::inside(to.display().to_string(), &error));
+    let path = fs.canonicalize(&address.path).map_err(failed)?;
+    if !fs.metadata(&path).map_err(failed)?.is_dir() {
+        return Err(Failure::new(format!("{}: is no directory", to.display())));
+    }
+    inside.directory = path;
+    Ok(())
+}
+
+/// Not that of the process: the image's own name may be relative.
+fn change_host_directory(context: &mut Context, to: &Path) -> CliResult<()> {
+    let Some(inside) = context.shell() else {
+        return Ok(());
+    };
+    let host = inside.host.join(to);
+    let failed = |error| Failure::new(Error::host(to.display().to_string(), error));
+    if !std::fs::metadata(&host).map_err(failed)?.is_dir() {
+        return Err(Failure::new(format!("{}: is no directory", to.display())));
+    }
+    inside.host = host;
+    Ok(())
+}
+
+/// Puts everything on the images.
+fn sync(context: &mut Context) -> CliResult<()> {
+    match context.shell() {
+        Some(inside) => inside.images.sync().map_err(Failure::new),
+        None => Ok(()),
+    }
+}

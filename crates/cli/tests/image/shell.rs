@@ -1,0 +1,218 @@
+//! `finefs shell`: scripts that stop where something fails, and a prompt on a pseudo-terminal.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, assert_clean};
+
+/// An image with `/etc/one` in it.
+fn place() -> Place {
+    let place = Place::new();
+    fs::create_dir_all(place.path("source/etc/conf.d")).unwrap();
+    fs::write(place.path("source/etc/one"), "1\n").unwrap();
+    place.ok(&["build", "-q", "--free", "8m", "image", "source"]);
+    place
+}
+
+#[test]
+fn scripts_do_all_lines_on_an_image_that_is_opened_once() {
+    let place = place();
+    fs::write(place.path("input"), "from the host\n").unwrap();
+    let script = "
+        # relative paths, quotes, and files of the host
+        cd etc
+        pwd
+        cp host:input 'a b'
+        mkdir -p conf.d/deep && # a word as any other
+    ";
+    let good = &script.replace(" && # a word as any other", "")[..];
+    let more = "
+        lcd source
+        cp host:etc/one conf.d/two
+        ln -s ../one conf.d/link
+        ls
+        cat conf.d/link ../etc/'a b'
+        chmod 600 one
+        stat -c %a one /etc/one
+        - cat nothing
+        find . -name two
+        df --json
+        tar -cf archive .
+        - diff --quiet conf.d/two host:etc/one
+        exit
+        cat never
+    ";
+    fs::write(place.path("script"), format!("{good}{more}")).unwrap();
+    let output = place
+        .finefs(&["shell", "-f", "script", "image"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains("etc/nothing") && said.lines().count() == 1,
+        "{said}"
+    );
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let wanted = "/etc\na b\nconf.d\none\n1\nfrom the host\n600\n600\nimage:/etc/conf.d/two\n";
+    assert!(printed.starts_with(wanted), "{printed}");
+    assert_clean(&place.path("image"));
+    assert_eq!(place.ok(&["cat", "image:/etc/conf.d/two"]), "1\n");
+    let listed = place.ok(&["tar", "-tf", "archive"]);
+    assert!(listed.contains("etc/conf.d/link\n"), "{listed}");
+    let output = place.with_input(&["shell", "image:/etc"], b"pwd\nls\n");
+    assert_eq!(output.stdout, b"/etc\na b\nconf.d\none\n");
+    let printed = place.ok(&[
+        "shell",
+        "-r",
+        "image",
+        "-c",
+        "cd /etc/conf.d",
+        "-c",
+        "cat link",
+    ]);
+    assert_eq!(printed, "1\n");
+}
+
+#[test]
+fn scripts_stop_at_the_first_failure_and_say_where() {
+    let place = place();
+    fs::write(
+        place.path("script"),
+        "mkdir one\n\ncat nothing\nmkdir two\n",
+    )
+    .unwrap();
+    let said = place.fails(1, &["shell", "-f", "script", "image"]);
+    assert!(
+        said.contains("script: line 3: 'cat nothing' failed with status 1"),
+        "{said}"
+    );
+    // What came before is there.
+    assert_eq!(place.ok(&["ls", "image"]), "etc\nlost+found\none\n");
+    assert_clean(&place.path("image"));
+    for (line, status, part) in [
+        ("cat 'open", 2, "a quote is not closed"),
+        ("mount x", 2, "unrecognized subcommand"),
+        ("shell image", 2, "unrecognized subcommand"),
+        ("ls --nonsense", 2, "--nonsense"),
+        ("ls nothing", 2, "nothing"),
+        ("cd etc/one", 1, "is no directory"),
+        ("cd nowhere", 1, "nowhere"),
+        ("lcd nowhere", 1, "nowhere"),
+        ("cp host:nothing x", 1, "nothing"),
+        ("cat-not", 2, "unrecognized subcommand"),
+        ("stat host:source", 1, "is no file of an image"),
+    ] {
+        let said = place.fails(status, &["shell", "image", "-c", line, "-c", "mkdir never"]);
+        assert!(
+            said.contains(part) && said.contains("-c: line 1"),
+            "{line}: {said}"
+        );
+    }
+    let said = place.fails(1, &["shell", "-r", "image", "-c", "mkdir x"]);
+    assert!(said.contains("open to be read"), "{said}");
+    let said = place.fails(1, &["shell", "-f", "nothing", "image"]);
+    assert!(said.contains("nothing: No such file"), "{said}");
+    let said = place.fails(1, &["shell", "image:/etc/none"]);
+    assert!(said.contains("image:/etc/none"), "{said}");
+    assert_eq!(place.ok(&["ls", "image"]), "etc\nlost+found\none\n");
+}
+
+/// A shell on a pseudo-terminal that script(1) makes.
+struct Terminal<'a> {
+    place: &'a Place,
+    script: Child,
+    prompts: usize,
+}
+
+/// What a terminal is told when a line begins and ends: bracketed paste.
+const BEGINS: &str = "\x1b[?2004h";
+const ENDS: &str = "\x1b[?2004l";
+
+impl<'a> Terminal<'a> {
+    fn start(place: &'a Place) -> Terminal<'a> {
+        let _ = fs::remove_file(place.path("screen"));
+        let finefs = env!("CARGO_BIN_EXE_finefs");
+        let commands = format!("stty cols 80 rows 24; {finefs} shell image; echo ended $?");
+        let script = Command::new("script")
+            .args(["-q", "-f", "-c", &commands, "screen"])
+            .current_dir(place.path(""))
+            .env("TERM", "xterm")
+            .env("XDG_STATE_HOME", place.path("state"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Terminal {
+            place,
+            script,
+            prompts: 0,
+        }
+    }
+
+    fn screen(&self) -> String {
+        let bytes = fs::read(self.place.path("screen")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn wait_for(&self, text: &str, count: usize) {
+        let start = Instant::now();
+        while self.screen().matches(text).count() < count {
+            let waited = start.elapsed();
+            let screen = self.screen();
+            assert!(waited < Duration::from_secs(60), "no {text:?}: {screen}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Types at the next prompt, and waits for something that is then on the screen once more.
+    fn types(&mut self, keys: &str, text: &str) {
+        self.prompts += 1;
+        // What is typed before is lost.
+        self.wait_for(BEGINS, self.prompts);
+        let before = self.screen().matches(text).count();
+        let input = self.script.stdin.as_mut().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+        self.wait_for(text, before + 1);
+    }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+#[test]
+fn a_prompt_has_completion_and_history() {
+    let place = place();
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("skipped: needs script(1)");
+        return;
+    }
+    let mut terminal = Terminal::start(&place);
+    // The tabulator completes a command and a path.
+    terminal.types("mkd\tet\tnew\r", ENDS);
+    terminal.types("ls etc\r", "conf.d  new  one");
+    terminal.types("cd etc\r", "image:/etc> ");
+    terminal.types("cat nothing\r", "image:/etc/nothing: no such file");
+    terminal.types("touch kept\r", ENDS);
+    // Ctrl-C takes a line back, Ctrl-D ends.
+    terminal.types("rm kept\x03", ENDS);
+    terminal.types("ls\r", "conf.d  kept  new  one");
+    terminal.types("\x04", "ended 0");
+    assert_eq!(place.ok(&["ls", "image:/etc"]), "conf.d\nkept\nnew\none\n");
+    assert_clean(&place.path("image"));
+    // The history is there the next time: two lines up is what made a file.
+    let mut terminal = Terminal::start(&place);
+    terminal.types("\x1b[A\x1b[A\r", ENDS);
+    terminal.types("ls\r", "etc  kept  lost+found");
+    terminal.types("exit\r", "ended 0");
+    assert_eq!(
+        place.ok(&["stat", "-c", "%F", "image:/kept"]),
+        "regular empty file\n"
+    );
+}
