@@ -383,16 +383,3 @@ fn interrupted_seeds_tell_what_there_is() {
     let page = interrupted("--seconds=0.05", Duration::from_secs(3));
     assert!(page.contains("ended early"));
 }
-
-/// Counted in a small run, where commits are dearer than in the long one of docs/benchmarks.md.
-#[test]
-fn little_of_an_operation_is_for_one_thread_alone() {
-    let counted = json(&["sequential", "--only", "create", "--operations", "500"]);
-    let row = &counted[0];
-    let count = |name: &str| row[name].as_f64().unwrap();
-    let (all, commits) = (count("instructions"), count("in_commits"));
-    let alone = count("one_thread_alone");
-    assert!(commits > 0.0 && commits < all, "{row}");
-    // Most of a commit is shared.
-    assert!(alone < 0.5 * commits, "{row}");
-}
