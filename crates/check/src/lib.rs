@@ -14,6 +14,8 @@
 //! | `walk` | the blocks of an inode, by extents or by pointers, each fault told and passed over |
 //! | `work` | sharing out among threads |
 //! | `pass` | the passes |
+//! | [`mod@dump`] | what lies on an image, in words |
+//! | [`mod@tune`] | what may be changed in the superblock |
 //! | [`mod@repair`] | putting right what is wrong, in memory first |
 //!
 //! # Data model
@@ -35,12 +37,14 @@
 //! Linux `Documentation/filesystems/ext4/`.
 #![forbid(unsafe_code)]
 
+pub mod dump;
 pub mod finding;
 mod fs;
 mod pass;
 pub mod repair;
 mod source;
 mod tables;
+pub mod tune;
 mod walk;
 mod work;
 

@@ -7,7 +7,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair` (undo), `tune`, `dump`, `top`, `freeze` | the subcommands |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
@@ -28,6 +28,7 @@ mod background;
 mod build;
 pub mod channel;
 mod check;
+mod dump;
 mod external;
 mod freeze;
 mod helper_call;
@@ -53,6 +54,7 @@ mod spare_memory;
 mod switches;
 mod sync;
 mod top;
+mod tune;
 mod umount;
 
 use std::ffi::OsString;
@@ -103,6 +105,8 @@ enum Command {
     Check(check::Check),
     Repair(repair::Repair),
     Undo(repair::Undo),
+    Tune(Box<tune::Tune>),
+    Dump(dump::Dump),
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
     Shell(image::shell::Shell),
@@ -137,7 +141,7 @@ pub fn command() -> clap::Command {
 const OF_MOUNTS: [&str; 6] = ["freeze", "thaw", "sync", "remount", "lsof", "top"];
 
 /// What is done with a whole image, in the same way.
-const OF_IMAGES: [&str; 5] = ["info", "check", "repair", "undo", "shell"];
+const OF_IMAGES: [&str; 7] = ["info", "check", "repair", "undo", "tune", "dump", "shell"];
 
 /// What `--help` shows: the commands of images, which are called like coreutils, on few lines.
 fn help() -> String {
@@ -233,6 +237,8 @@ pub fn main() -> ExitCode {
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Check(command) => Ok(command.run()),
         Command::Repair(command) => Ok(command.run()),
+        Command::Dump(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Tune(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Undo(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Shell(command) => command.run(),
         Command::Image(command) => command.run(&mut image::Context::default()),

@@ -58,3 +58,146 @@ fn statuses_are_those_of_fsck() {
     let empty = finefs(&["check"], &image);
     assert_eq!(empty.status.code(), Some(8), "{}", text(&empty));
 }
+
+#[test]
+fn what_tune_changes_tune2fs_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = finefs(&["mkfs", "--size", "300m", "-b", "1024"], &image);
+    assert!(made.status.success(), "{}", text(&made));
+    let uuid = "01234567-89ab-4def-8123-456789abcdef";
+    let refused = finefs(&["tune", "-U", uuid], &image);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("metadata_csum_seed"),
+        "{}",
+        text(&refused)
+    );
+    let words = [
+        "tune",
+        "-U",
+        uuid,
+        "-O",
+        "metadata_csum_seed",
+        "-L",
+        "new label",
+        "-m",
+        "10",
+        "-c",
+        "30",
+        "-i",
+        "7",
+        "-e",
+        "remount-ro",
+    ];
+    let tuned = finefs(&words, &image);
+    assert!(tuned.status.success(), "{}", text(&tuned));
+    let shown = Command::new("dumpe2fs")
+        .arg("-h")
+        .arg(&image)
+        .output()
+        .unwrap();
+    let shown = text(&shown);
+    for line in [
+        "new label",
+        uuid,
+        "metadata_csum_seed",
+        "Reserved block count:     30720",
+        "Maximum mount count:      30",
+        "(1 week)",
+        "Remount read-only",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let judged = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert!(judged.status.success(), "{}", text(&judged));
+    // The backups say the same.
+    let copy = ["-h", "-o", "superblock=8193"];
+    let copy = Command::new("dumpe2fs")
+        .args(copy)
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert!(text(&copy).contains(uuid), "{}", text(&copy));
+    let before = std::fs::read(&image).unwrap();
+    for words in [
+        ["tune", "-O", "^extent"],
+        ["tune", "-O", "64bit"],
+        ["tune", "-O", "nonsense"],
+        ["tune", "-L", "a label of too many bytes"],
+    ] {
+        let outcome = finefs(&words, &image);
+        let is_set = words[2] == "64bit";
+        assert_eq!(
+            outcome.status.success(),
+            is_set,
+            "{words:?}: {}",
+            text(&outcome)
+        );
+    }
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
+#[test]
+fn dump_shows_what_debugfs_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join("a")).unwrap();
+    std::fs::write(source.join("a/file"), vec![1; 100_000]).unwrap();
+    let made = finefs(
+        &["mkfs", "--size", "16m", "-d", source.to_str().unwrap()],
+        &image,
+    );
+    assert!(made.status.success(), "{}", text(&made));
+    let dump = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+        let output = command
+            .arg("dump")
+            .arg(&image)
+            .args(words)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output));
+        text(&output)
+    };
+    let stat = Command::new("debugfs")
+        .args(["-R", "stat /a/file"])
+        .arg(&image)
+        .output();
+    let stat = String::from_utf8(stat.unwrap().stdout).unwrap();
+    let number = stat.split_whitespace().nth(1).unwrap();
+    let inode = dump(&["inode", "/a/file"]);
+    assert!(
+        inode.contains(&format!("inode: {number}\n")),
+        "{inode}{stat}"
+    );
+    assert!(
+        inode.contains("size: 100000\n") && inode.contains("type: regular\n"),
+        "{inode}"
+    );
+    assert_eq!(inode, dump(&["inode", number]));
+    let bmap = Command::new("debugfs")
+        .args(["-R", "bmap /a/file 0"])
+        .arg(&image)
+        .output();
+    let first = String::from_utf8(bmap.unwrap().stdout).unwrap();
+    let first = first.trim();
+    let extents = dump(&["extents", "/a/file"]);
+    assert!(
+        extents.contains(&format!(": {first}-")),
+        "{extents} {first}"
+    );
+    assert!(dump(&["block", first]).starts_with("00000  01 01 01"));
+    assert!(dump(&["group", "0"]).contains("superblock: yes\n"));
+    let none = Command::new(env!("CARGO_BIN_EXE_finefs"))
+        .arg("dump")
+        .arg(&image)
+        .args(["inode", "/none"])
+        .output();
+    assert_eq!(none.unwrap().status.code(), Some(1));
+}

@@ -1,0 +1,222 @@
+//! What lies on an image, in words: debugfs's place for reading. A journal that must be replayed is
+//! read as replayed; damage is told below what could be read.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::dirent::DirBlock;
+use finefs_ext_disk::inode::{Inode, InodeFlags};
+use finefs_ext_disk::{GroupNo, Ino};
+
+use crate::finding::Findings;
+use crate::fs::{Fs, Opened};
+use crate::pass::Runs;
+use crate::walk::{self, Sink, has_blocks};
+
+/// What is shown.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A group's descriptor.
+    Group(u32),
+    /// An inode.
+    Inode(File),
+    /// Where the blocks of an inode lie.
+    Extents(File),
+    /// A block's bytes.
+    Block(u64),
+}
+
+/// An inode, by its number or by a path.
+#[derive(Clone, Debug)]
+pub enum File {
+    /// Its number.
+    Number(u32),
+    /// A path from the root; symbolic links are not followed.
+    Path(Vec<u8>),
+}
+
+/// Shows it.
+pub fn dump(device: &Arc<dyn BlockDevice>, what: &What) -> Result<String, String> {
+    let mut found = Findings::default();
+    let Opened::Fs(fs) = Fs::open(device, &mut found)? else {
+        return Err("the superblock is damaged; run finefs check".to_owned());
+    };
+    // What is wrong with the rest of the image is a check's matter.
+    let mut found = Findings::default();
+    let mut text = match what {
+        What::Group(number) => group(&fs, *number)?,
+        What::Block(block) => bytes(&fs, *block)?,
+        What::Inode(file) => {
+            let (ino, inode) = find(&fs, file)?;
+            show_inode(&fs, ino, &inode)
+        }
+        What::Extents(file) => {
+            let (ino, inode) = find(&fs, file)?;
+            extents(&fs, ino, &inode, &mut found)
+        }
+    };
+    for finding in found.list {
+        let _ = writeln!(text, "{finding}");
+    }
+    Ok(text)
+}
+
+fn find(fs: &Fs, file: &File) -> Result<(u32, Inode<Vec<u8>>), String> {
+    let load = |ino: u32| {
+        let inode = fs.inode(ino, &mut Findings::default());
+        inode.ok_or_else(|| format!("there is no inode {ino}"))
+    };
+    let path = match file {
+        File::Number(ino) => return Ok((*ino, load(*ino)?)),
+        File::Path(path) => path,
+    };
+    let mut ino = Ino::ROOT.0;
+    for name in path
+        .split(|byte| *byte == b'/')
+        .filter(|name| !name.is_empty())
+    {
+        let inode = load(ino)?;
+        ino = look_up(fs, ino, &inode, name)
+            .ok_or_else(|| format!("there is no {} in {}", shown(name), shown(path)))?;
+    }
+    Ok((ino, load(ino)?))
+}
+
+fn shown(name: &[u8]) -> String {
+    name.escape_ascii().to_string()
+}
+
+fn look_up(fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>, name: &[u8]) -> Option<u32> {
+    let mut runs = Runs::default();
+    let mut told = Findings::default();
+    walk::walk(fs, ino, inode, &mut runs, &mut told);
+    let mut block = fs.block_buffer();
+    for at in runs.0.iter().flat_map(|(_, at, length)| *at..at + length) {
+        if !fs.read_block(at, &mut block, &mut told) {
+            continue;
+        }
+        let view = DirBlock::new(&block[..], fs.dir_rules).ok()?;
+        let mut entries = view.entries().map_while(Result::ok);
+        if let Some(entry) = entries.find(|entry| entry.is_used() && entry.name == name) {
+            return Some(entry.ino.0);
+        }
+    }
+    None
+}
+
+fn group(fs: &Fs, number: u32) -> Result<String, String> {
+    let group = fs.groups.get(number as usize);
+    let group = group.ok_or_else(|| format!("there are {} groups", fs.groups.len()))?;
+    let first = fs.geo.group_first_block(GroupNo(number)).0;
+    let last = first + u64::from(fs.geo.group_blocks(GroupNo(number))) - 1;
+    let backup = match fs.geo.group_has_super(GroupNo(number)) {
+        true => "yes",
+        false => "no",
+    };
+    Ok(format!(
+        "group: {number}\nblocks: {first}-{last}\nsuperblock: {backup}\nblock bitmap: {}\n\
+         inode bitmap: {}\ninode table: {}-{}\nfree blocks: {}\nfree inodes: {}\n\
+         directories: {}\nunused inodes: {}\nflags: {:#x}\n",
+        group.block_bitmap,
+        group.inode_bitmap,
+        group.inode_table,
+        group.inode_table + u64::from(fs.geo.inode_table_blocks) - 1,
+        group.free_blocks,
+        group.free_inodes,
+        group.used_dirs,
+        group.unused_inodes,
+        group.flags.bits(),
+    ))
+}
+
+fn show_inode(fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>) -> String {
+    let kind = inode
+        .kind()
+        .map_or("none".to_owned(), |kind| format!("{kind:?}"));
+    let flags: Vec<String> = inode
+        .flags()
+        .iter_names()
+        .map(|(name, _)| name.to_lowercase())
+        .collect();
+    let mut text = format!(
+        "inode: {ino}\ntype: {}\nmode: {:04o}\nowner: {}\ngroup: {}\nlinks: {}\nsize: {}\n\
+         sectors: {}\nflags: {}\ngeneration: {}\nattribute block: {}\n",
+        kind.to_lowercase(),
+        inode.mode() & 0o7777,
+        inode.uid(),
+        inode.gid(),
+        inode.links_count(),
+        inode.size(&fs.rules),
+        inode.blocks_512(&fs.rules),
+        flags.join(" "),
+        inode.generation(),
+        inode.file_acl(&fs.rules),
+    );
+    let times = [
+        ("accessed", inode.atime()),
+        ("changed", inode.ctime()),
+        ("modified", inode.mtime()),
+    ];
+    for (name, time) in times {
+        let _ = writeln!(text, "{name}: {}.{:09}", time.sec, time.nsec);
+    }
+    if let Some(time) = inode.crtime() {
+        let _ = writeln!(text, "created: {}.{:09}", time.sec, time.nsec);
+    }
+    if inode.dtime() != 0 {
+        let _ = writeln!(text, "deleted: {}", inode.dtime());
+    }
+    if let Some(target) = inode.fast_symlink_target(&fs.rules) {
+        let _ = writeln!(text, "target: {}", shown(target));
+    }
+    if let Err(error) = inode.verify_checksum(&fs.rules, Ino(ino)) {
+        let _ = writeln!(text, "checksum: {}", crate::fs::short(&error));
+    }
+    text
+}
+
+/// Writes down what a walk meets.
+struct Lines(String);
+
+impl Sink for Lines {
+    fn data(&mut self, logical: u64, physical: u64, length: u64) {
+        let (last, end) = (logical + length - 1, physical + length - 1);
+        let _ = writeln!(self.0, "{logical}-{last}: {physical}-{end}");
+    }
+    fn node(&mut self, block: u64) -> bool {
+        let _ = writeln!(self.0, "map: {block}");
+        true
+    }
+}
+
+fn extents(fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>, found: &mut Findings) -> String {
+    let mut lines = Lines(String::new());
+    if inode.flags().contains(InodeFlags::INLINE_DATA) {
+        return "in the inode\n".to_owned();
+    }
+    if has_blocks(fs, inode) {
+        walk::walk(fs, ino, inode, &mut lines, found);
+    }
+    lines.0
+}
+
+fn bytes(fs: &Fs, block: u64) -> Result<String, String> {
+    const LINE: usize = 16;
+    let mut found = Findings::default();
+    let mut bytes = fs.block_buffer();
+    if block >= fs.geo.blocks_count || !fs.read_block(block, &mut bytes, &mut found) {
+        return Err(format!("there are {} blocks", fs.geo.blocks_count));
+    }
+    let mut text = String::new();
+    for (at, line) in bytes.chunks(LINE).enumerate() {
+        let hex: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let print = |byte: &u8| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        };
+        let chars: String = line.iter().map(print).collect();
+        let _ = writeln!(text, "{:05x}  {}  {chars}", at * LINE, hex.join(" "));
+    }
+    Ok(text)
+}
