@@ -40,6 +40,8 @@ pub(crate) struct Fs {
     pub checksums: GroupChecksum,
     pub groups: Vec<Group>,
     pub transactions: u32,
+    /// The log counts, so the superblock after the replay does not say that it must be replayed.
+    pub is_replayed: bool,
 }
 
 /// What opening gives: a file system, or no more than findings.
@@ -60,6 +62,7 @@ impl Fs {
             return Ok(Opened::Hopeless);
         };
         let mut transactions = 0;
+        let must_replay = sb.incompat().contains(Incompat::NEEDS_RECOVERY);
         match replay::inspect(device, &sb, &geo) {
             Replay::Nothing => {}
             Replay::Pending {
@@ -96,6 +99,7 @@ impl Fs {
             checksums: GroupChecksum::of(&sb),
             groups: Vec::new(),
             transactions,
+            is_replayed: must_replay,
             sb,
             geo,
         };

@@ -264,7 +264,7 @@ fn journal(fs: &Fs, found: &mut Findings) {
     if let Err(error) = journal.validate(fs.geo.block_size, size) {
         return wrong(format!("journal superblock: {}", short(&error)));
     }
-    if journal.start() != 0 && !fs.needs(Incompat::NEEDS_RECOVERY) {
+    if journal.start() != 0 && !fs.is_replayed {
         let what = "the journal holds transactions, but is not marked as needing a replay";
         found.add(Problem::JournalLog, object, what);
     }
