@@ -1,8 +1,9 @@
-//! The channel on which a mounted file system's server is asked and told things.
+//! The channel on which the server of a mounted or served file system is asked and told things.
 //!
 //! A socket in the server's runtime directory (`runtime_dir`), named after the file system's device
 //! number, which anybody reads in mountinfo, as whose server it is: finding it does not touch the
-//! mount. Each end asks the kernel who is at the other: the server answers its own user and root,
+//! mount. What `finefs serve` serves has one named after its address, and one after each image
+//! ([`served`](crate::served)). Each end asks the kernel who is at the other: the server answers its own user and root,
 //! and a client believes only the user who has mounted the file system, as the kernel has it.
 //!
 //! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way. What takes long
@@ -104,6 +105,10 @@ pub(crate) enum Question {
     ReadOnly,
     /// How it has ended. Answered when it has.
     End,
+    /// Who uses what is served.
+    Users,
+    /// That the server ends.
+    Stop,
 }
 
 /// What is answered.
@@ -118,10 +123,41 @@ pub(crate) enum Answer {
     ReadOnly(bool),
     /// It has ended; the error is a line for the user.
     Ended(Result<(), String>),
+    /// Who uses it.
+    Users(Vec<User>),
     /// It was done.
     Done,
     /// Why there is none.
     Refused(String),
+}
+
+/// A use of what is served.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct User {
+    /// The client's address.
+    pub client: String,
+    /// Its name, where it has told one.
+    pub name: Option<String>,
+    /// Connections, or 0 where this is a lock.
+    pub connections: usize,
+    /// A lock: of which owner on the client, in which export, on which inode.
+    pub lock: Option<(u32, String, u64)>,
+}
+
+/// What is asked about, and whom.
+pub(crate) struct Subject {
+    /// One or several.
+    pub namespaces: Vec<Arc<Namespace>>,
+    pub locking: LockingScheme,
+    pub is_read_only: bool,
+    /// Of what is served: its users, and how it is ended.
+    pub serving: Option<Arc<dyn Serving>>,
+}
+
+/// A server of `finefs serve`.
+pub(crate) trait Serving: Send + Sync {
+    fn users(&self) -> Vec<User>;
+    fn stop(&self);
 }
 
 /// Who waits for the end, and what it came to.
@@ -152,11 +188,27 @@ impl Answering {
     ) -> Result<Answering, String> {
         let mount = finefs_fuse::mount_at(directory).map_err(|error| error.to_string())?;
         let mount = mount.ok_or("its mount is gone")?;
-        let (socket, listener) =
-            Socket::listen(&name(&mount)).map_err(|reasons| reasons.to_string())?;
+        let subject = Subject {
+            namespaces: vec![namespace],
+            locking,
+            is_read_only,
+            serving: None,
+        };
+        Answering::about(subject, &name(&mount))
+    }
+
+    /// At a socket of this name.
+    pub(crate) fn about(subject: Subject, name: &str) -> Result<Answering, String> {
+        let (socket, listener) = Socket::listen(name).map_err(|reasons| reasons.to_string())?;
         let end = Arc::new(Mutex::new(&END, End::default()));
         let for_answers = Arc::clone(&end);
-        let changes = start_changes(namespace).map_err(|error| error.to_string())?;
+        let Subject {
+            namespaces,
+            locking,
+            is_read_only,
+            serving,
+        } = subject;
+        let changes = start_changes(namespaces).map_err(|error| error.to_string())?;
         let server = Server::answering_later(listener, move |question, answerer| {
             let reply = match question {
                 Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
@@ -175,6 +227,17 @@ impl Answering {
                     }
                     return;
                 }
+                Ok(Question::Users) => match &serving {
+                    Some(serving) => Answer::Users(serving.users()),
+                    None => Answer::Refused("the kernel knows who uses a mount".to_owned()),
+                },
+                Ok(Question::Stop) => match &serving {
+                    Some(serving) => {
+                        serving.stop();
+                        Answer::Done
+                    }
+                    None => Answer::Refused("a mount is ended by the kernel".to_owned()),
+                },
                 Err(reason) => Answer::Refused(reason),
             };
             answerer.give(&reply);
@@ -208,18 +271,35 @@ impl Answering {
 }
 
 /// Starts the thread that freezes, thaws and syncs.
-fn start_changes(namespace: Arc<Namespace>) -> io::Result<Sender<(Change, Answerer<Answer>)>> {
+fn start_changes(
+    namespaces: Vec<Arc<Namespace>>,
+) -> io::Result<Sender<(Change, Answerer<Answer>)>> {
     let (sender, changes) = std::sync::mpsc::channel::<(Change, Answerer<Answer>)>();
     let thread = std::thread::Builder::new().name("changes".into());
     thread.spawn(move || {
         for (change, answerer) in changes {
-            answerer.give(&match change.apply(&namespace) {
+            answerer.give(&match apply_to_all(change, &namespaces) {
                 Ok(()) => Answer::Done,
                 Err(reason) => Answer::Refused(reason),
             });
         }
     })?;
     Ok(sender)
+}
+
+/// Does it to each; where one of several cannot be frozen, none is.
+fn apply_to_all(change: Change, namespaces: &[Arc<Namespace>]) -> Result<(), String> {
+    for (at, namespace) in namespaces.iter().enumerate() {
+        let applied = change.apply(namespace);
+        if applied.is_err() && change == Change::Freeze {
+            for frozen in &namespaces[..at] {
+                // It was frozen a moment ago.
+                let _ = Change::Thaw.apply(frozen);
+            }
+        }
+        applied?;
+    }
+    Ok(())
 }
 
 /// Of the mount's socket.
@@ -266,11 +346,37 @@ impl Channel {
         if !me.is_root() && me != owner {
             return Err("its server is another user's; ask as that user or as root".into());
         }
-        Ok(Channel {
+        Ok(Channel::named(owner, name(mount)))
+    }
+
+    /// To a server of this user at a socket of this name.
+    pub(crate) fn named(owner: Uid, name: String) -> Channel {
+        Channel {
             owner,
             places: places(owner),
-            name: name(mount),
-        })
+            name,
+        }
+    }
+
+    /// True when somebody listens.
+    pub(crate) fn is_open(&self) -> bool {
+        self.try_connect().is_ok()
+    }
+
+    /// Who uses what is served. The error is the reason, for the user.
+    pub(crate) fn users(&self) -> Result<Vec<User>, String> {
+        match self.ask(&Question::Users, PATIENCE)? {
+            Answer::Users(users) => Ok(users),
+            _ => Err(wrong_answer().into()),
+        }
+    }
+
+    /// Has what is served end. The error is the reason, for the user.
+    pub(crate) fn stop(&self) -> Result<(), String> {
+        match self.ask(&Question::Stop, PATIENCE)? {
+            Answer::Done => Ok(()),
+            _ => Err(wrong_answer().into()),
+        }
     }
 
     /// Asks the lock meter. The error is the reason, for the user.
@@ -446,5 +552,22 @@ mod tests {
         assert_eq!(apply(Change::Freeze).unwrap_err(), "is frozen already");
         apply(Change::Thaw).unwrap();
         assert!(!namespace.is_frozen());
+    }
+
+    #[test]
+    fn several_are_frozen_together_or_not() {
+        let memory = || {
+            let options = finefs::Options::default();
+            finefs::front_end::open_memory(1 << 20, 0o755, 0, 0, options).unwrap()
+        };
+        let both = [memory(), memory()];
+        Change::Freeze.apply(&both[1]).unwrap();
+        let frozen = apply_to_all(Change::Freeze, &both);
+        assert_eq!(frozen.unwrap_err(), "is frozen already");
+        assert!(!both[0].is_frozen());
+        Change::Thaw.apply(&both[1]).unwrap();
+        apply_to_all(Change::Freeze, &both).unwrap();
+        assert!(both.iter().all(|namespace| namespace.is_frozen()));
+        apply_to_all(Change::Thaw, &both).unwrap();
     }
 }

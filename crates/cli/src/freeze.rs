@@ -1,28 +1,27 @@
-//! `finefs freeze` and `finefs thaw`: asking the server of a mount.
+//! `finefs freeze` and `finefs thaw`: asking the server of a mount, or of what is served.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::channel::{Change, Channel};
-use crate::umount::find;
+use crate::channel::Change;
+use crate::served;
 use crate::{CliResult, Failure, progress};
 
 /// Names a mount that is to be frozen or thawed
 #[derive(Args)]
 pub(crate) struct Target {
-    /// The directory that it is mounted at, or the image
-    #[arg(value_name = "DIR")]
+    /// The directory that it is mounted at, the image, or the address that it is served at
+    #[arg(value_name = "DIR|IMAGE|ADDRESS:PORT")]
     target: PathBuf,
 }
 
 impl Target {
     pub(crate) fn ask(self, change: Change) -> CliResult<()> {
-        let mount = find(&self.target)?;
-        let place = mount.path.display().to_string();
+        let target = served::Target::find(&self.target)?;
+        let place = target.place();
         let asked = progress::during(&format!("{} {place}", change.name()), || {
-            let channel = Channel::of(&mount)?;
-            channel.change(change)
+            target.channel()?.change(change)
         });
         asked.map_err(|reason| Failure::new(format!("{place}: {reason}")))
     }

@@ -11,7 +11,8 @@
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
-//! | `channel` | how a mount's server is asked and told things, and tells how it has ended |
+//! | `channel` | how a server is asked and told things, and tells how it has ended |
+//! | `served` | what commands name: a mount, or what is served |
 //! | `runtime_dir` | where its socket is |
 //! | `options` | `-o` of mount |
 //! | `remount` | `-o remount` |
@@ -49,6 +50,7 @@ mod remount;
 mod repair;
 mod runtime_dir;
 mod serve;
+mod served;
 pub mod size;
 mod spare_memory;
 mod switches;

@@ -7,19 +7,24 @@ use clap::Args;
 use finefs_fuse::MountPoint;
 use serde::Serialize;
 
+use crate::channel::{Channel, User};
 use crate::holders::{Access, Holder, How, holders};
-use crate::umount::find;
+use crate::served::Target;
 use crate::{CliResult, Failure, output, say};
 
-/// Show who uses a mounted file system: open files, mappings, working directories
+/// Show who uses a file system: open files, mappings, working directories; or the clients of a
+/// served one
 ///
 /// As lsof(8) has it: FD is the number of a descriptor with r, w or u (both) behind it, or cwd, rtd
 /// (root), txt (program) or mem (mapping, with w if stores reach the file). Its status is 1 where
 /// nobody uses it. The server is not asked. Other users' processes are shown to root alone.
+///
+/// Of what is served, it shows the clients that are connected, and their locks: NFS 3 clients tell
+/// nobody which files they have open.
 #[derive(Args)]
 pub(crate) struct Lsof {
-    /// The directory that it is mounted at, or the image
-    #[arg(value_name = "DIR")]
+    /// The directory that it is mounted at, the image, or the address that it is served at
+    #[arg(value_name = "DIR|IMAGE|ADDRESS:PORT")]
     target: PathBuf,
     /// Only what can write, and so keeps it from becoming read-only
     #[arg(short, long)]
@@ -42,7 +47,10 @@ struct Record {
 
 impl Lsof {
     pub(crate) fn run(self) -> CliResult<ExitCode> {
-        let mount = find(&self.target)?;
+        let mount = match Target::find(&self.target)? {
+            Target::Mount(mount) => mount,
+            Target::Served(channel, name) => return self.clients(&channel, &name),
+        };
         let (found, unseen) = users(&mount)?;
         let shown = found
             .iter()
@@ -64,6 +72,37 @@ impl Lsof {
             false => ExitCode::SUCCESS,
         })
     }
+}
+
+impl Lsof {
+    /// The clients of what is served.
+    fn clients(&self, channel: &Channel, name: &str) -> CliResult<ExitCode> {
+        let users = channel.users();
+        let users = users.map_err(|reason| Failure::new(format!("{name}: {reason}")))?;
+        if self.json {
+            let text = serde_json::to_string_pretty(&users).map_err(Failure::new)?;
+            output::print(&(text + "\n"))?;
+        } else if !users.is_empty() {
+            output::print(&table_of_clients(&users))?;
+        }
+        Ok(match users.is_empty() {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        })
+    }
+}
+
+fn table_of_clients(users: &[User]) -> String {
+    let mut text = format!("{:<39} {:<24} USE\n", "CLIENT", "NAME");
+    for user in users {
+        let what = match &user.lock {
+            Some((owner, export, ino)) => format!("lock of {owner} on inode {ino} of {export}"),
+            None => format!("{} connections", user.connections),
+        };
+        let name = user.name.as_deref().unwrap_or("-");
+        text += &format!("{:<39} {:<24} {what}\n", user.client, name.escape_debug());
+    }
+    text
 }
 
 /// What keeps a mount from becoming read-only, for a message.

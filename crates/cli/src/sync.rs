@@ -7,7 +7,7 @@ use clap::Args;
 use finefs_fuse::MountPoint;
 
 use crate::channel::{Change, Channel};
-use crate::umount::find;
+use crate::served::Target;
 use crate::{CliResult, Failure, progress};
 
 /// Put everything that was done before on the image, and return when it is there
@@ -15,17 +15,20 @@ use crate::{CliResult, Failure, progress};
 /// The kernel lets sync(2) and syncfs(2) of a FUSE file system return before.
 #[derive(Args)]
 pub(crate) struct Sync {
-    /// The directory that it is mounted at, or the image
-    #[arg(value_name = "DIR")]
+    /// The directory that it is mounted at, the image, or the address that it is served at
+    #[arg(value_name = "DIR|IMAGE|ADDRESS:PORT")]
     target: PathBuf,
 }
 
 impl Sync {
     pub(crate) fn run(self) -> CliResult<()> {
-        let mount = find(&self.target)?;
-        let place = mount.path.display().to_string();
-        progress::during(&format!("writing out {place}"), || everything(&mount))
-            .map_err(|reason| Failure::new(format!("{place}: {reason}")))
+        let target = Target::find(&self.target)?;
+        let place = target.place();
+        let synced = progress::during(&format!("writing out {place}"), || match target {
+            Target::Mount(mount) => everything(&mount),
+            Target::Served(channel, _) => channel.change(Change::Sync),
+        });
+        synced.map_err(|reason| Failure::new(format!("{place}: {reason}")))
     }
 }
 

@@ -20,14 +20,15 @@ use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
 use crate::channel::{Channel, EndWatch};
+use crate::served::Target;
 use crate::{CliResult, Failure, progress};
 
-/// Unmount, and return when everything is on the image
+/// Unmount, or end what is served, and return when everything is on the image
 #[derive(Args)]
 #[command(visible_alias = "unmount")]
 pub(crate) struct Umount {
-    /// The directory that it is mounted at, or the image
-    #[arg(value_name = "DIR")]
+    /// The directory that it is mounted at, the image, or the address that it is served at
+    #[arg(value_name = "DIR|IMAGE|ADDRESS:PORT")]
     target: PathBuf,
     /// Detach it even if it is busy; it ends when its last user goes, which is not waited for
     #[arg(short, long)]
@@ -36,7 +37,10 @@ pub(crate) struct Umount {
 
 impl Umount {
     pub(crate) fn run(self) -> CliResult<()> {
-        let mount = find(&self.target)?;
+        let mount = match Target::find(&self.target)? {
+            Target::Mount(mount) => mount,
+            Target::Served(channel, name) => return stop(&channel, &name),
+        };
         let place = mount.path.display();
         // Opened before, as afterwards the path could name something else.
         let image = open_image(&mount);
@@ -67,6 +71,20 @@ impl Umount {
             None if mount.is_read_only => Ok(()),
             report => check_completeness(Path::new(&mount.source), report),
         }
+    }
+}
+
+/// Ends what is served. Its server tells when, and how.
+fn stop(channel: &Channel, name: &str) -> CliResult<()> {
+    let fail = |reason: String| Failure::new(format!("{name}: {reason}"));
+    let end = channel.watch_end();
+    channel.stop().map_err(fail)?;
+    let ended = progress::during(&format!("ending {name}"), || end.and_then(EndWatch::wait));
+    match ended {
+        Some(outcome) => outcome.map_err(Failure),
+        None => Err(fail(
+            "its server has ended without a word; check it".to_owned(),
+        )),
     }
 }
 

@@ -68,6 +68,10 @@ impl Client {
 pub(crate) struct Connection {
     stream: TcpStream,
     pub client: Arc<Client>,
+    /// The client's port.
+    pub port: u16,
+    /// The address of this server that the client uses.
+    pub server: IpAddr,
     input: Mutex<Input>,
     output: Mutex<Output>,
     under_way: AtomicUsize,
@@ -109,8 +113,12 @@ impl Connection {
             incoming: Incoming::default(),
             may_have_more: false,
         };
+        let peer = stream.peer_addr().map_or(u16::MAX, |peer| peer.port());
+        let server = stream.local_addr().map(|local| local.ip());
         Connection {
             stream,
+            port: peer,
+            server: server.unwrap_or(client.address),
             client,
             input: Mutex::new(&classes::INPUT, input),
             output: Mutex::new(&classes::OUTPUT, Output::default()),

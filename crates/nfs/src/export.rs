@@ -1,4 +1,4 @@
-//! What is served, to whom, and as whom: one file system.
+//! What is served, to whom, and as whom: file systems.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,11 +11,17 @@ use finefs_namespace::{AccessChecks, Caller, Error, Ino, Namespace, Result};
 use crate::changes::Changes;
 use crate::handle::{self, Named};
 use crate::held::Held;
+use crate::options::Served;
 use crate::rpc::Credential;
 use crate::verifier::Verifier;
 
 /// Who squashed callers become: nobody, as in exports(5).
 const NOBODY: u32 = 65534;
+
+/// Ports below are root's.
+const RESERVED_PORTS: u16 = 1024;
+/// R_OK of access(2).
+const READ: u32 = 4;
 
 /// Which users of client machines become nobody (exports(5)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -103,10 +109,14 @@ pub struct ExportOptions {
     pub clients: Vec<Network>,
     /// Answer changes of names and attributes before they are durable (`async` of exports(5)).
     pub is_async: bool,
+    /// Refuse calls from ports that any user has (`secure` of exports(5)).
+    pub needs_reserved_port: bool,
 }
 
 /// A file system that is served.
 pub(crate) struct Export {
+    /// The path by which it is mounted: `/`, or `/NAME`.
+    pub name: String,
     pub namespace: Arc<Namespace>,
     pub options: ExportOptions,
     pub changes: Changes,
@@ -115,8 +125,14 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    pub(crate) fn new(namespace: Arc<Namespace>, options: ExportOptions) -> Export {
+    pub(crate) fn new(served: Served) -> Export {
+        let Served {
+            name,
+            namespace,
+            options,
+        } = served;
         Export {
+            name,
             namespace,
             options,
             changes: Changes::new(),
@@ -129,6 +145,12 @@ impl Export {
     pub(crate) fn admits(&self, address: IpAddr) -> bool {
         let clients = &self.options.clients;
         clients.is_empty() || clients.iter().any(|network| network.contains(address))
+    }
+
+    /// True when a call from this address and port may be carried out.
+    pub(crate) fn admits_call(&self, address: IpAddr, port: u16) -> bool {
+        let is_reserved = port < RESERVED_PORTS;
+        (is_reserved || !self.options.needs_reserved_port) && self.admits(address)
     }
 
     /// As whom a client's user acts here.
@@ -180,12 +202,83 @@ impl Export {
         }
     }
 
+    /// EACCES unless a client's user may lock a file: its owner may, and who may read it.
+    pub(crate) fn check_locks(&self, credential: &Credential, held: &Held<'_>) -> Result<()> {
+        let caller = self.caller(credential);
+        match held.attributes.uid == caller.uid {
+            true => Ok(()),
+            false => self.namespace.access(&caller, held.ino(), READ),
+        }
+    }
+
     /// EROFS when changes are refused.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.options.is_read_only || self.namespace.is_read_only() {
             true => Err(Error::ReadOnly),
             false => Ok(()),
         }
+    }
+}
+
+/// All file systems that are served, each known by its number and the UUID in its handles.
+pub(crate) struct Exports(Vec<Export>);
+
+impl Exports {
+    /// At least one, and each with a UUID and a name of its own.
+    pub(crate) fn new(exports: Vec<Export>) -> std::result::Result<Exports, String> {
+        if exports.is_empty() {
+            return Err("there is nothing to serve".into());
+        }
+        for (at, export) in exports.iter().enumerate() {
+            let uuid = |export: &Export| export.namespace.geometry().identity.uuid;
+            for other in &exports[..at] {
+                if other.name == export.name {
+                    return Err(format!("two exports are named {}", export.name));
+                }
+                if uuid(other) == uuid(export) {
+                    return Err(format!(
+                        "{} and {} have the same UUID, so that clients cannot tell them apart; \
+                         give one another (tune2fs -U random)",
+                        other.name, export.name
+                    ));
+                }
+            }
+        }
+        Ok(Exports(exports))
+    }
+
+    pub(crate) fn all(&self) -> &[Export] {
+        &self.0
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<&Export> {
+        self.0.get(number)
+    }
+
+    /// The export that a handle is of, and its number. Of a single export all may be: it says
+    /// itself what is not.
+    pub(crate) fn of_handle(&self, handle: &[u8]) -> Option<(usize, &Export)> {
+        if let [only] = self.0.as_slice() {
+            return Some((0, only));
+        }
+        let uuid = handle::uuid(handle)?;
+        let is_it = |export: &&Export| export.namespace.geometry().identity.uuid == *uuid;
+        let found = self.0.iter().position(|export| is_it(&export))?;
+        Some((found, &self.0[found]))
+    }
+
+    /// The export that a path is in, and the rest of the path.
+    pub(crate) fn of_path<'p>(&self, path: &'p [u8]) -> Option<(&Export, &'p [u8])> {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let inside = |export: &Export| {
+            let name = export.name.as_bytes();
+            let name = name.strip_prefix(b"/").unwrap_or(name);
+            let rest = path.strip_prefix(name)?;
+            let is_whole = name.is_empty() || rest.is_empty() || rest.starts_with(b"/");
+            is_whole.then_some(rest)
+        };
+        let found = self.0.iter().filter_map(|it| Some((it, inside(it)?)));
+        found.max_by_key(|(export, _)| export.name.len())
     }
 }
 
@@ -232,7 +325,12 @@ mod tests {
                 squash,
                 ..ExportOptions::default()
             };
-            let caller = Export::new(namespace.unwrap(), options).caller(credential);
+            let served = Served {
+                name: "/".into(),
+                namespace: namespace.unwrap(),
+                options,
+            };
+            let caller = Export::new(served).caller(credential);
             assert!(!caller.is_checked());
             (caller.uid, caller.gid, caller.groups)
         };

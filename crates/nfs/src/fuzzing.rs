@@ -6,7 +6,9 @@ use std::sync::Arc;
 use finefs_namespace::Namespace;
 use finefs_namespace::guard::failed_operations;
 
-use crate::export::{Export, ExportOptions, Squash};
+use crate::export::{Export, ExportOptions, Exports, Squash};
+use crate::locks::Locking;
+use crate::options::{LockOptions, Served};
 use crate::procedures::Waits;
 use crate::record::{Incoming, Record};
 use crate::replies::Replies;
@@ -39,10 +41,18 @@ impl Server {
             ..ExportOptions::default()
         };
         let root = namespace.attributes(namespace.root());
-        let export = Export::new(namespace, options);
+        let export = Export::new(Served {
+            name: "/".into(),
+            namespace,
+            options,
+        });
         let root = root.map(|root| export.handle(root.ino, root.generation).to_vec());
+        let exports = Arc::new(Exports::new(vec![export]).expect("there is one"));
+        let locking = Locking::new(Arc::clone(&exports), &LockOptions::default());
+        let locking = locking.expect("there is no file");
+        let port_map = Some(crate::portmap::Map::new(2049));
         Server {
-            service: Service::new(export),
+            service: Service::new(exports, locking, port_map),
             replies: Replies::new(),
             handles: root.into_iter().collect(),
         }
@@ -77,6 +87,9 @@ impl Server {
     pub fn serve(&mut self, record: &[u8]) -> Option<Vec<u8>> {
         let sender = Sender {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 1000,
+            server: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            is_datagram: false,
             replies: &self.replies,
             connection: &Arc::new(()),
         };
@@ -91,7 +104,7 @@ impl Server {
 
     /// Looks for what can be a handle at each place.
     fn keep_handles(&mut self, reply: &[u8]) {
-        let identity = self.service.export.namespace.geometry().identity;
+        let identity = self.service.exports.all()[0].namespace.geometry().identity;
         for place in (0..reply.len()).step_by(4) {
             let mut reader = Reader::new(&reply[place..]);
             if let Ok(handle) = reader.opaque(crate::handle::HANDLE_BYTES)

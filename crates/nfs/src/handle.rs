@@ -45,6 +45,11 @@ pub(crate) fn encode(identity: &Identity, named: Named) -> [u8; HANDLE_BYTES] {
     handle
 }
 
+/// The UUID of the file system that a handle says it is of.
+pub(crate) fn uuid(handle: &[u8]) -> Option<&[u8; 16]> {
+    handle.get(4..20)?.try_into().ok()
+}
+
 /// What a handle names. [`Error::BadHandle`] for bytes that were never given out,
 /// [`Error::Stale`] for a handle of another file system.
 pub(crate) fn decode(identity: &Identity, handle: &[u8]) -> Result<Named> {

@@ -7,7 +7,7 @@ use finefs_locks::Mutex;
 use finefs_namespace::{Caller, Error, FileKind, Result};
 
 use crate::classes;
-use crate::export::Export;
+use crate::export::{Export, Exports};
 use crate::held::Held;
 use crate::rpc::{AUTH_SYS, Credential, Rejection};
 use crate::status;
@@ -56,8 +56,8 @@ fn path<'a>(reader: &mut Reader<'a>) -> std::result::Result<&'a [u8], Rejection>
 
 /// Carries out a procedure and writes its result.
 pub(crate) fn run(
-    (export, mounted): (&Export, &Mounted),
-    (client, credential): (IpAddr, &Credential),
+    (exports, mounted): (&Exports, &Mounted),
+    (client, port, credential): (IpAddr, u16, &Credential),
     procedure: u32,
     reader: &mut Reader<'_>,
     out: &mut Writer,
@@ -68,8 +68,15 @@ pub(crate) fn run(
         // MNT
         1 => {
             let path = path(reader)?;
-            match find(export, &export.caller(credential), path) {
-                Ok(root) => {
+            let within = exports.of_path(path).ok_or(Error::NotFound);
+            let found = within.and_then(|(export, rest)| {
+                if !export.admits_call(client, port) {
+                    return Err(Error::AccessDenied);
+                }
+                Ok((export, find(export, &export.caller(credential), rest)?))
+            });
+            match found {
+                Ok((export, root)) => {
                     mounted.note(client, path);
                     out.u32(status::OK);
                     out.opaque(&export.handle(root.ino(), root.attributes.generation));
@@ -95,13 +102,15 @@ pub(crate) fn run(
         4 => mounted.forget(client, None),
         // EXPORT
         5 => {
-            out.bool(true);
-            out.opaque(b"/");
-            for network in &export.options.clients {
+            for export in exports.all() {
                 out.bool(true);
-                out.opaque(network.to_string().as_bytes());
+                out.opaque(export.name.as_bytes());
+                for network in &export.options.clients {
+                    out.bool(true);
+                    out.opaque(network.to_string().as_bytes());
+                }
+                out.bool(false);
             }
-            out.bool(false);
             out.bool(false);
         }
         _ => return Err(Rejection::ProcedureUnavailable),

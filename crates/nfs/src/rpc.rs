@@ -120,6 +120,31 @@ fn auth_sys(body: &[u8]) -> Result<Credential, Garbage> {
     Ok(Credential::User { uid, gid, groups })
 }
 
+/// Writes the head of a call, as nobody.
+pub(crate) fn call(writer: &mut Writer, xid: u32, (program, version, procedure): (u32, u32, u32)) {
+    for word in [xid, CALL, RPC_VERSION, program, version, procedure] {
+        writer.u32(word);
+    }
+    // No credential, no verifier.
+    for word in [AUTH_NONE, 0, AUTH_NONE, 0] {
+        writer.u32(word);
+    }
+}
+
+/// Reads the head of a reply to a call that was carried out; gives its transaction id.
+pub(crate) fn read_reply(reader: &mut Reader<'_>) -> Result<u32, Garbage> {
+    let xid = reader.u32()?;
+    if (reader.u32()?, reader.u32()?) != (REPLY, MSG_ACCEPTED) {
+        return Err(Garbage);
+    }
+    reader.u32()?;
+    reader.opaque(AUTH_MAX)?;
+    match reader.u32()? {
+        0 => Ok(xid),
+        _ => Err(Garbage),
+    }
+}
+
 /// Writes the head of the reply to a call that was carried out.
 pub(crate) fn accept(writer: &mut Writer, xid: u32) {
     accepted(writer, xid, 0);

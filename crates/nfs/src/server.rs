@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `nfs-accept` | takes connections in, and out when they are stale |
 //! | `nfs-0`, `nfs-1`, ... | wait for any connection, and serve a call of it |
+//! | `nfs-udp` | serves calls by UDP |
+//! | `nfs-lockd-0`, ... | call clients back about locks |
 //!
 //! There is no queue: the thread that reads a call carries it out and sends the reply. The sockets
 //! are in one epoll instance, edge-triggered, so that one thread is woken for what comes, and no
@@ -28,17 +30,23 @@ use rustix::fd::OwnedFd;
 
 use crate::classes;
 use crate::connection::{Connection, Next};
-use crate::export::{Export, ExportOptions};
+use crate::datagrams;
+use crate::export::{Export, ExportOptions, Exports};
+use crate::locks::{HeldLock, Locking};
+use crate::options::{Rpcbind, Served, ServerOptions};
+use crate::portmap;
 use crate::procedures::Waits;
 use crate::record::{Record, put_mark};
 use crate::service::{Answer, Sender, Service};
-use crate::table::Table;
+use crate::table::{ConnectedClient, Table};
 use crate::xdr::Writer;
 
 /// The most connections.
 const CONNECTIONS_MAX: usize = 4096;
 /// Threads beside those that wait for the disk, for each CPU.
 const THREADS_PER_CPU: usize = 2;
+/// Threads that call clients back: so many clients that do not answer hold up the others.
+const LOCK_THREADS: usize = 4;
 /// The most threads.
 const THREADS_MAX: usize = 128;
 /// The name of a thread that serves begins so.
@@ -48,11 +56,14 @@ const STOP: u64 = u64::MAX;
 /// A reply buffer that has grown beyond this is given back when its thread has nothing to do.
 const REPLY_KEPT_BYTES: usize = 2 << 20;
 
-/// A file system that is served until [`Server::stop`].
+/// File systems that are served until [`Server::stop`].
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
-    accepting: JoinHandle<()>,
+    /// All but those that serve connections.
+    others: Mutex<Vec<JoinHandle<()>>>,
+    /// Known to the rpcbind of the machine.
+    registered: Option<portmap::Map>,
 }
 
 struct Shared {
@@ -72,15 +83,130 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves `namespace` at `address`, where port 0 is any that is free.
+    /// Serves `namespace` alone at `address`, where port 0 is any that is free.
     pub fn start(
         namespace: Arc<Namespace>,
         address: SocketAddr,
         options: ExportOptions,
     ) -> io::Result<Server> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
+        let served = Served {
+            name: "/".into(),
+            namespace,
+            options,
+        };
+        Server::start_all(vec![served], &ServerOptions::at(address))
+    }
+
+    /// Serves file systems, which must have different names and UUIDs.
+    pub fn start_all(served: Vec<Served>, options: &ServerOptions) -> io::Result<Server> {
+        let exports = Exports::new(served.into_iter().map(Export::new).collect());
+        let exports = Arc::new(exports.map_err(io::Error::other)?);
+        let listener = TcpListener::bind(options.address)?;
         let address = listener.local_addr()?;
+        let (mut listeners, mut places) = (vec![listener], vec![address]);
+        let (mut port_map, mut registered) = (None, None);
+        match options.rpcbind {
+            None => {}
+            Some(Rpcbind::Register) => registered = Some(portmap::Map::new(address.port())),
+            Some(Rpcbind::Serve(rpcbind)) => {
+                listeners.push(TcpListener::bind(rpcbind)?);
+                places.push(rpcbind);
+                port_map = Some(portmap::Map::new(address.port()));
+            }
+        }
+        for listener in &listeners {
+            listener.set_nonblocking(true)?;
+        }
+        let sockets = datagrams::sockets(&places)?;
+        let locking = Locking::new(Arc::clone(&exports), &options.locks)?;
+        let service = Service::new(exports, locking, port_map);
+        let shared = Shared::new(service)?;
+        let mut server = Server {
+            shared,
+            address,
+            others: Mutex::new(&classes::THREADS, Vec::new()),
+            registered: None,
+        };
+        match server.start_threads(listeners, sockets, registered) {
+            Ok(()) => Ok(server),
+            Err(error) => {
+                server.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn start_threads(
+        &mut self,
+        listeners: Vec<TcpListener>,
+        sockets: Vec<std::net::UdpSocket>,
+        registered: Option<portmap::Map>,
+    ) -> io::Result<()> {
+        let spawn = |name: String, work: Box<dyn FnOnce(&Shared) + Send>| {
+            let shared = Arc::clone(&self.shared);
+            let named = std::thread::Builder::new().name(name);
+            named.spawn(move || work(&shared))
+        };
+        (0..self.shared.spare).try_for_each(|_| self.shared.add_thread())?;
+        let accept = Box::new(move |shared: &Shared| shared.accept(&listeners));
+        let mut others = vec![spawn("nfs-accept".into(), accept)?];
+        let datagrams = Box::new(move |shared: &Shared| {
+            datagrams::serve(&sockets, &shared.stop, &shared.service, shared);
+        });
+        others.push(spawn("nfs-udp".into(), datagrams)?);
+        for number in 0..LOCK_THREADS {
+            let work = Box::new(|shared: &Shared| shared.service.locking.work());
+            others.push(spawn(format!("nfs-lockd-{number}"), work)?);
+        }
+        *self.others.lock() = others;
+        if let Some(map) = registered {
+            map.register(true).map_err(|error| {
+                let what = "the rpcbind of this machine does not take the programs";
+                io::Error::new(error.kind(), format!("{what}: {error}"))
+            })?;
+            self.registered = Some(map);
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The client machines that are connected.
+    pub fn clients(&self) -> Vec<ConnectedClient> {
+        self.shared.table.clients()
+    }
+
+    /// The locks that clients have.
+    pub fn locks(&self) -> Vec<HeldLock> {
+        self.shared.service.locking.held()
+    }
+
+    /// Ends: calls that are under way are carried out, no others. The file systems are as they were,
+    /// without the clients' locks; their owners shut them down.
+    pub fn stop(self) {
+        self.end();
+    }
+
+    /// [`Server::stop`] of one that others still look at.
+    pub fn end(&self) {
+        if let Some(Err(error)) = self.registered.as_ref().map(|map| map.register(false)) {
+            log::warn!("nfs: rpcbind still knows the programs: {error}");
+        }
+        self.shared.end_threads();
+        self.shared.service.locking.stop();
+        for thread in std::mem::take(&mut *self.others.lock()) {
+            // A panic was logged where it happened.
+            let _ = thread.join();
+        }
+        self.shared.service.locking.release_all();
+    }
+}
+
+impl Shared {
+    fn new(service: Service) -> io::Result<Arc<Shared>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(
@@ -89,9 +215,9 @@ impl Server {
             epoll::EventData::new_u64(STOP),
             epoll::EventFlags::IN,
         )?;
-        let shared = Arc::new_cyclic(|itself| Shared {
+        Ok(Arc::new_cyclic(|itself| Shared {
             itself: Weak::clone(itself),
-            service: Service::new(Export::new(namespace, options)),
+            service,
             table: Table::new(CONNECTIONS_MAX),
             epoll,
             stop,
@@ -100,45 +226,9 @@ impl Server {
             thread_count: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             spare: (THREADS_PER_CPU * cpu::count()).clamp(2, THREADS_MAX),
-        });
-        let threads: io::Result<()> = (0..shared.spare).try_for_each(|_| shared.add_thread());
-        let for_accepting = Arc::clone(&shared);
-        let accepting = threads.and_then(|()| {
-            std::thread::Builder::new()
-                .name("nfs-accept".into())
-                .spawn(move || for_accepting.accept(&listener))
-        });
-        match accepting {
-            Ok(accepting) => Ok(Server {
-                shared,
-                address,
-                accepting,
-            }),
-            Err(error) => {
-                shared.end_threads();
-                Err(error)
-            }
-        }
+        }))
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Ends: calls that are under way are carried out, no others. The file system is as it was; its
-    /// owner shuts it down.
-    pub fn stop(self) {
-        self.shared.is_stopping.store(true, Ordering::Release);
-        // It fails only when it has been told so often before.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        // A panic was logged where it happened.
-        let _ = self.accepting.join();
-        self.shared.end_threads();
-    }
-}
-
-impl Shared {
     fn add_thread(&self) -> io::Result<()> {
         let Some(itself) = self.itself.upgrade() else {
             return Ok(());
@@ -254,6 +344,9 @@ impl Shared {
     fn answer(&self, connection: &Arc<Connection>, record: &Record, out: &mut Writer) -> bool {
         let sender = Sender {
             address: connection.client.address,
+            port: connection.port,
+            server: connection.server,
+            is_datagram: false,
             replies: &connection.client.replies,
             connection,
         };
@@ -281,36 +374,44 @@ impl Shared {
     }
 
     /// The life of the thread that takes connections in.
-    fn accept(&self, listener: &TcpListener) {
+    fn accept(&self, listeners: &[TcpListener]) {
         let second = Timespec {
             tv_sec: 1,
             tv_nsec: 0,
         };
         while !self.is_stopping.load(Ordering::Acquire) {
-            let mut events = [
-                PollFd::new(listener, PollFlags::IN),
-                PollFd::new(&self.stop, PollFlags::IN),
-            ];
+            let mut events: Vec<PollFd<'_>> = listeners
+                .iter()
+                .map(|listener| PollFd::new(listener, PollFlags::IN))
+                .collect();
+            events.push(PollFd::new(&self.stop, PollFlags::IN));
             let _ = poll(&mut events, Some(&second));
-            loop {
-                match listener.accept() {
-                    Ok((stream, address)) => self.take_in(stream, address),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    Err(error) => {
-                        // Out of descriptors: some may be closed soon.
-                        log::warn!("nfs: a connection cannot be accepted: {error}");
-                        std::thread::sleep(std::time::Duration::from_millis(100));
-                        break;
-                    }
-                }
-            }
+            listeners
+                .iter()
+                .for_each(|listener| self.take_all(listener));
             self.close_stale();
         }
     }
 
+    fn take_all(&self, listener: &TcpListener) {
+        loop {
+            match listener.accept() {
+                Ok((stream, address)) => self.take_in(stream, address),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    // Out of descriptors: some may be closed soon.
+                    log::warn!("nfs: a connection cannot be accepted: {error}");
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    break;
+                }
+            }
+        }
+    }
+
     fn take_in(&self, stream: TcpStream, address: SocketAddr) {
-        if !self.service.export.admits(address.ip()) {
+        let mut exports = self.service.exports.all().iter();
+        if !exports.any(|export| export.admits(address.ip())) {
             log::info!("nfs: {address} is none of the clients that this is served to");
             return;
         }

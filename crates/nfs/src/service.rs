@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use finefs_namespace::guard::guarded;
 
-use crate::export::Export;
+use crate::export::{Export, Exports};
+use crate::handle::HANDLE_MAX;
+use crate::locks::{self, Locking};
 use crate::mount::{self, Mounted};
+use crate::portmap;
 use crate::procedures::{self, Context, Waits};
 use crate::replies::{Found, Replies, UnderWay};
 use crate::rpc::{self, Call, Head, Rejection};
@@ -14,13 +17,21 @@ use crate::xdr::{Garbage, Reader, Writer};
 
 /// What is served on one port.
 pub(crate) struct Service {
-    pub export: Export,
+    pub exports: Arc<Exports>,
+    pub locking: Arc<Locking>,
     mounted: Mounted,
+    /// Where it tells ports itself.
+    port_map: Option<portmap::Map>,
 }
 
 /// Who sent a record: `W` is whom replies can be sent to.
 pub(crate) struct Sender<'s, W> {
     pub address: IpAddr,
+    pub port: u16,
+    /// The address of this server that it uses.
+    pub server: IpAddr,
+    /// It came by UDP, which NFS itself is not for.
+    pub is_datagram: bool,
     pub replies: &'s Replies<W>,
     pub connection: &'s Arc<W>,
 }
@@ -36,10 +47,16 @@ pub(crate) enum Answer<W> {
 }
 
 impl Service {
-    pub(crate) fn new(export: Export) -> Service {
+    pub(crate) fn new(
+        exports: Arc<Exports>,
+        locking: Arc<Locking>,
+        port_map: Option<portmap::Map>,
+    ) -> Service {
         Service {
-            export,
+            exports,
+            locking,
             mounted: Mounted::new(),
+            port_map,
         }
     }
 
@@ -76,7 +93,7 @@ impl Service {
         };
         rpc::accept(out, call.xid);
         let result = guarded("an NFS call", || {
-            self.run(sender.address, &call, &mut reader, out, waits)
+            self.run(sender, &call, &mut reader, out, waits)
         });
         let rejection = match result {
             Some(Ok(())) => None,
@@ -105,45 +122,89 @@ impl Service {
         record: &[u8],
     ) -> Result<Option<Found<'s, W>>, Rejection> {
         let known = match (call.program, call.version) {
-            (procedures::PROGRAM, procedures::VERSION) => procedures::find(call.procedure)?,
-            (mount::PROGRAM, mount::VERSION) => return Ok(None),
-            (procedures::PROGRAM, _) => {
-                return Err(Rejection::ProgramMismatch(procedures::VERSION));
+            (procedures::PROGRAM, _) if sender.is_datagram => {
+                return Err(Rejection::ProgramUnavailable);
             }
-            (mount::PROGRAM, _) => return Err(Rejection::ProgramMismatch(mount::VERSION)),
-            _ => return Err(Rejection::ProgramUnavailable),
+            (procedures::PROGRAM, procedures::VERSION) => procedures::find(call.procedure)?,
+            (mount::PROGRAM, mount::VERSION)
+            | (locks::PROGRAM, locks::VERSION)
+            | (locks::MONITOR_PROGRAM, locks::MONITOR_VERSION) => return Ok(None),
+            (portmap::PROGRAM, 2..=4) if self.port_map.is_some() => return Ok(None),
+            (program, _) => {
+                let versions = [
+                    (procedures::PROGRAM, procedures::VERSION),
+                    (mount::PROGRAM, mount::VERSION),
+                    (locks::PROGRAM, locks::VERSION),
+                    (locks::MONITOR_PROGRAM, locks::MONITOR_VERSION),
+                ];
+                let known = versions.iter().find(|(number, _)| *number == program);
+                return Err(match known {
+                    Some((_, version)) => Rejection::ProgramMismatch(*version),
+                    None => Rejection::ProgramUnavailable,
+                });
+            }
         };
         let find = || sender.replies.find(call.xid, record, sender.connection);
         Ok(known.is_kept.then(find))
     }
 
-    fn run(
+    fn run<W>(
         &self,
-        address: IpAddr,
+        sender: &Sender<'_, W>,
         call: &Call,
         reader: &mut Reader<'_>,
         out: &mut Writer,
         waits: &dyn Waits,
     ) -> Result<(), Rejection> {
-        if call.program == mount::PROGRAM {
-            let who = (address, &call.credential);
-            return mount::run(
-                (&self.export, &self.mounted),
-                who,
-                call.procedure,
-                reader,
-                out,
-            );
+        let client = || locks::Client {
+            address: sender.address,
+            server: sender.server,
+            credential: &call.credential,
+        };
+        match call.program {
+            mount::PROGRAM => {
+                let who = (sender.address, sender.port, &call.credential);
+                let served = (&*self.exports, &self.mounted);
+                return mount::run(served, who, call.procedure, reader, out);
+            }
+            locks::PROGRAM => {
+                return self.locking.run(&client(), call.procedure, reader, out);
+            }
+            locks::MONITOR_PROGRAM => {
+                return self
+                    .locking
+                    .run_monitor(&client(), call.procedure, reader, out);
+            }
+            portmap::PROGRAM => {
+                let map = self.port_map.as_ref();
+                let map = map.ok_or(Rejection::ProgramUnavailable)?;
+                let what = (call.version, call.procedure);
+                return map.run(sender.server, what, reader, out);
+            }
+            _ => {}
         }
         let known = procedures::find(call.procedure)?;
+        let export = self.export(sender, reader)?;
         let context = Context {
-            export: &self.export,
-            caller: self.export.caller(&call.credential),
+            export,
+            caller: export.caller(&call.credential),
             waits,
         };
         log::trace!("{} by user {}", known.name, context.caller.uid);
         let result = known.run(&context, reader, out);
         result.map_err(|Garbage| Rejection::Garbage)
+    }
+
+    /// The export that a call is for: all but NULL begin with a handle.
+    fn export<W>(&self, sender: &Sender<'_, W>, reader: &Reader<'_>) -> Result<&Export, Rejection> {
+        let handle = reader.clone().opaque(HANDLE_MAX).unwrap_or_default();
+        let found = self.exports.of_handle(handle);
+        // Any of them says what is wrong with a handle of none.
+        let export = found.map_or(&self.exports.all()[0], |(_, export)| export);
+        match handle.is_empty() || export.admits_call(sender.address, sender.port) {
+            true => Ok(export),
+            false => Err(Rejection::WeakCredential),
+        }
     }
 }
 

@@ -15,6 +15,15 @@ const CLIENTS_MAX: usize = 1024;
 /// Connections from one address. (Clients open up to 16 with `nconnect`.)
 const OF_CLIENT_MAX: usize = 64;
 
+/// A client machine that is connected.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectedClient {
+    /// Its address.
+    pub address: IpAddr,
+    /// By so many connections.
+    pub connections: usize,
+}
+
 /// Fixed places for connections: a thread finds one by its number, which epoll tells.
 pub(crate) struct Table {
     places: Box<[Mutex<Option<Arc<Connection>>>]>,
@@ -79,6 +88,19 @@ impl Table {
         let client = Arc::new(Client::new(address));
         clients.insert(address, Arc::clone(&client));
         client
+    }
+
+    /// The client machines that are connected, by their addresses.
+    pub(crate) fn clients(&self) -> Vec<ConnectedClient> {
+        let clients = self.clients.lock();
+        let connected = clients.values().map(|client| ConnectedClient {
+            address: client.address,
+            connections: client.connections.load(Ordering::Acquire),
+        });
+        let mut connected: Vec<_> = connected.filter(|it| it.connections > 0).collect();
+        drop(clients);
+        connected.sort_by_key(|client| client.address);
+        connected
     }
 
     /// The connection at a place.

@@ -24,6 +24,11 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
+    /// What was not read yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn u32(&mut self) -> Result<u32, Garbage> {
         let (word, rest) = self.rest.split_first_chunk().ok_or(Garbage)?;
         self.rest = rest;

@@ -28,7 +28,8 @@ fn calls_that_cannot_be_carried_out_are_told_why() {
         words.collect::<Vec<_>>()
     };
     // Accepted, no verifier, and: no program, mismatch, no procedure, garbage.
-    assert_eq!(outcome((100_021, 4), 0, &[]), [0, 0, 0, 1]);
+    assert_eq!(outcome((100_000, 2), 0, &[]), [0, 0, 0, 1]);
+    assert_eq!(outcome((100_021, 1), 0, &[]), [0, 0, 0, 2, 4, 4]);
     assert_eq!(outcome((100_003, 4), 0, &[]), [0, 0, 0, 2, 3, 3]);
     assert_eq!(outcome((100_005, 1), 0, &[]), [0, 0, 0, 2, 3, 3]);
     assert_eq!(outcome(NFS, 22, &[]), [0, 0, 0, 3]);

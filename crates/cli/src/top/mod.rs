@@ -31,7 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use crate::channel::{Channel, NoAnswer};
-use crate::umount::find;
+use crate::served::Target;
 use crate::{CliResult, Failure};
 use lease::{Lease, PATIENCE};
 use screen::Screen;
@@ -136,15 +136,19 @@ enum Event {
 
 impl Top {
     pub(crate) fn run(self) -> CliResult<()> {
-        let mount = find(&self.target)?;
-        let place = mount.path.display().to_string();
+        let target = Target::find(&self.target)?;
+        let place = target.place();
+        let title = match &target {
+            Target::Mount(mount) => format!("{place} ({})", mount.source.to_string_lossy()),
+            Target::Served(..) => place.clone(),
+        };
         let fail = |reason: String| Failure::new(format!("{place}: {reason}"));
-        let channel = Channel::of(&mount).map_err(fail)?;
+        let channel = target.channel().map_err(fail)?;
         // Caught before anything is switched on.
         let (sender, events) = std::sync::mpsc::channel();
         send_signals(sender.clone()).map_err(|error| fail(error.to_string()))?;
         let mut view = View {
-            title: format!("{place} ({})", mount.source.to_string_lossy()),
+            title,
             options: &self,
             channel: &channel,
             lease: Lease::take(&channel, self.wanted()).map_err(|reason| fail(reason.into()))?,

@@ -98,7 +98,7 @@ impl LockSet {
     }
 
     /// True when `owner` has any part of `range`.
-    pub(super) fn has_any(&self, owner: Owner, range: &Range<u64>) -> bool {
+    pub(crate) fn has_any(&self, owner: Owner, range: &Range<u64>) -> bool {
         let last = self
             .by_owner
             .range((owner, 0)..(owner, range.end))

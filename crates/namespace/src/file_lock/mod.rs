@@ -61,7 +61,7 @@ mod tests;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::queue::{Asked, CREDIT, FileLocks, WHOLE, checked};
+pub(crate) use self::queue::{Asked, CREDIT, FileLocks, IfBusy, WHOLE, checked};
 pub use self::waiter::Interrupt;
 pub(crate) use self::waiter::Waiter;
 pub(crate) use self::waits_for::WaitsFor;

@@ -34,6 +34,16 @@ struct Queue {
     waiters: Vec<Arc<Waiter>>,
 }
 
+/// What becomes of a request that is not granted at once.
+pub(crate) enum IfBusy {
+    /// It fails.
+    Refuse,
+    /// It waits, and somebody sleeps for it.
+    Wait,
+    /// It waits, and this is called at the end of the wait, under the lock of the file's locks.
+    Call(Box<dyn Fn() + Send + Sync>),
+}
+
 /// What a request comes to.
 pub(crate) enum Asked {
     /// It is granted.
@@ -74,7 +84,7 @@ impl FileLocks {
         &mut self,
         family: Family,
         (owner, kind, range): (Owner, LockKind, &Range<u64>),
-        may_wait: bool,
+        if_busy: IfBusy,
         graph: &WaitsFor,
         credits: &mut i64,
     ) -> Asked {
@@ -91,11 +101,14 @@ impl FileLocks {
             queue.change(owner, Some(kind), range, credits);
             return Asked::Granted;
         }
-        if !may_wait {
-            return Asked::Refused(Error::WouldBlock);
-        }
+        let at_end = match if_busy {
+            IfBusy::Refuse => return Asked::Refused(Error::WouldBlock),
+            IfBusy::Wait => None,
+            IfBusy::Call(at_end) => Some(at_end),
+        };
         let blockers = queue.held.blockers(owner, kind, range);
-        let waiter = Arc::new(Waiter::new(owner, kind, range.clone(), blockers));
+        let request = (owner, kind, range.clone());
+        let waiter = Arc::new(Waiter::new(request, blockers, at_end));
         if owner.has_deadlock_detection() && !graph.enter(&waiter) {
             return Asked::Refused(Error::Deadlock);
         }

@@ -20,6 +20,8 @@ pub(crate) struct Waiter {
     pub range: Range<u64>,
     state: Mutex<State>,
     ended: Condvar,
+    /// Told of the end where nobody sleeps.
+    at_end: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct State {
@@ -32,7 +34,11 @@ struct State {
 }
 
 impl Waiter {
-    pub(super) fn new(owner: Owner, kind: LockKind, range: Range<u64>, blockers: Owners) -> Waiter {
+    pub(super) fn new(
+        (owner, kind, range): (Owner, LockKind, Range<u64>),
+        blockers: Owners,
+        at_end: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> Waiter {
         let state = State {
             blockers,
             outcome: None,
@@ -44,6 +50,7 @@ impl Waiter {
             range,
             state: Mutex::new(&classes::LOCK_WAIT, state),
             ended: Condvar::new(),
+            at_end,
         }
     }
 
@@ -63,7 +70,10 @@ impl Waiter {
         state.blockers.clear();
         state.outcome = Some(outcome);
         drop(state);
-        self.ended.notify_one();
+        match &self.at_end {
+            Some(at_end) => at_end(),
+            None => self.ended.notify_one(),
+        }
     }
 
     /// How the wait ended, if it did. Asked under the lock of the file's locks it is the last word.

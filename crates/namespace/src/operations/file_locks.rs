@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::types::Ino;
 use crate::file_lock::{
-    Asked, BlockingLock, CREDIT, Family, FileLocks, LockKind, LockWait, Owner, RangeOwner, WHOLE,
-    Waiter, checked,
+    Asked, BlockingLock, CREDIT, Family, FileLocks, Held, IfBusy, LockKind, LockWait, Owner,
+    RangeOwner, WHOLE, Waiter, checked,
 };
 use crate::inode::Inode;
 use crate::inode::references::Referred;
@@ -53,18 +53,9 @@ impl FileLocker<'_> {
     ///
     /// ENOLCK: one lock would become two, and there are too many.
     pub fn unlock_range(&self, owner: RangeOwner, range: Range<u64>) -> Result<()> {
-        checked(&range)?;
         let owner = self.owner(owner);
-        self.with_locks(|namespace, locks, credits| {
-            let is_cut = locks.held(Family::Range).is_inside(owner, &range);
-            if is_cut && !namespace.file_lock_credit.try_take(1) {
-                return Err(Error::NoLocks);
-            }
-            *credits += i64::from(is_cut);
-            locks.unlock(Family::Range, owner, &range, credits);
-            Ok(())
-        })
-        .unwrap_or(Ok(()))
+        self.namespace
+            .unlock_range(self.opened.ino(), owner, &range)
     }
 
     /// The first lock, by its start, that keeps the owner from locking the range (F_GETLK).
@@ -74,18 +65,8 @@ impl FileLocker<'_> {
         kind: LockKind,
         range: Range<u64>,
     ) -> Result<Option<BlockingLock>> {
-        checked(&range)?;
-        let owner = self.owner(owner);
-        let found =
-            self.with_locks(|_, locks, _| locks.held(Family::Range).conflict(owner, kind, &range));
-        Ok(found.flatten().map(|held| BlockingLock {
-            kind: held.kind,
-            range: held.range,
-            process: match held.owner {
-                Owner::Process(number) => Some(number),
-                Owner::OpenFile(_) => None,
-            },
-        }))
+        let (owner, namespace) = (self.owner(owner), self.namespace);
+        namespace.blocking_lock(self.opened.ino(), owner, kind, &range)
     }
 
     /// Drops all locks of a process on the file, whichever open file they were taken through. POSIX
@@ -129,23 +110,12 @@ impl FileLocker<'_> {
             self.opened.note_locked();
         }
         let namespace = self.namespace;
-        let asked = {
-            let operation = namespace.begin(Call::FileLock)?;
-            let inode = namespace.inode(self.opened.ino(), &operation.guard)?;
-            if !namespace.file_lock_credit.try_take(CREDIT) {
-                return Err(Error::NoLocks);
-            }
-            namespace.change_locks(inode, |locks, credits| {
-                let request = (owner, kind, range);
-                locks.ask(
-                    family,
-                    request,
-                    wait.may_wait,
-                    &namespace.waits_for,
-                    credits,
-                )
-            })
+        let if_busy = match wait.may_wait {
+            true => IfBusy::Wait,
+            false => IfBusy::Refuse,
         };
+        let request = (owner, kind, range);
+        let asked = namespace.ask_for_lock(self.opened.ino(), family, request, if_busy)?;
         match asked {
             Asked::Granted => Ok(()),
             Asked::Refused(error) => Err(error),
@@ -164,36 +134,34 @@ impl FileLocker<'_> {
             Err(error @ (Error::TimedOut | Error::Interrupted)) => error,
             ended => return ended,
         };
-        let is_withdrawn = self.with_locks(|_, locks, credits| {
-            let is_withdrawn = locks.withdraw(family, waiter);
-            *credits += if is_withdrawn { CREDIT as i64 } else { 0 };
-            is_withdrawn
-        });
-        match is_withdrawn {
-            Some(true) => Err(given_up),
+        match self
+            .namespace
+            .withdraw_lock(self.opened.ino(), family, waiter)
+        {
+            true => Err(given_up),
             // It was granted, or ended by the shut-down, at the last moment.
-            _ => waiter.outcome().unwrap_or(Err(given_up)),
+            false => waiter.outcome().unwrap_or(Err(given_up)),
         }
     }
 
-    /// Does something with the file's locks, if it has any. Goes on after the shut-down, which
-    /// drops all locks.
     fn with_locks<R>(
         &self,
         f: impl FnOnce(&Namespace, &mut FileLocks, &mut i64) -> R,
     ) -> Option<R> {
-        let namespace = self.namespace;
-        let _gate = namespace.gate.read();
-        let _outer = namespace.scheme.enter(Call::FileLock);
-        if namespace.committer.is_closed() {
-            return None;
+        self.namespace.with_file_locks(self.opened.ino(), f)
+    }
+}
+
+impl From<Held> for BlockingLock {
+    fn from(held: Held) -> BlockingLock {
+        BlockingLock {
+            kind: held.kind,
+            range: held.range,
+            process: match held.owner {
+                Owner::Process(number) => Some(number),
+                Owner::OpenFile(_) => None,
+            },
         }
-        let _outer = namespace.scheme.enter(Call::FileLock);
-        let guard = &crossbeam_epoch::pin();
-        let inode = namespace.inodes.get(self.opened.ino(), guard)?;
-        let core = inode.loaded().filter(|core| !core.never_had_locks())?;
-        core.file_locks().as_ref()?;
-        Some(namespace.change_locks(inode, |locks, credits| f(namespace, locks, credits)))
     }
 }
 
@@ -221,14 +189,91 @@ impl Namespace {
         self.options.file_locks_max - self.file_lock_credit.available()
     }
 
-    /// Changes the locks of an inode that an open file refers to; makes a place for them if there
+    /// Asks for a lock on an inode that is referred to.
+    pub(super) fn ask_for_lock(
+        &self,
+        ino: Ino,
+        family: Family,
+        request: (Owner, LockKind, &Range<u64>),
+        if_busy: IfBusy,
+    ) -> Result<Asked> {
+        let operation = self.begin(Call::FileLock)?;
+        let inode = self.inode(ino, &operation.guard)?;
+        if !self.file_lock_credit.try_take(CREDIT) {
+            return Err(Error::NoLocks);
+        }
+        Ok(self.change_locks(inode, |locks, credits| {
+            locks.ask(family, request, if_busy, &self.waits_for, credits)
+        }))
+    }
+
+    /// Takes a waiting request back; false when it is not waiting any more.
+    pub(super) fn withdraw_lock(&self, ino: Ino, family: Family, waiter: &Arc<Waiter>) -> bool {
+        let is_withdrawn = self.with_file_locks(ino, |_, locks, credits| {
+            let is_withdrawn = locks.withdraw(family, waiter);
+            *credits += if is_withdrawn { CREDIT as i64 } else { 0 };
+            is_withdrawn
+        });
+        is_withdrawn == Some(true)
+    }
+
+    /// See [`FileLocker::unlock_range`].
+    pub(super) fn unlock_range(&self, ino: Ino, owner: Owner, range: &Range<u64>) -> Result<()> {
+        checked(range)?;
+        self.with_file_locks(ino, |_, locks, credits| {
+            let is_cut = locks.held(Family::Range).is_inside(owner, range);
+            if is_cut && !self.file_lock_credit.try_take(1) {
+                return Err(Error::NoLocks);
+            }
+            *credits += i64::from(is_cut);
+            locks.unlock(Family::Range, owner, range, credits);
+            Ok(())
+        })
+        .unwrap_or(Ok(()))
+    }
+
+    /// See [`FileLocker::blocking_lock`].
+    pub(super) fn blocking_lock(
+        &self,
+        ino: Ino,
+        owner: Owner,
+        kind: LockKind,
+        range: &Range<u64>,
+    ) -> Result<Option<BlockingLock>> {
+        checked(range)?;
+        let found = self.with_file_locks(ino, |_, locks, _| {
+            locks.held(Family::Range).conflict(owner, kind, range)
+        });
+        Ok(found.flatten().map(BlockingLock::from))
+    }
+
+    /// Does something with a file's locks, if it has any. Goes on after the shut-down, which drops
+    /// all locks.
+    pub(super) fn with_file_locks<R>(
+        &self,
+        ino: Ino,
+        f: impl FnOnce(&Namespace, &mut FileLocks, &mut i64) -> R,
+    ) -> Option<R> {
+        let _gate = self.gate.read();
+        let _outer = self.scheme.enter(Call::FileLock);
+        if self.committer.is_closed() {
+            return None;
+        }
+        let guard = &crossbeam_epoch::pin();
+        let inode = self.inodes.get(ino, guard)?;
+        let core = inode.loaded().filter(|core| !core.never_had_locks())?;
+        core.file_locks().as_ref()?;
+        Some(self.change_locks(inode, |locks, credits| f(self, locks, credits)))
+    }
+
+    /// Changes the locks of an inode that is referred to; makes a place for them if there
     /// is none, and lets it go when none are left.
     fn change_locks<R>(&self, inode: &Inode, f: impl FnOnce(&mut FileLocks, &mut i64) -> R) -> R {
         let mut credits = 0;
         let mut place = inode.file_locks();
         let locks = place.get_or_insert_with(|| {
             let referred = inode.references.refer(&self.inodes.split_counts);
-            debug_assert!(referred != Referred::Gone, "the open file has a reference");
+            debug_assert!(referred != Referred::Gone, "who asks has a reference");
             Box::new(FileLocks::new())
         });
         let result = f(locks, &mut credits);
@@ -239,7 +284,7 @@ impl Namespace {
         drop(place);
         if is_last {
             let is_unused = inode.references.release(&self.inodes.split_counts, 1);
-            debug_assert!(!is_unused, "the open file has a reference");
+            debug_assert!(!is_unused, "who asks has a reference");
         }
         debug_assert!(credits >= 0);
         self.file_lock_credit.give(credits as u64);

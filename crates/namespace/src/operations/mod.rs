@@ -39,6 +39,7 @@ mod inline;
 mod lookup;
 mod new_inode;
 pub(crate) mod open_file;
+pub(crate) mod owner_locks;
 pub(crate) mod paths;
 pub(crate) mod read_directory;
 pub(crate) mod rename;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::queue::{Asked, CREDIT};
+use super::super::queue::{Asked, CREDIT, IfBusy};
 use super::super::waiter::Waiter;
 use super::super::{Family, FileLocks, Held, LockKind, Owner, WaitsFor};
 use crate::base::error::Error;
@@ -225,10 +225,14 @@ fn run(family: Family, steps: Vec<(usize, Step)>) {
                     expected = Ok(false);
                 }
                 real.taken += CREDIT as i64;
+                let if_busy = match may_wait {
+                    true => IfBusy::Wait,
+                    false => IfBusy::Refuse,
+                };
                 let asked = real.files[file].ask(
                     family,
                     (owner, kind, &range),
-                    may_wait,
+                    if_busy,
                     &real.graph,
                     &mut credits,
                 );

@@ -1,0 +1,200 @@
+//! `finefs serve`, and the commands that name what is served. The protocol has its tests in
+//! crates/nfs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+fn finefs() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    finefs().args(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeed(words: &[&str]) -> String {
+    let output = run(words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    text(&output.stdout)
+}
+
+fn image(directory: &TempDir, name: &str) -> String {
+    let image = directory.path().join(name);
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4"])
+        .arg(&image)
+        .arg("16m")
+        .status();
+    assert!(made.unwrap().success());
+    image.to_str().unwrap().to_owned()
+}
+
+fn is_sound(image: &str) -> bool {
+    let checked = Command::new("e2fsck").args(["-fn", image]).output();
+    checked.unwrap().status.success()
+}
+
+/// A server in the foreground.
+struct Serving {
+    child: Child,
+    address: String,
+    told: String,
+}
+
+impl Serving {
+    fn start(words: &[&str]) -> Serving {
+        let mut child = finefs()
+            .args(["serve", "-f", "--nfs", "127.0.0.1:0"])
+            .args(words)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut told = String::new();
+        while !told.contains("to end: ") {
+            assert!(out.read_line(&mut told).unwrap() > 0, "it ended: {told}");
+        }
+        let address = told.split("finefs umount ").nth(1).unwrap();
+        let address = address.split(',').next().unwrap().to_owned();
+        std::thread::spawn(move || out.read_to_end(&mut Vec::new()));
+        Serving {
+            child,
+            address,
+            told,
+        }
+    }
+
+    fn end(mut self, by: &str) {
+        succeed(&["umount", by]);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn the_commands_on_mounts_take_what_is_served() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "image");
+    let serving = Serving::start(&[&image]);
+    assert!(serving.told.contains(&format!("serving {image}")));
+    let port = serving.address.rsplit(':').next().unwrap();
+    assert!(serving.told.contains(&format!("mountport={port},nolock")));
+
+    let nobody = run(&["lsof", &serving.address]);
+    assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
+    let _client = std::net::TcpStream::connect(&serving.address).unwrap();
+    let start = std::time::Instant::now();
+    while !run(&["lsof", &image]).status.success() {
+        assert!(start.elapsed().as_secs() < 60, "the client is not seen");
+    }
+    let users = succeed(&["lsof", "--json", &image]);
+    assert!(users.contains("\"client\": \"127.0.0.1\""), "{users}");
+
+    succeed(&["freeze", &image]);
+    let again = run(&["freeze", &serving.address]);
+    assert!(
+        text(&again.stderr).contains("is frozen already"),
+        "{again:?}"
+    );
+    // What is frozen is as after a clean unmount.
+    assert!(is_sound(&image));
+    succeed(&["thaw", &serving.address]);
+    succeed(&["sync", &image]);
+    let top = succeed(&[
+        "top",
+        "--batch",
+        "--iterations",
+        "1",
+        "--delay",
+        "0.1",
+        &image,
+    ]);
+    assert!(top.contains("CLASS"), "{top}");
+    serving.end(&image);
+    assert!(is_sound(&image));
+    let gone = run(&["freeze", &image]);
+    assert!(text(&gone.stderr).contains("not mounted"), "{gone:?}");
+}
+
+#[test]
+fn several_images_are_served_by_their_names() {
+    let directory = TempDir::new().unwrap();
+    let (one, two) = (image(&directory, "one,1"), image(&directory, "two"));
+    let exports = [format!("a={one}"), format!("b={two},ro,squash=all")];
+    let serving = Serving::start(&["--export", &exports[0], "--export", &exports[1]]);
+    assert!(serving.told.contains(&format!("serving {two} as /b at")));
+    // One image alone, and all together.
+    succeed(&["freeze", &one]);
+    let all = run(&["freeze", &serving.address]);
+    assert!(!all.status.success());
+    succeed(&["thaw", &one]);
+    succeed(&["sync", &serving.address]);
+    let address = serving.address.clone();
+    serving.end(&address);
+    assert!(is_sound(&one) && is_sound(&two));
+}
+
+#[test]
+fn what_cannot_be_served_is_told() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "image");
+    let copy = directory.path().join("copy");
+    std::fs::copy(&image, &copy).unwrap();
+    let exports = [format!("a={image}"), format!("b={}", copy.display())];
+    let same = run(&[
+        "serve",
+        "-f",
+        "--nfs",
+        "127.0.0.1:0",
+        "--export",
+        &exports[0],
+        "--export",
+        &exports[1],
+    ]);
+    assert_eq!(same.status.code(), Some(1));
+    assert!(text(&same.stderr).contains("same UUID"), "{same:?}");
+    assert!(is_sound(&image));
+    for wrong in [
+        &["serve", "--memory", "--export", &exports[0]][..],
+        &["serve", "--export", &exports[0], "--squash", "all"],
+        &["serve", "--export", "a=x,squash=some"],
+        &["serve", "--memory", "--rpcbind", "here"],
+        &["serve"],
+    ] {
+        assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    let nothing = run(&["umount", "127.0.0.1:1"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(
+        text(&nothing.stderr).contains("nothing is served"),
+        "{nothing:?}"
+    );
+}
+
+#[test]
+fn who_has_locks_is_noted_where_the_user_says() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "image");
+    let state: PathBuf = directory.path().join("state");
+    let state_name = state.to_str().unwrap().to_owned();
+    let words = [
+        "--rpcbind",
+        "127.0.0.1:0",
+        "--lock-state",
+        &state_name,
+        &image,
+    ];
+    let serving = Serving::start(&words);
+    assert!(!serving.told.contains("nolock"), "{}", serving.told);
+    let noted = std::fs::read_to_string(&state).unwrap();
+    assert_eq!(noted, "finefs locks 1\nstate 3\n");
+    serving.end(&image);
+}

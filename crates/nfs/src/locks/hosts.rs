@@ -1,0 +1,307 @@
+//! Whose locks there are: client machines, and owners on them.
+//!
+//! # Data model
+//! A host is a name and the address that it calls from: so nobody frees another's locks by using
+//! its name. An owner is a number made of host and `svid` by a keyed hash, by which the namespace
+//! knows it; what the number stands for is in one of [`SHARDS`] maps. An owner's record has the
+//! files on which it may have locks, and goes with the last. So an owner that is known is served
+//! without a look at the hosts.
+//!
+//! # Invariants
+//! 1. A file on which an owner has or may get a lock stands in the owner's record: it is noted
+//!    before the lock is asked for, and taken out only when nobody asks for one (`under_way`) and
+//!    none was asked for since it was seen without locks (`begun`).
+//! 2. A host has no more than [`OWNERS_MAX`] owners, each no more than [`FILES_MAX`] files.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use finefs_locks::Mutex;
+use finefs_namespace::Ino;
+
+use crate::classes;
+
+const SHARDS: usize = 64;
+/// Hosts that are known. Those without locks make room for others.
+const HOSTS_MAX: usize = 4096;
+const OWNERS_MAX: usize = 16384;
+const FILES_MAX: usize = 4096;
+
+/// A client machine that locks.
+pub(crate) struct Host {
+    pub address: IpAddr,
+    /// The address of this server that it uses.
+    pub server: IpAddr,
+    pub name: Box<[u8]>,
+    owners: AtomicUsize,
+}
+
+impl Host {
+    pub(super) fn new(address: IpAddr, server: IpAddr, name: &[u8]) -> Host {
+        Host {
+            address,
+            server,
+            name: name.into(),
+            owners: AtomicUsize::new(0),
+        }
+    }
+
+    /// True when it may have locks.
+    pub(super) fn has_owners(&self) -> bool {
+        self.owners.load(Ordering::Acquire) > 0
+    }
+}
+
+/// A file of one of the exports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct File {
+    /// The number of the export.
+    pub export: usize,
+    pub ino: Ino,
+}
+
+struct Noted {
+    file: File,
+    /// Calls and waits that may give the owner a lock.
+    under_way: usize,
+    /// How many there were.
+    begun: u64,
+}
+
+struct Owner {
+    host: Arc<Host>,
+    svid: u32,
+    /// In its client's words.
+    name: Box<[u8]>,
+    files: Vec<Noted>,
+}
+
+/// The hosts by address and name.
+type ByName = HashMap<(IpAddr, Box<[u8]>), Arc<Host>>;
+
+/// See the module's head.
+pub(super) struct Hosts {
+    hasher: RandomState,
+    hosts: Mutex<ByName>,
+    shards: Box<[Mutex<HashMap<u64, Owner>>]>,
+}
+
+/// Too many.
+pub(super) struct Full;
+
+/// Who holds a lock, for others.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnerOf {
+    pub host: IpAddr,
+    pub host_name: Vec<u8>,
+    pub svid: u32,
+    pub name: Vec<u8>,
+}
+
+impl Hosts {
+    pub(super) fn new() -> Hosts {
+        let shards = (0..SHARDS).map(|_| Mutex::new(&classes::LOCK_OWNERS, HashMap::new()));
+        Hosts {
+            hasher: RandomState::new(),
+            hosts: Mutex::new(&classes::LOCK_HOSTS, HashMap::new()),
+            shards: shards.collect(),
+        }
+    }
+
+    /// The number of an owner. The highest bit is set, which no process of this machine has.
+    pub(super) fn number(&self, address: IpAddr, name: &[u8], svid: u32) -> u64 {
+        self.hasher.hash_one((address, name, svid)) | 1 << 63
+    }
+
+    fn shard(&self, owner: u64) -> &Mutex<HashMap<u64, Owner>> {
+        &self.shards[owner as usize % SHARDS]
+    }
+
+    /// The owner is about to ask for a lock on a file. True when its host had no owner before: it
+    /// is to be monitored.
+    pub(super) fn begin(
+        &self,
+        owner: u64,
+        (address, server, host_name): (IpAddr, IpAddr, &[u8]),
+        (svid, name): (u32, &[u8]),
+        file: File,
+    ) -> Result<Option<Arc<Host>>, Full> {
+        let mut new_host = None;
+        let mut shard = self.shard(owner).lock();
+        if !shard.contains_key(&owner) {
+            drop(shard);
+            let host = self.host(address, server, host_name)?;
+            shard = self.shard(owner).lock();
+            // Another call of the owner may have come first.
+            if let Entry::Vacant(place) = shard.entry(owner) {
+                let before = host.owners.fetch_add(1, Ordering::AcqRel);
+                if before >= OWNERS_MAX {
+                    host.owners.fetch_sub(1, Ordering::AcqRel);
+                    return Err(Full);
+                }
+                new_host = (before == 0).then(|| Arc::clone(&host));
+                place.insert(Owner {
+                    host,
+                    svid,
+                    name: name.into(),
+                    files: Vec::new(),
+                });
+            }
+        }
+        let known = shard.get_mut(&owner).ok_or(Full)?;
+        let is_full = known.files.len() >= FILES_MAX;
+        match known.files.iter_mut().find(|noted| noted.file == file) {
+            Some(noted) => {
+                noted.under_way += 1;
+                noted.begun += 1;
+            }
+            None if is_full => return Err(Full),
+            None => known.files.push(Noted {
+                file,
+                under_way: 1,
+                begun: 1,
+            }),
+        }
+        Ok(new_host)
+    }
+
+    fn host(&self, address: IpAddr, server: IpAddr, name: &[u8]) -> Result<Arc<Host>, Full> {
+        let mut hosts = self.hosts.lock();
+        let key = (address, Box::from(name));
+        if let Some(host) = hosts.get(&key) {
+            return Ok(Arc::clone(host));
+        }
+        if hosts.len() >= HOSTS_MAX {
+            hosts.retain(|_, host| host.has_owners() || Arc::strong_count(host) > 1);
+        }
+        if hosts.len() >= HOSTS_MAX {
+            return Err(Full);
+        }
+        let host = Arc::new(Host::new(address, server, name));
+        hosts.insert(key, Arc::clone(&host));
+        Ok(host)
+    }
+
+    /// What was begun is over.
+    pub(super) fn end(&self, owner: u64, file: File) {
+        let mut shard = self.shard(owner).lock();
+        let noted = shard.get_mut(&owner).map(|known| &mut known.files);
+        if let Some(noted) = noted.into_iter().flatten().find(|noted| noted.file == file) {
+            noted.under_way = noted.under_way.saturating_sub(1);
+        }
+    }
+
+    /// How often locks on a file were asked for: for [`Hosts::tidy`]. `None` when it is not noted.
+    pub(super) fn begun(&self, owner: u64, file: File) -> Option<u64> {
+        let shard = self.shard(owner).lock();
+        let mut files = shard.get(&owner)?.files.iter();
+        files
+            .find(|noted| noted.file == file)
+            .map(|noted| noted.begun)
+    }
+
+    /// The owner was seen without locks on the file after [`Hosts::begun`] had said this.
+    pub(super) fn tidy(&self, owner: u64, file: File, begun: u64) {
+        let mut shard = self.shard(owner).lock();
+        let Some(known) = shard.get_mut(&owner) else {
+            return;
+        };
+        let is_over =
+            |noted: &Noted| noted.file == file && noted.under_way == 0 && noted.begun == begun;
+        known.files.retain(|noted| !is_over(noted));
+        if known.files.is_empty() {
+            known.host.owners.fetch_sub(1, Ordering::AcqRel);
+            shard.remove(&owner);
+        }
+    }
+
+    /// Who an owner is.
+    pub(super) fn owner(&self, owner: u64) -> Option<OwnerOf> {
+        let shard = self.shard(owner).lock();
+        shard.get(&owner).map(|known| OwnerOf {
+            host: known.host.address,
+            host_name: known.host.name.to_vec(),
+            svid: known.svid,
+            name: known.name.to_vec(),
+        })
+    }
+
+    pub(super) fn host_of(&self, owner: u64) -> Option<Arc<Host>> {
+        let shard = self.shard(owner).lock();
+        shard.get(&owner).map(|known| Arc::clone(&known.host))
+    }
+
+    /// The hosts at an address.
+    pub(super) fn at(&self, address: IpAddr) -> Vec<Arc<Host>> {
+        let hosts = self.hosts.lock();
+        let at = hosts.values().filter(|host| host.address == address);
+        at.cloned().collect()
+    }
+
+    /// The hosts that may have locks.
+    pub(super) fn with_locks(&self) -> Vec<Arc<Host>> {
+        let hosts = self.hosts.lock();
+        let with_locks = hosts.values().filter(|host| host.has_owners());
+        with_locks.cloned().collect()
+    }
+
+    /// The owners that a choice is made of, with their files.
+    pub(super) fn owners(&self, is_chosen: impl Fn(&Host) -> bool) -> Vec<(u64, Vec<File>)> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            for (owner, known) in shard.lock().iter() {
+                if is_chosen(&known.host) {
+                    let files = known.files.iter().map(|noted| noted.file);
+                    found.push((*owner, files.collect()));
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const FILE: File = File {
+        export: 0,
+        ino: Ino(12),
+    };
+
+    fn begin(hosts: &Hosts, svid: u32) -> (u64, bool) {
+        let owner = hosts.number(ADDRESS, b"name", svid);
+        let begun = hosts.begin(owner, (ADDRESS, ADDRESS, b"name"), (svid, b"oh"), FILE);
+        (owner, matches!(begun, Ok(Some(_))))
+    }
+
+    #[test]
+    fn a_file_is_noted_for_as_long_as_a_lock_may_come() {
+        let hosts = Hosts::new();
+        let (owner, is_new) = begin(&hosts, 1);
+        assert!(is_new);
+        let seen = hosts.begun(owner, FILE).unwrap();
+        // Another call of the owner is under way.
+        assert!(!begin(&hosts, 1).1);
+        hosts.end(owner, FILE);
+        hosts.tidy(owner, FILE, seen);
+        assert!(hosts.owner(owner).is_some());
+        hosts.end(owner, FILE);
+        // It may have got a lock since.
+        hosts.tidy(owner, FILE, seen);
+        assert!(hosts.owner(owner).is_some());
+        let seen = hosts.begun(owner, FILE).unwrap();
+        hosts.tidy(owner, FILE, seen);
+        assert!(hosts.owner(owner).is_none());
+        assert!(hosts.with_locks().is_empty());
+        assert!(
+            begin(&hosts, 2).1,
+            "its host has no locks, and is monitored again"
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! The status monitor (NSM): which clients are to be told when the server was started anew, so that
+//! they ask again for the locks that they had; and for how long nobody else gets one (the grace
+//! period).
+//!
+//! # The file
+//! Where a file is given, it names the clients that may have locks, and a number that is odd and
+//! grows with each start (the state of NSM). It is written beside and renamed before the first lock
+//! of a client is given. So after a crash all who had locks are in it; after a start without any in
+//! it there is no grace period.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use finefs_locks::Mutex;
+
+use super::hosts::Host;
+use crate::classes;
+
+/// A client as the file has it: its address, the server's address that it uses, its name.
+type Known = (IpAddr, IpAddr, Vec<u8>);
+
+/// See the module's head.
+pub(super) struct Monitor {
+    path: Option<PathBuf>,
+    /// The state of this start.
+    pub state: u32,
+    known: Mutex<BTreeSet<Known>>,
+    /// Those that had locks at the last end.
+    pub before: Vec<Known>,
+    grace_end: Option<Instant>,
+}
+
+impl Monitor {
+    /// With the file of before. A file that says nonsense is an error.
+    pub(super) fn new(path: Option<PathBuf>, grace: Duration) -> io::Result<Monitor> {
+        let text = match &path {
+            Some(path) => match std::fs::read_to_string(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+                read => read?,
+            },
+            None => String::new(),
+        };
+        let (state, before) = parse(&text).ok_or_else(|| {
+            io::Error::other("it is not what a server writes; remove it, and locks are lost")
+        })?;
+        let grace_end = (!before.is_empty()).then(|| Instant::now() + grace);
+        let monitor = Monitor {
+            path,
+            state: state.wrapping_add(2) | 1,
+            known: Mutex::new(&classes::LOCK_MONITOR, before.iter().cloned().collect()),
+            before,
+            grace_end,
+        };
+        monitor.write(&monitor.known.lock())?;
+        Ok(monitor)
+    }
+
+    /// True while only locks of before are given.
+    pub(super) fn is_in_grace(&self) -> bool {
+        self.grace_end.is_some_and(|end| Instant::now() < end)
+    }
+
+    /// When the grace period ends.
+    pub(super) fn grace_end(&self) -> Option<Instant> {
+        self.grace_end
+    }
+
+    /// A client gets its first lock.
+    pub(super) fn add(&self, host: &Host) -> io::Result<()> {
+        let mut known = self.known.lock();
+        match known.insert((host.address, host.server, host.name.to_vec())) {
+            true => self.write(&known),
+            false => Ok(()),
+        }
+    }
+
+    /// Only these have locks.
+    pub(super) fn keep(&self, hosts: &[std::sync::Arc<Host>]) -> io::Result<()> {
+        let hosts = hosts.iter();
+        let hosts = hosts.map(|host| (host.address, host.server, host.name.to_vec()));
+        let mut known = self.known.lock();
+        *known = hosts.collect();
+        self.write(&known)
+    }
+
+    fn write(&self, known: &BTreeSet<Known>) -> io::Result<()> {
+        let Some(path) = &self.path else {
+            return Ok(());
+        };
+        let mut text = format!("finefs locks 1\nstate {}\n", self.state);
+        for (address, server, name) in known {
+            let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("{address} {server} {name}\n");
+        }
+        let beside = path.with_extension("new");
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    }
+}
+
+fn parse(text: &str) -> Option<(u32, Vec<Known>)> {
+    if text.is_empty() {
+        return Some((0, Vec::new()));
+    }
+    let mut lines = text.lines();
+    if lines.next()? != "finefs locks 1" {
+        return None;
+    }
+    let state = lines.next()?.strip_prefix("state ")?.parse().ok()?;
+    let known = lines.map(|line| {
+        let mut words = line.split(' ');
+        let (address, server) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let (pairs, []) = words.next()?.as_bytes().as_chunks::<2>() else {
+            return None;
+        };
+        let name = pairs.iter().map(|pair| {
+            let pair = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(pair, 16).ok()
+        });
+        Some((address, server, name.collect::<Option<_>>()?))
+    });
+    Some((state, known.collect::<Option<_>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_had_locks_is_known_after_a_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("locks");
+        let open = || Monitor::new(Some(path.clone()), Duration::from_secs(60)).unwrap();
+        let first = open();
+        assert!(!first.is_in_grace() && first.state % 2 == 1);
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let server = IpAddr::from([192, 0, 2, 9]);
+        let host = Host::new(address, server, b"a name\n");
+        first.add(&host).unwrap();
+        let second = open();
+        assert!(second.is_in_grace());
+        assert!(second.state > first.state && second.state % 2 == 1);
+        assert_eq!(second.before, [(address, server, b"a name\n".to_vec())]);
+        // Until it says otherwise they are known.
+        assert!(open().is_in_grace());
+        second.keep(&[]).unwrap();
+        assert!(!open().is_in_grace());
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_refused() {
+        for text in [
+            "hello\n",
+            "finefs locks 1\nstate x\n",
+            "finefs locks 1\nstate 1\na b c\n",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}
