@@ -3,8 +3,8 @@
 //! A socket in the server's runtime directory (`runtime_dir`), named after the file system's device
 //! number, which anybody reads in mountinfo, as whose server it is: finding it does not touch the
 //! mount. What `finefs serve` serves has one named after its address, and one after each image
-//! ([`served`](crate::served)). Each end asks the kernel who is at the other: the server answers its own user and root,
-//! and a client believes only the user who has mounted the file system, as the kernel has it.
+//! (`target`). Each end asks the kernel who is at the other: the server answers its own user and
+//! root, and a client believes only the user who has mounted the file system, as the kernel has it.
 //!
 //! The protocol is that of [`finefs_lockmeter::control`]: a line of JSON each way. What takes long
 //! is answered later, so nobody waits for another's freeze.
@@ -22,6 +22,7 @@
 //! unix(7), "SO_PEERCRED".
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -308,6 +309,11 @@ fn name(mount: &MountPoint) -> String {
     format!("mount-{major}:{minor}")
 }
 
+/// Of the socket for what is served at an address.
+pub(crate) fn name_of_address(address: SocketAddr) -> String {
+    format!("serve-{address}")
+}
+
 /// Why there is no answer.
 pub(crate) enum NoAnswer {
     /// It takes longer than one waits; it may come another time.
@@ -347,6 +353,12 @@ impl Channel {
             return Err("its server is another user's; ask as that user or as root".into());
         }
         Ok(Channel::named(owner, name(mount)))
+    }
+
+    /// To this user's `finefs serve` at an address.
+    pub fn of_address(address: SocketAddr) -> Channel {
+        let name = name_of_address(address);
+        Channel::named(rustix::process::geteuid(), name)
     }
 
     /// To a server of this user at a socket of this name.

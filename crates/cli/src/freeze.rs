@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::channel::Change;
-use crate::served;
+use crate::target::Target;
 use crate::{CliResult, Failure, progress};
 
 /// Names a mount that is to be frozen or thawed
 #[derive(Args)]
-pub(crate) struct Target {
+pub(crate) struct Named {
     /// The directory that it is mounted at, the image, or the address that it is served at
     #[arg(value_name = "DIR|IMAGE|ADDRESS:PORT")]
     target: PathBuf,
 }
 
-impl Target {
+impl Named {
     pub(crate) fn ask(self, change: Change) -> CliResult<()> {
-        let target = served::Target::find(&self.target)?;
+        let target = Target::find(&self.target)?;
         let place = target.place();
         let asked = progress::during(&format!("{} {place}", change.name()), || {
             target.channel()?.change(change)

@@ -12,7 +12,7 @@
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
 //! | `channel` | how a server is asked and told things, and tells how it has ended |
-//! | `served` | what commands name: a mount, or what is served |
+//! | `target` | what commands name: a mount, or what is served |
 //! | `runtime_dir` | where its socket is |
 //! | `options` | `-o` of mount |
 //! | `remount` | `-o remount` |
@@ -50,11 +50,11 @@ mod remount;
 mod repair;
 mod runtime_dir;
 mod serve;
-mod served;
 pub mod size;
 mod spare_memory;
 mod switches;
 mod sync;
+mod target;
 mod top;
 mod tune;
 mod umount;
@@ -97,9 +97,9 @@ enum Command {
     /// somebody waits to make or remove a file cannot be listed until then. Files that were removed
     /// while somebody had them open are still in it, as orphans that the next mount or e2fsck
     /// frees.
-    Freeze(freeze::Target),
+    Freeze(freeze::Named),
     /// Let changes go on after freeze
-    Thaw(freeze::Target),
+    Thaw(freeze::Named),
     Sync(sync::Sync),
     Lsof(lsof::Lsof),
     Remount(remount::Remount),

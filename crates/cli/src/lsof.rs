@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::channel::{Channel, User};
 use crate::holders::{Access, Holder, How, holders};
-use crate::served::Target;
+use crate::target::Target;
 use crate::{CliResult, Failure, output, say};
 
 /// Show who uses a file system: open files, mappings, working directories; or the clients of a

@@ -16,7 +16,7 @@ use crate::channel::Answering;
 use crate::options::{self, MountOptions};
 use crate::output::print;
 use crate::serve::{self, EndSignals};
-use crate::umount::find_at;
+use crate::target::find_at;
 use crate::{CliResult, Failure, logger, open, progress, remount, say, usage};
 
 /// Mount an ext2/3/4 image, or a file system in memory, at a directory

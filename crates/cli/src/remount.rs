@@ -18,7 +18,7 @@ use finefs_fuse::MountPoint;
 use crate::channel::{Change, Channel};
 use crate::options::MountOptions;
 use crate::output::print_beside;
-use crate::umount::find_at;
+use crate::target::find_at;
 use crate::{CliResult, Failure, lsof, say, sync};
 
 /// Change flags of a mounted file system: ro, rw, nosuid, nodev, noexec, sync and their like

@@ -7,7 +7,7 @@ use clap::Args;
 use finefs_fuse::MountPoint;
 
 use crate::channel::{Change, Channel};
-use crate::served::Target;
+use crate::target::Target;
 use crate::{CliResult, Failure, progress};
 
 /// Put everything that was done before on the image, and return when it is there

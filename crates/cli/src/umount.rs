@@ -20,7 +20,7 @@ use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
 use crate::channel::{Channel, EndWatch};
-use crate::served::Target;
+use crate::target::Target;
 use crate::{CliResult, Failure, progress};
 
 /// Unmount, or end what is served, and return when everything is on the image
@@ -88,64 +88,6 @@ fn stop(channel: &Channel, name: &str) -> CliResult<()> {
     }
 }
 
-/// The mount that the user means.
-pub(crate) fn find(target: &Path) -> CliResult<MountPoint> {
-    let fail = |reason: String| Failure::new(format!("{}: {reason}", target.display()));
-    let mounts = finefs_fuse::mounts().map_err(|e| fail(format!("cannot read mounts: {e}")))?;
-    let path = resolve(target).map_err(|error| fail(error.to_string()))?;
-    select(&mounts, &path).map_err(fail)
-}
-
-/// The mount at this directory.
-pub(crate) fn find_at(directory: &Path) -> CliResult<MountPoint> {
-    let mount = find(directory)?;
-    match resolve(directory) {
-        Ok(path) if path == mount.path => Ok(mount),
-        _ => Err(Failure::new(format!(
-            "{}: is not where it is mounted; name the directory",
-            directory.display()
-        ))),
-    }
-}
-
-/// The topmost mount at `path`, else the last one of the image `path`.
-fn select(mounts: &[MountPoint], path: &Path) -> Result<MountPoint, String> {
-    if let Some(mount) = mounts.iter().rev().find(|mount| mount.path == path) {
-        if mount.is_finefs() {
-            return Ok(mount.clone());
-        }
-        return Err(format!(
-            "mounted there is a file system of type {}, not finefs; use umount",
-            mount.kind
-        ));
-    }
-    let mut of_image = mounts
-        .iter()
-        .filter(|mount| mount.is_finefs() && Path::new(&mount.source) == path);
-    match (of_image.next(), of_image.next()) {
-        (Some(mount), None) => Ok(mount.clone()),
-        (Some(_), Some(_)) => Err("mounted at several places; name the directory".into()),
-        (None, _) => Err("not mounted".into()),
-    }
-}
-
-/// The absolute path without symbolic links, which must also work where the server is dead and
-/// nothing can be asked of the mount point itself.
-fn resolve(target: &Path) -> io::Result<PathBuf> {
-    let error = match target.canonicalize() {
-        Ok(path) => return Ok(path),
-        Err(error) => error,
-    };
-    if error.raw_os_error() != Some(libc::ENOTCONN) {
-        return Err(error);
-    }
-    let absolute = std::path::absolute(target)?;
-    match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
-        _ => Err(error),
-    }
-}
-
 /// False for a memory file system.
 fn has_image(mount: &MountPoint) -> bool {
     Path::new(&mount.source).is_absolute()
@@ -192,38 +134,6 @@ fn look_inside(image: &Path) -> Option<ImageInfo> {
 mod tests {
     use super::*;
 
-    fn mount(path: &str, kind: &str, source: &str) -> MountPoint {
-        MountPoint {
-            device: (0, 1),
-            path: path.into(),
-            kind: kind.into(),
-            source: source.into(),
-            is_read_only: false,
-            options: Vec::new(),
-            owner: Some(0),
-        }
-    }
-
-    #[test]
-    fn the_right_mount_is_selected() {
-        let mounts = [
-            mount("/", "ext4", "/dev/sda1"),
-            mount("/a", "fuse.finefs", "/x.img"),
-            mount("/b", "fuse.finefs", "/y.img"),
-            mount("/b", "tmpfs", "tmpfs"),
-            mount("/c", "fuse.finefs", "/z.img"),
-            mount("/d", "fuse.finefs", "/z.img"),
-        ];
-        let path_of = |target: &str| select(&mounts, Path::new(target)).map(|m| m.path);
-        assert_eq!(path_of("/a"), Ok("/a".into()));
-        assert_eq!(path_of("/x.img"), Ok("/a".into()));
-        // What lies under another mount cannot be reached.
-        assert!(path_of("/b").unwrap_err().contains("tmpfs"));
-        assert!(path_of("/").unwrap_err().contains("ext4"));
-        assert!(path_of("/z.img").unwrap_err().contains("several"));
-        assert_eq!(path_of("/nowhere").unwrap_err(), "not mounted");
-    }
-
     #[test]
     fn waiting_ends_when_the_writer_goes() {
         let image = tempfile::NamedTempFile::new().unwrap();
@@ -235,16 +145,5 @@ mod tests {
         assert!(!waiting.is_finished());
         drop(writer);
         waiting.join().unwrap().unwrap();
-    }
-
-    #[test]
-    fn relative_paths_and_links_are_resolved() {
-        let directory = tempfile::tempdir().unwrap();
-        let real = directory.path().canonicalize().unwrap().join("real");
-        std::fs::create_dir(&real).unwrap();
-        let link = directory.path().join("link");
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        assert_eq!(resolve(&link).unwrap(), real);
-        assert!(resolve(&directory.path().join("missing")).is_err());
     }
 }

@@ -198,3 +198,33 @@ fn who_has_locks_is_noted_where_the_user_says() {
     assert_eq!(noted, "finefs locks 1\nstate 3\n");
     serving.end(&image);
 }
+
+/// libnfs is a client of its own: another reading of the protocol.
+#[test]
+fn libnfs_copies_in_and_out() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "image");
+    // As whoever runs this; and root of the image is another's.
+    let serving = Serving::start(&["--squash", "none", &image]);
+    let port = serving.address.rsplit(':').next().unwrap();
+    let url =
+        |path: &str| format!("nfs://127.0.0.1{path}?nfsport={port}&mountport={port}&version=3");
+    let libnfs = |program: &str, words: &[&str]| {
+        let output = Command::new(program).args(words).output().unwrap();
+        assert!(output.status.success(), "{program} {words:?}: {output:?}");
+        text(&output.stdout)
+    };
+    let (data, back) = (directory.path().join("data"), directory.path().join("back"));
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|number| (number * 7) as u8).collect();
+    std::fs::write(&data, &bytes).unwrap();
+    libnfs("nfs-cp", &[data.to_str().unwrap(), &url("/data")]);
+    let list = libnfs("nfs-ls", &[&url("/")]);
+    assert!(
+        list.contains("lost+found") && list.contains("data"),
+        "{list}"
+    );
+    libnfs("nfs-cp", &[&url("/data"), back.to_str().unwrap()]);
+    assert!(std::fs::read(&back).unwrap() == bytes);
+    serving.end(&image);
+    assert!(is_sound(&image));
+}

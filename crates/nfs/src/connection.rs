@@ -34,6 +34,8 @@ const UNDER_WAY_MAX: usize = 32;
 const OUTGOING_MAX: usize = 1 << 20;
 /// Bytes that wait for all connections of one client machine, beyond which it is cut off.
 const OF_CLIENT_MAX: usize = 64 << 20;
+/// The same of all clients. Whoever's grow then is cut off.
+const OF_ALL_MAX: usize = 512 << 20;
 /// A connection without any traffic is closed after so long, as other servers do.
 const IDLE_MAX: Duration = Duration::from_secs(360);
 /// The same when half a record has come, or a reply is not taken.
@@ -49,12 +51,15 @@ pub(crate) struct Client {
     pub replies: Replies<Connection>,
     /// Bytes that wait to be sent. Written only where a client does not take its replies.
     waiting_bytes: AtomicUsize,
+    /// The same of all clients.
+    of_all: Arc<AtomicUsize>,
     pub used: Stamp,
 }
 
 impl Client {
-    pub(crate) fn new(address: IpAddr) -> Client {
+    pub(crate) fn new(address: IpAddr, of_all: Arc<AtomicUsize>) -> Client {
         Client {
+            of_all,
             address,
             connections: AtomicUsize::new(0),
             replies: Replies::new(),
@@ -221,10 +226,14 @@ impl Connection {
     fn note_waiting(&self, output: &Output) -> io::Result<()> {
         let now = output.waiting.len();
         let before = self.waiting_bytes.swap(now, Ordering::AcqRel);
-        let all = &self.client.waiting_bytes;
-        let sum = all.fetch_add(now, Ordering::AcqRel) + now;
-        all.fetch_sub(before, Ordering::AcqRel);
-        match sum - before.min(sum) > OF_CLIENT_MAX {
+        let change = |counter: &AtomicUsize| {
+            let sum = counter.fetch_add(now, Ordering::AcqRel) + now;
+            counter.fetch_sub(before, Ordering::AcqRel);
+            sum - before.min(sum)
+        };
+        let of_client = change(&self.client.waiting_bytes);
+        let of_all = change(&self.client.of_all);
+        match of_client > OF_CLIENT_MAX || (of_all > OF_ALL_MAX && now > before) {
             true => Err(io::Error::other("the client takes no replies")),
             false => Ok(()),
         }
@@ -276,9 +285,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let waiting = self.waiting_bytes.load(Ordering::Acquire);
         if waiting > 0 {
-            self.client
-                .waiting_bytes
-                .fetch_sub(waiting, Ordering::AcqRel);
+            for counter in [&self.client.waiting_bytes, &*self.client.of_all] {
+                counter.fetch_sub(waiting, Ordering::AcqRel);
+            }
         }
     }
 }

@@ -11,7 +11,6 @@ use finefs_namespace::{AccessChecks, Caller, Error, Ino, Namespace, Result};
 use crate::changes::Changes;
 use crate::handle::{self, Named};
 use crate::held::Held;
-use crate::options::Served;
 use crate::rpc::Credential;
 use crate::verifier::Verifier;
 
@@ -111,6 +110,16 @@ pub struct ExportOptions {
     pub is_async: bool,
     /// Refuse calls from ports that any user has (`secure` of exports(5)).
     pub needs_reserved_port: bool,
+}
+
+/// A file system that is to be served.
+pub struct Served {
+    /// The path by which it is mounted: `/`, or `/NAME`.
+    pub name: String,
+    /// The file system.
+    pub namespace: Arc<Namespace>,
+    /// To whom, and how.
+    pub options: ExportOptions,
 }
 
 /// A file system that is served.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use finefs_namespace::Namespace;
 use finefs_namespace::guard::failed_operations;
 
-use crate::export::{Export, ExportOptions, Exports, Squash};
+use crate::export::{Export, ExportOptions, Exports, Served, Squash};
 use crate::locks::Locking;
-use crate::options::{LockOptions, Served};
+use crate::options::LockOptions;
 use crate::procedures::Waits;
 use crate::record::{Incoming, Record};
 use crate::replies::Replies;

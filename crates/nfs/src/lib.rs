@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //! A thin adapter, as the FUSE one is: each call of a client becomes one call of the namespace, or
-//! a few, each result one reply. It has no semantics of its own, and knows no format. NFS version 3,
-//! MOUNT version 3, the lock manager and the status monitor are served on one port. Clients are told
-//! the port of NFS and MOUNT when they mount; that of the other two they ask of a port mapper,
+//! a few, each result one reply. It has no semantics of its own, and knows no format. NFS version
+//! 3, MOUNT version 3, the lock manager and the status monitor are served on one port. Clients are
+//! told the port of NFS and MOUNT when they mount; that of the other two they ask of a port mapper,
 //! which the server is if told so.
 //!
 //! | Module | Thing |
@@ -31,7 +31,8 @@
 //!
 //! # Invariants
 //! 1. A call holds a reference on each inode that it uses, and nothing of a client is held between
-//!    its calls but replies and locks, for which it can ask again. So the server can be started again at any time.
+//!    its calls but replies and locks, for which it can ask again. So the server can be started
+//!    again at any time.
 //! 2. Access is checked by the namespace, as the caller that the client names and the export makes
 //!    of it. There is one exception: the owner of a file reads and writes it whatever its mode,
 //!    since the client checks only when it opens.
@@ -69,8 +70,8 @@ mod table;
 mod verifier;
 mod xdr;
 
-pub use export::{ExportOptions, Network, Squash, UnknownNetwork};
+pub use export::{ExportOptions, Network, Served, Squash, UnknownNetwork};
 pub use locks::HeldLock;
-pub use options::{LockOptions, RPCBIND_PORT, Rpcbind, Served, ServerOptions};
+pub use options::{LockOptions, RPCBIND_PORT, Rpcbind, ServerOptions};
 pub use server::{SERVER_THREAD_PREFIX, Server};
 pub use table::ConnectedClient;

@@ -1,28 +1,13 @@
-//! What is to be served, and how.
+//! How a server is started.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
-
-use finefs_namespace::Namespace;
-
-use crate::export::ExportOptions;
 
 /// The port of rpcbind.
 pub const RPCBIND_PORT: u16 = 111;
 /// How long clients have to ask for the locks that they had before the server was started again.
 const GRACE: Duration = Duration::from_secs(45);
-
-/// A file system that is to be served.
-pub struct Served {
-    /// The path by which it is mounted: `/`, or `/NAME`.
-    pub name: String,
-    /// The file system.
-    pub namespace: Arc<Namespace>,
-    /// To whom, and how.
-    pub options: ExportOptions,
-}
 
 /// Who tells clients the ports of the lock manager and the status monitor: they ask rpcbind, at
 /// port 111 of the server's address.

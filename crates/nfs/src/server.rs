@@ -31,9 +31,9 @@ use rustix::fd::OwnedFd;
 use crate::classes;
 use crate::connection::{Connection, Next};
 use crate::datagrams;
-use crate::export::{Export, ExportOptions, Exports};
+use crate::export::{Export, ExportOptions, Exports, Served};
 use crate::locks::{HeldLock, Locking};
-use crate::options::{Rpcbind, Served, ServerOptions};
+use crate::options::{Rpcbind, ServerOptions};
 use crate::portmap;
 use crate::procedures::Waits;
 use crate::record::{Record, put_mark};
@@ -184,8 +184,8 @@ impl Server {
         self.shared.service.locking.held()
     }
 
-    /// Ends: calls that are under way are carried out, no others. The file systems are as they were,
-    /// without the clients' locks; their owners shut them down.
+    /// Ends: calls that are under way are carried out, no others. The file systems are as they
+    /// were, without the clients' locks; their owners shut them down.
     pub fn stop(self) {
         self.end();
     }

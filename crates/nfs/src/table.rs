@@ -28,6 +28,8 @@ pub struct ConnectedClient {
 pub(crate) struct Table {
     places: Box<[Mutex<Option<Arc<Connection>>>]>,
     clients: Mutex<HashMap<IpAddr, Arc<Client>>>,
+    /// Bytes that wait for clients to read on.
+    waiting_bytes: Arc<AtomicUsize>,
     /// Where the last one was put. Only who accepts connections reads and writes it.
     last: AtomicUsize,
 }
@@ -47,6 +49,7 @@ impl Table {
         Table {
             places: places.collect(),
             clients: Mutex::new(&classes::CLIENTS, HashMap::new()),
+            waiting_bytes: Arc::new(AtomicUsize::new(0)),
             last: AtomicUsize::new(0),
         }
     }
@@ -85,7 +88,7 @@ impl Table {
                 clients.remove(&oldest);
             }
         }
-        let client = Arc::new(Client::new(address));
+        let client = Arc::new(Client::new(address, Arc::clone(&self.waiting_bytes)));
         clients.insert(address, Arc::clone(&client));
         client
     }

@@ -11,6 +11,7 @@
 //! | [`in_process`] | workloads in process beside the kernel's tmpfs and ext4 |
 //! | [`journal_cost`] | PostMark on an image with a journal and on one without |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
+//! | [`nfs`] | NFS servers under one load, by turns |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
 //! | [`options`] | options of several of these |
@@ -30,6 +31,7 @@ mod in_process;
 mod journal_cost;
 mod latency;
 mod lockmeter_overhead;
+mod nfs;
 mod options;
 mod range_lock;
 mod real_postmark;
@@ -88,6 +90,9 @@ enum Command {
     /// One run for `lockmeter-overhead`, in a process of its own
     #[command(hide = true)]
     LockmeterWorker(lockmeter_overhead::Worker),
+    /// `finefs serve`, nfs-ganesha, and a server that does nothing, under one load of NFS 3 calls,
+    /// by turns
+    Nfs(nfs::Options),
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
     /// Two threads beside one in process, under any locking scheme, and the machine's ceiling
@@ -145,6 +150,9 @@ fn main() -> ExitCode {
             Command::RealPostmark(options) => finefs_harness::cleanup::install_signal_handler()
                 .and_then(|()| real_postmark::run(&options)),
             Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
+            Command::Nfs(options) => {
+                finefs_harness::cleanup::install_signal_handler().and_then(|()| nfs::run(&options))
+            }
             Command::RangeLock(options) => range_lock::run(&options),
             Command::Scaling(options) => scaling::run(&options),
             Command::ScalingWorker(worker) => scaling::work(&worker),

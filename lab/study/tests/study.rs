@@ -48,6 +48,22 @@ fn measured(section: &Section, column: usize) -> Vec<Option<f64>> {
 }
 
 #[test]
+fn opens_over_nfs_are_measured() {
+    let _alone = alone();
+    let document = run(&options(&[Study::OverNfs]), Watch::nobody(), &|_| {}).unwrap();
+    let over_nfs = section(&document, "over-nfs");
+    assert_eq!(over_nfs.exhibits.len(), 3);
+    // nocto, close-to-open.
+    for exhibit in &over_nfs.exhibits[..2] {
+        let ours = exhibit.table.rows.iter();
+        let mut ours = ours.filter(|row| row.origin == Origin::Measured);
+        assert!(ours.all(|row| matches!(row.cells[3], Cell::Number { value, .. } if value > 0.0)));
+    }
+    let published = &over_nfs.exhibits[0].table.rows[0];
+    assert_eq!(published.origin, Origin::Published);
+}
+
+#[test]
 fn every_thread_is_measured() {
     let _alone = alone();
     let names = Mutex::new(Vec::new());
@@ -214,7 +230,7 @@ fn a_directory_has_its_own_locks_and_says_what_cannot_run() {
         ..on(None)
     };
     let document = run(&all, stopped, &|_| {}).unwrap();
-    assert_eq!(document.sections.len(), 6);
+    assert_eq!(document.sections.len(), 7);
     let page = document.to_html();
     assert!(page.contains("1 client<") && !page.contains("1 clients"));
     for (id, line) in [

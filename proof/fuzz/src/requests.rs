@@ -31,9 +31,14 @@ pub fn fuse(data: &[u8]) {
 /// Procedures have the numbers below this one.
 const PROCEDURES: u8 = 24;
 
+/// A call that is not one of NFS or MOUNT says so by these bits.
+const RAW: u8 = 0x80;
+const MOUNT: u8 = 0x40;
+const LOCKS: u8 = 0x20;
+
 /// Serves calls: each is a procedure, a handle, the length of what follows, and that. The highest
 /// bit of the procedure says that what follows comes as it is, as bytes of a connection; the next
-/// one that it is a call of MOUNT.
+/// ones that it is a call of MOUNT, of the lock manager, or, both, of the monitor.
 pub fn nfs(data: &[u8]) {
     let store = MemoryStore::new(4 << 20, 0o755, 0, 0).expect("it is large enough");
     let namespace = Namespace::without_thread(Arc::new(store), Options::default());
@@ -42,22 +47,28 @@ pub fn nfs(data: &[u8]) {
     while let Some(([procedure, handle, length], after)) = rest.split_first_chunk::<3>() {
         let (body, after) = after.split_at(usize::from(*length).min(after.len()));
         rest = after;
-        if procedure & 0x80 != 0 {
+        if procedure & RAW != 0 {
             server.serve_stream(body);
             continue;
         }
-        let is_mount = procedure & 0x40 != 0;
-        let program = if is_mount { 100_005 } else { 100_003 };
-        let number = u32::from(procedure & 0x3f) % u32::from(PROCEDURES);
-        let head = [1, 0, 2, program, 3, number, 0, 0, 0, 0];
+        let kind = procedure & (MOUNT | LOCKS);
+        let (program, version) = match kind {
+            0 => (100_003, 3),
+            MOUNT => (100_005, 3),
+            LOCKS => (100_021, 4),
+            _ => (100_024, 1),
+        };
+        let number = u32::from(procedure & 0x1f) % u32::from(PROCEDURES);
+        let head = [1, 0, 2, program, version, number, 0, 0, 0, 0];
         let mut record: Vec<u8> = head
             .iter()
             .flat_map(|word: &u32| word.to_be_bytes())
             .collect();
-        if !is_mount {
-            let handle = server.handle(*handle);
-            record.extend((handle.len() as u32).to_be_bytes());
-            record.extend(handle);
+        let handle = server.handle(*handle).to_vec();
+        match kind {
+            0 => put_opaque(&mut record, &handle),
+            LOCKS => put_lock(&mut record, number, &handle, body),
+            _ => {}
         }
         record.extend(body);
         let reply = server.serve(&record);
@@ -67,4 +78,30 @@ pub fn nfs(data: &[u8]) {
         );
     }
     assert_eq!(server.panics(), 0);
+}
+
+fn put_opaque(record: &mut Vec<u8>, bytes: &[u8]) {
+    record.extend((bytes.len() as u32).to_be_bytes());
+    record.extend(bytes);
+    record.resize(record.len().next_multiple_of(4), 0);
+}
+
+/// The arguments of a call of the lock manager, of which the body's first bytes choose owner, range
+/// and flags: a few of each, so that locks meet.
+fn put_lock(record: &mut Vec<u8>, number: u32, handle: &[u8], body: &[u8]) {
+    let byte = |at: usize| body.get(at).copied().unwrap_or(0);
+    // The cookie; whether it waits, and is exclusive.
+    put_opaque(record, b"");
+    let flags = [0, 1, 2, 2, 0][number as usize % 5];
+    for bit in 0..flags {
+        record.extend(u32::from(byte(0) >> bit & 1).to_be_bytes());
+    }
+    put_opaque(record, &[byte(1) % 2]);
+    put_opaque(record, handle);
+    put_opaque(record, b"owner");
+    record.extend(u32::from(byte(2) % 4).to_be_bytes());
+    record.extend(u64::from(byte(3) % 16).to_be_bytes());
+    record.extend(u64::from(byte(4) % 16).to_be_bytes());
+    // LOCK: whether it is asked for again, and the monitor's state. Others do not read it.
+    record.extend([0; 8]);
 }

@@ -10,6 +10,9 @@
 //! |---|---|
 //! | `memory`, `ext4` | trees copied in and out, links, renames, modes, 5,000 names, 50 MiB, files that are removed while they are open |
 //! | `killed` | writes and syncs, while the server dies and comes back |
+//! | `locks` | locks, of two guests against each other (`lan`) |
+
+mod lan;
 
 use crate::report::Report;
 use crate::setup;
@@ -67,6 +70,7 @@ pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report)
         Ok(note)
     });
     report.proof("nfs/killed", || guest.killed(finefs, options.kills));
+    report.proof("nfs/locks", || lan::locks(&guest, finefs));
     Ok(())
 }
 
@@ -146,8 +150,9 @@ impl Guest {
         Ok(image)
     }
 
-    /// Packs what the guest starts from: busybox, the modules in their order, the scripts.
-    fn initial_files(&self, script: &str) -> Result<PathBuf> {
+    /// Packs what a guest starts from: busybox, the modules in their order, and what `fill` puts
+    /// there, its first program among it.
+    fn pack(&self, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let root = self.scratch.path().join("root");
         if root.exists() {
             std::fs::remove_dir_all(&root)?;
@@ -164,24 +169,31 @@ impl Guest {
             order.push(name);
         }
         std::fs::write(root.join("modules/order"), order.join("\n") + "\n")?;
-        std::fs::write(root.join("script"), [FUNCTIONS, script].concat())?;
-        std::fs::write(root.join("init"), INIT)?;
+        fill(&root)?;
         run::ok(run::cmd("chmod", ["755"]).arg(root.join("init")))?;
-        let archive = self.scratch.path().join("initrd");
+        let archive = self.scratch.path().join(name);
         let pack = format!("find . | busybox cpio -o -H newc > {}", archive.display());
         run::ok(run::cmd("sh", ["-c", &pack]).current_dir(&root))?;
         Ok(archive)
     }
 
     fn run(&self, script: &str, port: u16) -> Result<InGuest> {
-        let archive = self.initial_files(script)?;
+        let archive = self.pack("initrd", |root| {
+            std::fs::write(root.join("script"), [FUNCTIONS, script].concat())?;
+            Ok(std::fs::write(root.join("init"), INIT)?)
+        })?;
+        let network = ["-nic", "user,model=virtio-net-pci"];
+        self.boot(&archive, &network, &format!("nfsport={port}"))
+    }
+
+    /// Starts a guest; `told` stands on its kernel's command line.
+    fn boot(&self, archive: &Path, network: &[&str], told: &str) -> Result<InGuest> {
         let mut command: Command = run::cmd("qemu-system-x86_64", ["-accel", "tcg", "-m", "384"]);
-        command.args(["-nographic", "-no-reboot", "-nic"]);
-        command.arg("user,model=virtio-net-pci");
+        command.args(["-nographic", "-no-reboot"]).args(network);
         command.arg("-kernel").arg(&self.kernel.image);
         command.arg("-initrd").arg(archive);
         command.arg("-append");
-        command.arg(format!("console=ttyS0 quiet panic=-1 nfsport={port}"));
+        command.arg(format!("console=ttyS0 quiet panic=-1 {told}"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = run::spawn(&mut command)?;
         let out = running.take_stdout().context("stdout is piped")?;
@@ -248,14 +260,22 @@ impl InGuest {
     /// Waits for the end; gives what the guest counted.
     fn finish(mut self) -> Result<String> {
         self.wait_for("FINISHED")?;
+        let checks = self.checks();
+        ensure!(checks > 0, "the guest checked nothing");
+        self.end()?;
+        Ok(format!("{checks} checks by the guest"))
+    }
+
+    /// What it has found good.
+    fn checks(&self) -> usize {
+        let good = self.seen.iter().filter(|line| line.starts_with("good "));
+        good.count()
+    }
+
+    /// Waits until it is off.
+    fn end(mut self) -> Result<()> {
         let (_, timed_out) = self.running.wait_limit(SERVER_LIMIT)?;
         ensure!(!timed_out, "the guest does not power off");
-        let checks = self
-            .seen
-            .iter()
-            .filter(|line| line.starts_with("good "))
-            .count();
-        ensure!(checks > 0, "the guest checked nothing");
-        Ok(format!("{checks} checks by the guest"))
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use finefs_harness::run;
 use finefs_harness::tools;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A program and the Debian package that has it.
@@ -34,6 +34,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),
+    ("nfs-ls", "libnfs-utils"),
 ];
 
 /// Conformance tools: crate, binary and version. pjdfstest needs libacl at build time on some
@@ -200,16 +201,8 @@ pub fn guest_kernel() -> Result<GuestKernel> {
     let Some(package) = package else {
         bail!("{KERNEL_PACKAGE} depends on no kernel:\n{depends}");
     };
-    let fetched = tempfile::tempdir()?;
-    let mut command = run::cmd("apt-get", ["download", "-q", package]);
-    let output = run::capture_with(command.current_dir(&fetched), b"", LIMIT)?;
-    run::expect_ok("apt-get download", output)?;
     let unpacked = tools::tools_dir().join("guest-kernel.new");
-    std::fs::create_dir_all(&unpacked)?;
-    for entry in std::fs::read_dir(&fetched)? {
-        let mut command = run::cmd("dpkg-deb", ["-x"]);
-        run::ok(command.arg(entry?.path()).arg(&unpacked))?;
-    }
+    fetch(&[package], &unpacked)?;
     for version in std::fs::read_dir(unpacked.join("lib/modules"))? {
         let mut command = run::cmd(tools::program("depmod"), ["-b"]);
         run::ok(command.arg(&unpacked).arg(version?.file_name()))?;
@@ -219,6 +212,46 @@ pub fn guest_kernel() -> Result<GuestKernel> {
         Some(kernel) => Ok(kernel),
         None => bail!("{package} has no modules"),
     }
+}
+
+/// What a guest needs to lock: rpcbind, rpc.statd and the libraries that other machines may lack.
+const SERVICES: &[&str] = &[
+    "rpcbind",
+    "nfs-common",
+    "libtirpc3",
+    "libtirpc-common",
+    "libwrap0",
+    "libnsl2",
+    "libcap2",
+    "libkeyutils1",
+];
+
+/// The directory where these are unpacked, and not installed; fetched when it is missing.
+pub fn guest_services() -> Result<PathBuf> {
+    let root = tools::tools_dir().join("guest-services");
+    if root.exists() {
+        return Ok(root);
+    }
+    println!("fetching {} for the guest", SERVICES.join(" "));
+    let unpacked = tools::tools_dir().join("guest-services.new");
+    fetch(SERVICES, &unpacked)?;
+    std::fs::rename(&unpacked, &root)?;
+    Ok(root)
+}
+
+/// Fetches Debian packages and unpacks them into a directory.
+fn fetch(packages: &[&str], into: &Path) -> Result<()> {
+    let fetched = tempfile::tempdir()?;
+    let mut command = run::cmd("apt-get", ["download", "-q"]);
+    command.args(packages).current_dir(&fetched);
+    let output = run::capture_with(&mut command, b"", LIMIT)?;
+    run::expect_ok("apt-get download", output)?;
+    std::fs::create_dir_all(into)?;
+    for entry in std::fs::read_dir(&fetched)? {
+        let mut command = run::cmd("dpkg-deb", ["-x"]);
+        run::ok(command.arg(entry?.path()).arg(into))?;
+    }
+    Ok(())
 }
 
 /// The program of the crate `name`, installed in this version when it is missing.

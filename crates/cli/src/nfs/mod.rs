@@ -30,7 +30,7 @@ use crate::channel::{Answering, Serving, Subject, User};
 use crate::options::MountOptions;
 use crate::output::print;
 use crate::serve::{EndSignals, finish};
-use crate::{CliResult, Failure, logger, mount, open, progress, say, served, usage};
+use crate::{CliResult, Failure, channel, logger, mount, open, progress, say, target, usage};
 
 /// The port of NFS, which ordinary users may listen on.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
@@ -411,9 +411,9 @@ fn answer(
         serving: Some(Arc::clone(running) as Arc<dyn Serving>),
     };
     let every: Vec<usize> = (0..opened.len()).collect();
-    let mut wanted = vec![(subject(&every), served::name_of_address(server.address()))];
+    let mut wanted = vec![(subject(&every), channel::name_of_address(server.address()))];
     for (at, export) in all.iter().enumerate() {
-        let name = |path: &PathBuf| served::name_of_image(Path::new(path)).ok();
+        let name = |path: &PathBuf| target::name_of_image(Path::new(path)).ok();
         if let Some(name) = export.image.as_ref().and_then(name) {
             wanted.push((subject(&[at]), name));
         }

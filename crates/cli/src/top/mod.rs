@@ -31,7 +31,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use crate::channel::{Channel, NoAnswer};
-use crate::served::Target;
+use crate::target::Target;
 use crate::{CliResult, Failure};
 use lease::{Lease, PATIENCE};
 use screen::Screen;

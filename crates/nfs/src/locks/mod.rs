@@ -35,7 +35,7 @@ mod waits;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_namespace::{Error, LockKind, Result};
@@ -318,19 +318,17 @@ impl Locking {
         asks: &Asks<'_>,
         export: &Export,
     ) -> Result<u32> {
+        let host = self.hosts.host_of(key.owner).ok_or(Error::NoLocks)?;
         let Some(wait) = self.waits.enter(key, asks.lock.raw, asks.cookie) else {
             return Err(Error::NoLocks);
         };
-        let host = self.hosts.host_of(key.owner).ok_or(Error::NoLocks)?;
-        let (outbox, letter) = (
-            Weak::clone(&Arc::downgrade(&self.outbox)),
-            Letter {
-                client: host.address,
-                server: host.server,
-                message: Message::Ended(key.clone()),
-                tries: 0,
-            },
-        );
+        let outbox = Arc::downgrade(&self.outbox);
+        let letter = Letter {
+            client: host.address,
+            server: host.server,
+            message: Message::Ended(key.clone()),
+            tries: 0,
+        };
         let at_end = move || {
             if let Some(outbox) = outbox.upgrade() {
                 outbox.put(letter.clone(), Duration::ZERO);

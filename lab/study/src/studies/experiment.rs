@@ -114,6 +114,13 @@ pub(super) struct Sample {
 
 type Load = Box<dyn Fn(&Key, &Place, f64, Watch<'_>) -> Result<Option<Sample>>>;
 
+/// What a target needs to be there.
+pub(super) trait Holds {
+    type Target: Target;
+
+    fn target(&self) -> &Self::Target;
+}
+
 /// A key, and how it is run.
 pub(super) struct Experiment {
     pub key: Key,
@@ -149,6 +156,24 @@ impl Experiment {
             // What is said of the run comes before what is said of its end.
             let closed = opened.close();
             outcome.and_then(|sample| closed.map(|()| sample))
+        };
+        Experiment {
+            key,
+            load: Box::new(load),
+        }
+    }
+
+    /// `workload` on a target of its own, which `open` makes for the key.
+    pub fn on_target<W: Workload + 'static, O: Holds + 'static>(
+        key: Key,
+        workload: W,
+        open: impl Fn(&Key) -> Result<O> + 'static,
+    ) -> Experiment {
+        let load = move |key: &Key, _: &Place, seconds: f64, watch: Watch<'_>| {
+            let opened = open(key)?;
+            run_once(&workload, opened.target(), key, seconds, watch, &|_| {
+                Vec::new()
+            })
         };
         Experiment {
             key,

@@ -7,6 +7,7 @@
 //! | `place` | where it runs: memory, an image, a directory |
 //! | `device` | a modelled device under files in memory |
 //! | `bkl_removal`, `files_lock`, `bkl_semaphore`, `kill_bkl`, `extent_locks` | a thread each: what runs, and its tables |
+//! | `over_nfs` | that of the semaphore once more, with an NFS client and server |
 //! | `what_if` | more cores than there are, by the model |
 //! | `ratios` | what all tables compute |
 //!
@@ -27,6 +28,7 @@ mod experiment;
 mod extent_locks;
 mod files_lock;
 mod kill_bkl;
+mod over_nfs;
 mod place;
 pub mod published;
 mod ratios;
@@ -73,6 +75,8 @@ pub enum Study {
     FilesLock,
     /// BKL as a semaphore, 2009: openspeed and POSIX locks
     BklSemaphore,
+    /// The same over NFS
+    OverNfs,
     /// Reiserfs without the BKL, 2009: dbench
     KillBkl,
     /// Range locks instead of i_mutex, 2012: random reads and writes
@@ -83,9 +87,10 @@ pub enum Study {
 
 impl Study {
     /// All of them, in the order of the page.
-    pub const ALL: [Study; 6] = [
+    pub const ALL: [Study; 7] = [
         Study::BklRemoval,
         Study::BklSemaphore,
+        Study::OverNfs,
         Study::KillBkl,
         Study::FilesLock,
         Study::ExtentLocks,
@@ -97,6 +102,7 @@ impl Study {
             Study::BklRemoval => bkl_removal::experiments(options),
             Study::FilesLock => files_lock::experiments(options),
             Study::BklSemaphore => bkl_semaphore::experiments(options),
+            Study::OverNfs => over_nfs::experiments(options),
             Study::KillBkl => kill_bkl::experiments(options),
             Study::ExtentLocks => extent_locks::experiments(options),
             Study::WhatIf => what_if::experiments(options),
@@ -108,6 +114,7 @@ impl Study {
             Study::BklRemoval => bkl_removal::section(options, results),
             Study::FilesLock => files_lock::section(options, results),
             Study::BklSemaphore => bkl_semaphore::section(options, results),
+            Study::OverNfs => over_nfs::section(options, results),
             Study::KillBkl => kill_bkl::section(options, results),
             Study::ExtentLocks => extent_locks::section(options, results),
             Study::WhatIf => what_if::section(options, results),

@@ -78,6 +78,17 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "finefs-nfs-client",
+        &[
+            "finefs-workloads",
+            "finefs",
+            "finefs-nfs",
+            "finefs-namespace",
+            "finefs-locks",
+            "finefs-lockmeter",
+        ],
+    ),
+    (
         "finefs-cli",
         &[
             "finefs-check",
@@ -108,6 +119,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-study",
         &[
+            "finefs-nfs-client",
+            "finefs-nfs",
             "finefs-workloads",
             "finefs",
             "finefs-locks",
@@ -120,6 +133,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-cli",
             "finefs-fuse",
             "finefs-harness",
+            "finefs-nfs-client",
             "finefs-study",
             "finefs-workloads",
             "finefs",
