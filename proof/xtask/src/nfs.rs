@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `memory`, `ext4` | trees copied in and out, links, renames, modes, 5,000 names, 50 MiB, files that are removed while they are open |
 //! | `killed` | writes and syncs, while the server dies and comes back |
-//! | `locks` | locks, of two guests against each other (`lan`) |
+//! | `locks`, if asked for | locks, of two guests against each other (`lan`) |
 
 mod lan;
 
@@ -33,6 +33,9 @@ pub struct Options {
     /// How often the server is killed under the guest
     #[arg(long, default_value_t = 2)]
     kills: u32,
+    /// Also three guests that lock against each other, which takes as long as the rest
+    #[arg(long)]
+    locks: bool,
 }
 
 const IMAGE_MIB: u64 = 256;
@@ -70,7 +73,9 @@ pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report)
         Ok(note)
     });
     report.proof("nfs/killed", || guest.killed(finefs, options.kills));
-    report.proof("nfs/locks", || lan::locks(&guest, finefs));
+    if options.locks {
+        report.proof("nfs/locks", || lan::locks(&guest, finefs));
+    }
     Ok(())
 }
 

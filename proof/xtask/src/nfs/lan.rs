@@ -89,8 +89,10 @@ fn fill(root: &Path, finefs: &Path, services: &Path) -> Result<()> {
     }
     for library in libraries {
         let name = library.file_name().context("a library is a file")?;
-        // All in one place, which the loader is told by its default.
-        std::fs::copy(&library, root.join("lib64").join(name))?;
+        // Where programs look for the loader, and the loader for the others.
+        let is_loader = name.to_string_lossy().starts_with("ld-linux");
+        let place = if is_loader { "lib64" } else { "lib" };
+        std::fs::copy(&library, root.join(place).join(name))?;
     }
     Ok(())
 }
