@@ -79,6 +79,13 @@ impl Serving {
     }
 }
 
+impl Drop for Serving {
+    /// Where a test fails.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
 #[test]
 fn the_commands_on_mounts_take_what_is_served() {
     let directory = TempDir::new().unwrap();
@@ -207,8 +214,11 @@ fn libnfs_copies_in_and_out() {
     // As whoever runs this; and root of the image is another's.
     let serving = Serving::start(&["--squash", "none", &image]);
     let port = serving.address.rsplit(':').next().unwrap();
-    let url =
-        |path: &str| format!("nfs://127.0.0.1{path}?nfsport={port}&mountport={port}&version=3");
+    let url = |path: &str| {
+        format!(
+            "nfs://127.0.0.1{path}?nfsport={port}&mountport={port}&version=3&auto-traverse-mounts=0"
+        )
+    };
     let libnfs = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().unwrap();
         assert!(output.status.success(), "{program} {words:?}: {output:?}");
