@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use finefs_locks::{BigLock, BigLockKind, LockClass};
 use finefs_workloads::targets::{
-    Entry, Errno, File, FileType, LockMode, OFlags, Result, Stat, Target,
+    Appends, Entry, Errno, File, FileType, LockMode, OFlags, Result, Stat, Target,
 };
 
 use crate::connection::{Connection, Handle, attributes, made, procedure, write};
@@ -345,6 +345,10 @@ impl Target for Files {
             handle,
             owner: OnceLock::new(),
         })
+    }
+
+    fn open_appends(&self, _: &str, _: u32) -> Result<Box<dyn Appends>> {
+        Err(Errno::NOSYS)
     }
 
     fn create_dir(&self, path: &str) -> Result<()> {
