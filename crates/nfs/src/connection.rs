@@ -91,6 +91,19 @@ struct Input {
     incoming: Incoming,
     /// The socket may have more.
     may_have_more: bool,
+    /// The client sends no more: the end is behind what there is, and nobody is told of it again.
+    has_ended: bool,
+}
+
+/// What epoll says of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// Nothing: the thread looks by itself.
+    Nothing,
+    /// There is something to read, or room to send.
+    Ready,
+    /// And the client sends no more.
+    Ended,
 }
 
 #[derive(Default)]
@@ -117,6 +130,7 @@ impl Connection {
         let input = Input {
             incoming: Incoming::default(),
             may_have_more: false,
+            has_ended: false,
         };
         let peer = stream.peer_addr().map_or(u16::MAX, |peer| peer.port());
         let server = stream.local_addr().map(|local| local.ip());
@@ -138,14 +152,15 @@ impl Connection {
         &self.stream
     }
 
-    /// Takes the next record. `is_told`: epoll says that there is something to read, or room to
-    /// send.
-    pub(crate) fn next(&self, record: &mut Record, is_told: bool) -> Next {
+    /// Takes the next record.
+    pub(crate) fn next(&self, record: &mut Record, told: Told) -> Next {
+        let is_told = told != Told::Nothing;
         if is_told && self.send_waiting().is_err() {
             return Next::Close;
         }
         let mut input = self.input.lock();
         input.may_have_more |= is_told;
+        input.has_ended |= told == Told::Ended;
         loop {
             if self.is_closed.load(Ordering::Acquire) || self.is_at_limit() {
                 return Next::Leave;
@@ -165,8 +180,9 @@ impl Connection {
             }
             match input.incoming.read(&self.stream) {
                 Ok((_, 0)) => return Next::Close,
-                // All that there was; epoll tells of what comes after it.
-                Ok((wanted, came)) => input.may_have_more = came == wanted,
+                // All that there was; epoll tells of what comes after it, but for an end that it
+                // has told of.
+                Ok((wanted, came)) => input.may_have_more = came == wanted || input.has_ended,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     input.may_have_more = false;
                 }

@@ -29,7 +29,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::fd::OwnedFd;
 
 use crate::classes;
-use crate::connection::{Connection, Next};
+use crate::connection::{Connection, Next, Told};
 use crate::datagrams;
 use crate::export::{Export, ExportOptions, Exports, Served};
 use crate::locks::{HeldLock, Locking};
@@ -286,9 +286,14 @@ impl Shared {
                 if place == STOP {
                     return;
                 }
+                let flags = event.flags;
+                let told = match flags.intersects(ENDED) {
+                    true => Told::Ended,
+                    false => Told::Ready,
+                };
                 let place = place as usize;
                 if let Some(connection) = self.table.get(place) {
-                    self.serve(place, &connection, &mut record, &mut out);
+                    self.serve(place, &connection, told, (&mut record, &mut out));
                 }
             }
             if out.capacity() > REPLY_KEPT_BYTES {
@@ -302,12 +307,11 @@ impl Shared {
         &self,
         place: usize,
         connection: &Arc<Connection>,
-        record: &mut Record,
-        out: &mut Writer,
+        mut told: Told,
+        (record, out): (&mut Record, &mut Writer),
     ) {
-        let mut is_told = true;
         loop {
-            match connection.next(record, is_told) {
+            match connection.next(record, told) {
                 Next::Serve { has_more } => {
                     if has_more {
                         self.wake_for(place, connection);
@@ -324,7 +328,7 @@ impl Shared {
             if self.is_stopping.load(Ordering::Acquire) {
                 return;
             }
-            is_told = false;
+            told = Told::Nothing;
         }
     }
 
@@ -446,6 +450,11 @@ impl Shared {
         }
     }
 }
+
+/// What epoll tells when the client sends no more.
+const ENDED: epoll::EventFlags = epoll::EventFlags::RDHUP
+    .union(epoll::EventFlags::HUP)
+    .union(epoll::EventFlags::ERR);
 
 /// What epoll tells of a connection.
 fn interest() -> epoll::EventFlags {

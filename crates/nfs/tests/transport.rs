@@ -209,6 +209,31 @@ fn senseless_bytes_end_their_connection_and_no_other() {
 }
 
 #[test]
+fn a_client_that_goes_in_the_middle_of_a_call_is_let_go() {
+    let (server, _namespace) = serve_memory(trusting());
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        // The end comes with the bytes before it.
+        stream.write_all(&[0x80, 0, 1, 0, 1, 2, 3]).unwrap();
+    }
+    let connections = || {
+        let clients = server.clients();
+        clients
+            .iter()
+            .map(|client| client.connections)
+            .sum::<usize>()
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // Some may not have been taken in yet.
+    std::thread::sleep(Duration::from_millis(200));
+    while connections() > 0 {
+        assert!(Instant::now() < deadline, "{} are left", connections());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.stop();
+}
+
+#[test]
 fn who_takes_no_replies_slows_nobody() {
     let (server, _namespace) = serve_memory(trusting());
     let mut client = Client::new(&server);

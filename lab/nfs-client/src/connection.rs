@@ -1,5 +1,6 @@
 //! A connection on which one call waits for its reply: what is needed before a load.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -64,8 +65,9 @@ impl Connection {
         Ok(Connection {
             stream,
             records: Records::default(),
-            // Another one each time: servers keep replies by address and number.
-            xid: std::process::id().wrapping_mul(0x9e37_79b9) ^ u32::from(address.port()),
+            // Another one for each connection: servers keep replies by address and number, and what
+            // is the same call with the same number was sent again to them.
+            xid: RandomState::new().hash_one(address) as u32,
         })
     }
 

@@ -31,8 +31,12 @@ fn work<W: Workload>(workload: &W, files: &Files) {
 
 fn check(address: SocketAddr) {
     for load in Load::ALL {
-        let rate = rate(&target(address), load, (2, 8), Duration::from_millis(50));
-        assert!(rate.unwrap() > 0.0, "{load:?}");
+        // A busy machine may need longer for the first operation.
+        let is_done = [50, 500, 5000].into_iter().any(|ms| {
+            let time = Duration::from_millis(ms);
+            rate(&target(address), load, (2, 8), time).unwrap() > 0.0
+        });
+        assert!(is_done, "{load:?}");
     }
 }
 
