@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_ext::overlay::Overlay;
+use finefs_buffers::Overlay;
 
 /// See the module's head.
 pub(crate) struct Source {

@@ -76,7 +76,7 @@ use output::say;
     about = "ext2/3/4 images and memory file systems in user space",
     long_about = "Mounts ext2, ext3 and ext4 images and memory file systems through FUSE, \
                   read-write, without root, for many processes at once; and reads and edits images \
-                  without a mount.",
+                  without a mount. reiserfs images are read.",
     help_template = help(),
     after_help = "finefs NAME runs the program finefs-NAME from beside finefs or from PATH: \
                   finefs bench measures file systems."

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use finefs_buffers::{BufferCache, BufferRead};
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::group::{GroupChecksum, GroupDesc};
@@ -25,7 +26,6 @@ use finefs_namespace::{BlockRun, Error, Result};
 
 use crate::alloc::GroupCounts;
 use crate::alloc::bits::Bits;
-use crate::buffer::{BufferCache, BufferRead};
 use crate::error::at;
 
 /// Where a group's metadata lies.

@@ -8,6 +8,7 @@ mod text;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::{BufferCache, Overlay};
 use finefs_ext_disk::GroupNo;
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
@@ -18,14 +19,12 @@ use finefs_namespace::Ino;
 use serde::Serialize;
 
 use crate::ExtOptions;
-use crate::buffer::BufferCache;
 use crate::error::{MountError, MountErrorKind, detail};
 use crate::features::Gate;
 use crate::group::GroupTable;
 use crate::journal::{Journal, Log};
 use crate::mount;
 use crate::orphans;
-use crate::overlay::Overlay;
 use crate::state;
 
 /// What an image is. Counts are as the image has them, a journal's log not replayed.

@@ -8,11 +8,10 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `mount`, `recover`, `orphans` | from a device to a mounted file system |
-//! | `journal`, [`overlay`] | what a journal holds, and showing it without writing |
+//! | `journal` | what a journal holds |
 //! | [`replay`] | the journal for who looks without mounting |
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
-//! | [`buffer`] | blocks of metadata in memory |
 //! | `data_cache` | data of files in memory, with writeback |
 //! | `load` | from the image's structures to the namespace's objects |
 //! | `group`, `alloc`, `bitmaps` | block groups, the live allocator, and what it reads |
@@ -30,14 +29,12 @@
 //!    loaded.
 //!
 //! # Locking
-//! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `ext.buffer` (80),
+//! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `buffers.shard` (80),
 //! `ext.write_out` and `ext.behind` (81), `ext.data_cache` (82).
 
-pub mod buffer;
 pub mod error;
 pub mod features;
 pub mod info;
-pub mod overlay;
 pub mod replay;
 
 mod alloc;
@@ -59,6 +56,7 @@ mod trim;
 
 pub use error::{MountError, MountErrorKind};
 pub use info::ImageInfo;
+pub use mount::is_ext;
 pub use on_error::OnError;
 pub use store::ExtStore;
 

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::{BufferCache, CLEAN_LIMIT_BYTES, Overlay};
 use finefs_ext_disk::casefold::ENCODING_UTF8_12_1;
 use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::error::{Corrupt, DiskError};
@@ -24,7 +25,6 @@ use finefs_locks::PerCpuCounter;
 use finefs_namespace::{Error, Ino, Result};
 
 use crate::alloc::{Allocator, Layout};
-use crate::buffer::{BufferCache, CLEAN_LIMIT_BYTES};
 use crate::damage;
 use crate::data_cache::{DataCache, default_bytes};
 use crate::error::{Backup, MountError, MountErrorKind, detail, disk_detail};
@@ -34,7 +34,6 @@ use crate::journal::writer::{JournalWriter, LogFeatures};
 use crate::journal::{Journal, Log};
 use crate::load::inode;
 use crate::on_error::OnError;
-use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
 use crate::state::{ExtState, JOURNAL, POSTPONED, Postponed, RESERVED_INODES, SUPERBLOCK};
 use crate::sync::Mutex;
@@ -137,6 +136,12 @@ fn is_about_counters(error: &DiskError) -> bool {
                 | Corrupt::ReservedBlockCount(_)
         )
     )
+}
+
+/// True when the device has the magic number of ext2/3/4 in its place.
+pub fn is_ext(device: &dyn BlockDevice) -> bool {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes).is_ok() && Superblock::parse(&bytes).is_ok()
 }
 
 /// Reads what must be a superblock.

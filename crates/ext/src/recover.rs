@@ -15,15 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::{BufferCache, Overlay, Source};
 use finefs_ext_disk::features::{Compat, Incompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use finefs_namespace::{Error, Result};
 
-use crate::buffer::BufferCache;
 use crate::error::detail;
 use crate::journal::{Journal, Log};
-use crate::overlay::{Overlay, Source};
 
 /// Adjacent blocks are replayed together up to this size.
 const WRITE_BYTES: usize = 1 << 20;

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::Overlay;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::Store;
 
 use crate::error::detail;
-use crate::overlay::Overlay;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
 

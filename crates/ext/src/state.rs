@@ -19,7 +19,7 @@
 //!       ext.postponed      what the next commit takes over; a leaf
 //!       ext.reserved_inodes   numbers for values of extended attributes; a leaf
 //!       ext.batch_groups   the groups as a commit leaves them; a leaf
-//!       ext.buffer         a shard of the buffer cache; a leaf
+//!       buffers.shard      a shard of the buffer cache; a leaf
 //!       ext.write_out      whether somebody writes out file data; a leaf
 //!       ext.behind         pieces of large files that wait to be written out; a leaf
 //!       ext.data_cache     a shard of the file data in memory; a leaf
@@ -30,6 +30,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::{BufferCache, BufferRead};
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::DirRules;
@@ -44,7 +45,6 @@ use finefs_namespace::{BlockRun, Error, Ino, Result, Settled, Timestamp};
 
 use crate::BulkLoad;
 use crate::alloc::Allocator;
-use crate::buffer::{BufferCache, BufferRead};
 use crate::data_cache::DataCache;
 use crate::error::at;
 use crate::group::GroupTable;

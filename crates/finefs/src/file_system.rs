@@ -35,8 +35,9 @@ pub struct FileSystem {
 }
 
 impl ImageOptions {
-    /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system.
-    /// Nobody else may write it meanwhile, and unless it is read-only nobody else may use it.
+    /// Opens the image at `path`: a file or a block device with an ext2, ext3 or ext4 file system,
+    /// or with reiserfs, which is read-only. Nobody else may write it meanwhile, and unless it is
+    /// opened read-only nobody else may use it.
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileSystem> {
         let Image {
             namespace,

@@ -8,8 +8,9 @@ use std::time::Duration;
 use finefs_block::{Access, BlockDevice, Claim, FileDevice, PartitionDevice, Patience};
 use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError};
 use finefs_namespace::{
-    AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Timestamp,
+    AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
 };
+use finefs_reiser::ReiserStore;
 
 use crate::error::Result;
 use crate::image_error::ImageError;
@@ -211,6 +212,48 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     let claim = device.claim();
     let device = part_of(device, options.offset_bytes, options.lacks_barriers)?;
     let image = device.describe();
+    let mut namespace_options = options.namespace.clone();
+    namespace_options.is_read_only |= options.is_read_only;
+    let Opened {
+        store,
+        notes,
+        on_error,
+    } = open_store(device, options)?;
+    let namespace = Namespace::new(store, namespace_options)
+        .map_err(|error| ImageError::Namespace { image, error })?;
+    Ok(Image {
+        namespace,
+        notes,
+        on_error,
+        claim,
+    })
+}
+
+/// A store, what the user should know, and what is done about damage.
+struct Opened {
+    store: Arc<dyn Store>,
+    notes: Vec<String>,
+    on_error: OnError,
+}
+
+/// The store for what is on the device, by its magic number.
+fn open_store(
+    device: Arc<dyn BlockDevice>,
+    options: ImageOptions,
+) -> std::result::Result<Opened, ImageError> {
+    if format_of(&*device) == Some(Format::Reiserfs) {
+        let store = ReiserStore::open(device).map_err(ImageError::Reiserfs)?;
+        let mut notes = store.notes();
+        // Whoever asked for no more need not be told.
+        if options.is_read_only {
+            notes.remove(0);
+        }
+        return Ok(Opened {
+            store: Arc::new(store),
+            notes,
+            on_error: OnError::Continue,
+        });
+    }
     let store = ExtStore::open(
         device,
         &ExtOptions {
@@ -225,18 +268,33 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
         },
     )
     .map_err(ImageError::Content)?;
-    let notes = store.notes().to_vec();
-    let on_error = store.on_error();
-    let mut namespace_options = options.namespace;
-    namespace_options.is_read_only |= options.is_read_only;
-    let namespace = Namespace::new(Arc::new(store), namespace_options)
-        .map_err(|error| ImageError::Namespace { image, error })?;
-    Ok(Image {
-        namespace,
-        notes,
-        on_error,
-        claim,
+    Ok(Opened {
+        notes: store.notes(),
+        on_error: store.on_error(),
+        store: Arc::new(store),
     })
+}
+
+/// What is on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// ext2, ext3 or ext4.
+    Ext,
+    /// reiserfs 3.5 or 3.6.
+    Reiserfs,
+}
+
+/// Tells by magic numbers what is on a device; `None` for nothing that is known. mkreiserfs clears
+/// the place where ext has its own, but mke2fs not the one where reiserfs has.
+pub fn format_of(device: &dyn BlockDevice) -> Option<Format> {
+    match (
+        finefs_ext::is_ext(device),
+        finefs_reiser::is_reiserfs(device),
+    ) {
+        (true, _) => Some(Format::Ext),
+        (false, true) => Some(Format::Reiserfs),
+        (false, false) => None,
+    }
 }
 
 /// The device at `path`, or the part of it from `offset_bytes` on.

@@ -3,6 +3,7 @@
 use finefs_block::{OpenError, OpenErrorKind};
 use finefs_ext::{MountError, MountErrorKind};
 use finefs_namespace::Error as Cause;
+use finefs_reiser::{MountError as ReiserfsError, MountErrorKind as ReiserfsErrorKind};
 use rustix::io::Errno;
 
 /// Why an image cannot be opened: one line that says what, where, and what to do.
@@ -21,6 +22,8 @@ pub(crate) enum ImageError {
     },
     /// What is in it cannot be used.
     Content(MountError),
+    /// What is in it is reiserfs, and cannot be used.
+    Reiserfs(ReiserfsError),
     /// The namespace refused the store.
     Namespace {
         /// The image.
@@ -44,8 +47,9 @@ impl std::fmt::Display for ImageError {
                  {length_bytes} bytes; check offset="
             ),
             ImageError::Content(error) => error.fmt(f),
+            ImageError::Reiserfs(error) => error.fmt(f),
             ImageError::Namespace { image, error } => {
-                write!(f, "{image}: {error}; check it with e2fsck -f {image}")
+                write!(f, "{image}: {error}; check it with fsck -f {image}")
             }
         }
     }
@@ -67,6 +71,11 @@ impl ImageError {
             ImageError::Content(error) => match error.kind {
                 MountErrorKind::Io(_) => Errno::IO,
                 MountErrorKind::Damaged(_) | MountErrorKind::Journal(_) => Errno::UCLEAN,
+                _ => Errno::INVAL,
+            },
+            ImageError::Reiserfs(error) => match error.kind {
+                ReiserfsErrorKind::Io(_) => Errno::IO,
+                ReiserfsErrorKind::Damaged(_) | ReiserfsErrorKind::Journal(_) => Errno::UCLEAN,
                 _ => Errno::INVAL,
             },
             ImageError::Offset { .. } => Errno::INVAL,

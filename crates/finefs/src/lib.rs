@@ -93,6 +93,6 @@ pub use read_dir::{DirEntry, ReadDir};
 /// they need it, whatever the version of this crate.
 #[doc(hidden)]
 pub mod front_end {
-    pub use crate::image::{Image, open_device, open_image, open_memory};
+    pub use crate::image::{Format, Image, format_of, open_device, open_image, open_memory};
     pub use finefs_namespace as namespace;
 }

@@ -84,11 +84,16 @@ impl Address {
         }
     }
 
+    /// The root of the image of this name, whatever is in it.
+    pub fn root_of(image: &OsStr) -> Address {
+        Address::new(image.as_bytes(), b"/")
+    }
+
     /// `text` names a file in an image; without a colon an image's root.
     pub fn of_image(text: &OsStr) -> Address {
         match Operand::parse(text) {
             Operand::Image(address) => address,
-            Operand::Host(_) | Operand::Standard => Address::new(text.as_bytes(), b"/"),
+            Operand::Host(_) | Operand::Standard => Address::root_of(text),
         }
     }
 

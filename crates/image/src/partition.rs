@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use finefs_reiser_disk::superblock as reiserfs;
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
 
@@ -24,7 +25,7 @@ pub struct Partition {
     pub length_bytes: u64,
     /// Its name in the table (GPT); else empty.
     pub name: String,
-    /// The label of the ext2/3/4 file system in it; empty where there is none.
+    /// The label of the ext2/3/4 file system or reiserfs in it; empty where there is none.
     pub label: String,
 }
 
@@ -47,7 +48,9 @@ pub fn partitions(path: &Path) -> io::Result<Vec<Partition>> {
         false => of_mbr(&file, &record)?,
     };
     for partition in &mut found {
-        partition.label = ext_label(&file, partition.start_bytes).unwrap_or_default();
+        let start = partition.start_bytes;
+        let label = ext_label(&file, start).or_else(|| reiserfs_label(&file, start));
+        partition.label = label.unwrap_or_default();
     }
     Ok(found)
 }
@@ -61,6 +64,15 @@ pub(crate) fn ext_label(file: &File, start_bytes: u64) -> Option<String> {
         return None;
     }
     let label = superblock[120..136].split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(label).into_owned())
+}
+
+fn reiserfs_label(file: &File, start_bytes: u64) -> Option<String> {
+    let mut bytes = [0; reiserfs::SUPERBLOCK_SIZE];
+    let at = start_bytes.checked_add(reiserfs::SUPERBLOCK_OFFSET)?;
+    file.read_exact_at(&mut bytes, at).ok()?;
+    let label = reiserfs::Superblock::parse(&bytes).ok()?.label();
+    let label = label.split(|byte| *byte == 0).next()?;
     Some(String::from_utf8_lossy(label).into_owned())
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use finefs::FileKind;
 
 use crate::attributes::{Attributes, Change, Lacking, Xattr};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Whether a symbolic link is looked through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +116,18 @@ pub(crate) fn path_with(dir: &Path, name: &OsStr) -> PathBuf {
 
 /// Whether a name of a directory may be used as one component of a path: damaged and malicious
 /// images have others.
-pub(crate) fn is_plain(name: &OsStr) -> bool {
+fn is_plain(name: &OsStr) -> bool {
     let bytes = name.as_encoded_bytes();
     !matches!(bytes, b"" | b"." | b"..") && !bytes.contains(&b'/') && !bytes.contains(&0)
+}
+
+/// Refuses a name of a directory that is none; see [`is_plain`].
+pub(crate) fn check_plain(dir: &dyn SourceDir, name: &OsStr) -> Result<()> {
+    match is_plain(name) {
+        true => Ok(()),
+        false => Err(Error::new(
+            dir.shown(name),
+            "this name cannot be a file's; check the image with fsck",
+        )),
+    }
 }

@@ -80,7 +80,7 @@ fn mount(device: Arc<dyn BlockDevice>, is_read_only: bool) -> Option<(Arc<ExtSto
 type Walked = BTreeMap<Vec<u8>, Option<u64>>;
 
 /// Reads all that can be reached from the root, within limits.
-fn walk_all(namespace: &Namespace) -> Walked {
+pub(crate) fn walk_all(namespace: &Namespace) -> Walked {
     let mut walked = Walked::new();
     let mut seen = HashSet::new();
     let mut todo = vec![(Vec::new(), namespace.root(), Some(FileKind::Directory))];

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`codecs`] | each structure of the disk format: no panic, and what was read is written back the same |
 //! | [`images`] | whole images, mutated: replayed, mounted and walked, written |
+//! | [`reiserfs`] | its structures; an image, changed and walked |
 //! | [`requests`] | the kernel's FUSE messages; calls of NFS clients |
 //!
 //! An image is not made of an input's bytes: it is one of a few small good ones (see [`seed`]), and
@@ -16,6 +17,7 @@ pub mod codecs;
 pub mod images;
 pub mod layout;
 pub mod patch;
+pub mod reiserfs;
 pub mod requests;
 pub mod seed;
 pub mod work;
@@ -37,6 +39,8 @@ pub const TARGETS: &[Target] = &[
     ("replay", images::replay),
     ("walk", images::walk),
     ("write", images::write),
+    ("reiserfs", reiserfs::codecs),
+    ("reiserfs_walk", reiserfs::walk),
     ("fuse", requests::fuse),
     ("nfs", requests::nfs),
 ];

@@ -11,7 +11,9 @@
 //! | [`mkfs`] | `finefs mkfs` beside mke2fs, byte by byte |
 //! | [`differential`] | random operations beside the kernel's ext4 |
 //! | [`crash`], [`kill`] | crashes at any moment, simulated; the server killed at random moments |
+//! | [`guest`] | Debian's kernel in qemu |
 //! | [`nfs`] | the kernel's NFS client, in a guest |
+//! | [`reiserfs`] | images that the last kernels with reiserfs have filled, in a guest |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
@@ -38,6 +40,7 @@ pub mod differential;
 pub mod fsx;
 pub mod fuse_device;
 pub mod fuzz;
+pub mod guest;
 pub mod images;
 pub mod kill;
 pub mod lock_teeth;
@@ -48,6 +51,7 @@ pub mod package;
 pub mod pjdfstest;
 pub mod public_api;
 pub mod python;
+pub mod reiserfs;
 pub mod report;
 pub mod setup;
 pub mod soak;

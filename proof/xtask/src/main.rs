@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
     acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, nfs, package,
-    pjdfstest, python, tsan, unprivileged,
+    pjdfstest, python, reiserfs, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -181,6 +181,8 @@ enum What {
     Kill(kill::Options),
     /// The kernel's NFS client, in a guest, over a served image
     Nfs(nfs::Options),
+    /// reiserfs images that a guest's kernel fills, as finefs and as that kernel shows them
+    Reiserfs(reiserfs::Options),
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -331,6 +333,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, &mut report)?,
+        What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
         What::List => {}
     }
     report.finish()

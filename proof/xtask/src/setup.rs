@@ -30,7 +30,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("losetup", "mount"),
     ("valgrind", "valgrind"),
     ("setpriv", "util-linux"),
-    // The guest with the kernel's NFS client.
+    ("mkreiserfs", "reiserfsprogs"),
+    // Guests with the kernel's NFS client, and with its reiserfs.
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),

@@ -75,6 +75,7 @@ impl Options {
             ("faults", by_size(&[], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
             ("nfs", by_size(&["--kills", "1"], &["--kills", "10"])),
+            ("reiserfs", by_size(&[], &["--long"])),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
             ("matrix", by_size(&["--ci"], &[])),
         ]
@@ -405,6 +406,7 @@ mod tests {
             "faults",
             "kill",
             "nfs",
+            "reiserfs",
             "soak",
             "matrix",
         ];

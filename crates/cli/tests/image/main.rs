@@ -13,6 +13,7 @@ mod flags;
 mod malice;
 mod onto;
 mod reads;
+mod reiserfs;
 mod round_trip;
 mod shell;
 mod sources;

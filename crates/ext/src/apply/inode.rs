@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use finefs_buffers::BufferWrite;
 use finefs_ext_disk::checksum::InodeSeed;
 use finefs_ext_disk::device::DeviceNo;
 use finefs_ext_disk::inode::{
@@ -13,7 +14,6 @@ use finefs_ext_disk::{GroupNo, Ino as DiskIno};
 use finefs_namespace::{Attributes, Error, FileFlags, FileKind, Result, Times, Timestamp};
 
 use super::space::Space;
-use crate::buffer::BufferWrite;
 use crate::error::at;
 use crate::state::ExtState;
 

@@ -343,7 +343,7 @@ fn read_block(
     state: &ExtState,
     inode: &InodeEdit,
     block: u64,
-) -> Result<crate::buffer::BufferRead> {
+) -> Result<finefs_buffers::BufferRead> {
     if !state.groups.can_own(&state.geometry, block, 1) {
         return Err(inode.damaged(format_args!("attribute block {block}")));
     }

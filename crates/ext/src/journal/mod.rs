@@ -24,6 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::{BufferCache, Source};
 use finefs_ext_disk::checksum::crc32_be;
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::InodeRules;
@@ -31,16 +32,14 @@ use finefs_ext_disk::jbd2::commit::CommitBlock;
 use finefs_ext_disk::jbd2::descriptor::{self, DescriptorBlock, TagFlags};
 use finefs_ext_disk::jbd2::fast_commit::{self, FcHead, FcTag};
 use finefs_ext_disk::jbd2::revoke::RevokeBlock;
-use finefs_ext_disk::jbd2::{BlockHeader, BlockType, Format, JournalSuperblock};
+use finefs_ext_disk::jbd2::{self, BlockHeader, BlockType, Format, JournalSuperblock};
 use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::{self as disk, PhysBlock};
 use finefs_namespace::{BlockRun, Error, Extent, ExtentState, Ino, Result};
 
-use crate::buffer::BufferCache;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::load::{content, map};
-use crate::overlay::Source;
 use crate::state::{disk_ino, read_inode};
 
 /// An internal journal whose superblock is sound.
@@ -441,7 +440,7 @@ impl Log {
                 copy.block,
                 Source {
                     offset_bytes,
-                    is_escaped: copy.is_escaped,
+                    escaped: copy.is_escaped.then_some(jbd2::MAGIC.to_be_bytes()),
                 },
             );
         }

@@ -6,13 +6,13 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::{BlockDevice, MemoryDevice};
+use finefs_buffers::Overlay;
 use finefs_ext_disk::jbd2::{BlockHeader, BlockType};
 use finefs_namespace::CommitThreads;
 use finefs_sim::{FaultDevice, FaultOn};
 
 use super::writer::{JournalWriter, LogFeatures, Outcome};
 use super::*;
-use crate::overlay::Overlay;
 
 /// An image with a journal, in memory; `commands` are debugfs's.
 fn image(commands: &str) -> Arc<dyn BlockDevice> {

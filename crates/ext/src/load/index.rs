@@ -111,7 +111,7 @@ impl Check<'_> {
         )
     }
 
-    fn bytes(&self, logical: u64) -> Result<crate::buffer::BufferRead> {
+    fn bytes(&self, logical: u64) -> Result<finefs_buffers::BufferRead> {
         match content::block_at(self.extents, logical) {
             Some(block) => self.state.buffers.read(block),
             None => Err(self.corrupt(format_args!("block {logical} is a hole"))),

@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use finefs_buffers::BufferCache;
 use finefs_ext_disk as disk;
 use finefs_ext_disk::PhysBlock;
 use finefs_ext_disk::checksum::InodeSeed;
@@ -19,7 +20,6 @@ use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::{Inode, InodeFlags, InodeRules};
 use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
 
-use crate::buffer::BufferCache;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::state::{ExtState, disk_ino};
@@ -130,7 +130,7 @@ impl Walk<'_> {
     }
 
     /// Notes a block of the map and reads it.
-    fn node(&mut self, block: u64) -> Result<crate::buffer::BufferRead> {
+    fn node(&mut self, block: u64) -> Result<finefs_buffers::BufferRead> {
         if !self.can_own(block, 1) {
             return Err(self.corrupt(format_args!("map block {block} cannot belong to a file")));
         }

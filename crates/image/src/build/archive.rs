@@ -29,6 +29,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 const TAR_BLOCK: u64 = 512;
 
+/// True for the start of an archive, and of what is compressed.
+pub(super) fn is_known(start: &[u8]) -> bool {
+    let is_tar = start.get(257..262).is_some_and(|magic| magic == b"ustar");
+    is_tar || Packing::of_start(start) != Packing::None
+}
+
 /// What messages call standard input.
 const INPUT: &str = "standard input";
 

@@ -23,12 +23,19 @@ pub(super) struct Segment {
 }
 
 /// Where the data of a file is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Data {
     /// A file of the host.
     Host {
         /// Its directory.
         directory: Arc<Path>,
+        /// Its name there.
+        name: OsString,
+    },
+    /// A file of an image.
+    Image {
+        /// Its directory.
+        directory: Arc<dyn SourceDir>,
         /// Its name there.
         name: OsString,
     },
@@ -51,7 +58,7 @@ pub(super) enum Data {
 }
 
 /// The data of a file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Content {
     pub data: Data,
     /// Length of the file.
@@ -102,7 +109,11 @@ impl Content {
                 let (Some((_, dir)), buffer) = (&reader.directory, &mut reader.buffer) else {
                     return Ok(());
                 };
-                self.read_host(dir, name, &mut buffer[..wanted], block, take)
+                self.read_file(dir, name, &mut buffer[..wanted], block, take)
+            }
+            Data::Image { directory, name } => {
+                let buffer = &mut reader.buffer[..wanted];
+                self.read_file(&**directory, name, buffer, block, take)
             }
             Data::Archive { file, segments } => {
                 let buffer = &mut reader.buffer[..wanted];
@@ -116,16 +127,16 @@ impl Content {
         }
     }
 
-    fn read_host(
+    fn read_file(
         &self,
-        dir: &HostDir,
+        dir: &dyn SourceDir,
         name: &OsStr,
         buffer: &mut [u8],
         block: usize,
         take: &mut Take<'_>,
     ) -> Result<()> {
         let file = dir.open_file(name, Follow::No)?;
-        let changed = || Error::new(SourceDir::shown(dir, name), CHANGED);
+        let changed = || Error::new(dir.shown(name), CHANGED);
         let mut at = 0;
         while let Some((start, end)) = file.data_after(at)? {
             // From the start of the block: one that begins with a hole is one piece.

@@ -107,7 +107,7 @@ impl Attributes {
 }
 
 /// What a file is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Kind {
     Directory(BTreeMap<OsString, usize>),
     Regular(Content),
@@ -116,7 +116,7 @@ pub(super) enum Kind {
 }
 
 /// A file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Node {
     pub kind: Kind,
     pub attributes: Attributes,
@@ -377,6 +377,33 @@ impl Manifest {
         })
     }
 
+    /// Leaves out attributes that are too long: ext4 has one block for those of a file.
+    pub fn leave_out_long_xattrs(&mut self, block_bytes: u32) {
+        let is_long = |xattr: &Xattr| xattr_bytes(xattr) > block_bytes as usize;
+        let mut found = Vec::new();
+        for (path, directory) in self.each_directory() {
+            for (name, node) in self.names(directory) {
+                if self.nodes[*node].attributes.xattrs.iter().any(is_long) {
+                    found.push((path.join(name), *node));
+                }
+            }
+        }
+        let mut is_first = self.marks();
+        found.retain(|(_, node)| is_first(*node));
+        found.push((PathBuf::from("/"), ROOT));
+        for (path, node) in found {
+            let xattrs = &mut self.nodes[node].attributes.xattrs;
+            for (name, value) in xattrs.extract_if(.., |xattr| is_long(xattr)) {
+                self.left_out.push(format!(
+                    "{}: attribute {} of {} bytes, more than a block of the image holds",
+                    path.display(),
+                    name.display(),
+                    value.len()
+                ));
+            }
+        }
+    }
+
     /// Marks nodes; true the first time.
     pub fn marks(&self) -> impl FnMut(usize) -> bool + use<> {
         let mut seen = vec![false; self.nodes.len()];
@@ -462,6 +489,20 @@ impl Manifest {
         }
         hasher.finish128().as_u128()
     }
+}
+
+/// What a block takes that holds this attribute alone: its head, an entry, the end of the entries.
+fn xattr_bytes((name, value): &Xattr) -> usize {
+    const HEAD: usize = 32;
+    const ENTRY: usize = 16;
+    const END: usize = 4;
+    // The first part of the name is a number.
+    let name = name.as_encoded_bytes().split(|byte| *byte == b'.').skip(1);
+    let name = name
+        .map(|part| part.len() + 1)
+        .sum::<usize>()
+        .saturating_sub(1);
+    HEAD + ENTRY + name.next_multiple_of(4) + value.len().next_multiple_of(4) + END
 }
 
 /// What no image can hold.

@@ -3,7 +3,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `manifest` | what the image is to hold: sources, one over the other |
-//! | `scan` | directories of the host as sources |
+//! | `scan` | directories of the host and of images as sources |
 //! | `archive` | tar archives as sources, compressed or not |
 //! | `container` | container images as sources |
 //! | `squash` | squashfs images as sources |
@@ -61,10 +61,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use finefs::front_end::{format_of, open_device};
 use finefs::{FileSystem, ImageOptions};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::address::{Access, Address, Images, Operand};
 use crate::beside::{Beside, directory_of};
 use crate::error::{Error, Result};
 use crate::mkfs::{self, Made, Place};
@@ -84,6 +86,8 @@ const BLOCK_SIZE: u32 = 4096;
 pub enum Source {
     /// A directory of the host, with all that is in it.
     Directory(PathBuf),
+    /// A directory of an image, with all that is in it.
+    Image(Address),
     /// A tar archive: plain, or compressed by gzip, zstd or xz.
     Archive(PathBuf),
     /// The same from standard input.
@@ -99,7 +103,8 @@ pub enum Source {
 impl Source {
     /// What an operand means: `-` standard input; `oci:`, `oci-archive:`, `docker-archive:` and
     /// `docker://` container images; `list:` a list of files; else a directory, squashfs image or
-    /// archive of the host. A path that begins like these is given as `./oci:...`.
+    /// archive of the host, an image (a file with a file system in it), or a directory in one
+    /// (`IMAGE@PARTITION:/PATH`). A path that begins like these is given as `./oci:...`.
     pub fn of(path: &Path) -> Source {
         if let Some(container) = Container::parse(path.to_str().unwrap_or_default()) {
             return Source::Container(container);
@@ -111,9 +116,27 @@ impl Source {
             b"-" => Source::StandardInput,
             _ if squash::is_squashfs(path) => Source::Squashfs(path.to_owned()),
             _ if path.is_dir() => Source::Directory(path.to_owned()),
-            _ => Source::Archive(path.to_owned()),
+            _ if path.exists() => match is_image(path) {
+                true => Source::Image(Address::root_of(path.as_os_str())),
+                false => Source::Archive(path.to_owned()),
+            },
+            _ => match Operand::parse(path.as_os_str()) {
+                Operand::Image(address) => Source::Image(address),
+                _ => Source::Archive(path.to_owned()),
+            },
         }
     }
+}
+
+/// True for a file that has a file system in it, and is no archive: what is compressed looks like
+/// anything.
+fn is_image(path: &Path) -> bool {
+    let Ok(device) = open_device(path, finefs_block::Access::Inspect, 0) else {
+        return false;
+    };
+    let mut head = [0; 512];
+    let is_archive = device.read_at(0, &mut head).is_ok() && archive::is_known(&head);
+    !is_archive && format_of(&*device).is_some()
 }
 
 /// Space that is to be left.
@@ -229,7 +252,7 @@ pub fn build(
         Target::Device { .. } => std::env::temp_dir(),
     };
     let rules = &options.rules;
-    let manifest = list(sources, (&directory, Path::new("/")), rules, progress)?;
+    let mut manifest = list(sources, (&directory, Path::new("/")), rules, progress)?;
     progress.note_all(manifest.totals());
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
@@ -238,6 +261,7 @@ pub fn build(
     if file_system.block_size.is_none() && file_system.block_size_min.is_none() {
         file_system.block_size = Some(BLOCK_SIZE);
     }
+    manifest.leave_out_long_xattrs(file_system.block_size.unwrap_or(BLOCK_SIZE));
     let asked = file_system.clone();
     let given = target.given(options);
     let mut spare_bytes = 0;
@@ -359,8 +383,13 @@ fn list(
     let labels = rules.file_contexts.as_deref().map(Labels::read);
     let labels = labels.transpose()?;
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
+    let mut images = Images::default();
     for source in sources {
         match source {
+            Source::Image(address) => {
+                let dir = images.dir(address, Access::Read)?;
+                scan::add_image(&mut manifest, Arc::new(dir), progress)?;
+            }
             Source::Directory(path) => scan::add(&mut manifest, path, progress)?,
             Source::Archive(path) => {
                 archive(&mut manifest, Some(path), directory, rules, progress)?

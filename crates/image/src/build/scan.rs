@@ -1,7 +1,7 @@
-//! Directories of the host as sources.
+//! Directories as sources, of the host or of images.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,33 +15,84 @@ use crate::attributes::Xattr;
 use crate::copy::may_be_kept;
 use crate::error::Result;
 use crate::host::HostDir;
-use crate::tree::{Follow, SourceDir};
+use crate::tree::{Follow, SourceDir, check_plain};
 
-/// Lists a directory with all that is in it.
+/// Lists a directory of the host with all that is in it.
 pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> Result<()> {
-    let root = HostDir::open(path)?;
+    add_all(manifest, Place::Host(Arc::from(path)), progress)
+}
+
+/// Lists a directory of an image with all that is in it.
+pub(super) fn add_image(
+    manifest: &mut Manifest,
+    dir: Arc<dyn SourceDir>,
+    progress: &Progress,
+) -> Result<()> {
+    add_all(manifest, Place::Image(dir), progress)
+}
+
+/// A directory that is listed. One of the host is opened when its turn comes: there may be more of
+/// them than a process may have open.
+enum Place {
+    Host(Arc<Path>),
+    Image(Arc<dyn SourceDir>),
+}
+
+impl Place {
+    fn open(&self) -> Result<Arc<dyn SourceDir>> {
+        Ok(match self {
+            Place::Host(path) => Arc::new(HostDir::open(path)?),
+            Place::Image(dir) => Arc::clone(dir),
+        })
+    }
+
+    /// A directory in this one.
+    fn below(&self, name: &OsStr) -> Result<Place> {
+        Ok(match self {
+            Place::Host(path) => Place::Host(Arc::from(path.join(name))),
+            Place::Image(dir) => Place::Image(dir.open_dir(name, Follow::No)?),
+        })
+    }
+
+    /// The data of a file in it.
+    fn data(&self, name: &OsStr) -> Data {
+        let name = name.to_owned();
+        match self {
+            Place::Host(path) => Data::Host {
+                directory: Arc::clone(path),
+                name,
+            },
+            Place::Image(dir) => Data::Image {
+                directory: Arc::clone(dir),
+                name,
+            },
+        }
+    }
+}
+
+fn add_all(manifest: &mut Manifest, top: Place, progress: &Progress) -> Result<()> {
+    let root = top.open()?;
     let found = root.attributes(OsStr::new("."), Follow::No)?;
-    manifest.set_attributes(ROOT, attributes(&root, OsStr::new("."), &found)?);
+    manifest.set_attributes(ROOT, attributes(&*root, OsStr::new("."), &found)?);
     let mut scan = Scan {
         manifest,
         links: HashMap::new(),
     };
-    // Paths on the host and in the image.
-    let mut todo = vec![(path.to_owned(), PathBuf::from("/"), ROOT)];
-    while let Some((path, inside, node)) = todo.pop() {
+    // Directories, and their paths in the image.
+    let mut todo = vec![(top, PathBuf::from("/"), ROOT)];
+    while let Some((place, inside, node)) = todo.pop() {
         progress.check()?;
-        let dir = HostDir::open(&path)?;
-        let directory: Arc<Path> = Arc::from(path);
+        let dir = place.open()?;
         let mut names = dir.names()?;
         names.sort();
         progress
             .listed
             .fetch_add(names.len() as u64, Ordering::Relaxed);
         for name in names {
-            let place = (node, inside.as_path());
-            let inner = scan.one(&dir, &directory, &name, place)?;
-            let paths = |inner| (directory.join(&name), inside.join(&name), inner);
-            todo.extend(inner.map(paths));
+            let inner = scan.one(&*dir, &place, &name, (node, inside.as_path()))?;
+            if let Some(inner) = inner {
+                todo.push((place.below(&name)?, inside.join(&name), inner));
+            }
         }
     }
     Ok(())
@@ -57,11 +108,12 @@ impl Scan<'_> {
     /// Lists one file; gives its number if it is a directory.
     fn one(
         &mut self,
-        dir: &HostDir,
-        directory: &Arc<Path>,
-        name: &OsString,
+        dir: &dyn SourceDir,
+        place: &Place,
+        name: &OsStr,
         (parent, inside): (usize, &Path),
     ) -> Result<Option<usize>> {
+        check_plain(dir, name)?;
         let found = dir.attributes(name, Follow::No)?;
         if let Some(first) = self.links.get(&found.identity()).copied() {
             let shown = || dir.shown(name);
@@ -72,10 +124,7 @@ impl Scan<'_> {
             FileKind::Directory => Kind::Directory(BTreeMap::new()),
             FileKind::Symlink => Kind::Symlink(dir.read_link(name)?),
             FileKind::Regular => Kind::Regular(Content {
-                data: Data::Host {
-                    directory: Arc::clone(directory),
-                    name: name.clone(),
-                },
+                data: place.data(name),
                 size: found.size,
                 data_bytes: data_bytes(dir, name, &found)?,
             }),
@@ -104,7 +153,7 @@ impl Scan<'_> {
 
 /// What the image keeps of a file's attributes.
 fn attributes(
-    dir: &HostDir,
+    dir: &dyn SourceDir,
     name: &OsStr,
     found: &crate::attributes::Attributes,
 ) -> Result<Attributes> {
@@ -121,7 +170,11 @@ fn attributes(
 }
 
 /// Bytes that are no holes. A file that takes less space than it is long may also be compressed.
-fn data_bytes(dir: &HostDir, name: &OsStr, found: &crate::attributes::Attributes) -> Result<u64> {
+fn data_bytes(
+    dir: &dyn SourceDir,
+    name: &OsStr,
+    found: &crate::attributes::Attributes,
+) -> Result<u64> {
     if found.sectors.saturating_mul(512) >= found.size {
         return Ok(found.size);
     }

@@ -175,7 +175,7 @@ impl Counter {
     fn content(&self, content: &Content) -> u64 {
         let pieces = match &content.data {
             Data::Archive { segments, .. } => segments.len() as u64,
-            Data::Host { .. } | Data::Memory(_) | Data::Squashfs { .. } => 1,
+            Data::Image { .. } | Data::Host { .. } | Data::Memory(_) | Data::Squashfs { .. } => 1,
         };
         // Each piece may begin and end within a block.
         let most = content.size.div_ceil(self.block);

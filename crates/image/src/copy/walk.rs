@@ -15,7 +15,7 @@ use super::target::{Fresh, Target, temporary};
 use super::{Context, Existing};
 use crate::attributes::Attributes;
 use crate::error::{Error, Result};
-use crate::tree::{Follow, SinkDir, SourceDir, is_plain};
+use crate::tree::{Follow, SinkDir, SourceDir, check_plain};
 
 /// One source, and what it becomes.
 pub struct Task {
@@ -116,9 +116,8 @@ impl<'a> Walker<'a> {
         to: &OsStr,
         is_named: bool,
     ) -> Result<()> {
-        if !is_named && !is_plain(name) {
-            let reason = "this name cannot be a file's; check the image with e2fsck";
-            return Err(Error::new(source.shown(name), reason));
+        if !is_named {
+            check_plain(&**source, name)?;
         }
         let options = self.context.options;
         let follow = follow(options.links, is_named);

@@ -6,6 +6,7 @@ use super::options::Options;
 use super::{Made, plan, write};
 use finefs_block::{Access, BlockDevice, FileDevice, PartitionDevice};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, until_nul};
+use finefs_reiser_disk::superblock as reiserfs;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -189,6 +190,17 @@ fn is_regular(path: &Path) -> bool {
 
 /// The file system that a place holds, if it is one of ours.
 fn signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
+    ext_signature(device, offset_bytes).or_else(|| {
+        let is_reiserfs = reiserfs::SUPERBLOCK_OFFSETS.iter().any(|at| {
+            let mut bytes = [0; reiserfs::SUPERBLOCK_SIZE];
+            let is_read = device.read_at(offset_bytes + at, &mut bytes).is_ok();
+            is_read && reiserfs::is_superblock(&bytes)
+        });
+        is_reiserfs.then(|| "a reiserfs file system".to_owned())
+    })
+}
+
+fn ext_signature(device: &dyn BlockDevice, offset_bytes: u64) -> Option<String> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device
         .read_at(offset_bytes + SUPERBLOCK_OFFSET, &mut bytes)

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use finefs_harness::run;
 
-use super::{Guest, InGuest};
+use super::MODULES;
+use crate::guest::Guests;
 use crate::setup;
 
 const INIT: &str = include_str!("lan.sh");
@@ -24,26 +25,26 @@ const SCRIPTS: [&str; 3] = [
 const GROUP: &str = "230.77.13.1";
 
 /// Runs the guests; gives how much they checked.
-pub(super) fn locks(guest: &Guest, finefs: &Path) -> Result<String> {
+pub(super) fn locks(guests: &Guests, finefs: &Path) -> Result<String> {
     let services = setup::guest_services()?;
-    let archive = guest.pack("lan", |root| fill(root, finefs, &services))?;
+    let archive = guests.pack("lan", &MODULES, |root| fill(root, finefs, &services))?;
     // One for each run: proofs may run side by side.
     let port = std::net::UdpSocket::bind(("127.0.0.1", 0))?
         .local_addr()?
         .port();
-    let mut guests = Vec::new();
+    let mut running_guests = Vec::new();
     for number in 1..=SCRIPTS.len() {
         let net = format!("socket,id=lan,mcast={GROUP}:{port},localaddr=127.0.0.1");
         let card = format!("virtio-net-pci,netdev=lan,mac=52:54:00:77:00:0{number}");
         let network = ["-netdev", &net, "-device", &card];
-        guests.push(guest.boot(&archive, &network, &format!("guest={number}"))?);
+        running_guests.push(guests.boot(&archive, &network, &format!("guest={number}"))?);
     }
     // The last one first: the others wait for it, and what it says tells most.
     let mut checks = 0;
-    for mut running in guests.into_iter().rev() {
+    for mut running in running_guests.into_iter().rev() {
         running.wait_for("FINISHED")?;
         checks += running.checks();
-        InGuest::end(running)?;
+        running.end()?;
     }
     ensure!(checks > 0, "the guests checked nothing");
     Ok(format!("{checks} checks by three guests"))

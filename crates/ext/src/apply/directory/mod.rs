@@ -20,6 +20,7 @@ mod htree;
 mod inline;
 mod linear;
 
+use finefs_buffers::{BufferRead, BufferWrite};
 use finefs_ext_disk::Ino as DiskIno;
 use finefs_ext_disk::dirent::{
     DirBlock, DirRules, EntryType, TAIL_SIZE, encode_rec_len, entry_size,
@@ -35,7 +36,6 @@ use super::inode::{InodeEdit, InodeTable, disk_kind};
 use super::map::{self, Run};
 use super::space::Space;
 use super::xattrs::{self, InlineValue};
-use crate::buffer::{BufferRead, BufferWrite};
 use crate::state::ExtState;
 
 /// What the superblock says about directories.

@@ -169,7 +169,7 @@ fn read_node(
     block: u64,
     depth: u16,
     range: Range<u64>,
-) -> Result<crate::buffer::BufferRead> {
+) -> Result<finefs_buffers::BufferRead> {
     let state = space.state;
     if !state.groups.can_own(&state.geometry, block, 1) {
         return Err(inode.damaged(format_args!("extent node in block {block}")));

@@ -15,9 +15,9 @@
 //!    nothing is written.
 //!
 //! # Locking
-//! Blocks are spread over shards, each with one lock (class `ext.buffer`), which is a leaf: nothing
-//! is called under it. No lock is held over I/O. A load leaves a mark in the shard; who wants the
-//! same block meanwhile waits on the shard's condition variable.
+//! Blocks are spread over shards, each with one lock (class `buffers.shard`), which is a leaf:
+//! nothing is called under it. No lock is held over I/O. A load leaves a mark in the shard; who
+//! wants the same block meanwhile waits on the shard's condition variable.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -25,14 +25,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_locks::LockClass;
+use finefs_locks::{Condvar, LockClass, Mutex, MutexGuard};
 use finefs_namespace::{Error, NumberMap, Result};
 
 use crate::overlay::Overlay;
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A shard of the buffer cache.
-pub static BUFFER: LockClass = LockClass::new("ext.buffer", 80);
+pub static BUFFER: LockClass = LockClass::new("buffers.shard", 80);
 
 /// Clean buffers are kept up to this many bytes.
 pub const CLEAN_LIMIT_BYTES: usize = 64 << 20;
@@ -104,6 +103,12 @@ pub struct BufferRead {
 impl Deref for BufferRead {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl AsRef<[u8]> for BufferRead {
+    fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }

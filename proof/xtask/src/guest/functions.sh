@@ -1,5 +1,4 @@
 # What the guest's scripts share. Each check prints one line that begins with "good" or "FAILED".
-attach() { mount -t nfs -o "$OPTIONS${1:+,$1}" 10.0.2.2:/ /mnt || { echo "FAILED mount"; exit 1; }; }
 check() { name=$1; shift; if "$@" > /tmp/out 2>&1; then echo "good $name"; else echo "FAILED $name: $(head -c 500 /tmp/out)"; exit 1; fi; }
 refused() { name=$1; shift; if "$@" > /tmp/out 2>&1; then echo "FAILED $name: it was not refused"; exit 1; else echo "good $name"; fi; }
 same() { [ "$1" = "$2" ] || { echo "$1 instead of $2"; return 1; }; }

@@ -13,12 +13,10 @@ use finefs_block::BlockDevice;
 pub struct Source {
     /// Byte offset on the device.
     pub offset_bytes: u64,
-    /// The first four bytes are jbd2's magic number, which the journal's copy does not show.
-    pub is_escaped: bool,
+    /// The first four bytes, where the journal's copy does not show them: they look like the start
+    /// of a block of the journal itself (jbd2's escaped blocks).
+    pub escaped: Option<[u8; 4]>,
 }
-
-/// jbd2's magic number as it lies on disk.
-pub const JOURNAL_MAGIC_BYTES: [u8; 4] = 0xc03b_3998_u32.to_be_bytes();
 
 impl Source {
     /// Reads from `start` within the block on.
@@ -29,8 +27,8 @@ impl Source {
         buffer: &mut [u8],
     ) -> io::Result<()> {
         device.read_at(self.offset_bytes + start as u64, buffer)?;
-        if self.is_escaped {
-            for (position, &byte) in JOURNAL_MAGIC_BYTES.iter().enumerate() {
+        if let Some(escaped) = self.escaped {
+            for (position, byte) in escaped.into_iter().enumerate() {
                 if let Some(position) = position.checked_sub(start)
                     && let Some(target) = buffer.get_mut(position)
                 {
@@ -112,16 +110,16 @@ mod tests {
         let device = MemoryDevice::from_bytes(&bytes);
         let source = Source {
             offset_bytes: 4096,
-            is_escaped: true,
+            escaped: Some(*b"JNL!"),
         };
         let overlay = Overlay::new(1024, HashMap::from([(1, source)]));
         let mut buffer = vec![0; 1024];
         overlay.read_at(&device, 1022, &mut buffer).unwrap();
         assert_eq!(buffer[..2], [1, 1]);
-        assert_eq!(buffer[2..6], JOURNAL_MAGIC_BYTES);
+        assert_eq!(buffer[2..6], *b"JNL!");
         assert!(buffer[6..].iter().all(|&byte| byte == 7));
         overlay.read_at(&device, 1026, &mut buffer).unwrap();
-        assert_eq!(buffer[..2], JOURNAL_MAGIC_BYTES[2..]);
+        assert_eq!(buffer[..2], *b"L!");
         assert_eq!(buffer[2..1022], [7; 1020]);
         assert_eq!(buffer[1022..], [1, 1]);
     }

@@ -1,0 +1,107 @@
+//! What the commands do with reiserfs: they read it as they read ext4, and never write it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{Place, assert_clean};
+
+/// The image of the store's tests: filled by Linux 6.1, and killed.
+fn unpack(place: &Place) {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../reiser/tests/images");
+    let packed = tests.join("killed.img.xz");
+    let unpacked = Command::new("xz").arg("-dc").arg(packed).output().unwrap();
+    assert!(unpacked.status.success());
+    fs::write(place.path("old.img"), unpacked.stdout).unwrap();
+}
+
+#[test]
+fn reiserfs_is_read_and_converted() {
+    let place = Place::new();
+    unpack(&place);
+    let before = fs::read(place.path("old.img")).unwrap();
+    assert_eq!(place.ok(&["cat", "old.img:/kinds/one"]), "linked\n");
+    let listed = place.ok(&["ls", "-a", "old.img"]);
+    let names: Vec<&str> = listed.split_whitespace().collect();
+    assert!(
+        names.contains(&"tails") && !listed.contains("reiserfs_priv"),
+        "{listed}"
+    );
+    let found = place.ok(&["find", "old.img:/deep", "-name", "file"]);
+    assert_eq!(found.matches('/').count(), 22, "{found}");
+    let info = place.ok(&["info", "old.img"]);
+    assert!(
+        info.contains("reiserfs 3.6") && info.contains("to replay"),
+        "{info}"
+    );
+    let info = place.ok(&["info", "--json", "old.img"]);
+    assert!(info.contains("\"needs_replay\": true"), "{info}");
+    let tar = place.ok(&["tar", "-c", "-f", "old.tar", "old.img"]);
+    assert_eq!(tar, "");
+
+    // As an image: all of it, but for an attribute that ext4 has no room for, and a directory.
+    let said = place.fails(1, &["build", "-q", "new.img", "old.img"]);
+    let left_out = "left out: /attributes/more: attribute user.long of 20000 bytes";
+    assert!(said.contains(left_out), "{said}");
+    assert_clean(&place.path("new.img"));
+    let compared = place.finefs(&["diff", "old.img", "new.img"]).output();
+    let compared = String::from_utf8(compared.unwrap().stdout).unwrap();
+    let lines: Vec<&str> = compared.lines().collect();
+    assert!(
+        lines.len() == 1 && lines[0].starts_with("M /attributes/more: "),
+        "{compared}"
+    );
+    place.ok(&["build", "-q", "part.img", "old.img:/tails"]);
+    assert_eq!(place.ok(&["diff", "old.img:/tails", "part.img"]), "");
+    // The archive, and a copy of the ext4 image, hold the same.
+    place.fails(1, &["build", "-q", "from-tar.img", "old.tar"]);
+    assert_eq!(place.ok(&["diff", "new.img", "from-tar.img"]), "");
+    place.ok(&["build", "-q", "again.img", "new.img"]);
+    assert_eq!(place.ok(&["diff", "new.img", "again.img"]), "");
+    assert!(
+        fs::read(place.path("old.img")).unwrap() == before,
+        "it was written"
+    );
+}
+
+#[test]
+fn reiserfs_is_not_written() {
+    let place = Place::new();
+    unpack(&place);
+    let before = fs::read(place.path("old.img")).unwrap();
+    fs::write(place.path("file"), "new").unwrap();
+    for words in [
+        &["cp", "file", "old.img:/"][..],
+        &["rm", "-r", "old.img:/kinds"],
+    ] {
+        let said = place.fails(1, words);
+        assert!(said.contains("reiserfs is read, not written"), "{said}");
+    }
+    let said = place.fails(1, &["mkfs", "old.img"]);
+    assert!(said.contains("a reiserfs file system"), "{said}");
+    assert!(
+        fs::read(place.path("old.img")).unwrap() == before,
+        "it was written"
+    );
+}
+
+#[test]
+fn a_partition_is_named_by_its_label() {
+    let place = Place::new();
+    unpack(&place);
+    let mut image = fs::read(place.path("old.img")).unwrap();
+    image[65536 + 100..][..4].copy_from_slice(b"data");
+    // An MBR, whose first partition starts at 1 MiB.
+    let mut disk = vec![0; 1 << 20];
+    disk[446 + 4] = 0x83;
+    disk[446 + 8..][..4].copy_from_slice(&2048_u32.to_le_bytes());
+    disk[446 + 12..][..4].copy_from_slice(&(image.len() as u32 / 512).to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk.extend(image);
+    fs::write(place.path("disk"), disk).unwrap();
+    for operand in ["disk@data:/kinds/one", "disk@p1:/kinds/one"] {
+        assert_eq!(place.ok(&["cat", operand]), "linked\n", "{operand}");
+    }
+    place.ok(&["build", "-q", "new.img", "disk@data:/kinds"]);
+    assert_eq!(place.ok(&["diff", "disk@data:/kinds", "new.img"]), "");
+}

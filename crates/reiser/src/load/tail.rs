@@ -1,0 +1,133 @@
+//! The bytes of files that are in the tree: tails, and small files.
+//!
+//! A block of such bytes has a number behind all blocks of devices, made of its inode and its place
+//! in the file. Reading it reads direct items.
+
+use std::ops::ControlFlow;
+
+use finefs_namespace::{BlockNo, Error, Ino, Result};
+use finefs_reiser_disk::{ItemKind, ObjectKey};
+
+use super::{inode, items_around, map};
+use crate::state::Mounted;
+
+/// Bits of the place in the file: tails end files of a few blocks, or of 4 GiB in old formats.
+const PLACE_BITS: u32 = 31;
+const IS_TAIL: u64 = 1 << 63;
+
+/// The number of a file's block that is in the tree; `None` where the file is too long for one.
+pub(crate) fn block(object: ObjectKey, logical: u64) -> Option<BlockNo> {
+    let has_room = logical < 1 << PLACE_BITS;
+    let number = IS_TAIL | u64::from(object.object_id) << PLACE_BITS | logical;
+    has_room.then_some(BlockNo(number))
+}
+
+/// Reads file data, from the device or from the tree.
+pub(crate) fn read(
+    mounted: &Mounted,
+    block: BlockNo,
+    offset_bytes: u64,
+    buffer: &mut [u8],
+) -> Result<()> {
+    if let Some(outcome) = read_tail(mounted, block, offset_bytes, buffer) {
+        return outcome;
+    }
+    let block_size = mounted.tree.buffers.block_size_bytes() as u64;
+    let size_bytes = u64::from(mounted.tree.block_count) * block_size;
+    let start = block.0.checked_mul(block_size);
+    let start = start.and_then(|start| start.checked_add(offset_bytes));
+    let Some(start) = start.filter(|start| {
+        let end = start.checked_add(buffer.len() as u64);
+        end.is_some_and(|end| end <= size_bytes)
+    }) else {
+        return Err(Error::corrupt(format_args!(
+            "block {}: past the end",
+            block.0
+        )));
+    };
+    let overlay = mounted.tree.buffers.overlay();
+    let read = overlay.read_at(&*mounted.device, start, buffer);
+    read.map_err(|error| Error::io(format_args!("reading block {}: {error}", block.0)))
+}
+
+/// Fills a buffer from a block on that is in the tree; `None` if this one is on the device.
+fn read_tail(
+    mounted: &Mounted,
+    block: BlockNo,
+    offset_bytes: u64,
+    buffer: &mut [u8],
+) -> Option<Result<()>> {
+    if block.0 & IS_TAIL == 0 {
+        return None;
+    }
+    let object_id = block.0 >> PLACE_BITS & u64::from(u32::MAX);
+    let logical = block.0 & ((1 << PLACE_BITS) - 1);
+    let block_size = mounted.tree.buffers.block_size_bytes() as u64;
+    let object = mounted.objects.find(&mounted.tree, Ino(object_id));
+    Some(object.and_then(|object| {
+        let start = logical * block_size + offset_bytes;
+        bytes(mounted, object, start, buffer)
+    }))
+}
+
+/// Fills a buffer with bytes of direct items; what no item has reads as zeros.
+fn bytes(mounted: &Mounted, object: ObjectKey, start: u64, buffer: &mut [u8]) -> Result<()> {
+    buffer.fill(0);
+    let end = start + buffer.len() as u64;
+    items_around(
+        &mounted.tree,
+        object,
+        start + 1,
+        &mut |head, body, place| {
+            match head.key.kind {
+                ItemKind::Direct => {}
+                ItemKind::StatData | ItemKind::Indirect => return Ok(ControlFlow::Continue(())),
+                _ => return Err(place.corrupt("not an item of a file")),
+            }
+            let item_start = head.key.offset.saturating_sub(1);
+            if item_start >= end {
+                return Ok(ControlFlow::Break(()));
+            }
+            let item_end = item_start + body.len() as u64;
+            let (from, to) = (item_start.max(start), item_end.min(end));
+            if from < to {
+                let part = &body[(from - item_start) as usize..(to - item_start) as usize];
+                buffer[(from - start) as usize..(to - start) as usize].copy_from_slice(part);
+            }
+            Ok(ControlFlow::Continue(()))
+        },
+    )
+}
+
+/// All bytes of a small object: the target of a symbolic link, the value of an attribute.
+pub(crate) fn content(mounted: &Mounted, object: ObjectKey, length_max: usize) -> Result<Vec<u8>> {
+    let size = inode::stat(mounted, object)?.size;
+    let length = usize::try_from(size)
+        .ok()
+        .filter(|&length| length <= length_max);
+    let Some(length) = length else {
+        return Err(Error::corrupt(format_args!(
+            "inode {}: {size} bytes, where {length_max} are the most",
+            object.object_id
+        )));
+    };
+    let block_size = mounted.tree.buffers.block_size_bytes();
+    let mut content = vec![0; length];
+    for extent in map::of_object(mounted, object)? {
+        for number in 0..extent.length {
+            let start = usize::try_from(extent.logical + number).unwrap_or(usize::MAX);
+            let start = start.saturating_mul(block_size);
+            let Some(rest) = content.get_mut(start..).filter(|rest| !rest.is_empty()) else {
+                break;
+            };
+            let part = rest.len().min(block_size);
+            read(
+                mounted,
+                BlockNo(extent.physical.0 + number),
+                0,
+                &mut rest[..part],
+            )?;
+        }
+    }
+    Ok(content)
+}

@@ -1,0 +1,314 @@
+//! Format 3.5, with each of the hashes: mkreiserfs makes the file system, this test puts files into
+//! its root leaf, reiserfsck finds nothing wrong with it, and all of it is read.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use finefs_namespace::{Error, FileKind, Ino, Store};
+use finefs_reiser_disk::hash::NameHash;
+use support::{mount, walk};
+
+const BLOCK: usize = 4096;
+const INDIRECT: u32 = 0xffff_fffe;
+const DIRECT: u32 = 0xffff_ffff;
+const DIRECTORY: u32 = 500;
+
+/// An item: its key, its count, its body.
+struct Item {
+    key: [u32; 4],
+    count: u16,
+    body: Vec<u8>,
+}
+
+/// Old stat data.
+fn stat(key: [u32; 2], mode: u16, links: u16, size: u32, word: u32, first_direct: u32) -> Item {
+    let mut body = Vec::new();
+    for half in [mode, links, 1000, 100] {
+        body.extend(half.to_le_bytes());
+    }
+    for whole in [size, 10, 0x8000_0000, 30, word, first_direct] {
+        body.extend(whole.to_le_bytes());
+    }
+    Item {
+        key: [key[0], key[1], 0, 0],
+        count: 0xffff,
+        body,
+    }
+}
+
+/// A directory item of old entries, without anything between the names.
+fn directory(key: [u32; 2], hash: NameHash, entries: &[(&[u8], [u32; 2])]) -> Item {
+    let mut entries: Vec<_> = entries
+        .iter()
+        .map(|(name, object)| (hash.entry_offset(name), *name, *object))
+        .collect();
+    entries.sort();
+    let names: usize = entries.iter().map(|(_, name, _)| name.len()).sum();
+    let mut body = vec![0; 16 * entries.len() + names];
+    let mut end = body.len();
+    for (number, (offset, name, object)) in entries.iter().enumerate() {
+        end -= name.len();
+        body[end..end + name.len()].copy_from_slice(name);
+        let head = &mut body[number * 16..][..16];
+        for (at, word) in [(0, *offset), (4, object[0]), (8, object[1])] {
+            head[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        head[12..14].copy_from_slice(&(end as u16).to_le_bytes());
+        head[14] = 4;
+    }
+    Item {
+        key: [key[0], key[1], 1, DIRECTORY],
+        count: entries.len() as u16,
+        body,
+    }
+}
+
+fn leaf(items: &[Item]) -> Vec<u8> {
+    let mut block = vec![0; BLOCK];
+    (block[0], block[2]) = (1, items.len() as u8);
+    let mut end = BLOCK;
+    for (number, item) in items.iter().enumerate() {
+        end -= item.body.len();
+        block[end..end + item.body.len()].copy_from_slice(&item.body);
+        let head = &mut block[24 + number * 24..][..24];
+        for (word, bytes) in item.key.iter().zip(head.chunks_exact_mut(4)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        for (at, half) in [
+            (16, item.count),
+            (18, item.body.len() as u16),
+            (20, end as u16),
+        ] {
+            head[at..at + 2].copy_from_slice(&half.to_le_bytes());
+        }
+    }
+    let free = (end - 24 - 24 * items.len()) as u16;
+    block[4..6].copy_from_slice(&free.to_le_bytes());
+    block
+}
+
+const NAMES: [&[u8]; 4] = [
+    b"tail",
+    b"blocks",
+    b"caf\xe9\xff",
+    b"a name of many letters, longer than forty",
+];
+const TAIL: &[u8] = b"the bytes of a small file";
+
+/// The file system's items. `data` is the first of three blocks of a file.
+fn items(hash: NameHash, data: u32) -> Vec<Item> {
+    let root = [1, 2];
+    let object = |number| [2, number];
+    let pointers = [data, data + 1, 0, data + 2];
+    let mut items = vec![
+        stat(root, 0o40755, 4, 0, 1, u32::MAX),
+        directory(
+            root,
+            hash,
+            &[
+                (b".", root),
+                (b"..", [0, 1]),
+                (NAMES[0], object(10)),
+                (NAMES[1], object(11)),
+                (NAMES[2], object(12)),
+                (NAMES[3], object(13)),
+                (b"disk", object(14)),
+                (b"dir", object(15)),
+            ],
+        ),
+        stat(object(10), 0o100_644, 1, TAIL.len() as u32, 8, 1),
+        Item {
+            key: [2, 10, 1, DIRECT],
+            count: 0xffff,
+            body: TAIL.to_vec(),
+        },
+        stat(
+            object(11),
+            0o100_600,
+            2,
+            4 * BLOCK as u32 - 96,
+            24,
+            u32::MAX,
+        ),
+        Item {
+            key: [2, 11, 1, INDIRECT],
+            count: 96,
+            body: pointers
+                .iter()
+                .flat_map(|pointer: &u32| pointer.to_le_bytes())
+                .collect(),
+        },
+        stat(object(12), 0o120_777, 1, 7, 8, 1),
+        Item {
+            key: [2, 12, 1, DIRECT],
+            count: 0xffff,
+            body: b"/target".to_vec(),
+        },
+        stat(object(13), 0o100_644, 1, 0, 0, u32::MAX),
+        stat(object(14), 0o60_640, 1, 0, 0x0010_3405, u32::MAX),
+        stat(object(15), 0o40_700, 2, 0, 1, u32::MAX),
+        directory(
+            object(15),
+            hash,
+            &[(b".", object(15)), (b"..", root), (b"again", object(11))],
+        ),
+    ];
+    for number in [0, 10] {
+        let size = items[number + 1].body.len() as u32;
+        items[number].body[8..12].copy_from_slice(&size.to_le_bytes());
+    }
+    items
+}
+
+/// Makes a file system, and gives its bytes and the first block of the file.
+fn make(path: &Path, hash: NameHash) -> (Vec<u8>, u32) {
+    std::fs::write(path, vec![0; 40 << 20]).expect("there is room");
+    let made = Command::new("mkreiserfs")
+        .args([
+            "-q",
+            "-q",
+            "-f",
+            "-f",
+            "--format",
+            "3.5",
+            "--hash",
+            hash.name(),
+        ])
+        .arg(path)
+        .output()
+        .expect("mkreiserfs runs");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let mut image = std::fs::read(path).expect("it is there");
+    let word = |image: &[u8], at: usize| {
+        u32::from_le_bytes(image[at..at + 4].try_into().expect("four bytes"))
+    };
+    let superblock = 65536;
+    let root = word(&image, superblock + 8);
+    let data = root + 1;
+    let leaf_at = root as usize * BLOCK;
+    image[leaf_at..leaf_at + BLOCK].copy_from_slice(&leaf(&items(hash, data)));
+    for number in 0..3 {
+        let block = data as usize + number;
+        image[block * BLOCK..][..BLOCK].fill(b'a' + number as u8);
+        image[17 * BLOCK + block / 8] |= 1 << (block % 8);
+    }
+    // Behind its end a block is zeros.
+    let end = (data as usize + 3) * BLOCK;
+    image[end - 96..end].fill(0);
+    let free = word(&image, superblock + 4) - 3;
+    image[superblock + 4..superblock + 8].copy_from_slice(&free.to_le_bytes());
+    // Numbers up to 2, and from 10 to 15, are in use.
+    for (at, number) in [1_u32, 3, 10, 16].into_iter().enumerate() {
+        let at = superblock + 76 + at * 4;
+        image[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    image[superblock + 48] = 4;
+    (image, data)
+}
+
+fn reiserfsck(path: &Path) {
+    let checked = Command::new("reiserfsck")
+        .args(["--check", "-y", "-q"])
+        .arg(path)
+        .output();
+    let checked = checked.expect("reiserfsck runs");
+    let text = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(
+        checked.status.success() && text.contains("No corruptions"),
+        "{text}"
+    );
+}
+
+#[test]
+fn old_images_are_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("image");
+    for hash in [NameHash::R5, NameHash::Tea, NameHash::Rupasov] {
+        let (image, data) = make(&path, hash);
+        std::fs::write(&path, &image).expect("there is room");
+        reiserfsck(&path);
+        let store = mount(&image).expect("it mounts");
+        read_all(&store);
+        let extents = store.load_extents(Ino(11)).expect("it is sound");
+        let extents: Vec<_> = extents
+            .iter()
+            .map(|it| (it.logical, it.physical.0, it.length))
+            .collect();
+        let data = u64::from(data);
+        assert_eq!(extents, [(0, data, 2), (3, data + 2, 1)]);
+    }
+}
+
+fn read_all(store: &finefs_reiser::ReiserStore) {
+    let seen = walk(store);
+    let of = |name: &[u8]| {
+        let found = seen.get(&[b"./", name].concat()).expect("it has a name");
+        found.as_ref().expect("it is sound")
+    };
+    assert_eq!(seen.len(), 8);
+    assert_eq!(of(NAMES[0]).1, TAIL);
+    let (blocks, content) = of(NAMES[1]);
+    assert_eq!(content.len(), 4 * BLOCK - 96);
+    for (number, byte) in [b'a', b'b', 0, b'c'].into_iter().enumerate() {
+        let part = &content[number * BLOCK..content.len().min((number + 1) * BLOCK)];
+        assert!(part.iter().all(|it| *it == byte), "block {number}");
+    }
+    assert_eq!((blocks.uid, blocks.gid, blocks.link_count), (1000, 100, 2));
+    assert_eq!((blocks.sectors, blocks.generation), (24, 2));
+    // Times have no sign.
+    assert_eq!(blocks.times.modified.seconds(), 1 << 31);
+    let (link, target) = of(NAMES[2]);
+    assert_eq!(
+        (link.kind, &target[..]),
+        (FileKind::Symlink, &b"/target"[..])
+    );
+    assert_eq!(of(NAMES[3]).1, b"");
+    let (disk, _) = of(b"disk");
+    assert_eq!(
+        (disk.kind, disk.device),
+        (FileKind::BlockDevice, libc::makedev(0x34, 0x105))
+    );
+    assert_eq!(of(b"dir/again").0, *blocks);
+    assert_eq!(
+        store.load_directory(Ino(15)).expect("it is sound").parent,
+        Ino(2)
+    );
+    assert_eq!(store.load_inode(Ino(9)).map(|_| ()), Err(Error::Stale));
+    assert_eq!(store.load_xattrs(Ino(10)), Ok(Vec::new()));
+}
+
+#[test]
+fn damage_names_block_and_item() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (image, _) = make(&dir.path().join("image"), NameHash::R5);
+    let root = u32::from_le_bytes(image[65544..65548].try_into().expect("four bytes"));
+    let at = root as usize * BLOCK;
+    // The pointers of the file: the item with number 5.
+    let body = at
+        + usize::from(u16::from_le_bytes([
+            image[at + 24 * 6 + 20],
+            image[at + 24 * 6 + 21],
+        ]));
+    for (bad, what) in [
+        (17_u32, "bitmap"),
+        (20, "journal"),
+        (1 << 20, "past the end"),
+    ] {
+        let mut image = image.clone();
+        image[body..body + 4].copy_from_slice(&bad.to_le_bytes());
+        let store = mount(&image).expect("it mounts");
+        let error = store.load_extents(Ino(11)).expect_err(what);
+        assert_eq!(
+            error,
+            Error::corrupt(format_args!("block {root}, item 5: data in block {bad}"))
+        );
+        // Others are as good as before.
+        assert!(store.load_directory(Ino(2)).is_ok());
+    }
+}

@@ -1,0 +1,228 @@
+//! A guest: Debian's kernel in qemu, without virtualisation, up in a few seconds.
+//!
+//! For what the kernel of this machine does not have (an NFS client, reiserfs), or what it must not
+//! be asked to do. The guest has nothing but busybox, the modules and programs that it is given,
+//! and a script, which tells line by line on its console what it found: `good NAME` for a check
+//! (`guest/functions.sh`), `FAILED` for one that failed.
+
+use crate::setup;
+use anyhow::{Context, Result, bail, ensure};
+use finefs_harness::cleanup::Scratch;
+use finefs_harness::run::{self, Running};
+use finefs_harness::tools;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long a guest may take, which has no processor of its own.
+const GUEST_LIMIT: Duration = Duration::from_secs(900);
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(30);
+
+/// What the guest runs first: file systems of the kernel, modules, network, script, end.
+const INIT: &str = include_str!("guest/init.sh");
+/// The functions of the scripts.
+const FUNCTIONS: &str = include_str!("guest/functions.sh");
+
+/// What a guest has.
+#[derive(Debug, Default)]
+pub struct Machine<'a> {
+    /// Modules of its kernel, loaded in this order, what they need before them.
+    pub modules: &'a [&'a str],
+    /// Programs of this machine, with their libraries.
+    pub programs: &'a [&'a str],
+    /// Disks: vda, vdb and so on. What the guest has written is in the file, also if it is killed.
+    pub disks: &'a [&'a Path],
+    /// It reaches this machine as 10.0.2.2.
+    pub has_network: bool,
+    /// What it runs, by busybox's sh.
+    pub script: &'a str,
+}
+
+/// What is needed to start guests.
+pub struct Guests {
+    kernel: setup::GuestKernel,
+    scratch: Scratch,
+}
+
+/// A guest that runs.
+pub struct Guest {
+    running: Running,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Guests {
+    /// With files in a directory of their own below `parent`.
+    pub fn new(parent: &Path) -> Result<Guests> {
+        Ok(Guests {
+            kernel: setup::guest_kernel()?,
+            scratch: Scratch::new_in(parent)?,
+        })
+    }
+
+    /// A directory for what the guests work on; it is removed with this.
+    pub fn dir(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Starts a guest that runs a script.
+    pub fn start(&self, machine: &Machine<'_>) -> Result<Guest> {
+        let archive = self.pack("initrd", machine.modules, |root| {
+            for program in machine.programs {
+                add_program(root, program)?;
+            }
+            std::fs::write(root.join("script"), [FUNCTIONS, machine.script].concat())?;
+            Ok(std::fs::write(root.join("init"), INIT)?)
+        })?;
+        let network = match machine.has_network {
+            true => "user,model=virtio-net-pci",
+            false => "none",
+        };
+        let mut arguments = vec!["-nic".to_owned(), network.to_owned()];
+        for disk in machine.disks {
+            let disk = disk.display();
+            arguments.push("-drive".to_owned());
+            arguments.push(format!(
+                "file={disk},format=raw,if=virtio,cache=writethrough"
+            ));
+        }
+        self.boot(&archive, &arguments, "")
+    }
+
+    /// Packs what a guest starts from: busybox, the modules in their order, and what `fill` puts
+    /// there, its first program `init` among it.
+    pub fn pack(
+        &self,
+        name: &str,
+        modules: &[&str],
+        fill: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let root = self.scratch.path().join("root");
+        if root.exists() {
+            std::fs::remove_dir_all(&root)?;
+        }
+        for dir in ["bin", "proc", "sys", "dev", "mnt", "tmp", "modules"] {
+            std::fs::create_dir_all(root.join(dir))?;
+        }
+        std::fs::copy(tools::program("busybox"), root.join("bin/busybox"))?;
+        let mut order = Vec::new();
+        for module in self.kernel.modules(modules)? {
+            let name = module.file_name().context("a module is a file")?;
+            let name = name.to_string_lossy().into_owned();
+            std::fs::copy(&module, root.join("modules").join(&name))?;
+            order.push(name);
+        }
+        std::fs::write(root.join("modules/order"), order.join("\n") + "\n")?;
+        fill(&root)?;
+        run::ok(run::cmd("chmod", ["755"]).arg(root.join("init")))?;
+        let archive = self.scratch.path().join(name);
+        let pack = format!("find . | busybox cpio -o -H newc > {}", archive.display());
+        run::ok(run::cmd("sh", ["-c", &pack]).current_dir(&root))?;
+        Ok(archive)
+    }
+
+    /// Starts a guest with these arguments of qemu; `told` stands on its kernel's command line.
+    pub fn boot(
+        &self,
+        archive: &Path,
+        arguments: &[impl AsRef<OsStr>],
+        told: &str,
+    ) -> Result<Guest> {
+        let mut command = run::cmd("qemu-system-x86_64", ["-accel", "tcg", "-m", "384"]);
+        command.args(["-nographic", "-no-reboot"]).args(arguments);
+        command.arg("-kernel").arg(&self.kernel.image);
+        command.arg("-initrd").arg(archive);
+        command.arg("-append");
+        // The kernel counts interrupts of the timer, and gives up where the machine is too busy.
+        let usual = "console=ttyS0 quiet panic=-1 no_timer_check";
+        command.arg(format!("{usual} {told}"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut running = run::spawn(&mut command)?;
+        let out = running.take_stdout().context("stdout is piped")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(|line| line.ok()) {
+                if sender.send(line.trim_end().to_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Guest {
+            running,
+            lines,
+            seen: Vec::new(),
+        })
+    }
+}
+
+/// Copies a program into `bin`, and its libraries to where the loader looks for them.
+fn add_program(root: &Path, name: &str) -> Result<()> {
+    let program = tools::program(name);
+    std::fs::copy(&program, root.join("bin").join(name))?;
+    let libraries = run::ok(run::cmd("ldd", [&program]).env("LC_ALL", "C"))?.stdout;
+    for word in libraries
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'))
+    {
+        let to = root.join(word.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().context("a library is in a directory")?)?;
+        std::fs::copy(word, to)?;
+    }
+    Ok(())
+}
+
+impl Guest {
+    /// Reads on until a line says this.
+    pub fn wait_for(&mut self, word: &str) -> Result<()> {
+        let deadline = Instant::now() + GUEST_LIMIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                bail!(
+                    "the guest ended, or said for too long nothing:\n{}",
+                    run::tail(&self.seen.join("\n"))
+                );
+            };
+            ensure!(
+                !line.starts_with("FAILED"),
+                "{line}\n{}",
+                run::tail(&self.seen.join("\n"))
+            );
+            let is_it = line.ends_with(word);
+            self.seen.push(line);
+            if is_it {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends it as a power failure does.
+    pub fn kill(self) {
+        drop(self.running);
+    }
+
+    /// Waits for the end; gives what the guest counted.
+    pub fn finish(mut self) -> Result<String> {
+        self.wait_for("FINISHED")?;
+        let checks = self.checks();
+        ensure!(checks > 0, "the guest checked nothing");
+        self.end()?;
+        Ok(format!("{checks} checks by the guest"))
+    }
+
+    /// What it has found good.
+    pub fn checks(&self) -> usize {
+        let good = self.seen.iter().filter(|line| line.starts_with("good "));
+        good.count()
+    }
+
+    /// Waits until it is off.
+    pub fn end(mut self) -> Result<()> {
+        let (_, timed_out) = self.running.wait_limit(POWER_OFF_LIMIT)?;
+        ensure!(!timed_out, "the guest does not power off");
+        Ok(())
+    }
+}
