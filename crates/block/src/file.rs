@@ -23,7 +23,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 
 use crate::allocated::{AHEAD_BYTES, AMPLE_BYTES, Allocated, PIECE_BYTES};
 use crate::claim::{Claim, Mark, open_exclusively};
-use crate::{BlockDevice, bounds, in_use};
+use crate::{BlockDevice, Extent, bounds, in_use};
 
 /// What a device is opened for. See the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +59,8 @@ pub enum OpenErrorKind {
     Directory,
     /// It is a pipe, a terminal or the like.
     NotAnImage,
+    /// Its format, or what it is made of, is nothing that can be used; says why and what to do.
+    Refused(String),
     /// Its file system is mounted read-only, or it is a write-protected device.
     ReadOnly,
     /// Somebody else uses it.
@@ -105,6 +107,7 @@ impl fmt::Display for OpenError {
             OpenErrorKind::NotAnImage => f.write_str(
                 "is neither a regular file nor a block device; give an image file or a block device",
             ),
+            OpenErrorKind::Refused(reason) => f.write_str(reason),
             OpenErrorKind::ReadOnly => {
                 f.write_str("lies on read-only storage; mount it with -o ro")
             }
@@ -224,6 +227,12 @@ impl FileDevice {
         self.claim.clone()
     }
 
+    /// Another handle of the open file, for who reads and writes it by a format of its own. The
+    /// claim holds as long as this device is there.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -248,6 +257,27 @@ impl FileDevice {
             && rustix::fs::fstatvfs(&self.file)
                 .is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) >= AMPLE_BYTES)
     }
+}
+
+/// What the storage of a file says of a range of it, as [`BlockDevice::extent_at`].
+pub fn extent_of(file: &File, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
+    use rustix::fs::{SeekFrom, seek};
+    let end = offset_bytes + length_bytes;
+    let (to, is_zero) = match seek(file, SeekFrom::Data(offset_bytes)) {
+        Ok(at) if at > offset_bytes => (at, true),
+        Ok(_) => (
+            seek(file, SeekFrom::Hole(offset_bytes)).unwrap_or(end),
+            false,
+        ),
+        // Nothing but a hole up to its end.
+        Err(rustix::io::Errno::NXIO) => (end, true),
+        // A storage that tells nothing of holes.
+        Err(_) => (end, false),
+    };
+    Ok(Extent {
+        length_bytes: to.min(end).max(offset_bytes) - offset_bytes,
+        is_zero,
+    })
 }
 
 impl Drop for FileDevice {
@@ -427,6 +457,11 @@ impl BlockDevice for FileDevice {
             at += written as u64;
         }
         Ok(())
+    }
+
+    fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        extent_of(&self.file, offset_bytes, length_bytes)
     }
 
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {

@@ -48,6 +48,39 @@ pub fn is_full(error: &io::Error) -> bool {
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 
+/// One of several writes that may be on their way at once.
+#[derive(Clone, Debug)]
+pub struct Write<'a> {
+    /// Where it starts.
+    pub offset_bytes: u64,
+    /// What is written, one part behind the other.
+    pub parts: Vec<&'a [u8]>,
+}
+
+impl<'a> Write<'a> {
+    /// A write of one part.
+    pub fn new(offset_bytes: u64, data: &'a [u8]) -> Write<'a> {
+        Write {
+            offset_bytes,
+            parts: vec![data],
+        }
+    }
+
+    /// The length of all parts.
+    pub fn length_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.len() as u64).sum()
+    }
+}
+
+/// What is known of the bytes from some offset on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Of so many.
+    pub length_bytes: u64,
+    /// They read as zeros. False where nothing is known.
+    pub is_zero: bool,
+}
+
 /// A fixed-size array of bytes with reads, writes and a barrier. See the crate's invariants.
 pub trait BlockDevice: Send + Sync {
     /// Size in bytes.
@@ -59,6 +92,12 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer` from `offset_bytes` on; fails with `UnexpectedEof` past the end.
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()>;
 
+    /// Bytes that cost hardly more to read in one request than a block does: who reads a table
+    /// takes neighbours along. 0 where that does not pay.
+    fn read_ahead_bytes(&self) -> u32 {
+        0
+    }
+
     /// Writes all of `data` at `offset_bytes`; fails with `UnexpectedEof` past the end.
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()>;
 
@@ -69,6 +108,32 @@ pub trait BlockDevice: Send + Sync {
             [part] => self.write_at(offset_bytes, part),
             _ => self.write_at(offset_bytes, &parts.concat()),
         }
+    }
+
+    /// Writes all of these, which do not overlap, in any order and where it pays all at once. After
+    /// an error some may have been written.
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        for write in writes {
+            self.write_parts_at(write.offset_bytes, &write.parts)?;
+        }
+        Ok(())
+    }
+
+    /// [`BlockDevice::write_many`] that returns when these writes are durable. Of earlier ones it
+    /// says nothing, unlike a flush.
+    fn write_durably(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        self.write_many(writes)?;
+        self.flush()
+    }
+
+    /// What is known of the bytes from `offset_bytes` on: of at most `length_bytes`, at least one
+    /// where that is not 0. What reads as zeros need not be read by who copies the device.
+    fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
+        Ok(Extent {
+            length_bytes,
+            is_zero: false,
+        })
     }
 
     /// Makes `length_bytes` from `offset_bytes` on read as zeros.

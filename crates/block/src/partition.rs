@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::{BlockDevice, bounds};
+use crate::{BlockDevice, Extent, Write, bounds};
 
 /// The `length_bytes` of `inner` from `start_bytes` on.
 pub struct PartitionDevice {
@@ -29,6 +29,18 @@ impl PartitionDevice {
             length_bytes,
         })
     }
+
+    /// The writes as the whole device has them.
+    fn shifted<'a>(&self, writes: &[Write<'a>]) -> io::Result<Vec<Write<'a>>> {
+        let shifted = writes.iter().map(|write| {
+            bounds::check(self.length_bytes, write.offset_bytes, write.length_bytes())?;
+            Ok(Write {
+                offset_bytes: self.start_bytes + write.offset_bytes,
+                parts: write.parts.clone(),
+            })
+        });
+        shifted.collect()
+    }
 }
 
 impl BlockDevice for PartitionDevice {
@@ -38,6 +50,10 @@ impl BlockDevice for PartitionDevice {
 
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
+    }
+
+    fn read_ahead_bytes(&self) -> u32 {
+        self.inner.read_ahead_bytes()
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -55,6 +71,20 @@ impl BlockDevice for PartitionDevice {
         bounds::check(self.length_bytes, offset_bytes, length)?;
         self.inner
             .write_parts_at(self.start_bytes + offset_bytes, parts)
+    }
+
+    fn write_many(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        self.inner.write_many(&self.shifted(writes)?)
+    }
+
+    fn write_durably(&self, writes: &[Write<'_>]) -> io::Result<()> {
+        self.inner.write_durably(&self.shifted(writes)?)
+    }
+
+    fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        self.inner
+            .extent_at(self.start_bytes + offset_bytes, length_bytes)
     }
 
     fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {

@@ -8,6 +8,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair` (undo), `tune`, `dump`, `top`, `freeze` | the subcommands |
+//! | `convert` | between disk formats |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `image` | the subcommands that read and edit images without a mount |
 //! | `external` | the subcommands that are programs of their own, as `finefs-bench` |
@@ -29,6 +30,7 @@ mod background;
 mod build;
 pub mod channel;
 mod check;
+mod convert;
 mod dump;
 mod external;
 mod freeze;
@@ -112,6 +114,7 @@ enum Command {
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
     Shell(image::shell::Shell),
+    Convert(convert::Convert),
     Top(top::Top),
     #[command(flatten)]
     Image(image::ImageCommand),
@@ -236,6 +239,7 @@ pub fn main() -> ExitCode {
         Command::Remount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Mkfs(command) => command.run(),
         Command::Build(command) => command.run(),
+        Command::Convert(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Check(command) => Ok(command.run()),
         Command::Repair(command) => Ok(command.run()),

@@ -20,7 +20,8 @@ use crate::{CliResult, Failure, output, size};
 /// takes mke2fs's command lines.
 #[derive(Args)]
 pub(crate) struct Mkfs {
-    /// A file, which is made if there is none (with --size), or a block device
+    /// A file, which is made if there is none (with --size), a block device, or an NBD export by
+    /// its URL
     image: PathBuf,
     /// The size as mke2fs has it: KiB, or blocks where -b is given, or with s, k, m, g, t
     #[arg(conflicts_with = "size")]
@@ -121,7 +122,7 @@ fn fill(place: Place, options: Options, source: &Path, as_mke2fs: bool) -> CliRe
             "-d: a file system at an offset cannot be filled; use finefs cp",
         ));
     }
-    let is_there = place.path.exists();
+    let is_there = place.path.exists() || finefs_disk::is_url(place.path.as_os_str());
     // Says what speaks against it.
     let planned = mkfs::plan_at(&place, &options).map_err(Failure::new)?;
     if is_there && let Some(what) = mkfs::found_at(&place) {

@@ -164,7 +164,7 @@ impl Mount {
         }
         let (image, directory) = self.places();
         // An image that is missing is reported by who opens it.
-        let image = image.map(|path| path.canonicalize().unwrap_or(path));
+        let image = image.map(|path| finefs_disk::absolute(&path));
         let source = match (&image, &options.source) {
             (None, Some(source)) => source.clone(),
             (None, None) => "finefs-memory".to_owned(),

@@ -125,6 +125,9 @@ fn select(mounts: &[MountPoint], path: &Path) -> Result<MountPoint, String> {
 /// The absolute path without symbolic links, which must also work where the server is dead and
 /// nothing can be asked of the mount point itself.
 fn resolve(target: &Path) -> io::Result<PathBuf> {
+    if finefs_disk::is_url(target.as_os_str()) {
+        return Ok(finefs_disk::absolute(target));
+    }
     let error = match target.canonicalize() {
         Ok(path) => return Ok(path),
         Err(error) => error,

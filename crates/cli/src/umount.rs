@@ -90,7 +90,7 @@ fn stop(channel: &Channel, name: &str) -> CliResult<()> {
 
 /// False for a memory file system.
 fn has_image(mount: &MountPoint) -> bool {
-    Path::new(&mount.source).is_absolute()
+    Path::new(&mount.source).is_absolute() || finefs_disk::is_url(mount.source.as_os_str())
 }
 
 /// The image, if there is one that this user may open.

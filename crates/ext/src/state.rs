@@ -136,6 +136,10 @@ pub(crate) struct ExtState {
 pub(crate) struct InodeLocation {
     /// The block of the inode table.
     pub block: u64,
+    /// The first block of the inode table.
+    pub table: u64,
+    /// Blocks of the inode table.
+    pub table_blocks: u64,
     /// Byte offset within the block.
     pub offset_bytes: usize,
     /// The size of the inode.
@@ -248,13 +252,16 @@ fn locate(
     }
     Ok(InodeLocation {
         block: table.0 + u64::from(place.table_block),
+        table: table.0,
+        table_blocks: u64::from(geometry.inode_table_blocks),
         offset_bytes: place.offset as usize,
         size_bytes: usize::from(geometry.inode_size),
     })
 }
 
 fn read_at(buffers: &BufferCache, location: InodeLocation, ino: Ino) -> Result<Inode<InodeBytes>> {
-    let buffer = buffers.read(location.block)?;
+    let table = location.table..location.table + location.table_blocks;
+    let buffer = buffers.read_among(location.block, table)?;
     Inode::new(InodeBytes {
         buffer,
         range: location.range(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use finefs_block::{Access, BlockDevice, Claim, FileDevice, PartitionDevice, Patience};
+use finefs_block::{Access, BlockDevice, Claim, PartitionDevice, Patience};
 use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError};
 use finefs_namespace::{
     AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
@@ -198,7 +198,8 @@ pub struct Image {
     pub claim: Option<Claim>,
 }
 
-/// Opens the image at `path` for a front end that works with inode numbers; else see
+/// Opens the image that `path` names (a file, a block device, the URL of an NBD export) for a front
+/// end that works with inode numbers; else see
 /// [`ImageOptions::open`].
 pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     let access = if options.is_read_only {
@@ -206,11 +207,18 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     } else {
         Access::ReadWrite
     };
-    let patience = options.patience.unwrap_or(PATIENCE);
-    let device = patience.open(path, access);
-    let device = device.map_err(ImageError::Device)?;
-    let claim = device.claim();
-    let device = part_of(device, options.offset_bytes, options.lacks_barriers)?;
+    let opened = finefs_disk::open(
+        path,
+        &finefs_disk::Options {
+            access,
+            has_barriers: !options.lacks_barriers,
+            patience: options.patience.unwrap_or(PATIENCE),
+            format: None,
+        },
+    );
+    let opened = opened.map_err(ImageError::Device)?;
+    let claim = opened.claim;
+    let device = part_of(opened.device, options.offset_bytes)?;
     let image = device.describe();
     let mut namespace_options = options.namespace.clone();
     namespace_options.is_read_only |= options.is_read_only;
@@ -299,20 +307,26 @@ pub fn format_of(device: &dyn BlockDevice) -> Option<Format> {
 
 /// The device at `path`, or the part of it from `offset_bytes` on.
 pub fn open_device(path: &Path, access: Access, offset_bytes: u64) -> Result<Arc<dyn BlockDevice>> {
-    let device = FileDevice::open(path, access).map_err(ImageError::Device)?;
-    Ok(part_of(device, offset_bytes, false)?)
+    let opened = finefs_disk::open(
+        path,
+        &finefs_disk::Options {
+            access,
+            has_barriers: true,
+            patience: Patience {
+                limit: Duration::ZERO,
+                ..PATIENCE
+            },
+            format: None,
+        },
+    );
+    let opened = opened.map_err(ImageError::Device)?;
+    Ok(part_of(opened.device, offset_bytes)?)
 }
 
 fn part_of(
-    device: FileDevice,
+    device: Arc<dyn BlockDevice>,
     offset_bytes: u64,
-    lacks_barriers: bool,
 ) -> std::result::Result<Arc<dyn BlockDevice>, ImageError> {
-    let device: Arc<dyn BlockDevice> = Arc::new(if lacks_barriers {
-        device.without_barriers()
-    } else {
-        device
-    });
     if offset_bytes == 0 {
         return Ok(device);
     }

@@ -64,6 +64,7 @@ impl ImageError {
                 OpenErrorKind::PermissionDenied { .. } => Errno::ACCESS,
                 OpenErrorKind::Directory => Errno::ISDIR,
                 OpenErrorKind::NotAnImage => Errno::NOTBLK,
+                OpenErrorKind::Refused(_) => Errno::INVAL,
                 OpenErrorKind::ReadOnly => Errno::ROFS,
                 OpenErrorKind::InUse { .. } => Errno::BUSY,
                 OpenErrorKind::Io(error) => Errno::from_io_error(error).unwrap_or(Errno::IO),

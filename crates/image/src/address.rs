@@ -6,7 +6,9 @@
 //! 3. `IMAGE:path` does too where no slash comes before the colon, as scp(1) has it: a path of the
 //!    host that has a colon is written `./a:b`.
 //! 4. Where nothing is at IMAGE but a directory at `IMAGE:`, rule 2 leaves it to the host.
-//! 5. `IMAGE@p2`, `IMAGE@2` and `IMAGE@NAME` are the partition of that number, name or file system
+//! 5. A URL (`nbd://HOST:PORT/EXPORT`) is an image as a whole: the colon of rule 2 or 3 comes
+//!    behind its scheme, and rule 3 takes only one at its end.
+//! 6. `IMAGE@p2`, `IMAGE@2` and `IMAGE@NAME` are the partition of that number, name or file system
 //!    label, unless a file has that whole name.
 
 use std::ffi::{OsStr, OsString};
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use finefs::{AtimePolicy, FileSystem, ImageOptions};
+use finefs_block::{BlockDevice, PartitionDevice};
 
 use crate::beside::directory_of;
 use crate::error::{Error, Result};
@@ -50,12 +53,29 @@ impl Operand {
         if bytes == b"-" {
             return Operand::Standard;
         }
-        let with_slash = bytes.windows(2).position(|pair| pair == b":/");
+        let is_url = finefs_disk::is_url(text);
+        // Behind the scheme of a URL.
+        let from = match is_url {
+            true => {
+                bytes
+                    .windows(3)
+                    .position(|some| some == b"://")
+                    .unwrap_or(0)
+                    + 3
+            }
+            false => 0,
+        };
+        let place = &bytes[from..];
+        let with_slash = place.windows(2).position(|pair| pair == b":/");
         let colon = with_slash.or_else(|| {
-            let colon = bytes.iter().position(|byte| *byte == b':')?;
-            let is_last = colon + 1 == bytes.len();
-            (is_last || !bytes[..colon].contains(&b'/')).then_some(colon)
+            let colon = match is_url {
+                true => place.iter().rposition(|byte| *byte == b':'),
+                false => place.iter().position(|byte| *byte == b':'),
+            }?;
+            let is_last = colon + 1 == place.len();
+            (is_last || !is_url && !place[..colon].contains(&b'/')).then_some(colon)
         });
+        let colon = colon.map(|colon| from + colon);
         match colon {
             Some(colon) if colon > 0 && !is_host_directory(bytes, colon) => {
                 Operand::Image(Address::new(&bytes[..colon], &bytes[colon + 1..]))
@@ -280,7 +300,9 @@ pub fn split_path(path: &Path) -> (PathBuf, OsString) {
 /// The file that an image is, or is a partition of, and where the partition starts.
 pub fn locate(image: &OsStr) -> Result<(PathBuf, Option<u64>)> {
     let (path, part) = split(image);
-    let start = part.map(|part| find(&path, &part)).transpose()?;
+    let start = part
+        .map(|part| find(&*inspected(&path)?, &path, &part))
+        .transpose()?;
     Ok((path, start.map(|part| part.start_bytes)))
 }
 
@@ -297,9 +319,32 @@ fn split(image: &OsStr) -> (PathBuf, Option<String>) {
     }
 }
 
-fn find(image: &Path, wanted: &str) -> Result<Partition> {
+/// The whole disk that an image is, to look at its partitions.
+fn inspected(image: &Path) -> Result<Arc<dyn BlockDevice>> {
+    finefs::front_end::open_device(image, finefs_block::Access::Inspect, 0)
+        .map_err(|error| Error::new("", error.to_string()))
+}
+
+/// The disk that `image` names, or the partition of it, as it is: also one without a file system.
+pub(crate) fn open_disk(
+    image: &OsStr,
+    options: &finefs_disk::Options,
+) -> Result<(Arc<dyn BlockDevice>, finefs_disk::Format)> {
+    let (path, part) = split(image);
+    let opened = finefs_disk::open(&path, options);
+    let opened = opened.map_err(|error| Error::new("", error.to_string()))?;
+    let Some(part) = part else {
+        return Ok((opened.device, opened.format));
+    };
+    let part = find(&*opened.device, &path, &part)?;
+    let within = PartitionDevice::new(opened.device, part.start_bytes, Some(part.length_bytes));
+    let within = within.map_err(|error| Error::host(image.display().to_string(), error))?;
+    Ok((Arc::new(within), opened.format))
+}
+
+fn find(disk: &dyn BlockDevice, image: &Path, wanted: &str) -> Result<Partition> {
     let shown = image.display().to_string();
-    let partitions = partition::partitions(image);
+    let partitions = partition::partitions(disk);
     let partitions = partitions.map_err(|error| Error::host(shown.clone(), error))?;
     if partitions.is_empty() {
         return Err(Error::new(shown, "has no partition table"));
@@ -337,7 +382,8 @@ fn list(partitions: &[Partition]) -> String {
 /// A whole disk is often taken for a file system.
 fn with_advice(error: &finefs::Error, path: &Path, shown: &str) -> Error {
     let is_content = error.errno() == rustix::io::Errno::INVAL.raw_os_error();
-    match partition::partitions(path).ok().filter(|_| is_content) {
+    let partitions = || partition::partitions(&*inspected(path).ok()?).ok();
+    match is_content.then(partitions).flatten() {
         Some(partitions) if !partitions.is_empty() && path == Path::new(shown) => {
             let reason = format!(
                 "has a partition table; name one as in {shown}@p{}: {}",
@@ -376,6 +422,20 @@ mod tests {
         assert_eq!(parse("disk.img@p2:/a:/b"), image("disk.img@p2", "/a:/b"));
         assert_eq!(parse("disk.img:etc"), image("disk.img", "/etc"));
         assert_eq!(parse("./disk.img:"), image("./disk.img", "/"));
+        for url in [
+            "nbd://host:1/e",
+            "nbd+unix:///e?socket=/run/s",
+            "nbd://host",
+            "nbd://[::1]/",
+        ] {
+            assert_eq!(parse(&format!("{url}:/a:b")), image(url, "/a:b"));
+            assert_eq!(parse(&format!("{url}:")), image(url, "/"));
+            assert_eq!(parse(url), Operand::Host(url.into()));
+            assert_eq!(
+                split(OsStr::new(&format!("{url}@p2"))).1.as_deref(),
+                Some("p2")
+            );
+        }
         for host in ["file", "./a:b", "/tmp/a:b", ":/a", "", ":"] {
             assert_eq!(parse(host), Operand::Host(host.into()), "{host}");
         }

@@ -7,6 +7,7 @@
 //! | [`tree`] | directories of the host and of images, by one pair of traits |
 //! | [`walk`] | walks a tree in an image |
 //! | [`compare`] | compares them: names, metadata and contents |
+//! | [`convert`] | from one disk format to another |
 //! | [`copy`] | copies between them, by several threads |
 //! | [`build`] | builds images of directories, archives and container images |
 //! | [`archive`] | writes files as tar archives |
@@ -28,6 +29,7 @@ mod attributes;
 mod beside;
 pub mod build;
 pub mod compare;
+pub mod convert;
 pub mod copy;
 mod error;
 mod host;

@@ -5,11 +5,9 @@
 //! `block/partitions/msdos.c` follows it: a logical partition's start counts from its own record,
 //! the next record's from the first.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use finefs_block::BlockDevice;
 use finefs_reiser_disk::superblock as reiserfs;
 use gpt::GptConfig;
 use gpt::disk::LogicalBlockSize;
@@ -38,27 +36,26 @@ const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
 const LOGICAL_MAX: u32 = 128;
 
 /// The partitions of a disk image, by number; none where there is no table.
-pub fn partitions(path: &Path) -> io::Result<Vec<Partition>> {
-    let file = File::open(path)?;
-    let Some(record) = read_record(&file, 0)? else {
+pub fn partitions(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
+    let Some(record) = read_record(disk, 0)? else {
         return Ok(Vec::new());
     };
     let mut found = match record.iter().any(|entry| entry.kind == PROTECTIVE) {
-        true => of_gpt(path)?,
-        false => of_mbr(&file, &record)?,
+        true => of_gpt(disk)?,
+        false => of_mbr(disk, &record)?,
     };
     for partition in &mut found {
         let start = partition.start_bytes;
-        let label = ext_label(&file, start).or_else(|| reiserfs_label(&file, start));
+        let label = ext_label(disk, start).or_else(|| reiserfs_label(disk, start));
         partition.label = label.unwrap_or_default();
     }
     Ok(found)
 }
 
 /// The label in the superblock that starts 1,024 bytes into a file system.
-pub(crate) fn ext_label(file: &File, start_bytes: u64) -> Option<String> {
+fn ext_label(disk: &dyn BlockDevice, start_bytes: u64) -> Option<String> {
     let mut superblock = [0; 136];
-    file.read_exact_at(&mut superblock, start_bytes.checked_add(1024)?)
+    disk.read_at(start_bytes.checked_add(1024)?, &mut superblock)
         .ok()?;
     if superblock[56..58] != [0x53, 0xEF] {
         return None;
@@ -67,19 +64,63 @@ pub(crate) fn ext_label(file: &File, start_bytes: u64) -> Option<String> {
     Some(String::from_utf8_lossy(label).into_owned())
 }
 
-fn reiserfs_label(file: &File, start_bytes: u64) -> Option<String> {
+fn reiserfs_label(disk: &dyn BlockDevice, start_bytes: u64) -> Option<String> {
     let mut bytes = [0; reiserfs::SUPERBLOCK_SIZE];
     let at = start_bytes.checked_add(reiserfs::SUPERBLOCK_OFFSET)?;
-    file.read_exact_at(&mut bytes, at).ok()?;
+    disk.read_at(at, &mut bytes).ok()?;
     let label = reiserfs::Superblock::parse(&bytes).ok()?.label();
     let label = label.split(|byte| *byte == 0).next()?;
     Some(String::from_utf8_lossy(label).into_owned())
 }
 
-fn of_gpt(path: &Path) -> io::Result<Vec<Partition>> {
+/// A device with a position, read only.
+struct Cursor<'a> {
+    disk: &'a dyn BlockDevice,
+    at: u64,
+}
+
+impl std::fmt::Debug for Cursor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.disk.describe())
+    }
+}
+
+impl Read for Cursor<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = self.disk.len_bytes().saturating_sub(self.at);
+        let length = rest.min(buffer.len() as u64) as usize;
+        self.disk.read_at(self.at, &mut buffer[..length])?;
+        self.at += length as u64;
+        Ok(length)
+    }
+}
+
+impl Write for Cursor<'_> {
+    fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for Cursor<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.disk.len_bytes().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}
+
+fn of_gpt(disk: &dyn BlockDevice) -> io::Result<Vec<Partition>> {
     let open = |size| {
         let config = GptConfig::new().writable(false).logical_block_size(size);
-        config.open(path)
+        config.open_from_device(Cursor { disk, at: 0 })
     };
     let small = open(LogicalBlockSize::Lb512);
     let (disk, size) = match small {
@@ -118,9 +159,9 @@ struct Entry {
 }
 
 /// The four entries of the boot record at a place; `None` where there is no record.
-fn read_record(file: &File, at_bytes: u64) -> io::Result<Option<[Entry; 4]>> {
+fn read_record(disk: &dyn BlockDevice, at_bytes: u64) -> io::Result<Option<[Entry; 4]>> {
     let mut sector = [0; SECTOR as usize];
-    match file.read_exact_at(&mut sector, at_bytes) {
+    match disk.read_at(at_bytes, &mut sector) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         done => done?,
     }
@@ -137,11 +178,11 @@ fn read_record(file: &File, at_bytes: u64) -> io::Result<Option<[Entry; 4]>> {
     })))
 }
 
-fn of_mbr(file: &File, record: &[Entry; 4]) -> io::Result<Vec<Partition>> {
+fn of_mbr(disk: &dyn BlockDevice, record: &[Entry; 4]) -> io::Result<Vec<Partition>> {
     let mut found = Vec::new();
     for (number, entry) in (1..).zip(record) {
         if EXTENDED.contains(&entry.kind) {
-            logical(file, u64::from(entry.start), &mut found)?;
+            logical(disk, u64::from(entry.start), &mut found)?;
         } else if entry.kind != 0 && entry.length != 0 {
             found.push(mbr_partition(number, 0, entry));
         }
@@ -150,10 +191,10 @@ fn of_mbr(file: &File, record: &[Entry; 4]) -> io::Result<Vec<Partition>> {
     Ok(found)
 }
 
-fn logical(file: &File, first: u64, found: &mut Vec<Partition>) -> io::Result<()> {
+fn logical(disk: &dyn BlockDevice, first: u64, found: &mut Vec<Partition>) -> io::Result<()> {
     let (mut at, mut number) = (first, 5);
     for _ in 0..LOGICAL_MAX {
-        let Some(record) = read_record(file, at * SECTOR)? else {
+        let Some(record) = read_record(disk, at * SECTOR)? else {
             return Ok(());
         };
         for entry in &record[..2] {
@@ -185,6 +226,14 @@ fn mbr_partition(number: u32, base: u64, entry: &Entry) -> Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use finefs_block::{Access, FileDevice};
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    fn partitions(path: &Path) -> io::Result<Vec<Partition>> {
+        super::partitions(&FileDevice::open(path, Access::Inspect).unwrap())
+    }
 
     /// Writes a boot record with entries of (type, start, length).
     fn write_record(file: &File, sector: u64, entries: &[(u8, u32, u32)]) {

@@ -12,6 +12,7 @@
 //! | [`journal_cost`] | PostMark on an image with a journal and on one without |
 //! | [`lockmeter_overhead`] | what the lock meter costs |
 //! | [`nfs`] | NFS servers under one load, by turns |
+//! | [`nbd`] | an image on an NBD server beside a local one |
 //! | [`real_postmark`] | the workloads' PostMark beside Debian's |
 //! | [`variant`] | who is compared |
 //! | [`options`] | options of several of these |
@@ -31,6 +32,7 @@ mod in_process;
 mod journal_cost;
 mod latency;
 mod lockmeter_overhead;
+mod nbd;
 mod nfs;
 mod options;
 mod range_lock;
@@ -93,6 +95,8 @@ enum Command {
     /// `finefs serve`, nfs-ganesha, and a server that does nothing, under one load of NFS 3 calls,
     /// by turns
     Nfs(nfs::Options),
+    /// PostMark on an image that nbdkit serves beside a local one, and fsyncs over a slow link
+    Nbd(nbd::Options),
     /// The range lock beside other range locks and whole-file locks
     RangeLock(range_lock::Options),
     /// Two threads beside one in process, under any locking scheme, and the machine's ceiling
@@ -152,6 +156,9 @@ fn main() -> ExitCode {
             Command::LockmeterOverhead(options) => lockmeter_overhead::run(&options),
             Command::Nfs(options) => {
                 finefs_harness::cleanup::install_signal_handler().and_then(|()| nfs::run(&options))
+            }
+            Command::Nbd(options) => {
+                finefs_harness::cleanup::install_signal_handler().and_then(|()| nbd::run(&options))
             }
             Command::RangeLock(options) => range_lock::run(&options),
             Command::Scaling(options) => scaling::run(&options),

@@ -31,6 +31,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("valgrind", "valgrind"),
     ("setpriv", "util-linux"),
     ("mkreiserfs", "reiserfsprogs"),
+    ("qemu-img", "qemu-utils"),
+    ("nbdkit", "nbdkit"),
+    ("sfdisk", "fdisk"),
     // Guests with the kernel's NFS client, and with its reiserfs.
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),

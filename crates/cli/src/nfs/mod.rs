@@ -170,11 +170,7 @@ impl Serve {
         options.check_for(self.memory)?;
         let log = self.log.as_deref().map(mount::open_log).transpose()?;
         // Looked at before the fork, while a relative path still means what the user meant.
-        let absolute = |path: &mut PathBuf| {
-            if let Ok(found) = path.canonicalize() {
-                *path = found;
-            }
-        };
+        let absolute = |path: &mut PathBuf| *path = finefs_disk::absolute(path);
         self.image.iter_mut().for_each(absolute);
         let images = self.exports.iter_mut();
         images

@@ -7,6 +7,7 @@ mod build;
 mod containers;
 mod copies;
 mod differences;
+mod disks;
 mod edits;
 mod endings;
 mod flags;

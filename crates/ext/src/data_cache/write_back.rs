@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use finefs_block::Write;
 use finefs_namespace::BlockRun;
 
 use super::{DataCache, ONE_BY_ONE_MAX, PIECES_IN_A_ROW, PIECES_WAITING_MAX};
@@ -199,15 +200,15 @@ impl DataCache {
         }
         let spare = self.flusher.lock().buffers.pop();
         let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(WRITE_BYTES));
-        let runs = blocks.chunk_by(|one, next| one + 1 == *next);
-        let outcome = runs
-            .flat_map(|run| run.chunks(self.blocks_at_once()))
+        let outcome = blocks
+            .chunks(self.blocks_at_once())
             .try_for_each(|part| self.write_part(part, is_behind, &mut buffer));
         self.flusher.lock().buffers.push(buffer);
         outcome
     }
 
-    /// Writes those of these blocks, which are adjacent, that are still dirty.
+    /// Writes those of these blocks that are still dirty, adjacent ones together and all of them at
+    /// once where the device can do that.
     fn write_part(&self, part: &[u64], is_behind: bool, buffer: &mut Vec<u8>) -> io::Result<()> {
         buffer.clear();
         let mut under = UnderWriteback {
@@ -219,27 +220,27 @@ impl DataCache {
             let slot = self.shard(*block).begin_writeback(*block, buffer);
             under.blocks.extend(slot.map(|slot| (*block, slot)));
         }
-        let mut outcome = Ok(());
+        let mut writes = Vec::new();
         let mut contents = &buffer[..];
-        while let Some((first, _)) = under.blocks.get(under.settled).copied() {
-            let run =
-                under.blocks[under.settled..].chunk_by(|(one, _), (next, _)| one + 1 == *next);
-            let count = run.map(<[_]>::len).next().unwrap_or(0);
-            let (content, rest) = contents.split_at(count * self.block_bytes);
+        for run in under
+            .blocks
+            .chunk_by(|(one, _), (next, _)| one + 1 == *next)
+        {
+            let (content, rest) = contents.split_at(run.len() * self.block_bytes);
             contents = rest;
-            if outcome.is_ok() {
-                let place = first * self.block_bytes as u64;
-                outcome = self.device.write_at(place, content);
-            }
-            if outcome.is_ok() {
-                self.blocks_written
-                    .fetch_add(count as u64, Ordering::Relaxed);
-            }
-            for _ in 0..count {
-                let (block, slot) = under.blocks[under.settled];
-                under.settled += 1;
-                self.shard(block).settle(slot, outcome.is_ok(), is_behind);
-            }
+            writes.push(Write::new(run[0].0 * self.block_bytes as u64, content));
+        }
+        let outcome = match writes.is_empty() {
+            true => Ok(()),
+            false => self.device.write_many(&writes),
+        };
+        if outcome.is_ok() {
+            self.blocks_written
+                .fetch_add(under.blocks.len() as u64, Ordering::Relaxed);
+        }
+        while let Some((block, slot)) = under.blocks.get(under.settled).copied() {
+            under.settled += 1;
+            self.shard(block).settle(slot, outcome.is_ok(), is_behind);
         }
         outcome
     }

@@ -11,7 +11,7 @@
 //! 2. Flush. All of them are durable now, and so is file data that was written before
 //!    (data=ordered), and so is everything that the transaction before has put in its places. That
 //!    one is no longer needed: the journal's superblock is made to point at the new one.
-//! 3. The commit block. Flush. The transaction is durable, and what it freed may be used again.
+//! 3. The commit block, durably. The transaction is durable, and what it freed may be used again.
 //! 4. The changed blocks go to their places. The next commit's first flush makes that durable.
 //!
 //! # Invariants
@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use finefs_block::BlockDevice;
+use finefs_block::{BlockDevice, Write};
 use finefs_ext_disk::PhysBlock;
 use finefs_ext_disk::checksum::crc32_be;
 use finefs_ext_disk::features::{JournalCompat, JournalIncompat};
@@ -45,7 +45,7 @@ use finefs_namespace::{BlockRun, CommitThreads, Error, Result, parallel};
 use super::Journal;
 
 /// Adjacent blocks are written together up to this size.
-const WRITE_BYTES: usize = 1 << 20;
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// A changed block, and what it shall hold.
 pub(crate) type Change = (u64, Arc<[u8]>);
@@ -161,11 +161,14 @@ impl JournalWriter {
         }
         self.write(device, self.head, &blocks)?;
         flush(device)?;
+        let mut last = Vec::new();
         if !is_first {
-            self.write_superblock(device, self.head)?;
+            self.set_start(self.head);
+            let place = self.journal.offset_bytes(0)?;
+            last.push(Write::new(place, self.superblock.as_bytes()));
         }
-        self.write(device, commit_at, &[commit])?;
-        flush(device)?;
+        last.push(Write::new(self.journal.offset_bytes(commit_at)?, &commit));
+        device.write_durably(&last).map_err(writing)?;
         self.logged = changes.iter().map(|(block, _)| *block).collect();
         self.held = needed;
         self.head = self.advance(commit_at, 1);
@@ -328,46 +331,46 @@ impl JournalWriter {
 
     /// Writes blocks into the log from `at` on, around its end, adjacent ones together.
     fn write(&self, device: &dyn BlockDevice, at: u32, blocks: &[Arc<[u8]>]) -> Result<()> {
-        let mut run: Vec<&[u8]> = Vec::new();
-        let (mut run_start, mut run_bytes) = (0, 0);
-        let put = |start: u64, run: &[&[u8]]| {
-            device
-                .write_parts_at(start, run)
-                .map_err(|error| Error::io(format_args!("writing the journal: {error}")))
-        };
+        let mut writes: Vec<Write<'_>> = Vec::new();
+        let mut length = 0;
         for (index, block) in blocks.iter().enumerate() {
             let place = self.journal.offset_bytes(self.advance(at, index as u32))?;
-            let goes_on = run_start + run_bytes as u64 == place;
-            if !run.is_empty() && (!goes_on || run_bytes >= WRITE_BYTES) {
-                put(run_start, &run)?;
-                run.clear();
+            match writes.last_mut() {
+                Some(last) if last.offset_bytes + length == place && length < WRITE_BYTES => {
+                    last.parts.push(block);
+                    length += block.len() as u64;
+                }
+                _ => {
+                    writes.push(Write::new(place, block));
+                    length = block.len() as u64;
+                }
             }
-            if run.is_empty() {
-                (run_start, run_bytes) = (place, 0);
-            }
-            run.push(block);
-            run_bytes += block.len();
         }
-        if run.is_empty() {
-            Ok(())
-        } else {
-            put(run_start, &run)
-        }
+        device.write_many(&writes).map_err(writing)
     }
 
-    /// Writes the journal's superblock: recovery starts at `start`, with the next transaction.
-    fn write_superblock(&mut self, device: &dyn BlockDevice, start: u32) -> Result<()> {
+    /// Recovery starts at `start`, with the next transaction.
+    fn set_start(&mut self, start: u32) {
         self.superblock.set_start(start);
         self.superblock.set_sequence(self.sequence);
         self.superblock.update_checksum();
+    }
+
+    /// Writes the journal's superblock with another start.
+    fn write_superblock(&mut self, device: &dyn BlockDevice, start: u32) -> Result<()> {
+        self.set_start(start);
         device
             .write_at(self.journal.offset_bytes(0)?, self.superblock.as_bytes())
-            .map_err(|error| Error::io(format_args!("journal superblock: {error}")))
+            .map_err(writing)
     }
 }
 
 fn wrong(error: impl std::fmt::Display) -> Error {
     Error::corrupt(format_args!("journal: {error}"))
+}
+
+fn writing(error: std::io::Error) -> Error {
+    Error::io(format_args!("writing the journal: {error}"))
 }
 
 /// v1's checksum leaves revoke blocks out.

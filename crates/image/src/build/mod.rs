@@ -302,7 +302,7 @@ pub fn build(
 enum Target {
     /// A file that gets its place when it is whole.
     Beside(Beside),
-    /// A block device.
+    /// A block device, or an export of a server.
     Device { path: PathBuf, size_bytes: u64 },
 }
 
@@ -310,8 +310,9 @@ impl Target {
     /// What is there may be a file that is to be replaced, or a device.
     fn of(image: &Path, options: &Options) -> Result<Target> {
         let refused = |reason| Err(Error::new(image.display().to_string(), reason));
+        let is_url = finefs_disk::is_url(image.as_os_str());
         let is_there = image.symlink_metadata().is_ok();
-        if !is_there || image.is_file() {
+        if !is_url && (!is_there || image.is_file()) {
             return match is_there && !options.may_replace {
                 true => refused("is there already (--force replaces it)"),
                 false => Ok(Target::Beside(Beside::new(image))),
@@ -320,11 +321,11 @@ impl Target {
         let is_device = image
             .metadata()
             .map(|found| found.file_type().is_block_device());
-        if !is_device.unwrap_or(false) {
+        if !is_url && !is_device.unwrap_or(false) {
             return refused("is there already, and is no regular file and no block device");
         }
         if !options.may_replace {
-            return refused("is a block device (--force replaces what is on it)");
+            return refused("is a device (--force replaces what is on it)");
         }
         let failed = |error: mkfs::MkfsError| Error::new("", error.to_string());
         let size_bytes = mkfs::length_of(image).map_err(failed)?;
@@ -419,7 +420,8 @@ fn one(
 ) -> Result<Built> {
     progress.check()?;
     let failed = |error: std::io::Error| Error::host(path.display().to_string(), error);
-    if path.metadata().map_or(true, |found| found.is_file()) {
+    let is_url = finefs_disk::is_url(path.as_os_str());
+    if !is_url && path.metadata().map_or(true, |found| found.is_file()) {
         // What a killed process of this number has left.
         let created = OpenOptions::new()
             .write(true)

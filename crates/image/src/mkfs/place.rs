@@ -4,13 +4,14 @@ use super::build::Build;
 use super::error::{MkfsError, Result};
 use super::options::Options;
 use super::{Made, plan, write};
-use finefs_block::{Access, BlockDevice, FileDevice, PartitionDevice};
+use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, until_nul};
 use finefs_reiser_disk::superblock as reiserfs;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A device's size counts in whole pages, so that the kernel can reach the last block.
 const PAGE_BYTES: u64 = 4096;
@@ -18,7 +19,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Where to make a file system.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// A file, which is made if there is none, or a block device.
+    /// A file, which is made if there is none, a block device, or the URL of an NBD export.
     pub path: PathBuf,
     /// Its size; that of what is there without it.
     pub size_bytes: Option<u64>,
@@ -29,6 +30,28 @@ pub struct Place {
 }
 
 impl Place {
+    fn is_there(&self) -> bool {
+        finefs_disk::is_url(self.path.as_os_str()) || self.path.symlink_metadata().is_ok()
+    }
+
+    fn open(
+        &self,
+        access: Access,
+        has_barriers: bool,
+    ) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let patience = Patience {
+            limit: Duration::ZERO,
+            tell: |_| {},
+        };
+        let options = finefs_disk::Options {
+            access,
+            has_barriers,
+            patience,
+            format: None,
+        };
+        Ok(finefs_disk::open(&self.path, &options)?.device)
+    }
+
     fn io(&self, action: &'static str) -> impl Fn(io::Error) -> MkfsError {
         let place = self.path.display().to_string();
         move |error| MkfsError::Io {
@@ -57,10 +80,10 @@ impl Place {
 /// # Errors
 /// As [`make_at`]'s, but for writing.
 pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
-    let size_bytes = match (place.size_bytes, place.path.exists()) {
+    let size_bytes = match (place.size_bytes, place.is_there()) {
         (Some(bytes), _) => bytes,
         (None, true) => {
-            let device = FileDevice::open(&place.path, Access::Inspect)?;
+            let device = place.open(Access::Inspect, true)?;
             place.rest_bytes(device.len_bytes())
         }
         (None, false) => return Err(MkfsError::NoSize(place.path.clone())),
@@ -73,8 +96,8 @@ pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
 
 /// The file system of ours that a place holds already.
 pub fn found_at(place: &Place) -> Option<String> {
-    let device = FileDevice::open(&place.path, Access::Inspect).ok()?;
-    signature(&device, place.offset_bytes)
+    let device = place.open(Access::Inspect, true).ok()?;
+    signature(&*device, place.offset_bytes)
 }
 
 /// Bytes of a file or block device, in whole pages.
@@ -82,13 +105,20 @@ pub fn found_at(place: &Place) -> Option<String> {
 /// # Errors
 /// Those of opening it.
 pub fn length_of(path: &Path) -> Result<u64> {
-    let device = FileDevice::open(path, Access::Inspect)?;
+    let place = Place {
+        path: path.to_owned(),
+        size_bytes: None,
+        offset_bytes: 0,
+        may_overwrite: false,
+    };
+    let device = place.open(Access::Inspect, true)?;
     Ok(device.len_bytes() / PAGE_BYTES * PAGE_BYTES)
 }
 
 /// Takes the superblock away from what was made at a place, but is not to be used.
 pub(crate) fn spoil(place: &Place) -> io::Result<()> {
-    let device = FileDevice::open(&place.path, Access::ReadWrite).map_err(io::Error::other)?;
+    let device = place.open(Access::ReadWrite, true);
+    let device = device.map_err(io::Error::other)?;
     device.write_at(
         place.offset_bytes + SUPERBLOCK_OFFSET,
         &[0; SUPERBLOCK_SIZE],
@@ -102,9 +132,9 @@ pub(crate) fn spoil(place: &Place) -> io::Result<()> {
 /// Those of [`super::make`], and those of opening. A file that was not there before is not there
 /// after an error.
 pub fn make_at(place: &Place, options: &Options) -> Result<Made> {
-    match std::fs::symlink_metadata(&place.path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make_new(place, options),
-        _ => make_over(place, options),
+    match place.is_there() {
+        true => make_over(place, options),
+        false => make_new(place, options),
     }
 }
 
@@ -132,12 +162,12 @@ fn make_new(place: &Place, options: &Options) -> Result<Made> {
 }
 
 fn make_over(place: &Place, options: &Options) -> Result<Made> {
-    let device = FileDevice::open(&place.path, Access::ReadWrite)?;
+    let device = place.open(Access::ReadWrite, true)?;
     let length = device.len_bytes();
     let size_bytes = place.rest_bytes(length);
     let end = place.end_bytes(size_bytes)?;
     if !place.may_overwrite
-        && let Some(what) = signature(&device, place.offset_bytes)
+        && let Some(what) = signature(&*device, place.offset_bytes)
     {
         return Err(MkfsError::InUse {
             path: place.path.clone(),
@@ -147,7 +177,9 @@ fn make_over(place: &Place, options: &Options) -> Result<Made> {
     let build = Build::new(options, size_bytes)?;
     drop(device);
     if end > length {
-        let is_file = std::fs::metadata(&place.path).is_ok_and(|metadata| metadata.is_file());
+        // Only of a raw image.
+        let is_file = std::fs::metadata(&place.path)
+            .is_ok_and(|found| found.is_file() && found.len() == length);
         if !is_file {
             let reason = format!("the device has only {length}");
             return Err(MkfsError::value("--size", size_bytes, reason));
@@ -170,12 +202,9 @@ fn make_on(
     build: Build,
     options: &Options,
 ) -> Result<Made> {
-    let mut device = FileDevice::open(&place.path, Access::ReadWrite)?;
-    if is_regular(&place.path) {
-        // Whoever needs the bytes on the disk syncs the file, as after cp(1).
-        device = device.without_barriers();
-    }
-    let part = PartitionDevice::new(Arc::new(device), place.offset_bytes, Some(size_bytes))
+    // Whoever needs the bytes of a file on the disk syncs it, as after cp(1).
+    let device = place.open(Access::ReadWrite, !is_regular(&place.path))?;
+    let part = PartitionDevice::new(device, place.offset_bytes, Some(size_bytes))
         .map_err(place.io("opened"))?;
     let made = write(&part, build, is_blank, options)?;
     Ok(Made {

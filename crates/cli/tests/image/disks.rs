@@ -1,0 +1,356 @@
+//! Images of other disk formats, and on servers, beside qemu-img, qemu-nbd, nbdkit and the real
+//! compressors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, assert_clean, run};
+
+/// A server in this test, which ends with it.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Runs `program`, which is to listen on its socket `-U` or `-k`.
+    fn start(place: &Place, program: &str, arguments: &[&str]) -> Server {
+        let socket = place.path(&format!("{program}.socket"));
+        let _ = fs::remove_file(&socket);
+        let mut command = Command::new(program);
+        match program {
+            "nbdkit" => command.args(["-f", "-U"]),
+            _ => command.args(["--persistent", "--shared=0", "-k"]),
+        };
+        command.arg(&socket).args(arguments).stdout(Stdio::null());
+        let child = command.spawn().unwrap();
+        let server = Server { child, socket };
+        let start = Instant::now();
+        while !server.socket.exists() {
+            assert!(start.elapsed() < Duration::from_secs(20), "{program}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+
+    fn url(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}:{path}", self.url())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn qemu_img(arguments: &[&str]) -> String {
+    let arguments: Vec<&std::ffi::OsStr> = arguments.iter().map(|it| it.as_ref()).collect();
+    String::from_utf8(run("qemu-img", &arguments).stdout).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Edits and reads, then what the bytes are is judged as raw.
+fn edit(place: &Place, image: &str) {
+    fs::write(place.path("file"), vec![7; 3 << 20]).unwrap();
+    let at = |path: &str| format!("{image}:{path}");
+    place.ok(&["mkdir", "-p", &at("/a/b")]);
+    place.ok(&["cp", "file", &at("/a/b/file")]);
+    place.ok(&["cp", "file", &at("/gone")]);
+    place.ok(&["rm", &at("/gone")]);
+    place.ok(&["ln", "-sf", "file", &at("/a/b/link")]);
+    assert_eq!(place.ok(&["ls", &at("/a/b")]), "file\nlink\n");
+    assert_eq!(place.ok(&["cat", &at("/a/b/file")]).len(), 3 << 20);
+}
+
+#[test]
+fn a_qcow2_image_is_made_edited_and_checked() {
+    let place = Place::new();
+    let image = place.path("disk.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "64M"]);
+    place.ok(&["mkfs", "-q", "disk.qcow2"]);
+    edit(&place, "disk.qcow2");
+    qemu_img(&["check", "-q", text(&image)]);
+    qemu_img(&[
+        "convert",
+        "-O",
+        "raw",
+        text(&image),
+        text(&place.path("raw")),
+    ]);
+    assert_clean(&place.path("raw"));
+    assert!(place.ok(&["info", "disk.qcow2"]).contains("64"));
+    // What is removed is given back.
+    place.ok(&["rm", "-r", "disk.qcow2:/a"]);
+    place.ok(&["trim", "disk.qcow2"]);
+    qemu_img(&["check", "-q", text(&image)]);
+    // Compressed clusters can be read.
+    let packed = place.path("packed.qcow2");
+    qemu_img(&[
+        "convert",
+        "-c",
+        "-O",
+        "qcow2",
+        text(&place.path("raw")),
+        text(&packed),
+    ]);
+    assert_eq!(place.ok(&["cat", "packed.qcow2:/a/b/file"]).len(), 3 << 20);
+}
+
+#[test]
+fn an_image_does_not_open_files_that_it_names() {
+    let place = Place::new();
+    place.image("secret", "ext4", 8);
+    let format = ["create", "-q", "-f", "qcow2"];
+    let over = place.path("over.qcow2");
+    let secret = place.path("secret");
+    qemu_img(
+        &[
+            &format[..],
+            &["-b", text(&secret), "-F", "raw", text(&over)],
+        ]
+        .concat(),
+    );
+    let said = place.fails(2, &["ls", "over.qcow2:/"]);
+    assert!(said.contains("a file that it names"), "{said}");
+    let data = format!(
+        "data_file={},data_file_raw=on",
+        place.path("data").display()
+    );
+    let split = place.path("split.qcow2");
+    qemu_img(&[&format[..], &["-o", &data, text(&split), "8M"]].concat());
+    let said = place.fails(2, &["ls", "split.qcow2:/"]);
+    assert!(said.contains("in another file"), "{said}");
+    let descriptor = "# Disk DescriptorFile\nversion=1\nRW 16384 FLAT \"secret\" 0\n";
+    fs::write(place.path("named.vmdk"), descriptor).unwrap();
+    let said = place.fails(2, &["ls", "named.vmdk:/"]);
+    assert!(said.contains("named-flat.vmdk"), "{said}");
+}
+
+#[test]
+fn compressed_images_are_read() {
+    let place = Place::new();
+    place.image("disk", "ext4", 32);
+    edit(&place, "disk");
+    for (program, name) in [("gzip", "disk.gz"), ("zstd", "disk.zst"), ("xz", "disk.xz")] {
+        let packed = Command::new(program)
+            .args(["-1", "-c"])
+            .arg(place.path("disk"))
+            .output()
+            .unwrap();
+        fs::write(place.path(name), &packed.stdout).unwrap();
+        assert_eq!(
+            place.ok(&["cat", &format!("{name}:/a/b/file")]).len(),
+            3 << 20
+        );
+        let said = place.fails(1, &["rm", &format!("{name}:/a/b/file")]);
+        assert!(said.contains("can only be read"), "{said}");
+        assert!(fs::read(place.path(name)).unwrap() == packed.stdout);
+        let half = &packed.stdout[..packed.stdout.len() / 2];
+        fs::write(place.path(name), half).unwrap();
+        let said = place.fails(2, &["ls", &format!("{name}:/")]);
+        assert!(said.contains("damaged"), "{said}");
+    }
+}
+
+#[test]
+fn other_formats_are_refused_by_their_name() {
+    let place = Place::new();
+    for (format, name) in [("vhdx", "VHDX"), ("vpc", "dynamic VHD"), ("vdi", "VDI")] {
+        let image = place.path(format);
+        qemu_img(&["create", "-q", "-f", format, text(&image), "8M"]);
+        let said = place.fails(2, &["ls", &format!("{format}:/")]);
+        assert!(
+            said.contains(name) && said.contains("qemu-img convert"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn conversions_hold_the_same_bytes() {
+    let place = Place::new();
+    // No multiple of what some formats count in.
+    let raw = place.image("raw", "ext4", 48);
+    edit(&place, "raw");
+    for (name, format) in [
+        ("a.qcow2", "qcow2"),
+        ("a.vmdk", "vmdk"),
+        ("a.vhd", "vpc"),
+        ("a.raw", "raw"),
+    ] {
+        place.ok(&["convert", "-q", "raw", name]);
+        let image = place.path(name);
+        let compared = [
+            "compare",
+            "-q",
+            "-f",
+            "raw",
+            "-F",
+            format,
+            text(&raw),
+            text(&image),
+        ];
+        qemu_img(&compared);
+        if format == "qcow2" {
+            qemu_img(&["check", "-q", text(&image)]);
+        }
+        // It is an image like others, and gives back what it was made of.
+        edit(&place, name);
+        place.ok(&["convert", "-q", "-F", name, "back.img"]);
+        assert_clean(&place.path("back.img"));
+        let said = place.fails(1, &["convert", "raw", name]);
+        assert!(said.contains("--force"), "{said}");
+    }
+    place.ok(&["convert", "-q", "raw", "a.simg"]);
+    assert_eq!(place.ok(&["cat", "a.simg:/a/b/file"]).len(), 3 << 20);
+    place.ok(&["convert", "-q", "-F", "a.simg", "back.img"]);
+    assert!(fs::read(&raw).unwrap() == fs::read(place.path("back.img")).unwrap());
+    // Sparse stays sparse.
+    use std::os::unix::fs::MetadataExt;
+    for name in ["a.simg", "a.qcow2", "back.img"] {
+        let taken = fs::metadata(place.path(name)).unwrap().blocks() * 512;
+        assert!(taken < 16 << 20, "{name}: {taken}");
+    }
+}
+
+#[test]
+fn a_partition_table_is_put_around() {
+    let place = Place::new();
+    place.image("raw", "ext4", 16);
+    edit(&place, "raw");
+    for name in ["disk.img", "disk.qcow2"] {
+        let json = place.ok(&["convert", "--json", "--gpt", "raw", name]);
+        assert!(
+            json.contains("\"partition_start_bytes\": 1048576"),
+            "{json}"
+        );
+        assert_eq!(
+            place.ok(&["cat", &format!("{name}@p1:/a/b/file")]).len(),
+            3 << 20
+        );
+        place.ok(&["convert", "-q", "-F", &format!("{name}@p1"), "back.img"]);
+        assert_clean(&place.path("back.img"));
+    }
+    let shown = run(
+        "sfdisk",
+        &["--verify".as_ref(), place.path("disk.img").as_os_str()],
+    );
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("No errors detected"), "{shown}");
+}
+
+/// What fails leaves neither a half of the output nor of what was there.
+#[test]
+fn a_conversion_that_fails_leaves_nothing() {
+    let place = Place::new();
+    place.image("raw", "ext4", 16);
+    fs::write(place.path("there.qcow2"), "kept").unwrap();
+    fs::write(place.path("bad.gz"), b"\x1f\x8b\x08\x00damaged").unwrap();
+    place.fails(1, &["convert", "-F", "bad.gz", "there.qcow2"]);
+    place.fails(1, &["convert", "none", "out.qcow2"]);
+    place.fails(1, &["convert", "-f", "qcow2", "raw", "out.qcow2"]);
+    place.fails(2, &["convert", "-O", "gzip", "raw", "out"]);
+    assert_eq!(fs::read(place.path("there.qcow2")).unwrap(), b"kept");
+    let left: Vec<_> = fs::read_dir(place.path("."))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| name != "raw" && name != "there.qcow2" && name != "bad.gz")
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// nbdkit and qemu-nbd, with all that they can do: made, edited, built onto, converted.
+#[test]
+fn exports_are_images() {
+    let place = Place::new();
+    place.image("source", "ext4", 32);
+    fs::create_dir_all(place.path("tree/sub")).unwrap();
+    fs::write(place.path("tree/sub/file"), "built").unwrap();
+    qemu_img(&["create", "-q", "-f", "qcow2", text(&place.path("q")), "64M"]);
+    let q = place.path("q");
+    for (program, arguments) in [
+        ("nbdkit", vec!["memory", "64M"]),
+        (
+            "nbdkit",
+            vec![
+                "--filter=blocksize-policy",
+                "memory",
+                "64M",
+                "blocksize-minimum=4096",
+            ],
+        ),
+        ("nbdkit", vec!["--no-sr", "memory", "64M"]),
+        ("qemu-nbd", vec!["-f", "qcow2", "--discard=unmap", text(&q)]),
+    ] {
+        let server = Server::start(&place, program, &arguments);
+        let url = server.url();
+        place.ok(&["mkfs", "-q", "-F", &url]);
+        edit(&place, &url);
+        place.ok(&["trim", &url]);
+        place.ok(&["convert", "-q", "-F", &url, "copy.img"]);
+        assert_clean(&place.path("copy.img"));
+        place.ok(&["build", "-q", "-F", &url, "tree"]);
+        assert_eq!(place.ok(&["cat", &server.at("/sub/file")]), "built");
+        let said = place.fails(1, &["build", &url, "tree"]);
+        assert!(said.contains("--force"), "{said}");
+        place.ok(&["convert", "-q", "-F", "-O", "raw", "source", &url]);
+        place.ok(&["convert", "-q", "-F", &url, "copy.img"]);
+        let copied = fs::read(place.path("copy.img")).unwrap();
+        let source = fs::read(place.path("source")).unwrap();
+        assert!(copied[..source.len()] == source);
+    }
+}
+
+#[test]
+fn a_read_only_export_is_read() {
+    let place = Place::new();
+    let image = place.image("image", "ext4", 16);
+    edit(&place, "image");
+    let server = Server::start(&place, "nbdkit", &["-r", "file", text(&image)]);
+    assert_eq!(place.ok(&["cat", &server.at("/a/b/file")]).len(), 3 << 20);
+    let said = place.fails(1, &["rm", &server.at("/a/b/file")]);
+    assert!(said.contains("read-only"), "{said}");
+}
+
+/// A server that fails writes or all of it, and one that ends: an error that names it, and an image
+/// from which only what was not committed is gone.
+#[test]
+fn a_failing_server_leaves_a_sound_image() {
+    let place = Place::new();
+    fs::write(place.path("big"), vec![3; 8 << 20]).unwrap();
+    for (filter, option) in [
+        ("error", "error-pwrite-rate=10%"),
+        ("error", "error-rate=20%"),
+    ] {
+        let image = place.image("image", "ext4", 64);
+        edit(&place, "image");
+        let filter = format!("--filter={filter}");
+        let server = Server::start(&place, "nbdkit", &[&filter, "file", text(&image), option]);
+        // By chance all may go well.
+        for round in 0..4 {
+            let to = server.at(&format!("/copy{round}"));
+            let output = place.finefs(&["cp", "big", &to]).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success() || said.contains("nbd+unix://"),
+                "{said}"
+            );
+        }
+        drop(server);
+        run("e2fsck", &["-fp".as_ref(), image.as_os_str()]);
+        assert_eq!(place.ok(&["cat", "image:/a/b/file"]).len(), 3 << 20);
+    }
+    let said = place.fails(2, &["ls", "nbd+unix:///?socket=/nonexistent:/"]);
+    assert!(said.contains("no such socket"), "{said}");
+}

@@ -1,0 +1,165 @@
+//! QEMU's copy-on-write images, through crate imago.
+//!
+//! # Locking
+//! `disk.qcow2`: reads and writes share it, and giving back clusters has it alone: no data may be
+//! under way to a cluster that goes. It is held over I/O. Below it are locks of imago.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use finefs_block::{BlockDevice, Extent, FileDevice, bounds};
+use finefs_locks::{LockClass, RwLock};
+use imago::format::drivers::FormatDriverInstance;
+use imago::qcow2::Qcow2;
+use imago::storage::StorageOpenOptions;
+use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, Mapping};
+
+/// An open qcow2 image.
+pub static QCOW2: LockClass = LockClass::new("disk.qcow2", 92);
+
+type Storage = imago::file::File;
+
+/// A qcow2 image.
+pub struct Qcow2Device {
+    image: RwLock<FormatAccess<Storage>>,
+    /// Keeps the claim.
+    file: Arc<FileDevice>,
+    length_bytes: u64,
+    has_barriers: bool,
+}
+
+fn storage(file: File, path: &Path, is_writable: bool) -> io::Result<Storage> {
+    let options = StorageOpenOptions::new().write(is_writable).filename(path);
+    Storage::from_open_file(file, options)
+}
+
+/// Opens the image that is in a file. One that needs another file is refused.
+pub fn open(file: Arc<FileDevice>, has_barriers: bool) -> io::Result<Qcow2Device> {
+    let is_writable = !file.is_read_only();
+    let storage = storage(file.file()?, file.path(), is_writable)?;
+    let mut image = Qcow2::<Storage>::open_image(storage, is_writable).map_err(plain)?;
+    if let Some(backing) = image.implicit_backing_file() {
+        return Err(io::Error::other(format!(
+            "is a qcow2 image over {backing:?}, a file that it names and finefs does not open; \
+             make one of both: qemu-img convert -O qcow2, or serve it: qemu-nbd"
+        )));
+    }
+    if image.requires_external_data_file() {
+        return Err(io::Error::other(
+            "is a qcow2 image with its data in another file, which finefs does not open; make one \
+             of both: qemu-img convert -O qcow2, or serve it: qemu-nbd",
+        ));
+    }
+    image.set_backing(None);
+    image.set_data_file(None);
+    image
+        .open_implicit_dependencies_gated(DenyImplicitOpenGate::default())
+        .map_err(plain)?;
+    Ok(Qcow2Device::new(image, file, has_barriers))
+}
+
+/// Makes an empty image of this size in a file that is there, and empty. Nothing is durable before
+/// it is flushed.
+pub fn create(file: Arc<FileDevice>, length_bytes: u64) -> io::Result<Qcow2Device> {
+    let storage = storage(file.file()?, file.path(), true)?;
+    let image = Qcow2::<Storage>::create_builder(storage)
+        .size(length_bytes)
+        .create_open(DenyImplicitOpenGate::default(), |image| {
+            use imago::FormatDriverBuilder;
+            Ok(Qcow2::builder(image)
+                .backing(None)
+                .data_file(None)
+                .write(true))
+        })
+        .map_err(plain)?;
+    Ok(Qcow2Device::new(image, file, true))
+}
+
+/// An error of the format, not of the system.
+fn plain(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(_) => error,
+        None => io::Error::other(format!("is a qcow2 image that cannot be used: {error}")),
+    }
+}
+
+impl Qcow2Device {
+    fn new(image: Qcow2<Storage>, file: Arc<FileDevice>, has_barriers: bool) -> Qcow2Device {
+        Qcow2Device {
+            length_bytes: image.size(),
+            image: RwLock::new(&QCOW2, FormatAccess::new(image)),
+            file,
+            has_barriers,
+        }
+    }
+
+    fn check_write(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        if self.file.is_read_only() {
+            return Err(bounds::read_only());
+        }
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)
+    }
+}
+
+impl BlockDevice for Qcow2Device {
+    fn len_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.file.is_read_only()
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+        bounds::check(self.length_bytes, offset_bytes, buffer.len() as u64)?;
+        self.image.read().read(buffer, offset_bytes)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        self.check_write(offset_bytes, data.len() as u64)?;
+        self.image.read().write(data, offset_bytes)
+    }
+
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        self.check_write(offset_bytes, length_bytes)?;
+        self.image.read().write_zeroes(offset_bytes, length_bytes)
+    }
+
+    fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
+        self.check_write(offset_bytes, length_bytes)?;
+        let mut image = self.image.write();
+        match image.discard_to_zero(offset_bytes, length_bytes) {
+            // Of the second version.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
+        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        let image = self.image.read();
+        let (mapping, length) = image.get_mapping(offset_bytes, length_bytes)?;
+        Ok(Extent {
+            is_zero: matches!(mapping, Mapping::Zero { .. }),
+            length_bytes: length.clamp(length_bytes.min(1), length_bytes),
+        })
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.file.is_read_only() {
+            return Ok(());
+        }
+        let image = self.image.read();
+        image.flush()?;
+        match self.has_barriers {
+            true => image.sync(),
+            false => Ok(()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.file.describe()
+    }
+}

@@ -1,0 +1,40 @@
+//! A client of network block devices: what qemu-nbd, nbdkit and others export, as a
+//! [`BlockDevice`](finefs_block::BlockDevice).
+//!
+//! | Module | Thing |
+//! |---|---|
+//! | [`uri`] | `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH` |
+//! | `protocol` | the numbers of the protocol, and errors |
+//! | `stream` | a socket that waits no longer than it may |
+//! | `handshake` | from the greeting to what an export can do |
+//! | `connection` | requests on their way, and their replies |
+//! | `device` | the block device over one or several connections |
+//!
+//! # Invariants
+//! 1. Every wait is bounded: a server from which no reply comes for the time that the URL says
+//!    (`timeout=`, 60 s without it) has failed.
+//! 2. A connection on which anything was wrong (silence, its end, bytes that are no reply to what
+//!    was asked) is not used again, and with it fails the whole device: nobody knows which of the
+//!    writes before the last flush the server has. All later requests fail at once.
+//! 3. What a server says is believed within bounds only: lengths and offsets of replies are those
+//!    of their requests.
+//! 4. A write is sent on one connection and a flush on any, so several are opened only where the
+//!    server says that a flush covers them all (`CAN_MULTI_CONN`).
+//!
+//! # Locking
+//! No thread of its own: a caller that waits for its reply receives for the others too. `nbd.send`
+//! is held over one request, `nbd.receive` by the thread that receives; `nbd.requests` guards what
+//! is on its way and is never held over I/O.
+//!
+//! # References
+//! The NBD protocol and the NBD URI specification, of the project NetworkBlockDevice.
+
+mod connection;
+mod device;
+mod handshake;
+mod protocol;
+mod stream;
+pub mod uri;
+
+pub use device::NbdDevice;
+pub use uri::NbdUri;

@@ -1,0 +1,178 @@
+//! URLs of exports, as the NBD URI specification has them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use percent_encoding::percent_decode;
+
+/// The port that the protocol has.
+const PORT: u16 = 10809;
+
+/// How long a server may be silent.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Where a server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Server {
+    /// A name or address, and a port.
+    Tcp(String, u16),
+    /// A socket of this machine.
+    Unix(PathBuf),
+}
+
+/// An export of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NbdUri {
+    /// As the user wrote it.
+    pub text: String,
+    /// Where the server is.
+    pub server: Server,
+    /// The name of the export; empty for the default one.
+    pub export: String,
+    /// How long the server may be silent while a reply is due.
+    pub timeout: Duration,
+}
+
+impl NbdUri {
+    /// Reads a URL; the error says what is wrong with it.
+    pub fn parse(text: &OsStr) -> Result<NbdUri, String> {
+        let text = text.to_str().ok_or("is no valid text")?;
+        let (scheme, rest) = text.split_once("://").ok_or("is no URL")?;
+        let is_unix = match scheme {
+            "nbd" => false,
+            "nbd+unix" => true,
+            "nbds" | "nbds+unix" => {
+                return Err(
+                    "needs TLS, which finefs does not speak; use nbd:// through a tunnel \
+                            (ssh -L, stunnel)"
+                        .to_owned(),
+                );
+            }
+            _ => return Err(format!("{scheme}:// is not known")),
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let authority = authority.rsplit_once('@').map_or(authority, |pair| pair.1);
+        let mut socket = None;
+        let mut timeout = TIMEOUT;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("socket", value) => socket = Some(OsString::from_vec(decoded(value))),
+                ("timeout", value) => {
+                    let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
+                    let seconds = seconds.ok_or("timeout= takes seconds, at least 1")?;
+                    timeout = Duration::from_secs(seconds);
+                }
+                // The specification wants others to be ignored.
+                _ => {}
+            }
+        }
+        let server = match (is_unix, socket) {
+            (true, Some(path)) if !path.is_empty() && authority.is_empty() => {
+                Server::Unix(PathBuf::from(path))
+            }
+            (true, Some(_)) => return Err("nbd+unix:///EXPORT?socket=PATH has no host".to_owned()),
+            (true, None) => return Err("needs the socket: nbd+unix:///EXPORT?socket=PATH".into()),
+            (false, _) => {
+                let (host, port) = host_and_port(authority)?;
+                Server::Tcp(host, port)
+            }
+        };
+        let export = String::from_utf8(decoded(path)).map_err(|_| "the export is no UTF-8")?;
+        Ok(NbdUri {
+            text: text.to_owned(),
+            server,
+            export,
+            timeout,
+        })
+    }
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    percent_decode(text.as_bytes()).collect()
+}
+
+/// An address of IPv6 stands in brackets.
+fn host_and_port(authority: &str) -> Result<(String, u16), String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or("has a [ without ]")?;
+            (host, port.strip_prefix(':'))
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    if host.is_empty() {
+        return Err("names no host".to_owned());
+    }
+    let port = match port {
+        None | Some("") => PORT,
+        Some(port) => port.parse().map_err(|_| format!("{port} is no port"))?,
+    };
+    let host = String::from_utf8(decoded(host)).map_err(|_| "the host is no UTF-8")?;
+    Ok((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<NbdUri, String> {
+        NbdUri::parse(OsStr::new(text))
+    }
+
+    fn tcp(host: &str, port: u16) -> Server {
+        Server::Tcp(host.to_owned(), port)
+    }
+
+    #[test]
+    fn urls_are_read() {
+        let cases = [
+            ("nbd://host", tcp("host", 10809), ""),
+            ("nbd://host/", tcp("host", 10809), ""),
+            ("nbd://host:1/a%20b", tcp("host", 1), "a b"),
+            ("nbd://me@[::1]:7/a/b", tcp("::1", 7), "a/b"),
+            ("nbd://[::1]", tcp("::1", 10809), ""),
+            (
+                "nbd+unix:///e?socket=/s%3Ft",
+                Server::Unix("/s?t".into()),
+                "e",
+            ),
+            ("nbd+unix://?socket=s&x=y", Server::Unix("s".into()), ""),
+        ];
+        for (text, server, export) in cases {
+            let uri = parse(text).unwrap();
+            assert_eq!(
+                (uri.server, uri.export.as_str()),
+                (server, export),
+                "{text}"
+            );
+            assert_eq!(uri.timeout, TIMEOUT);
+        }
+        let quick = parse("nbd://host/?timeout=3").unwrap();
+        assert_eq!(quick.timeout, Duration::from_secs(3));
+    }
+
+    #[test]
+    fn what_is_no_such_url_is_refused() {
+        for text in [
+            "nbd://",
+            "nbd://:5/e",
+            "nbd://host:port/",
+            "nbd://[::1/",
+            "nbd+unix:///e",
+            "nbd+unix:///e?socket=",
+            "nbd+unix://host/e?socket=/s",
+            "nbds://host/e",
+            "nbd://host/?timeout=0",
+            "http://host/",
+            "file",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}
