@@ -11,6 +11,8 @@ if [ -e /sys/class/net/eth0 ]; then
     ip link set eth0 up
     ip addr add 10.0.2.15/24 dev eth0
 fi
+# The firmware leaves half a line on the console.
+echo
 sh /script || echo "FAILED script"
 echo FINISHED
 poweroff -f
