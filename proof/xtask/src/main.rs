@@ -274,7 +274,7 @@ fn run() -> Result<()> {
         Task::Test(options) => suite::run(&options),
         Task::Advisories => suite::deny(&["advisories"]).map(drop),
         Task::Package(options) => package::run(&options),
-        Task::Wheel => python::wheel("release").map(|wheel| println!("{}", wheel.display())),
+        Task::Wheel => python::wheel().map(|wheel| println!("{}", wheel.display())),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Worker(_) => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The Python package: its wheel is built, unpacked as pip would, and tested by pytest.
+//! The Python package: laid out as pip would, and tested by pytest; and its wheel.
 
 use crate::setup;
 use anyhow::{Context, Result, bail};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Builds the wheel in this profile of cargo, into `target/wheels`.
-pub fn wheel(profile: &str) -> Result<PathBuf> {
+/// Builds the wheel into `target/wheels`, and tests it.
+pub fn wheel() -> Result<PathBuf> {
     let wheels = tools::target_dir().join("wheels");
     if wheels.exists() {
         std::fs::remove_dir_all(&wheels)?;
     }
     let manifest = tools::workspace().join("crates/python/Cargo.toml");
     let mut command = run::cmd(setup::maturin()?, ["build", "--quiet", "--locked"]);
-    command.args(["--compatibility", "linux", "--profile", profile]);
+    command.args(["--compatibility", "linux", "--release"]);
     command.arg("--manifest-path").arg(manifest);
     command.arg("--interpreter").arg(setup::python()?);
     command.arg("--out").arg(&wheels);
@@ -25,28 +25,37 @@ pub fn wheel(profile: &str) -> Result<PathBuf> {
     run::expect_ok("maturin build", output)?;
     let mut built = std::fs::read_dir(&wheels)?;
     let wheel = built.next().context("maturin has built no wheel")??;
-    Ok(wheel.path())
+    let wheel = wheel.path();
+    let site = tempfile::tempdir()?;
+    let mut command = run::cmd(setup::python()?, ["-m", "zipfile", "-e"]);
+    run::ok(command.arg(&wheel).arg(site.path()))?;
+    test(site.path())?;
+    Ok(wheel)
 }
 
-/// Runs the tests of the package against a wheel; says how many passed.
-pub fn test(wheel: &Path) -> Result<String> {
-    let python = setup::python()?;
+/// Builds the package as it is in a wheel, without maturin, and tests it; says how many passed.
+pub fn run() -> Result<String> {
     let site = tempfile::tempdir()?;
-    let mut command = run::cmd(&python, ["-m", "zipfile", "-e"]);
-    run::ok(command.arg(wheel).arg(site.path()))?;
-    let mut command = run::cmd(&python, ["-B", "-m", "pytest", "-q"]);
+    let package = tools::workspace().join("crates/python/python/finefs");
+    run::ok(run::cmd("cp", ["-r"]).arg(package).arg(site.path()))?;
+    let mut command = run::cmd("cargo", ["build", "--quiet", "-p", "finefs-python"]);
+    let output = run::capture_with(command.current_dir(tools::workspace()), b"", LIMIT)?;
+    run::expect_ok("cargo build", output)?;
+    let library = tools::target_dir().join("debug/lib_finefs.so");
+    std::fs::copy(library, site.path().join("finefs/_finefs.abi3.so"))?;
+    test(site.path())
+}
+
+/// Runs the tests against the package in `site`.
+fn test(site: &Path) -> Result<String> {
+    let mut command = run::cmd(setup::python()?, ["-B", "-m", "pytest", "-q"]);
     command
         .args(["-p", "no:cacheprovider"])
         .arg(tools::workspace().join("crates/python/tests"))
-        .env("PYTHONPATH", site.path());
+        .env("PYTHONPATH", site);
     let output = run::capture_with(&mut command, b"", LIMIT)?;
     if !output.status.success() {
         bail!("pytest:\n{}", output.both());
     }
     Ok(output.stdout.lines().last().unwrap_or_default().to_owned())
-}
-
-/// Both.
-pub fn run(profile: &str) -> Result<String> {
-    test(&wheel(profile)?)
 }

@@ -61,7 +61,6 @@ pub fn run() -> Result<()> {
     }
     cargo_deny()?;
     python()?;
-    maturin()?;
     Ok(())
 }
 

@@ -108,7 +108,7 @@ pub fn run(options: &Options) -> Result<()> {
         "off",
     ];
     suite.cargo("lockmeter without the meter", &without_meter, &[]);
-    suite.step("Python package", || python::run("dev"));
+    suite.step("Python package", python::run);
     suite.scheduler_tests();
     suite.step("prove tsan", || {
         let note = tsan::all_locks()?;
