@@ -188,7 +188,7 @@ impl DataCache {
             .collect()
     }
 
-    fn blocks_at_once(&self) -> usize {
+    pub(super) fn blocks_at_once(&self) -> usize {
         (WRITE_BYTES / self.block_bytes).max(1)
     }
 
