@@ -159,6 +159,8 @@ fn has_questions(said: &str) -> bool {
     text.lines().any(|line| {
         let asks = line.trim_end().ends_with("? no") || line.contains("superblock is corrupt");
         let asks = asks || line.contains("replay was aborted");
+        // What the replay found, and put right.
+        let asks = asks || line.ends_with("journal? yes") || line.contains("checksum error found");
         asks && !TASTE.iter().any(|known| line.contains(known))
     })
 }
