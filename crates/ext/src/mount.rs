@@ -217,10 +217,10 @@ fn open(
     }
     let (overlay, reason) = settle_journal(&device, &found, is_read_only, &mut notes)?;
     if let Some(reason) = reason {
-        if !is_read_only {
-            notes.push("mounted read-only; run e2fsck".to_owned());
-        }
-        notes.push(reason);
+        notes.push(match is_read_only {
+            true => reason,
+            false => format!("mounted read-only: {reason}; run e2fsck"),
+        });
         is_read_only = true;
     }
     found = read_superblock(&*device, &overlay)?;

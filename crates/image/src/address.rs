@@ -220,10 +220,12 @@ impl Images {
             .open(&path)
             .map_err(|error| with_advice(&error, &path, &shown))?;
         if access == Access::Write && fs.is_read_only() {
-            let note = fs.notes().first().cloned();
-            let reason = note.unwrap_or_else(|| "cannot be written".to_owned());
+            let reason = match fs.notes() {
+                [] => "cannot be written".to_owned(),
+                notes => notes.join("; "),
+            };
             let errno = rustix::io::Errno::ROFS.raw_os_error();
-            return Err(Error::of_image(reason, errno));
+            return Err(Error::of_image(format!("{shown}: {reason}"), errno));
         }
         let source = Arc::new(Source {
             fs,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use finefs_harness::cleanup::Scratch;
 use finefs_harness::compare::{Relation, expect_equal};
 use finefs_harness::programs::{self, Size, Work, Workload};
-use finefs_harness::server::{self, Server, What};
+use finefs_harness::server::{self, Kind, Mount, Server, What};
 use finefs_harness::sets::{self, FeatureSet, Room};
 use finefs_harness::snapshot::Snapshot;
 use finefs_harness::tree::{Plan, Tree};
@@ -42,18 +42,41 @@ pub type Tamper = Box<dyn Fn(&Path) -> Result<()> + Sync>;
 #[derive(Default)]
 pub struct Trees {
     made: HashMap<(usize, u64, usize), Tree>,
+    /// Where those lie whose attributes the host may not hold.
+    roomy: Option<Mount>,
 }
 
 impl Trees {
-    fn get(&mut self, scratch: &Path, plan: Plan) -> Result<&Tree> {
+    /// Attributes of up to this many bytes are held by every file system that a host may have.
+    const XATTR_MAX_OF_HOSTS: usize = 2000;
+    /// Larger than any tree; the image is sparse.
+    const ROOMY_MIB: u64 = 4096;
+
+    fn get(&mut self, scratch: &Scratch, plan: Plan) -> Result<&Tree> {
         let key = (plan.files, plan.max_size, plan.xattr_max);
+        let place = match plan.xattr_max > Self::XATTR_MAX_OF_HOSTS {
+            true => self.roomy(scratch)?,
+            false => scratch.path().to_owned(),
+        };
         match self.made.entry(key) {
             Entry::Occupied(made) => Ok(made.into_mut()),
             Entry::Vacant(slot) => {
-                let root = scratch.join(format!("tree-{}-{}-{}", key.0, key.1, key.2));
+                let root = place.join(format!("tree-{}-{}-{}", key.0, key.1, key.2));
                 Ok(slot.insert(Tree::make(&root, plan).context("making the source tree")?))
             }
         }
+    }
+
+    /// The kernel's mount of an image with ea_inode.
+    fn roomy(&mut self, scratch: &Scratch) -> Result<PathBuf> {
+        if self.roomy.is_none() {
+            let image = scratch.path().join("trees.img");
+            sets::find("ext4-inodes")?.make_image(&image, Self::ROOMY_MIB)?;
+            let kernel = Server::new(Kind::Kernel, None)?;
+            let dir = scratch.subdir("trees")?;
+            self.roomy = Some(kernel.mount(What::Image(&image), &dir, &[])?);
+        }
+        Ok(scratch.path().join("trees"))
     }
 }
 
@@ -108,7 +131,7 @@ fn run_set(
         .unwrap_or(options.size);
     let size = wanted.fitted(set);
     let mut image = Image::new(options, set, scratch, "image", size.image_mib)?;
-    let tree = trees.get(scratch.path(), size.tree(set, options.seed))?;
+    let tree = trees.get(scratch, size.tree(set, options.seed))?;
     for workload in workloads {
         let name = format!("{}/{}/{}", options.server.kind, set.name, workload.name);
         if set.room == Room::Small && !workload.fits_small {
@@ -155,8 +178,9 @@ pub fn prove_alone(
 ) -> Result<String> {
     let scratch = Scratch::new_in(&options.parent)?;
     let size = options.size.fitted(set);
-    let tree = Tree::make(&scratch.path().join("tree"), size.tree(set, options.seed))?;
-    Image::new(options, set, &scratch, "image", size.image_mib)?.prove(workload, &size, &tree)
+    let mut trees = Trees::default();
+    let tree = trees.get(&scratch, size.tree(set, options.seed))?;
+    Image::new(options, set, &scratch, "image", size.image_mib)?.prove(workload, &size, tree)
 }
 
 struct Image<'a> {

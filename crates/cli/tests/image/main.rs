@@ -14,6 +14,7 @@ mod flags;
 mod malice;
 mod onto;
 mod reads;
+mod refusals;
 mod reiserfs;
 mod round_trip;
 mod shell;
