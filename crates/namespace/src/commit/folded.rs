@@ -5,6 +5,15 @@
 //! and blocks were never named by a commit, and are given back at once. So most of what a thread
 //! makes for a short time never leaves its CPU. Names that such files had go with them.
 //!
+//! That no other shard has a record of the file is known without a look at the others: the records
+//! of an inode are numbered without gaps from its creation on, so this shard has all of them if it
+//! has as many as the number of the last one, which frees the inode; nothing is logged of an inode
+//! after that. Records of a name have versions with gaps. But each record that gives the name to
+//! the file, or takes it away, is in a group with a numbered record of the file, so it is here,
+//! too, and nothing came in between. So where all files that had a name in this shard are
+//! cancelled, and the name was not there before and is not now, its records are pairs that leave
+//! nothing, and other shards' records of the name fit together without them.
+//!
 //! # Memory
 //! Deltas lie in slabs that keep their memory when they are emptied. A shard fills the same ones
 //! again and again, so nothing is allocated in the long run, and nothing is freed by another thread
