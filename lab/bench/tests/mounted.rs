@@ -3,11 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The command finefs, built as this program is and put beside it.
+/// The command finefs, built as this program is and put beside it. It is built for a test of its
+/// own package, with the features that the tests of the whole workspace have: after those there is
+/// nothing to do, where for the package alone half of it would be compiled once more.
 fn finefs() -> PathBuf {
     let bench = Path::new(env!("CARGO_BIN_EXE_finefs-bench"));
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "finefs-cli"]);
+    build.args([
+        "test",
+        "--quiet",
+        "--workspace",
+        "--no-run",
+        "--test",
+        "pages",
+    ]);
     assert!(build.status().unwrap().success());
     bench.with_file_name("finefs")
 }

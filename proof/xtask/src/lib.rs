@@ -33,6 +33,7 @@
 
 pub mod acl;
 pub mod bad_input;
+pub mod boot;
 pub mod check;
 pub mod crash;
 pub mod demo;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, nfs, package,
-    pjdfstest, python, reiserfs, tsan, unprivileged,
+    acl, bad_input, boot, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, nfs,
+    package, pjdfstest, python, reiserfs, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -183,6 +183,8 @@ enum What {
     Nfs(nfs::Options),
     /// reiserfs images that a guest's kernel fills, as finefs and as that kernel shows them
     Reiserfs(reiserfs::Options),
+    /// A guest boots what finefs builds
+    Boot,
     /// One workload, by its name (see `list`)
     #[command(external_subcommand)]
     Workload(Vec<String>),
@@ -334,6 +336,7 @@ fn prove(options: Prove) -> Result<()> {
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
+        What::Boot => boot::run(&finefs()?, &parent, &mut report)?,
         What::List => {}
     }
     report.finish()

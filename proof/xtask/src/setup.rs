@@ -39,6 +39,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("busybox", "busybox-static"),
     ("depmod", "kmod"),
     ("nfs-ls", "libnfs-utils"),
+    ("umoci", "umoci"),
 ];
 
 /// Conformance tools: crate, binary and version. pjdfstest needs libacl at build time on some
@@ -238,6 +239,42 @@ pub fn guest_services() -> Result<PathBuf> {
     println!("fetching {} for the guest", SERVICES.join(" "));
     let unpacked = tools::tools_dir().join("guest-services.new");
     fetch(SERVICES, &unpacked)?;
+    std::fs::rename(&unpacked, &root)?;
+    Ok(root)
+}
+
+/// What a small system is made of, with all that these depend on.
+const SYSTEM: &[&str] = &[
+    "base-files",
+    "bash",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "findutils",
+    "grep",
+    "mount",
+    "sed",
+];
+
+/// The directory where a small Debian system is unpacked; fetched when it is missing.
+pub fn debian_system() -> Result<PathBuf> {
+    packages_of(|program| program == "umoci")?;
+    let root = tools::tools_dir().join("debian-system");
+    if root.exists() {
+        return Ok(root);
+    }
+    println!("fetching a small system for the guest");
+    let mut command = run::cmd("apt-cache", ["depends", "--recurse", "--important"]);
+    let depends = run::ok(command.args(SYSTEM))?.stdout;
+    // Lines without indentation are packages; those in brackets are provided by others.
+    let mut packages: Vec<&str> = depends
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_alphanumeric()))
+        .collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let unpacked = tools::tools_dir().join("debian-system.new");
+    fetch(&packages, &unpacked)?;
     std::fs::rename(&unpacked, &root)?;
     Ok(root)
 }

@@ -76,6 +76,7 @@ impl Options {
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
             ("nfs", by_size(&["--kills", "1"], &["--kills", "10"])),
             ("reiserfs", by_size(&[], &["--long"])),
+            ("boot", Vec::new()),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
             ("matrix", by_size(&["--ci"], &[])),
         ]
