@@ -33,6 +33,7 @@ mod check;
 mod convert;
 mod dump;
 mod external;
+mod file_limit;
 mod freeze;
 mod helper_call;
 mod holders;

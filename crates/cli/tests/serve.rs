@@ -52,7 +52,12 @@ struct Serving {
 
 impl Serving {
     fn start(words: &[&str]) -> Serving {
-        let mut child = finefs()
+        Serving::start_by(&mut finefs(), words)
+    }
+
+    /// By a command that runs finefs, or by finefs.
+    fn start_by(command: &mut Command, words: &[&str]) -> Serving {
+        let mut child = command
             .args(["serve", "-f", "--nfs", "127.0.0.1:0"])
             .args(words)
             .stdout(Stdio::piped())
@@ -204,6 +209,26 @@ fn who_has_locks_is_noted_where_the_user_says() {
     let noted = std::fs::read_to_string(&state).unwrap();
     assert_eq!(noted, "finefs locks 1\nstate 3\n");
     serving.end(&image);
+}
+
+/// The shell's limit, 1024 mostly, is less than the connections that are served.
+#[test]
+fn connections_are_not_kept_out_by_the_shells_limit_of_files() {
+    let serving = Serving::start_by(
+        Command::new("prlimit")
+            .arg("--nofile=200:3000")
+            .arg(env!("CARGO_BIN_EXE_finefs"))
+            .stdin(Stdio::null()),
+        &["--memory"],
+    );
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.child.id())).unwrap();
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let limit = files.unwrap().split_whitespace().nth(3);
+    assert_eq!(limit, Some("3000"), "{limits}");
+    let address = serving.address.clone();
+    serving.end(&address);
 }
 
 /// libnfs is a client of its own: another reading of the protocol.

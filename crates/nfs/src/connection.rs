@@ -13,7 +13,14 @@
 //! # Limits
 //! Nothing is read from a connection that has [`UNDER_WAY_MAX`] calls under way or
 //! [`OUTGOING_MAX`] bytes of replies that its client does not take. The thread that ends a call, or
-//! sends what waited, looks again.
+//! sends what waited, looks again. When the connections of a client machine have
+//! [`OF_CLIENT_MAX`] bytes together, each may have one call under way, and none while bytes of its
+//! own wait. So a client that reads slowly is served slowly, however much it asks for; and it
+//! keeps the server from little more than that: one reply for each thread and for each of its
+//! connections.
+//!
+//! Only when [`OF_ALL_MAX`] bytes wait for all clients are connections cut off, of those clients
+//! that have more than [`FAIR_SHARE`]; at twice as much any whose bytes grow.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -32,10 +39,12 @@ use crate::replies::Replies;
 const UNDER_WAY_MAX: usize = 32;
 /// Bytes that wait for a client, from which on nothing more is done for it.
 const OUTGOING_MAX: usize = 1 << 20;
-/// Bytes that wait for all connections of one client machine, beyond which it is cut off.
-const OF_CLIENT_MAX: usize = 64 << 20;
-/// The same of all clients. Whoever's grow then is cut off.
+/// The same for all connections of one client machine.
+const OF_CLIENT_MAX: usize = 32 << 20;
+/// Bytes that wait for all clients, from which on some are cut off.
 const OF_ALL_MAX: usize = 512 << 20;
+/// What a client may have then.
+const FAIR_SHARE: usize = 8 << 20;
 /// A connection without any traffic is closed after so long, as other servers do.
 const IDLE_MAX: Duration = Duration::from_secs(360);
 /// The same when half a record has come, or a reply is not taken.
@@ -49,7 +58,7 @@ pub(crate) struct Client {
     /// How many there are.
     pub connections: AtomicUsize,
     pub replies: Replies<Connection>,
-    /// Bytes that wait to be sent. Written only where a client does not take its replies.
+    /// Bytes that wait to be sent. Written only where a client does not take its replies at once.
     waiting_bytes: AtomicUsize,
     /// The same of all clients.
     of_all: Arc<AtomicUsize>,
@@ -198,9 +207,15 @@ impl Connection {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// True when nothing is to be read now. Somebody looks again in any case: who ends a call that
+    /// is under way, or who is told that there is room for bytes that wait.
     fn is_at_limit(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) >= UNDER_WAY_MAX
-            || self.waiting_bytes.load(Ordering::Acquire) > OUTGOING_MAX
+        let under_way = self.under_way.load(Ordering::Acquire);
+        let waiting = self.waiting_bytes.load(Ordering::Acquire);
+        let is_busy = under_way > 0 || waiting > 0;
+        under_way >= UNDER_WAY_MAX
+            || waiting > OUTGOING_MAX
+            || is_busy && self.client.waiting_bytes.load(Ordering::Acquire) > OF_CLIENT_MAX
     }
 
     /// Sends a reply, or keeps what the client does not take yet. An error: the connection is to be
@@ -211,11 +226,18 @@ impl Connection {
             true => self.write(reply)?,
             false => 0,
         };
-        if sent < reply.len() {
-            output.waiting.extend_from_slice(&reply[sent..]);
-            self.note_waiting(&output)?;
+        if sent == reply.len() {
+            return Ok(());
         }
-        Ok(())
+        let is_first = output.waiting.is_empty();
+        output.waiting.extend_from_slice(&reply[sent..]);
+        self.note_waiting(&output)?;
+        match is_first {
+            // A thread that was told of room meanwhile has seen that nothing waits. What is told
+            // from now on finds that something does.
+            true => self.flush(&mut output),
+            false => Ok(()),
+        }
     }
 
     /// Sends what waits.
@@ -223,7 +245,11 @@ impl Connection {
         if self.waiting_bytes.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let mut output = self.output.lock();
+        self.flush(&mut self.output.lock())
+    }
+
+    /// Sends what waits, as far as there is room.
+    fn flush(&self, output: &mut Output) -> io::Result<()> {
         let sent = self.write(&output.waiting[output.sent..])?;
         output.sent += sent;
         if sent > 0 {
@@ -235,7 +261,7 @@ impl Connection {
             let sent = std::mem::take(&mut output.sent);
             output.waiting.drain(..sent);
         }
-        self.note_waiting(&output)
+        self.note_waiting(output)
     }
 
     /// Counts what waits, here and for the client as a whole.
@@ -249,7 +275,12 @@ impl Connection {
         };
         let of_client = change(&self.client.waiting_bytes);
         let of_all = change(&self.client.of_all);
-        match of_client > OF_CLIENT_MAX || (of_all > OF_ALL_MAX && now > before) {
+        let may_have = match of_all {
+            0..=OF_ALL_MAX => usize::MAX,
+            _ if of_all <= 2 * OF_ALL_MAX => FAIR_SHARE,
+            _ => 0,
+        };
+        match now > before && of_client > may_have {
             true => Err(io::Error::other("the client takes no replies")),
             false => Ok(()),
         }

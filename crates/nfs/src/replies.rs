@@ -7,10 +7,11 @@
 //! Correctness of an NFS Server", 1989).
 //!
 //! # Data model
-//! A client has a fixed number of places. A call goes to the place that its transaction id says,
-//! and clients count these up; so the last calls of a client are kept, whatever others do, and
-//! calls of one client meet at a lock only when one is the other's duplicate. Beside the id, a hash
-//! of the whole call tells duplicates: other machines may share an address.
+//! A client has a fixed number of places. A call goes to the place that a hash of its transaction
+//! id says. Clients count these up, by one or by more, and the hash spreads such numbers evenly; so
+//! the last few hundred calls of a client are kept, whatever others do, and calls of one client
+//! seldom meet at a lock. Beside the id, a hash of the whole call tells duplicates: other machines
+//! may share an address.
 //!
 //! # Invariants
 //! 1. While a call is under way its place is not given to another.
@@ -24,10 +25,11 @@ use finefs_locks::Mutex;
 
 use crate::classes;
 
-/// Replies kept for each client.
-const PLACES: usize = 1024;
-/// Longer replies are not kept: none of those that matter is.
-const REPLY_MAX: usize = 2048;
+/// Replies kept for each client: 2 to the power of this.
+const PLACES_BITS: u32 = 10;
+/// Longer replies are not kept: none of those that matter is. So a client keeps the server from
+/// half a MiB at most.
+const REPLY_MAX: usize = 512;
 
 /// Tells calls apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +71,12 @@ pub(crate) struct UnderWay<'r, W> {
 /// Senders of duplicates of one call that are remembered.
 const WAITING_MAX: usize = 4;
 
+/// Fibonacci hashing: what is counted up comes to places far from each other.
+fn place_of(xid: u32) -> usize {
+    let hash = u64::from(xid).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (u64::BITS - PLACES_BITS)) as usize
+}
+
 impl<W> Replies<W> {
     pub(crate) fn new() -> Replies<W> {
         Replies {
@@ -82,10 +90,11 @@ impl<W> Replies<W> {
         let hash = self.hasher.hash_one(call);
         let key = Key { xid, hash };
         let places = self.places.get_or_init(|| {
-            let places = (0..PLACES).map(|_| Mutex::new(&classes::REPLIES, Kept::Nothing));
+            let places = 0..1 << PLACES_BITS;
+            let places = places.map(|_| Mutex::new(&classes::REPLIES, Kept::Nothing));
             places.collect()
         });
-        let place = &places[xid as usize % PLACES];
+        let place = &places[place_of(xid)];
         let mut kept = place.lock();
         match &mut *kept {
             Kept::Done(known, reply) if *known == key => return Found::Done(reply.clone()),
@@ -174,10 +183,29 @@ mod tests {
     fn a_place_in_use_is_left_alone() {
         let replies = Replies::new();
         let first = new(&replies, 7, b"first");
-        let second = new(&replies, 7 + PLACES as u32, b"second");
+        let neighbour = (8..).find(|xid| place_of(*xid) == place_of(7));
+        let second = new(&replies, neighbour.unwrap(), b"second");
         assert!(second.finish(b"").is_empty());
         first.finish(b"done");
         let first = replies.find(7, b"first", &Arc::new(0));
         assert!(matches!(first, Found::Done(_)));
+    }
+
+    #[test]
+    fn the_last_calls_are_kept_however_a_client_counts() {
+        for step in [1, 2, 16, 256, 4096, 65536, 0x0100_0001] {
+            let replies = Replies::new();
+            let xids: Vec<u32> = (0..200).map(|number| number * step).collect();
+            for xid in &xids {
+                new(&replies, *xid, b"call").finish(b"reply");
+            }
+            let is_kept = |xid: &&u32| {
+                let found = replies.find(**xid, b"call", &Arc::new(0));
+                matches!(found, Found::Done(_))
+            };
+            // The last first: asking for one that is not kept takes its place.
+            let kept = xids.iter().rev().filter(is_kept).count();
+            assert!(kept >= 160, "by {step}: {kept}");
+        }
     }
 }

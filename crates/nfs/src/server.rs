@@ -27,6 +27,7 @@ use finefs_namespace::Namespace;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::fd::OwnedFd;
+use rustix::process::{Resource, getrlimit};
 
 use crate::classes;
 use crate::connection::{Connection, Next, Told};
@@ -43,6 +44,9 @@ use crate::xdr::Writer;
 
 /// The most connections.
 const CONNECTIONS_MAX: usize = 4096;
+/// Files that the process may have open beside those of connections: images, listeners, calls of
+/// clients.
+const OTHER_FILES: usize = 128;
 /// Threads beside those that wait for the disk, for each CPU.
 const THREADS_PER_CPU: usize = 2;
 /// Threads that call clients back: so many clients that do not answer hold up the others.
@@ -205,6 +209,13 @@ impl Server {
     }
 }
 
+/// As many connections as the process may have files for.
+fn connections_max() -> usize {
+    let files = getrlimit(Resource::Nofile).current;
+    let files = files.map_or(usize::MAX, |files| files as usize);
+    files.saturating_sub(OTHER_FILES).clamp(1, CONNECTIONS_MAX)
+}
+
 impl Shared {
     fn new(service: Service) -> io::Result<Arc<Shared>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -218,7 +229,7 @@ impl Shared {
         Ok(Arc::new_cyclic(|itself| Shared {
             itself: Weak::clone(itself),
             service,
-            table: Table::new(CONNECTIONS_MAX),
+            table: Table::new(connections_max()),
             epoll,
             stop,
             is_stopping: AtomicBool::new(false),

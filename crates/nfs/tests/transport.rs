@@ -278,6 +278,40 @@ fn who_takes_no_replies_slows_nobody() {
     server.stop();
 }
 
+/// A client with many connections and a slow line: it asks for more than the server keeps for it.
+#[test]
+fn who_takes_replies_slowly_gets_them_all() {
+    const CALLS: u32 = 8;
+    let (server, _namespace) = serve_memory(trusting());
+    let mut client = Client::new(&server);
+    let root = client.root.clone();
+    let file = client.make_file(&root, "file");
+    client
+        .write(&file, 0, &vec![7; 1 << 20], stable_how::UNSTABLE)
+        .unwrap();
+    let mut slow: Vec<Client> = (0..50).map(|_| Client::new(&server)).collect();
+    for client in &mut slow {
+        for _ in 0..CALLS {
+            let arguments = READ3args {
+                file: file.clone(),
+                offset: 0,
+                count: 1 << 20,
+            };
+            client.send(procedure::READ, &arguments);
+        }
+    }
+    // The server has done for them what it does.
+    std::thread::sleep(Duration::from_millis(500));
+    client.attributes(&root).unwrap();
+    for client in &mut slow {
+        for _ in 0..CALLS {
+            let (_, reply) = client.receive().expect("nobody is cut off");
+            assert!(reply.len() > 1 << 20);
+        }
+    }
+    server.stop();
+}
+
 #[test]
 fn one_address_has_so_many_connections() {
     let (server, _namespace) = serve_memory(trusting());

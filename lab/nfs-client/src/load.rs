@@ -14,6 +14,8 @@ use crate::wire::{Arguments, Items, NFS, NLM, Program, Records, put_call, result
 
 /// The file that is read.
 const FILE_BYTES: u64 = 16 << 20;
+/// The slot of a call stands in the low bits of its transaction id.
+const SLOT_BITS: u32 = 12;
 /// What a new file gets.
 const WRITTEN: [u8; 4096] = [0x3c; 4096];
 
@@ -87,42 +89,67 @@ pub struct Target {
     pub path: String,
 }
 
+/// A server with a directory and a file for each connection, which all loads use.
+pub struct Prepared {
+    target: Target,
+    places: Vec<Place>,
+}
+
+struct Place {
+    dir: Handle,
+    file: Handle,
+}
+
+impl Prepared {
+    /// Makes what up to `connections` need. What others have made there stays.
+    pub fn new(target: Target, connections: usize) -> io::Result<Prepared> {
+        let root = Connection::new(target.mount)?.mount(&target.path)?;
+        let mut setup = Connection::new(target.nfs)?;
+        let unique = since_epoch_ns();
+        let places = (0..connections).map(|number| {
+            let dir = setup.make_directory(&root, &format!("load-{unique}-{number}"))?;
+            let file = setup.make_file(&dir, "file", FILE_BYTES)?;
+            Ok(Place { dir, file })
+        });
+        let places = places.collect::<io::Result<_>>()?;
+        Ok(Prepared { target, places })
+    }
+}
+
+fn since_epoch_ns() -> u128 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_nanos()
+}
+
 /// Operations a second, of `connections` with `depth` calls under way each, over `time`.
 pub fn rate(
-    target: &Target,
+    prepared: &Prepared,
     load: Load,
     (connections, depth): (usize, usize),
     time: Duration,
 ) -> io::Result<f64> {
-    let mut setup = Connection::new(target.mount)?;
-    let root = setup.mount(&target.path)?;
-    let mut setup = Connection::new(target.nfs)?;
-    let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let unique = unique.unwrap_or_default().as_nanos();
+    let at = match load {
+        Load::Locks => prepared.target.locks,
+        _ => prepared.target.nfs,
+    };
+    let first_xid = since_epoch_ns() as u32;
     let mut workers = Vec::new();
-    for number in 0..connections {
-        let dir = setup.make_directory(&root, &format!("load-{unique}-{number}"))?;
-        let length = match load {
-            Load::ReadSmall | Load::ReadLarge => FILE_BYTES,
-            _ => 0,
-        };
-        let file = setup.make_file(&dir, "file", length)?;
-        let at = match load {
-            Load::Locks => target.locks,
-            _ => target.nfs,
-        };
+    for (number, place) in prepared.places.iter().take(connections).enumerate() {
         let stream = TcpStream::connect(at)?;
         stream.set_nodelay(true)?;
         workers.push(Worker {
             load,
             stream,
-            dir,
-            file,
+            dir: place.dir.clone(),
+            file: place.file.clone(),
             number,
-            xid: (unique as u32).wrapping_add(number as u32) << 12,
+            xid: first_xid.wrapping_add(number as u32) << SLOT_BITS,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             out: Vec::new(),
         });
+    }
+    if workers.len() < connections {
+        return Err(io::Error::other("it is prepared for fewer connections"));
     }
     let (stop, start) = (AtomicBool::new(false), Barrier::new(connections + 1));
     std::thread::scope(|scope| {
@@ -185,8 +212,7 @@ impl Worker {
             let is_over = stop.load(Ordering::Relaxed);
             while let Some(record) = records.take()? {
                 let (xid, items) = result(record)?;
-                // The slot stands in the low bits.
-                let slot = (xid & 0xfff) as usize;
+                let slot = (xid & ((1 << SLOT_BITS) - 1)) as usize;
                 let is_operation = self.answered(slot, items)?;
                 if is_operation && is_over {
                     under_way -= 1;
@@ -250,8 +276,8 @@ impl Worker {
             (Load::ReadLarge, _) => (procedure::READ, read(1 << 20)),
             (Load::Locks, step) => self.lock(at, step == 0),
         };
-        self.xid = self.xid.wrapping_add(0x1000);
-        let xid = self.xid & !0xfff | at as u32;
+        self.xid = self.xid.wrapping_add(1 << SLOT_BITS);
+        let xid = self.xid | at as u32;
         put_call(
             &mut self.out,
             xid,

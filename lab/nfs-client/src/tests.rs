@@ -10,7 +10,7 @@ use finefs_locks::BigLockKind;
 use finefs_workloads::{Crew, Length, OpenSpeed, Plan, PosixLock, Watch, Workload};
 
 use crate::files::{Consistency, Files};
-use crate::load::{Load, Target, rate};
+use crate::load::{Load, Prepared, Target, rate};
 use crate::null;
 
 fn target(address: SocketAddr) -> Target {
@@ -30,14 +30,17 @@ fn work<W: Workload>(workload: &W, files: &Files) {
 }
 
 fn check(address: SocketAddr) {
+    let prepared = Prepared::new(target(address), 2).unwrap();
     for load in Load::ALL {
         // A busy machine may need longer for the first operation.
         let is_done = [50, 500, 5000].into_iter().any(|ms| {
             let time = Duration::from_millis(ms);
-            rate(&target(address), load, (2, 8), time).unwrap() > 0.0
+            rate(&prepared, load, (2, 8), time).unwrap() > 0.0
         });
         assert!(is_done, "{load:?}");
     }
+    let too_many = rate(&prepared, Load::Lookup, (3, 1), Duration::ZERO);
+    assert!(too_many.is_err());
 }
 
 #[test]

@@ -10,10 +10,10 @@ use finefs_image::Error;
 use finefs_image::copy::{self, Observer, Options, Progress, Task, Totals, measure};
 use finefs_image::tree::{Room, SourceDir};
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::session::Session;
 use super::text;
+use crate::file_limit::raise_file_limit;
 use crate::output::{print, say};
 use crate::progress::Companion;
 use crate::{CliResult, Failure};
@@ -50,6 +50,7 @@ impl Copying {
             return Ok(());
         };
         let stop = watch_signals()?;
+        // Directories on the way to a deep file are open.
         raise_file_limit();
         let sources: Vec<Source> = tasks
             .iter()
@@ -183,17 +184,6 @@ pub(crate) fn watch_signals() -> CliResult<Arc<AtomicBool>> {
         .map_err(|error| Failure::new(format!("signals: {error}")))?;
     }
     Ok(stop)
-}
-
-/// Directories on the way to a deep file are open.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    // With fewer it works too, less deep.
-    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// Passes a signal's flag on to a copy.

@@ -27,6 +27,7 @@ use finefs_nfs::{
 use self::exports::Export;
 use crate::background::{self, Readiness, Role};
 use crate::channel::{Answering, Serving, Subject, User};
+use crate::file_limit::raise_file_limit;
 use crate::options::MountOptions;
 use crate::output::print;
 use crate::serve::{EndSignals, finish};
@@ -213,6 +214,8 @@ impl Serve {
     /// Opens, serves, ends.
     fn serve(self, options: &MountOptions, readiness: Option<Readiness>) -> CliResult<ExitCode> {
         let signals = EndSignals::catch()?;
+        // Each connection is one.
+        raise_file_limit();
         let all = self.all();
         let mut opened = Vec::new();
         for export in &all {

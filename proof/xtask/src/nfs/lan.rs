@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use finefs_harness::run;
+use finefs_harness::{run, tools};
 
 use super::MODULES;
 use crate::guest::Guests;
@@ -35,7 +35,7 @@ pub(super) fn locks(guests: &Guests, finefs: &Path) -> Result<String> {
     let mut running_guests = Vec::new();
     for number in 1..=SCRIPTS.len() {
         let net = format!("socket,id=lan,mcast={GROUP}:{port},localaddr=127.0.0.1");
-        let card = format!("virtio-net-pci,netdev=lan,mac=52:54:00:77:00:0{number}");
+        let card = format!("virtio-net-pci,netdev=lan,romfile=,mac=52:54:00:77:00:0{number}");
         let network = ["-netdev", &net, "-device", &card];
         running_guests.push(guests.boot(&archive, &network, &format!("guest={number}"))?);
     }
@@ -57,6 +57,7 @@ fn fill(root: &Path, finefs: &Path, services: &Path) -> Result<()> {
         "run",
         "var/lib/nfs/sm",
         "var/lib/nfs/sm.bak",
+        "lib",
         "lib64",
     ] {
         std::fs::create_dir_all(root.join(dir))?;
@@ -67,26 +68,21 @@ fn fill(root: &Path, finefs: &Path, services: &Path) -> Result<()> {
         let script = [common, script].concat();
         std::fs::write(root.join(format!("script{}", number + 1)), script)?;
     }
-    let users = "root:x:0:0::/:/bin/sh\n_rpc:x:0:0::/:/bin/sh\nstatd:x:0:0::/:/bin/sh\n";
-    std::fs::write(root.join("etc/passwd"), users)?;
-    std::fs::write(root.join("etc/group"), "root:x:0:\n")?;
-    std::fs::write(root.join("etc/nsswitch.conf"), "hosts: files\n")?;
-    let mut hosts = "127.0.0.1 localhost\n".to_owned();
-    for number in 1..=SCRIPTS.len() {
-        hosts += &format!("192.168.77.{number} guest{number}\n");
-    }
-    std::fs::write(root.join("etc/hosts"), hosts)?;
-    std::fs::copy(services.join("etc/netconfig"), root.join("etc/netconfig"))?;
+    write_etc(root, services)?;
     let programs = [
         finefs.to_owned(),
         services.join("sbin/rpcbind"),
         services.join("sbin/rpc.statd"),
+        // busybox need not have it.
+        tools::program("flock"),
     ];
     let mut libraries = BTreeSet::new();
     for program in &programs {
         libraries.extend(libraries_of(program, services)?);
         let name = program.file_name().context("a program is a file")?;
-        std::fs::copy(program, root.join("bin").join(name))?;
+        // Without symbols, which are most of finefs, and which each guest would unpack.
+        let mut strip = run::cmd("strip", ["-o"]);
+        run::ok(strip.arg(root.join("bin").join(name)).arg(program))?;
     }
     for library in libraries {
         let name = library.file_name().context("a library is a file")?;
@@ -95,6 +91,25 @@ fn fill(root: &Path, finefs: &Path, services: &Path) -> Result<()> {
         let place = if is_loader { "lib64" } else { "lib" };
         std::fs::copy(&library, root.join(place).join(name))?;
     }
+    Ok(())
+}
+
+/// What the services look up.
+fn write_etc(root: &Path, services: &Path) -> Result<()> {
+    let users = "root:x:0:0::/:/bin/sh\n_rpc:x:0:0::/:/bin/sh\nstatd:x:0:0::/:/bin/sh\n";
+    std::fs::write(root.join("etc/passwd"), users)?;
+    std::fs::write(root.join("etc/group"), "root:x:0:\n")?;
+    let sources = "hosts: files\nservices: files\n";
+    std::fs::write(root.join("etc/nsswitch.conf"), sources)?;
+    // Without it rpcbind does not know its own port.
+    let services_known = "sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n";
+    std::fs::write(root.join("etc/services"), services_known)?;
+    let mut hosts = "127.0.0.1 localhost\n".to_owned();
+    for number in 1..=SCRIPTS.len() {
+        hosts += &format!("192.168.77.{number} guest{number}\n");
+    }
+    std::fs::write(root.join("etc/hosts"), hosts)?;
+    std::fs::copy(services.join("etc/netconfig"), root.join("etc/netconfig"))?;
     Ok(())
 }
 

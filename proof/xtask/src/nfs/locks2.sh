@@ -18,4 +18,5 @@ see over
 check "unlock after the restart" flock -u 4
 show free
 see end
-umount /mnt
+exec 3>&- 4>&-
+leave

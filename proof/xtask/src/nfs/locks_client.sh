@@ -9,3 +9,6 @@ refused() { name=$1; shift; if "$@" > /tmp/out 2>&1; then echo "FAILED $name: it
 # What another guest is to see or has shown: a name in the root.
 show() { : > /mnt/shown-$1; }
 see() { n=0; until [ -e /mnt/shown-$1 ]; do n=$((n+1)); [ $n -lt 300 ] || { echo "FAILED to see $1"; exit 1; }; sleep 1; done; }
+# Says to the guest with the server that it is time.
+tell() { until nc $SERVER 9999 < /dev/null; do sleep 1; done; }
+leave() { check "unmount" umount /mnt; tell; }
