@@ -103,7 +103,28 @@ fn squashfs_images_are_sources() {
     fs::write(source.join("dir/twin"), "small").unwrap();
     fs::hard_link(source.join("dir/small"), source.join("dir/deep/link")).unwrap();
     symlink("../large", source.join("dir/to-large")).unwrap();
+    let set = |path: &str, name: &str, value: &[u8]| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::lsetxattr(source.join(path), name, value, flags).unwrap();
+    };
+    // Values of several files that are equal lie in one place, and all of them in several blocks.
+    for number in 0..40 {
+        let name = format!("dir/{number}");
+        fs::write(source.join(&name), &name).unwrap();
+        set(&name, "user.shared", &[5; 2500]);
+        let own: Vec<u8> = (0..500).map(|at| (at * number % 251) as u8).collect();
+        set(&name, "user.own", &own);
+        set(&name, "user.empty", b"");
+    }
+    set("dir", "user.of-directory", b"value");
+    set("dir/small", "user.of-both-names", b"value");
     if is_root() {
+        set("dir/to-large", "trusted.of-link", b"value");
+        set(
+            "dir/twin",
+            "security.capability",
+            b"\x01\0\0\x02\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        );
         std::os::unix::fs::chown(source.join("dir/small"), Some(70_000), Some(5)).unwrap();
         let kind = rustix::fs::FileType::CharacterDevice;
         let mode = rustix::fs::Mode::RUSR;
@@ -113,7 +134,7 @@ fn squashfs_images_are_sources() {
     for packer in ["gzip", "xz", "zstd", "lz4"] {
         let _ = fs::remove_file(place.path("squash"));
         let mut mksquashfs = Command::new("mksquashfs");
-        mksquashfs.args(["source", "squash", "-no-xattrs", "-quiet", "-no-progress"]);
+        mksquashfs.args(["source", "squash", "-quiet", "-no-progress"]);
         mksquashfs
             .args(["-comp", packer])
             .current_dir(place.path(""));
@@ -128,8 +149,24 @@ fn squashfs_images_are_sources() {
             "{packer}"
         );
         assert_eq!(place.ok(&["stat", "-c", "%h", "image:/dir/small"]), "2\n");
+        let own = ["getfattr", "--only-values", "-n", "user.of-both-names"];
+        let own = place.ok(&[&own[..], &["image:/dir/deep/link"]].concat());
+        assert_eq!(own, "value");
     }
     let squash = bytes_of(&place.path("squash"));
+    // The tables are at the end.
+    for at in (squash.len() - 6000..squash.len()).step_by(301) {
+        let mut damaged = squash.clone();
+        damaged[at] ^= 0x5a;
+        fs::write(place.path("damaged"), damaged).unwrap();
+        let built = place
+            .finefs(&["build", "-q", "-F", "other", "damaged"])
+            .output();
+        let built = built.unwrap();
+        let said = String::from_utf8_lossy(&built.stderr);
+        assert!(matches!(built.status.code(), Some(0 | 1)), "{at}: {said}");
+        assert!(!said.contains("panicked"), "{at}: {said}");
+    }
     fs::write(place.path("cut"), &squash[..squash.len() / 2]).unwrap();
     let said = place.fails(1, &["build", "-q", "-F", "image", "cut"]);
     assert!(

@@ -1,7 +1,6 @@
 //! squashfs images as sources.
-//!
-//! Which names are hard links of one file is told by what their inodes say, since the reader gives
-//! no inode numbers: that they have several links, attributes, and places of data.
+
+mod tables;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use self::tables::Known;
 use backhand::{
     BackhandError, FilesystemReader, InnerNode, NodeHeader, Squashfs, SquashfsFileReader,
 };
@@ -18,14 +18,11 @@ use finefs::FileKind;
 use super::Progress;
 use super::content::{Content, Data, Take, give, read_whole};
 use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
-use crate::attributes::Time;
+use crate::attributes::{Time, Xattr};
 use crate::error::{Error, Result};
 
 /// What a squashfs image begins with.
 const MAGIC: [u8; 4] = *b"hsqs";
-
-/// Where the table of extended attributes is if there is none.
-const NO_TABLE: u64 = u64::MAX;
 
 /// An open image, whose files are told by their numbers.
 pub(super) struct Image {
@@ -84,18 +81,23 @@ pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> 
     let shown = path.display().to_string();
     let damaged = |error: BackhandError| Error::new(shown.clone(), format!("is damaged: {error}"));
     let file = File::open(path).map_err(|error| Error::host(shown.clone(), error))?;
-    let squashfs = Squashfs::from_reader_with_offset(BufReader::new(file), 0).map_err(damaged)?;
-    if squashfs.superblock.xattr_table != NO_TABLE {
-        let line = format!("{shown}: extended attributes of squashfs images");
-        manifest.left_out.push(line);
-    }
+    let mut squashfs =
+        Squashfs::from_reader_with_offset(BufReader::new(file), 0).map_err(damaged)?;
+    let mut known = tables::names(&mut squashfs).map_err(damaged)?;
     let fs = squashfs.into_filesystem_reader().map_err(damaged)?;
     let image = Arc::new(Image { fs });
-    let mut links: HashMap<Linked, (usize, u32)> = HashMap::new();
+    // The files, by the numbers of their inodes.
+    let mut files: HashMap<u32, usize> = HashMap::new();
     for (number, node) in image.fs.root.nodes.iter().enumerate() {
         progress.check()?;
         let place = || format!("{shown}: {}", node.fullpath.display());
-        let attributes = attributes(&node.header);
+        let Known {
+            number: inode,
+            xattrs,
+        } = known
+            .remove(&node.fullpath)
+            .ok_or_else(|| Error::new(place(), "is damaged: it has no inode"))?;
+        let attributes = attributes(&node.header, xattrs);
         let (Some(above), Some(name)) = (node.fullpath.parent(), node.fullpath.file_name()) else {
             manifest.set_attributes(ROOT, attributes);
             continue;
@@ -116,47 +118,16 @@ pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> 
             manifest.put_directory(parent, &node.fullpath, new, &place)?;
             continue;
         }
-        let linked = linked(&node.header, &node.inner);
-        if let Some(linked) = &linked
-            && let Some((first, left)) = links.get_mut(linked)
-            && *left > 0
-        {
-            *left -= 1;
-            manifest.link(parent, name, *first, &place)?;
-            continue;
-        }
-        let first = manifest.put(parent, name, new, &place)?;
-        if let Some(linked) = linked {
-            let left = linked.count - 1;
-            links.insert(linked, (first, left));
+        match files.get(&inode) {
+            Some(first) => {
+                manifest.link(parent, name, *first, &place)?;
+            }
+            None => {
+                files.insert(inode, manifest.put(parent, name, new, &place)?);
+            }
         }
     }
     Ok(())
-}
-
-/// What names of one file have in common.
-#[derive(PartialEq, Eq, Hash)]
-struct Linked {
-    attributes: (u16, u32, u32, u32),
-    place: (u64, usize, u32, usize),
-    count: u32,
-}
-
-fn linked(header: &NodeHeader, inner: &InnerNode<SquashfsFileReader>) -> Option<Linked> {
-    let InnerNode::File(file @ SquashfsFileReader::Extended(extended)) = inner else {
-        return None;
-    };
-    let count = extended.link_count;
-    (count > 1).then(|| Linked {
-        attributes: (header.permissions, header.uid, header.gid, header.mtime),
-        place: (
-            file.blocks_start(),
-            file.frag_index(),
-            file.block_offset(),
-            file.file_len(),
-        ),
-        count,
-    })
 }
 
 fn content(image: &Arc<Image>, number: usize, file: &SquashfsFileReader) -> Content {
@@ -182,7 +153,7 @@ fn device(kind: FileKind, number: u32) -> Kind {
     Kind::Node { kind, rdev }
 }
 
-fn attributes(header: &NodeHeader) -> Attributes {
+fn attributes(header: &NodeHeader, xattrs: Vec<Xattr>) -> Attributes {
     Attributes {
         permissions: u32::from(header.permissions) & 0o7777,
         uid: header.uid,
@@ -191,7 +162,7 @@ fn attributes(header: &NodeHeader) -> Attributes {
             seconds: i64::from(header.mtime),
             nanos: 0,
         },
-        xattrs: Vec::new(),
+        xattrs,
         is_implied: false,
     }
 }
