@@ -12,7 +12,8 @@ fn random_operations(arguments: &str, seed: u64) {
     let path = make_image(directory.path(), arguments, "64M");
     let mut driver = Driver::new(World::new(open(&path)), seed);
     driver.world.has_value_inodes = arguments.contains("ea_inode");
-    for round in 0..4 {
+    let is_full = std::env::var_os("FINEFS_FULL").is_some();
+    for round in 0..if is_full { 8 } else { 2 } {
         for _ in 0..6 {
             for step in 0..250 {
                 match driver.step() {

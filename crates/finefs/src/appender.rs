@@ -241,7 +241,7 @@ mod tests {
                 scope.spawn(move || {
                     let mut expected = 0;
                     for number in 0..2000_u64 {
-                        let length = 8 + (number % 90) as usize;
+                        let length = 9 + (number % 90) as usize;
                         let mut record = vec![index as u8; length];
                         record[..8].copy_from_slice(&number.to_le_bytes());
                         let mut waiting = Some(record);
@@ -269,14 +269,8 @@ mod tests {
             let (mut at, mut next) = (0, [0_u64; 3]);
             while at < data.len() {
                 let number = u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
-                let length = 8 + (number % 90) as usize;
-                let writer = match length {
-                    8 => *writers
-                        .iter()
-                        .find(|w| next[**w as usize] == number)
-                        .unwrap(),
-                    _ => data[at + 8],
-                };
+                let length = 9 + (number % 90) as usize;
+                let writer = data[at + 8];
                 assert!(data[at + 8..at + length].iter().all(|byte| *byte == writer));
                 assert_eq!(next[writer as usize], number);
                 next[writer as usize] += 1;
