@@ -347,6 +347,29 @@ fn one_address_has_so_many_connections() {
 }
 
 #[test]
+fn ten_thousand_connections_slow_nobody() {
+    let (server, _namespace) = serve_memory(trusting());
+    let mut client = Client::new(&server);
+    let root = client.root.clone();
+    // As many at a time as a process may have files.
+    let mut open = std::collections::VecDeque::new();
+    let mut longest = Duration::ZERO;
+    for number in 0..10_000 {
+        open.push_back(TcpStream::connect(server.address()).unwrap());
+        if open.len() > 300 {
+            open.pop_front();
+        }
+        if number % 100 == 0 {
+            let start = Instant::now();
+            client.attributes(&root).unwrap();
+            longest = longest.max(start.elapsed());
+        }
+    }
+    assert!(longest < Duration::from_secs(10), "{longest:?}");
+    server.stop();
+}
+
+#[test]
 fn only_the_clients_that_are_meant_are_served() {
     let options = ExportOptions {
         clients: vec!["192.0.2.0/24".parse().unwrap()],
