@@ -525,6 +525,17 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn forget_cached_at(&self, offset_bytes: u64, length_bytes: u64) {
+        let advice = rustix::fs::Advice::DontNeed;
+        // Where it cannot be done the range is only as old as the page cache.
+        let _ = rustix::fs::fadvise(
+            &self.file,
+            offset_bytes,
+            length_bytes.try_into().ok(),
+            advice,
+        );
+    }
+
     fn flush(&self) -> io::Result<()> {
         if self.is_read_only || !self.has_barriers {
             return Ok(());

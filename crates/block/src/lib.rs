@@ -163,6 +163,12 @@ pub trait BlockDevice: Send + Sync {
         self.reserve_at(offset_bytes, length_bytes)
     }
 
+    /// What this host remembers of a range is read anew the next time, where it shares the storage
+    /// with others.
+    fn forget_cached_at(&self, offset_bytes: u64, length_bytes: u64) {
+        let _ = (offset_bytes, length_bytes);
+    }
+
     /// Names the device for messages.
     fn describe(&self) -> String;
 }

@@ -99,6 +99,11 @@ impl BlockDevice for PartitionDevice {
             .write_zeros_at(self.start_bytes + offset_bytes, length_bytes)
     }
 
+    fn forget_cached_at(&self, offset_bytes: u64, length_bytes: u64) {
+        self.inner
+            .forget_cached_at(self.start_bytes + offset_bytes, length_bytes);
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()
     }

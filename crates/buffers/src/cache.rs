@@ -237,7 +237,7 @@ impl BufferCache {
         let is_taken = |block: &u64| {
             let mut slots = self.shard(*block).slots.lock();
             match slots.by_block.entry(*block) {
-                Entry::Vacant(entry) if self.overlay.get(*block).is_none() => {
+                Entry::Vacant(entry) if !self.overlay.contains(*block) => {
                     entry.insert(Slot::Loading);
                     true
                 }
@@ -494,11 +494,9 @@ impl BufferCache {
         let offset_bytes = block
             .checked_mul(self.block_size_bytes as u64)
             .ok_or_else(|| Error::corrupt(format_args!("block {block}: past the end")))?;
-        match self.overlay.get(block) {
-            Some(source) => source.read(&*self.device, 0, &mut data),
-            None => self.device.read_at(offset_bytes, &mut data),
-        }
-        .map_err(|error| Error::io(format_args!("reading block {block}: {error}")))?;
+        self.overlay
+            .read_at(&*self.device, offset_bytes, &mut data)
+            .map_err(|error| Error::io(format_args!("reading block {block}: {error}")))?;
         Ok(data.into())
     }
 

@@ -1,38 +1,45 @@
 //! What a journal holds for blocks of a file system that must not be written: replay in memory.
 //!
-//! Only places are kept, not contents: the newest copy of a block lies in the journal, and is read
-//! from there when the block is wanted. So even the replay of a huge journal takes little memory.
+//! Of the log only places are kept, not contents: the newest copy of a block lies in the journal,
+//! and is read from there when the block is wanted. So even the replay of a huge journal takes
+//! little memory. What fast commits change, which is not much, is kept in memory.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 
 /// Where the newest copy of a block lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Source {
-    /// Byte offset on the device.
-    pub offset_bytes: u64,
-    /// The first four bytes, where the journal's copy does not show them: they look like the start
-    /// of a block of the journal itself (jbd2's escaped blocks).
-    pub escaped: Option<[u8; 4]>,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// In the log.
+    Log {
+        /// Byte offset on the device that the log lies on.
+        offset_bytes: u64,
+        /// The first four bytes, where the journal's copy does not show them: they look like the
+        /// start of a block of the journal itself (jbd2's escaped blocks).
+        escaped: Option<[u8; 4]>,
+    },
+    /// Here.
+    Memory(Arc<[u8]>),
 }
 
 impl Source {
-    /// Reads from `start` within the block on.
-    pub fn read(
-        &self,
-        device: &dyn BlockDevice,
-        start: usize,
-        buffer: &mut [u8],
-    ) -> io::Result<()> {
-        device.read_at(self.offset_bytes + start as u64, buffer)?;
-        if let Some(escaped) = self.escaped {
-            for (position, byte) in escaped.into_iter().enumerate() {
-                if let Some(position) = position.checked_sub(start)
-                    && let Some(target) = buffer.get_mut(position)
-                {
-                    *target = byte;
+    /// Reads from `start` within the block on; `log` is the device that the log lies on.
+    pub fn read(&self, log: &dyn BlockDevice, start: usize, buffer: &mut [u8]) -> io::Result<()> {
+        match self {
+            Source::Memory(bytes) => {
+                let part = bytes.get(start..start + buffer.len());
+                buffer.copy_from_slice(part.ok_or(io::ErrorKind::InvalidInput)?);
+            }
+            Source::Log {
+                offset_bytes,
+                escaped,
+            } => {
+                log.read_at(offset_bytes + start as u64, buffer)?;
+                if let Some(escaped) = escaped {
+                    unescape(*escaped, start, buffer);
                 }
             }
         }
@@ -40,11 +47,32 @@ impl Source {
     }
 }
 
+/// Puts a block's first bytes into what was read from `start` within the block on.
+fn unescape(escaped: [u8; 4], start: usize, buffer: &mut [u8]) {
+    for (position, byte) in escaped.into_iter().enumerate() {
+        if let Some(position) = position.checked_sub(start)
+            && let Some(target) = buffer.get_mut(position)
+        {
+            *target = byte;
+        }
+    }
+}
+
 /// The blocks of a file system whose newest copy lies in the journal.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default)]
 pub struct Overlay {
     block_size_bytes: u64,
     sources: HashMap<u64, Source>,
+    /// The device that the log lies on, where it is another.
+    log: Option<Arc<dyn BlockDevice>>,
+}
+
+impl std::fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Overlay")
+            .field("sources", &self.sources)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Overlay {
@@ -53,7 +81,14 @@ impl Overlay {
         Overlay {
             block_size_bytes: u64::from(block_size_bytes),
             sources,
+            log: None,
         }
+    }
+
+    /// The same of a log that lies on another device.
+    #[must_use]
+    pub fn with_log_on(self, log: Option<Arc<dyn BlockDevice>>) -> Overlay {
+        Overlay { log, ..self }
     }
 
     /// True when it shadows nothing.
@@ -66,9 +101,9 @@ impl Overlay {
         self.sources.len()
     }
 
-    /// Where the newest copy of a block lies, when that is the journal.
-    pub fn get(&self, block: u64) -> Option<Source> {
-        self.sources.get(&block).copied()
+    /// True when the newest copy of a block does not lie at its place.
+    pub fn contains(&self, block: u64) -> bool {
+        self.sources.contains_key(&block)
     }
 
     /// Reads bytes of the file system's device as they are after the replay.
@@ -82,17 +117,18 @@ impl Overlay {
         if self.is_empty() || buffer.is_empty() {
             return Ok(());
         }
+        let log = self.log.as_deref().unwrap_or(device);
         let block_size_bytes = self.block_size_bytes;
         let end = offset_bytes + buffer.len() as u64;
         for block in offset_bytes / block_size_bytes..=(end - 1) / block_size_bytes {
-            let Some(source) = self.get(block) else {
+            let Some(source) = self.sources.get(&block) else {
                 continue;
             };
             let block_start = block * block_size_bytes;
             let from = offset_bytes.max(block_start);
             let to = end.min(block_start + block_size_bytes);
             let part = &mut buffer[(from - offset_bytes) as usize..(to - offset_bytes) as usize];
-            source.read(device, (from - block_start) as usize, part)?;
+            source.read(log, (from - block_start) as usize, part)?;
         }
         Ok(())
     }
@@ -108,7 +144,7 @@ mod tests {
         let mut bytes = vec![1; 8192];
         bytes[4096..5120].fill(7);
         let device = MemoryDevice::from_bytes(&bytes);
-        let source = Source {
+        let source = Source::Log {
             offset_bytes: 4096,
             escaped: Some(*b"JNL!"),
         };

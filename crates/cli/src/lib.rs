@@ -49,6 +49,7 @@ mod open;
 mod options;
 pub mod output;
 mod progress;
+mod quota;
 mod remount;
 mod repair;
 mod runtime_dir;
@@ -112,6 +113,7 @@ enum Command {
     Undo(repair::Undo),
     Tune(Box<tune::Tune>),
     Dump(dump::Dump),
+    Quota(quota::Quota),
     Mkfs(Box<mkfs::Mkfs>),
     Build(Box<build::Build>),
     Shell(image::shell::Shell),
@@ -144,7 +146,7 @@ pub fn command() -> clap::Command {
 }
 
 /// What can be asked about a mount; `--help` has only their names.
-const OF_MOUNTS: [&str; 6] = ["freeze", "thaw", "sync", "remount", "lsof", "top"];
+const OF_MOUNTS: [&str; 7] = ["freeze", "thaw", "sync", "remount", "lsof", "top", "quota"];
 
 /// What is done with a whole image, in the same way.
 const OF_IMAGES: [&str; 7] = ["info", "check", "repair", "undo", "tune", "dump", "shell"];
@@ -248,6 +250,7 @@ pub fn main() -> ExitCode {
         Command::Tune(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Undo(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Shell(command) => command.run(),
+        Command::Quota(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Image(command) => command.run(&mut image::Context::default()),
         Command::External(words) => external::run(&words),
         Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),

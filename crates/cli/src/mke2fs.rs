@@ -214,9 +214,12 @@ pub(crate) fn journal(word: &str, options: &mut Options) -> CliResult<()> {
     match word.key {
         "size" => options.journal_mib = Some(word.number()?),
         "fast_commit_size" => options.fast_commit_kib = Some(word.number()?),
-        "device" => return word.refuse("a journal on another device cannot be had; leave it out"),
+        "device" => match word.value {
+            Some(path) if !path.is_empty() => options.journal_device = Some(path.into()),
+            _ => return word.refuse("give the device or file that the journal lies on"),
+        },
         "location" => return word.refuse("the journal's place cannot be chosen; leave it out"),
-        _ => return word.refuse("not known; there are size and fast_commit_size"),
+        _ => return word.refuse("not known; there are size, fast_commit_size and device"),
     }
     options.has_journal = true;
     Ok(())

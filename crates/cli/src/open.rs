@@ -51,6 +51,11 @@ pub(crate) fn open(
     if let Some(mount_point) = mount_point {
         image_options = image_options.mount_point(mount_point);
     }
+    let [users, groups, projects] = options.quota_limits;
+    image_options = image_options.quota_limits(users, groups, projects);
+    if let Some(path) = &options.journal {
+        image_options = image_options.journal(path);
+    }
     if let Some(size) = options.data_cache {
         image_options = image_options.data_cache_max(size.bytes());
     }

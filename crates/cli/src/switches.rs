@@ -75,7 +75,7 @@ pub(crate) struct Switches {
     /// A journal, whatever the type
     #[arg(short = 'j')]
     has_journal: bool,
-    /// The journal: size=MIB, fast_commit_size=KIB
+    /// The journal: size=MIB, fast_commit_size=KIB, device=FILE
     #[arg(short = 'J', value_name = "OPTIONS", value_delimiter = ',')]
     journal: Vec<String>,
     /// Blocks of a group

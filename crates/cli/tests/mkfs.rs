@@ -158,7 +158,10 @@ fn mistakes_are_told_in_one_line() {
             "mkfs --size 8m -d no-such-source",
             "no-such-source: No such file",
         ),
-        ("mkfs --size 8m -J device=x", "-J device=x"),
+        (
+            "mkfs --size 8m -J device=no-such-journal",
+            "no-such-journal: ",
+        ),
         ("mkfs --size 8m -L a-label-that-is-too-long", "16"),
     ] {
         let output = bench.finefs(words, &image);
@@ -216,4 +219,24 @@ fn sizes_are_read_as_mke2fs_reads_them() {
         assert_eq!(std::fs::metadata(bench.path(name)).unwrap().len(), bytes);
         check(&bench.path(name));
     }
+}
+
+/// A journal on its own, and a file system that has it, as e2fsck sees them.
+#[test]
+fn a_journal_that_lies_elsewhere() {
+    let bench = Bench::new();
+    let (journal, image) = (bench.path("journal"), bench.path("image"));
+    let made = bench.finefs("mkfs -q --size 8m -O journal_dev", &journal);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let words = format!("mkfs -q --size 32m -J device={}", journal.display());
+    let made = bench.finefs(&words, &image);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let found = Command::new("e2fsck")
+        .args(["-fn", "-j"])
+        .args([&journal, &image])
+        .output()
+        .unwrap();
+    assert!(found.status.success(), "{}", text(&found.stdout));
+    let refused = bench.finefs(&words, &bench.path("other"));
+    assert!(text(&refused.stderr).contains("is the journal of a file system"));
 }

@@ -66,6 +66,7 @@ pub mod jbd2;
 pub mod mmp;
 pub mod nokey;
 pub mod orphan_file;
+pub mod quota;
 pub mod superblock;
 pub mod time;
 pub mod units;

@@ -12,6 +12,10 @@ pub const SIZE: usize = 1024;
 pub const MAGIC: u32 = 0x004D_4D50;
 /// `mmp_seq` when nobody has it mounted.
 pub const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
+/// `mmp_seq` while e2fsck looks at it.
+pub const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
+/// The largest `mmp_seq` of a mount.
+pub const SEQUENCE_MAX: u32 = 0xE24D_4D4F;
 /// Seconds between updates where nothing else is asked for.
 pub const INTERVAL_DEFAULT: u16 = 5;
 
@@ -75,6 +79,17 @@ impl MmpBlock {
     pub fn set_node_name(&mut self, name: &[u8]) {
         put_bytes(&mut self.bytes[..], 0x10, &[0; 64]);
         put_bytes(&mut self.bytes[..], 0x10, clip(name, 0..64));
+    }
+
+    /// The name of the device there, padded with NUL.
+    pub fn device_name_raw(&self) -> [u8; 32] {
+        get_array(&self.bytes[..], 0x50)
+    }
+
+    /// Sets the name of the device, cut to 32 bytes.
+    pub fn set_device_name(&mut self, name: &[u8]) {
+        put_bytes(&mut self.bytes[..], 0x50, &[0; 32]);
+        put_bytes(&mut self.bytes[..], 0x50, clip(name, 0..32));
     }
 
     /// Sets the checksum. Only with `metadata_csum`; call it last.

@@ -84,7 +84,7 @@ fn try_write_stop(state: &ExtState, error: &Error) -> std::io::Result<()> {
     device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
     let writer = state.journal.lock().take();
     if let Some(mut writer) = writer {
-        let outcome = writer.note_error(device);
+        let outcome = writer.note_error().map_err(std::io::Error::other);
         *state.journal.lock() = Some(writer);
         outcome?;
     }

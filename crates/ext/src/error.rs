@@ -54,6 +54,8 @@ pub enum MountErrorKind {
     },
     /// Group descriptors, root directory or the like are damaged.
     Damaged(String),
+    /// Somebody else has it, who is named.
+    InUse(String),
     /// The journal cannot be replayed.
     Journal(String),
     /// The device failed.
@@ -119,7 +121,11 @@ impl fmt::Display for MountError {
                 if *needs_recovery {
                     f.write_str(" and must be replayed")?;
                 }
-                write!(f, "; replay and detach it with e2fsck and tune2fs -O ^has_journal {device}")
+                write!(
+                    f,
+                    "; give it with -o journal_path=FILE, or detach it with e2fsck -j FILE and \
+                     tune2fs -O ^has_journal {device}"
+                )
             }
             MountErrorKind::Damaged(what) => {
                 write!(f, "the file system is damaged ({what}); repair with e2fsck -f {device}")
@@ -127,6 +133,11 @@ impl fmt::Display for MountError {
             MountErrorKind::Journal(what) => write!(
                 f,
                 "the journal cannot be replayed ({what}); repair with e2fsck -f {device}"
+            ),
+            MountErrorKind::InUse(who) => write!(
+                f,
+                "{who}: unmount it there, or, after a crash, wait until nothing updates its MMP \
+                 block any more"
             ),
             MountErrorKind::Io(what) => write!(f, "{what}; check the storage"),
         }

@@ -39,8 +39,7 @@ const INCOMPAT: &[(Incompat, Support)] = &[
     (Incompat::META_BG, Write),
     (Incompat::EXTENTS, Write),
     (Incompat::BIT64, Write),
-    // Writing would need the protocol that keeps other hosts away.
-    (Incompat::MMP, Read),
+    (Incompat::MMP, Write),
     (Incompat::FLEX_BG, Write),
     (Incompat::EA_INODE, Write),
     (Incompat::DIRDATA, Refuse),
@@ -58,12 +57,12 @@ const RO_COMPAT: &[(RoCompat, Support)] = &[
     (RoCompat::GDT_CSUM, Write),
     (RoCompat::DIR_NLINK, Write),
     (RoCompat::EXTRA_ISIZE, Write),
-    (RoCompat::QUOTA, Read),
+    (RoCompat::QUOTA, Write),
     (RoCompat::BIGALLOC, Read),
     (RoCompat::METADATA_CSUM, Write),
     (RoCompat::REPLICA, Read),
     (RoCompat::READONLY, Read),
-    (RoCompat::PROJECT, Read),
+    (RoCompat::PROJECT, Write),
     (RoCompat::SHARED_BLOCKS, Read),
     (RoCompat::VERITY, Write),
     (RoCompat::ORPHAN_PRESENT, Write),
@@ -125,10 +124,10 @@ mod tests {
     fn what_stands_in_the_way_is_named() {
         let gate = Gate::of(
             Compat::empty(),
-            Incompat::MMP | Incompat::COMPRESSION | Incompat::from_bits_retain(1 << 30),
-            RoCompat::QUOTA | RoCompat::from_bits_retain(1 << 29),
+            Incompat::COMPRESSION | Incompat::from_bits_retain(1 << 30),
+            RoCompat::REPLICA | RoCompat::from_bits_retain(1 << 29),
         );
         assert_eq!(gate.refused, ["compression", "FEATURE_I30"]);
-        assert_eq!(gate.read_only, ["mmp", "quota", "FEATURE_R29"]);
+        assert_eq!(gate.read_only, ["replica", "FEATURE_R29"]);
     }
 }

@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::ExtOptions;
 use crate::error::{MountError, MountErrorKind, detail};
 use crate::features::Gate;
+use crate::found;
 use crate::group::GroupTable;
 use crate::journal::{Journal, Log};
 use crate::mount;
@@ -184,7 +185,7 @@ impl ImageInfo {
             device: device.describe(),
             kind,
         };
-        let superblock = mount::parse_superblock(&*device, &Overlay::default()).map_err(wrap)?;
+        let superblock = found::parse_superblock(&*device, &Overlay::default()).map_err(wrap)?;
         let mut info = of_superblock(&superblock);
         info.image = device.describe();
         info.image_bytes = device.len_bytes();
@@ -204,7 +205,7 @@ impl ImageInfo {
             ),
             _ => ("read-write", None),
         };
-        match mount::read_superblock(&*device, &Overlay::default()) {
+        match found::read_superblock(&*device, &Overlay::default()) {
             Ok(found) => {
                 if let Some(counters) = &found.counters {
                     info.problems.push(format!("superblock {counters}"));
@@ -484,7 +485,7 @@ fn journal(
     if let Ok(inode) = state::read_inode(&buffers, geometry, ino) {
         info.size_bytes = inode.size(&rules);
     }
-    match Journal::open(device, &buffers, superblock, geometry) {
+    match Journal::open(device, None, &buffers, superblock, geometry) {
         Ok(journal) => {
             let found = &journal.superblock;
             info.blocks = found.max_len();

@@ -7,9 +7,10 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `recover`, `orphans` | from a device to a mounted file system |
+//! | `mount`, `recover`, `assemble`, `orphans` | from a device to a mounted file system |
 //! | `journal` | what a journal holds |
 //! | [`replay`] | the journal for who looks without mounting |
+//! | `fast_commit` | what fast commits of the kernel say, carried out in memory |
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
 //! | `data_cache` | data of files in memory, with writeback |
@@ -17,7 +18,9 @@
 //! | `group`, `alloc`, `bitmaps` | block groups, the live allocator, and what it reads |
 //! | `damage`, `on_error` | what errors leave in the image, and what is done about them |
 //! | `apply` | from batches to the image's structures |
+//! | `quota` | what users, groups and projects have and may have |
 //! | `store` | the [`finefs_namespace::Store`] |
+//! | `mmp` | the block that keeps other hosts away |
 //! | `trim` | storage below free blocks is given back |
 //! | [`info`] | what an image is, for people and scripts |
 //!
@@ -29,8 +32,8 @@
 //!    loaded.
 //!
 //! # Locking
-//! See `state`. The order is: `ext.group` (60), `ext.superblock` (75), `buffers.shard` (80),
-//! `ext.write_out` and `ext.behind` (81), `ext.data_cache` (82).
+//! See `state`. The order is: `ext.group` (60), `ext.quota` (74), `ext.superblock` (75),
+//! `buffers.shard` (80), `ext.write_out` and `ext.behind` (81), `ext.data_cache` (82).
 
 pub mod error;
 pub mod features;
@@ -39,15 +42,20 @@ pub mod replay;
 
 mod alloc;
 mod apply;
+mod assemble;
 mod bitmaps;
 mod damage;
 mod data_cache;
+mod fast_commit;
+mod found;
 mod group;
 mod journal;
 mod load;
+mod mmp;
 mod mount;
 mod on_error;
 mod orphans;
+mod quota;
 mod recover;
 mod state;
 mod store;
@@ -55,13 +63,18 @@ mod sync;
 mod trim;
 
 pub use error::{MountError, MountErrorKind};
+pub use found::is_ext;
 pub use info::ImageInfo;
-pub use mount::is_ext;
 pub use on_error::OnError;
+pub use quota::{QuotaEntry, QuotaInfo, QuotaKind, QuotaReport};
 pub use store::ExtStore;
 
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+
 /// How an image is mounted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ExtOptions {
     /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
     /// a note.)
@@ -76,6 +89,10 @@ pub struct ExtOptions {
     /// Storage below blocks that a commit frees is given back once it is durable. That of files
     /// that were removed before any commit named them stays until it is trimmed.
     pub discards: bool,
+    /// Whose limits are enforced. Account is kept of all that the image keeps.
+    pub limits: Vec<QuotaKind>,
+    /// The device that the journal lies on, where that is not the image's own.
+    pub journal: Option<Arc<dyn BlockDevice>>,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
 }

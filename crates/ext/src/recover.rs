@@ -6,7 +6,9 @@
 //! - A mount that writes replays to the device, then makes that durable, then empties the log, then
 //!   clears `needs_recovery`: a crash in between only means that the replay is done again.
 //! - A mount that reads shows what a replay would give, from the journal itself (see `overlay`).
-//! - A damaged journal, or one with fast commits, allows reading only.
+//! - A damaged journal allows reading only.
+//! - What fast commits change is worked out first (see `fast_commit`). A mount that writes makes it
+//!   one more transaction of the log, after which they no longer count: it has their number.
 //!
 //! # References
 //! `fs/jbd2/recovery.c`, `fs/ext4/super.c` (ext4_load_journal, ext4_clear_journal_err).
@@ -16,13 +18,15 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_buffers::{BufferCache, Overlay, Source};
-use finefs_ext_disk::features::{Compat, Incompat};
+use finefs_ext_disk::features::{Compat, Incompat, JournalIncompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
-use finefs_namespace::{Error, Result};
+use finefs_namespace::{CommitThreads, Error, Result};
 
 use crate::error::detail;
-use crate::journal::{Journal, Log};
+use crate::fast_commit;
+use crate::journal::writer::{Change, JournalWriter, LogFeatures, Outcome};
+use crate::journal::{FastReplay, Journal, Log};
 
 /// Adjacent blocks are replayed together up to this size.
 const WRITE_BYTES: usize = 1 << 20;
@@ -37,17 +41,20 @@ pub(crate) enum Finding {
     ReadOnly(String, Overlay),
 }
 
-/// Looks at the journal of an image. Reads only.
+/// Looks at the journal of an image, which lies on the device `external` if that is given. Reads
+/// only.
 pub(crate) fn inspect(
     device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> Finding {
-    if !superblock.compat().contains(Compat::HAS_JOURNAL) || superblock.journal_inum() == 0 {
+    let is_known = superblock.journal_inum() != 0 || external.is_some();
+    if !superblock.compat().contains(Compat::HAS_JOURNAL) || !is_known {
         return Finding::Nothing;
     }
     let must_replay = superblock.incompat().contains(Incompat::NEEDS_RECOVERY);
-    match examine(device, superblock, geometry, must_replay) {
+    match examine(device, external, superblock, geometry, must_replay) {
         Ok(finding) => finding,
         Err(error) => {
             let consequence = if must_replay {
@@ -65,6 +72,7 @@ pub(crate) fn inspect(
 
 fn examine(
     device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     superblock: &Superblock,
     geometry: &Geometry,
     must_replay: bool,
@@ -76,7 +84,9 @@ fn examine(
         Overlay::default(),
         1 << 20,
     );
-    let journal = Journal::open(device, &buffers, superblock, geometry)?;
+    // An external journal is not for an image that has its own.
+    let external = external.filter(|_| superblock.journal_inum() == 0);
+    let journal = Journal::open(device, external, &buffers, superblock, geometry)?;
     if !must_replay {
         // Numbers go on behind those of the log that is skipped, so that nothing in it can ever be
         // taken for what follows a new transaction.
@@ -88,42 +98,71 @@ fn examine(
             Finding::Replay(journal, log)
         });
     }
-    let log = Log::scan(&journal)?;
+    let mut log = Log::scan(&journal)?;
     if let Some(damage) = &log.damage {
         let reason = format!("the journal is damaged ({damage}); what is before that is shown");
         return Ok(Finding::ReadOnly(reason, overlay(&journal, &log)?));
     }
-    if journal.superblock.start() != 0 && journal.has_fast_commits(log.next_sequence)? {
-        let reason = "the journal holds fast commits, which cannot be replayed yet; \
-                      what is before them is shown";
-        return Ok(Finding::ReadOnly(
-            reason.to_owned(),
-            overlay(&journal, &log)?,
-        ));
+    if journal.superblock.start() != 0 {
+        match fast_commits(device, &journal, &log) {
+            Ok(fast) => log.fast_commits = fast,
+            Err(error) => {
+                let reason = format!(
+                    "the journal holds fast commits that cannot be replayed ({}); \
+                     what is before them is shown",
+                    detail(&error)
+                );
+                return Ok(Finding::ReadOnly(reason, overlay(&journal, &log)?));
+            }
+        }
     }
     Ok(Finding::Replay(journal, log))
 }
 
+/// What the fast commits on top of a log change, if there are some.
+fn fast_commits(
+    device: &Arc<dyn BlockDevice>,
+    journal: &Journal,
+    log: &Log,
+) -> Result<Option<FastReplay>> {
+    let commits = journal.fast_commits(log.next_sequence)?;
+    if commits.count == 0 {
+        return Ok(None);
+    }
+    let overlay = overlay(journal, log)?;
+    let block_size = journal.format.block_size;
+    let changes = fast_commit::replayed(device, overlay, block_size, &commits)?;
+    Ok(Some(FastReplay {
+        count: commits.count,
+        changes,
+    }))
+}
+
 /// What a replay would give.
 pub(crate) fn overlay(journal: &Journal, log: &Log) -> Result<Overlay> {
-    Ok(Overlay::new(
-        journal.format.block_size,
-        log.sources(journal)?,
-    ))
+    let overlay = Overlay::new(journal.format.block_size, log.sources(journal)?);
+    Ok(overlay.with_log_on(journal.external_device().cloned()))
 }
 
 /// Replays a log to the device and empties it.
 pub(crate) fn replay(
     device: &dyn BlockDevice,
-    geometry: &Geometry,
-    journal: &Journal,
-    log: &Log,
+    superblock: &Superblock,
+    journal: Journal,
+    mut log: Log,
 ) -> Result<()> {
     let io = |error: std::io::Error| Error::io(format_args!("replaying the journal: {error}"));
-    let sources: BTreeMap<u64, Source> = log.sources(journal)?.into_iter().collect();
-    copy(device, geometry.block_size as usize, &sources).map_err(io)?;
+    let fast = log.fast_commits.take();
+    let sources: BTreeMap<u64, Source> = log.sources(&journal)?.into_iter().collect();
+    let log_device: &dyn BlockDevice = journal.external_device().map_or(device, |log| &**log);
+    let block_size = journal.format.block_size as usize;
+    copy(device, log_device, block_size, &sources).map_err(io)?;
     device.flush().map_err(io)?;
-    let errno = empty(device, journal, log)?;
+    let errno = journal.superblock.errno();
+    match fast {
+        None => empty(&journal, &log)?,
+        Some(fast) => write_fast(device, superblock, journal, &log, fast)?,
+    }
     device.flush().map_err(io)?;
 
     // The superblock may have been among the replayed blocks: it is read again.
@@ -142,9 +181,43 @@ pub(crate) fn replay(
     device.flush().map_err(io)
 }
 
+/// Makes what fast commits change the next transaction of the log, all of which is at its place
+/// already, then puts it to its places and empties the log.
+fn write_fast(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    mut journal: Journal,
+    log: &Log,
+    fast: FastReplay,
+) -> Result<()> {
+    journal.superblock.set_sequence(log.next_sequence);
+    journal.superblock.set_errno(0);
+    let block_size = u64::from(journal.format.block_size);
+    // A crash before the transaction is durable must leave them as they are.
+    let features = LogFeatures {
+        keeps_fast_commits: true,
+        ..LogFeatures::of(superblock)
+    };
+    let mut writer = JournalWriter::new(journal, features)
+        .ok_or_else(|| Error::corrupt("fast commits in a journal of version 1"))?;
+    let changes: Vec<Change> = fast.changes.into_iter().collect();
+    if writer.commit(device, &changes, &[], CommitThreads::ONE)? == Outcome::TooLarge {
+        return Err(Error::io(
+            "fast commits change more blocks than the journal holds; run e2fsck -f",
+        ));
+    }
+    for (block, data) in &changes {
+        device
+            .write_at(block * block_size, data)
+            .map_err(|error| Error::io(format_args!("replaying the journal: {error}")))?;
+    }
+    writer.checkpoint(device)
+}
+
 /// Copies the blocks to their places, adjacent ones together.
 fn copy(
     device: &dyn BlockDevice,
+    log: &dyn BlockDevice,
     block_size: usize,
     sources: &BTreeMap<u64, Source>,
 ) -> std::io::Result<()> {
@@ -161,7 +234,7 @@ fn copy(
         }
         let start = run.len();
         run.resize(start + block_size, 0);
-        source.read(device, 0, &mut run[start..])?;
+        source.read(log, 0, &mut run[start..])?;
     }
     if !run.is_empty() {
         device.write_at(run_start * block_size as u64, &run)?;
@@ -170,16 +243,20 @@ fn copy(
 }
 
 /// Marks the log empty. The next transaction's number is past all that the log holds, so that none
-/// of them can be taken for new. Gives the error that the journal was stopped with.
-fn empty(device: &dyn BlockDevice, journal: &Journal, log: &Log) -> Result<i32> {
+/// of them can be taken for new.
+fn empty(journal: &Journal, log: &Log) -> Result<()> {
     let mut superblock = journal.superblock.clone();
-    let errno = superblock.errno();
     superblock.set_sequence(log.next_sequence.wrapping_add(1));
     superblock.set_start(0);
     superblock.set_errno(0);
+    // As the kernel leaves it: the area of fast commits is only marked while there may be some.
+    superblock.set_incompat(superblock.incompat() - JournalIncompat::FAST_COMMIT);
     superblock.update_checksum();
-    device
-        .write_at(journal.offset_bytes(0)?, superblock.as_bytes())
-        .map_err(|error| Error::io(format_args!("emptying the journal: {error}")))?;
-    Ok(errno)
+    journal.write_superblock(&superblock)?;
+    match journal.external_device() {
+        Some(device) => device
+            .flush()
+            .map_err(|error| Error::io(format_args!("emptying the journal: {error}"))),
+        None => Ok(()),
+    }
 }

@@ -42,7 +42,7 @@ pub fn inspect(
     geometry: &Geometry,
 ) -> Replay {
     let must_replay = superblock.incompat().contains(Incompat::NEEDS_RECOVERY);
-    match recover::inspect(device, superblock, geometry) {
+    match recover::inspect(device, None, superblock, geometry) {
         Finding::ReadOnly(reason, overlay) if must_replay => Replay::Damaged { reason, overlay },
         Finding::Replay(journal, log) if must_replay => match recover::overlay(&journal, &log) {
             Ok(overlay) => Replay::Pending {
@@ -65,12 +65,13 @@ pub fn replay(
     superblock: &Superblock,
     geometry: &Geometry,
 ) -> Result<u32, String> {
-    match recover::inspect(device, superblock, geometry) {
+    match recover::inspect(device, None, superblock, geometry) {
         Finding::Nothing => Ok(0),
         Finding::ReadOnly(reason, _) => Err(reason),
         Finding::Replay(journal, log) => {
-            recover::replay(&**device, geometry, &journal, &log).map_err(|error| detail(&error))?;
-            Ok(log.transactions)
+            let transactions = log.transactions;
+            recover::replay(&**device, superblock, journal, log).map_err(|error| detail(&error))?;
+            Ok(transactions)
         }
     }
 }

@@ -14,6 +14,7 @@
 //! (the namespace's locks: up to 59)
 //!   ext.shared_xattrs      blocks of attributes that inodes share, in a commit
 //!   ext.group ...          the writing side: block groups, 60 to 69
+//!     ext.quota            what users, groups and projects have
 //!     ext.superblock       fields of the superblock
 //!       ext.journal        the writer of the journal; a leaf
 //!       ext.postponed      what the next commit takes over; a leaf
@@ -27,7 +28,7 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use finefs_block::BlockDevice;
 use finefs_buffers::{BufferCache, BufferRead};
@@ -50,6 +51,7 @@ use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
 use crate::on_error::OnError;
+use crate::quota::Quotas;
 use crate::sync::Mutex;
 
 /// The superblock's fields.
@@ -126,6 +128,11 @@ pub(crate) struct ExtState {
     pub bulk_load: Option<BulkLoad>,
     /// Storage below what a commit frees is given back.
     pub discards: bool,
+    /// Inodes have projects.
+    pub has_projects: bool,
+    /// What users, groups and projects have, where the image keeps account of that and may be
+    /// written; set once, at mount.
+    pub quotas: OnceLock<Quotas>,
     /// Blocks of data written since the mount by those who write them, for the superblock's
     /// account.
     pub blocks_written: PerCpuCounter,

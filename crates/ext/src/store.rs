@@ -11,9 +11,9 @@ use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
-    FileKind, Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store,
-    write_padded,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, DirectoryImage, Error,
+    Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs,
+    Store, write_padded,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -21,9 +21,11 @@ use crate::apply::ImageCost;
 use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
-use crate::load::{directory, inode, map, symlink, verity, xattr};
+use crate::load::{directory, inode, map, quota, symlink, verity, xattr};
+use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
+use crate::quota::{QuotaReport, Quotas};
 use crate::state::ExtState;
 use crate::{ExtOptions, apply, trim};
 
@@ -41,6 +43,8 @@ pub struct ExtStore {
     /// Where there is a journal, which is only so long.
     cost: Option<ImageCost>,
     notes: Vec<String>,
+    /// Keeps other hosts away.
+    mmp: Option<Mmp>,
     /// The image was cleanly unmounted, or needed no more than a replay, when it was mounted.
     was_valid: bool,
 }
@@ -64,6 +68,7 @@ impl ExtStore {
             state,
             notes,
             was_valid,
+            mmp,
         } = mount::mount(device, options)?;
         let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
         let geometry = geometry(&state, journal_blocks);
@@ -74,6 +79,7 @@ impl ExtStore {
             geometry,
             cost,
             notes,
+            mmp,
             was_valid,
         })
     }
@@ -86,6 +92,17 @@ impl ExtStore {
     /// What is done about damage: as the options say, or the superblock.
     pub fn on_error(&self) -> OnError {
         self.state.on_error
+    }
+
+    /// What users, groups and projects have and may have, where the image keeps account of that.
+    ///
+    /// # Errors
+    /// A quota file that is damaged.
+    pub fn quotas(&self) -> Result<Vec<QuotaReport>> {
+        match self.state.quotas.get() {
+            Some(quotas) => Ok(quotas.report()),
+            None => quota::load(&self.state, &[]).map(|quotas| Quotas::report(&quotas)),
+        }
     }
 
     /// Where a range of data lies on the device, if all of it lies in the file system.
@@ -230,9 +247,11 @@ impl ExtStore {
 
     fn may_write(&self) -> Result<()> {
         if self.state.is_read_only {
-            Err(Error::ReadOnly)
-        } else {
-            Ok(())
+            return Err(Error::ReadOnly);
+        }
+        match &self.mmp {
+            Some(mmp) if mmp.is_lost() => Err(Error::io("another host has mounted it (MMP)")),
+            _ => Ok(()),
         }
     }
 
@@ -470,6 +489,23 @@ impl Store for ExtStore {
         Ok(blocks)
     }
 
+    fn charge(&self, charge: &Charge, generation: &dyn Fn() -> u64) -> Result<()> {
+        match self.state.quotas.get() {
+            Some(quotas) => quotas.charge(charge, generation, self.state.now_seconds()),
+            None => Ok(()),
+        }
+    }
+
+    fn uncharge(&self, charge: &Charge) {
+        if let Some(quotas) = self.state.quotas.get() {
+            quotas.uncharge(charge);
+        }
+    }
+
+    fn has_projects(&self) -> bool {
+        self.state.has_projects
+    }
+
     fn why_no_space(&self) -> Error {
         match self.state.allocator.damage() {
             Some(damage) => Error::corrupt(format_args!(
@@ -544,11 +580,14 @@ impl Store for ExtStore {
 
     fn freeze(&self) -> Result<()> {
         self.may_write()?;
-        mount::mark_frozen(&self.state, self.was_valid)
+        mount::mark_frozen(&self.state, self.was_valid)?;
+        self.mmp.iter().for_each(Mmp::pause);
+        Ok(())
     }
 
     fn thaw(&self) -> Result<()> {
         self.may_write()?;
+        self.mmp.iter().for_each(Mmp::resume);
         mount::mark_thawed(&self.state)
     }
 
@@ -583,7 +622,10 @@ impl Store for ExtStore {
         if self.state.is_read_only {
             return Ok(());
         }
-        mount::mark_closed(&self.state, self.was_valid)
+        self.may_write()?;
+        mount::mark_closed(&self.state, self.was_valid)?;
+        self.mmp.iter().for_each(Mmp::release);
+        Ok(())
     }
 }
 

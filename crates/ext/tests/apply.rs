@@ -67,6 +67,9 @@ random_operations_on! {
     ext4_ea_inode: "-t ext4 -b 1024 -O ea_inode";
     ext4_inline_data_ea_inode: "-t ext4 -b 4096 -O inline_data,ea_inode,large_dir";
     ext4_block_maps: "-t ext4 -b 1024 -O ^extent,^64bit";
+    ext4_quota: "-t ext4 -b 4096 -O quota";
+    ext4_quota_1k: "-t ext4 -b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota";
+    ext4_64k: "-F -t ext4 -b 65536";
 }
 
 /// What was never in use on the device is not believed: here it is garbage.

@@ -7,8 +7,12 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
+use finefs_block::{BlockDevice, MemoryDevice};
+use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Error, Store};
+use finefs_sim::{FaultDevice, FaultOn};
 use image::{Walked, assert_clean, debugfs, lookup, make, open, read_file, run, unmount, walk};
 
 const BLOCK: usize = 1024;
@@ -435,58 +439,128 @@ fn a_journal_that_the_kernel_wrote() {
     }
 }
 
-/// Fast commits cannot be replayed yet: reading only, and what is in the ordinary log is shown.
-/// Needs a kernel that makes them; says so and passes without.
+/// What the kernel's fast commits say is there after a mount that writes, and shown by one that
+/// reads; then they count no more. Needs a kernel that makes them; says so and passes without.
 #[test]
-fn fast_commits_allow_reading_only() {
+fn fast_commits_are_replayed() {
+    for block in ["1024", "4096"] {
+        fast_commits(block);
+    }
+}
+
+/// Files, directories and names that only fast commits tell of.
+fn work_fast(place: &Path) -> std::io::Result<()> {
+    fs::create_dir(place.join("directory"))?;
+    for name in ["renamed", "removed", "shrunk", "linked", "replaced"] {
+        fs::write(place.join(name), name.repeat(2000))?;
+    }
+    fs::create_dir(place.join("emptied"))?;
+    run(Command::new("sync").arg("-f").arg(place));
+    for number in 0..5 {
+        let path = place.join(format!("directory/fast{number}"));
+        fs::write(&path, format!("{number}").repeat(3000 * number))?;
+        fs::File::open(&path)?.sync_all()?;
+    }
+    fs::rename(place.join("renamed"), place.join("directory/renamed"))?;
+    fs::remove_file(place.join("removed"))?;
+    fs::hard_link(place.join("linked"), place.join("directory/linked"))?;
+    fs::rename(place.join("directory/fast1"), place.join("replaced"))?;
+    fs::create_dir(place.join("made"))?;
+    fs::write(place.join("made/inner"), "inner")?;
+    fs::remove_dir(place.join("emptied"))?;
+    let shrunk = fs::File::options().write(true).open(place.join("shrunk"))?;
+    shrunk.set_len(100)?;
+    shrunk.write_at(b"behind a hole", 50_000)?;
+    fs::File::open(place.join("made/inner"))?.sync_all()?;
+    shrunk.sync_all()
+}
+
+fn fast_commits(block: &str) {
     let directory = tempfile::tempdir().unwrap();
-    let image = make(
-        directory.path(),
-        "32M",
-        &["-t", "ext4", "-b", "1024", "-O", "fast_commit"],
-    );
+    let options = ["-t", "ext4", "-b", block, "-O", "fast_commit"];
+    let image = make(directory.path(), "32M", &options);
     let place = directory.path().join("mounted");
     fs::create_dir(&place).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-o", "loop"])
-        .arg(&image)
-        .arg(&place)
-        .output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
+    let mount = |image: &Path| {
+        let mounted = Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(image)
+            .arg(&place)
+            .output();
+        mounted.is_ok_and(|output| output.status.success())
+    };
+    if !mount(&image) {
         eprintln!("skipped: images cannot be mounted here");
         return;
     }
-    let work = || -> std::io::Result<()> {
-        fs::write(place.join("committed"), "by the log")?;
-        run(Command::new("sync").arg("-f").arg(&place));
-        for number in 0..5 {
-            let file = fs::File::create(place.join(format!("fast{number}")))?;
-            file.sync_all()?;
-        }
-        Ok(())
-    };
-    let worked = work();
+    let worked = work_fast(&place);
     let copy = directory.path().join("copy");
     let copied = fs::copy(&image, &copy);
     unmount(&place);
     worked.unwrap();
     copied.unwrap();
+    let wanted = tree(&open(&image, true).unwrap());
     let before = fs::read(&copy).unwrap();
-    let store = open(&copy, false).unwrap();
-    lookup(&store, "committed").unwrap();
-    if lookup(&store, "fast4").is_ok() {
-        eprintln!("skipped: this kernel makes no fast commits");
+    let shown = open(&copy, true).unwrap();
+    let notes = shown.notes().join("\n");
+    if !notes.contains("fast commit") {
+        eprintln!("skipped: this kernel makes no fast commits ({notes})");
         return;
     }
-    assert!(store.geometry().is_read_only, "{:?}", store.notes());
-    assert!(
-        store.notes().join("\n").contains("fast commit"),
-        "{:?}",
-        store.notes()
-    );
+    assert!(notes.contains("shown as replayed"), "{notes}");
+    assert_eq!(tree(&shown), wanted, "{notes}");
+    drop(shown);
+    assert!(fs::read(&copy).unwrap() == before, "it was written");
+
+    for on in [FaultOn::Write, FaultOn::Flush] {
+        a_replay_that_stops_midway(&before, on, &wanted);
+    }
+    let store = open(&copy, false).unwrap();
+    assert!(!store.geometry().is_read_only, "{:?}", store.notes());
+    assert_eq!(tree(&store), wanted);
     store.close().unwrap();
     drop(store);
-    assert!(fs::read(&copy).unwrap() == before);
+    assert_clean(&copy);
+    let again = open(&copy, true).unwrap();
+    assert_eq!(again.notes(), Vec::<String>::new());
+    assert_eq!(tree(&again), wanted);
+    let features = run(Command::new("dumpe2fs").arg("-h").arg(&copy));
+    assert!(features.contains("fast_commit"), "{features}");
+    let journal = features
+        .lines()
+        .find(|line| line.starts_with("Journal features"));
+    assert!(!journal.unwrap().contains("I5"), "{journal:?}");
+    assert!(mount(&copy), "the kernel mounts what was replayed");
+    unmount(&place);
+}
+
+/// Wherever a replay stops, what the fast commits say is still there.
+fn a_replay_that_stops_midway(before: &[u8], on: FaultOn, wanted: &[(String, String)]) {
+    for first in 0.. {
+        let inner: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(before));
+        let failing = Arc::new(FaultDevice::new(inner.clone(), on, first, 1));
+        if ExtStore::open(failing, &ExtOptions::default()).is_ok() {
+            assert!(first > 3, "{on:?}: only {first} can fail");
+            return;
+        }
+        let options = ExtOptions {
+            is_read_only: true,
+            ..ExtOptions::default()
+        };
+        let shown = ExtStore::open(inner, &options).unwrap();
+        assert_eq!(tree(&shown), wanted, "{on:?} {first}: {:?}", shown.notes());
+    }
+}
+
+/// What a walk finds, without the times of directories, which fast commits do not tell of.
+fn tree(store: &ExtStore) -> Vec<(String, String)> {
+    let mut walked = walk(store);
+    for object in walked.objects.values_mut() {
+        if object.kind == finefs_namespace::FileKind::Directory {
+            object.modified = (0, 0);
+        }
+    }
+    comparable(walked)
 }
 
 /// A log that would leave a superblock with a wrong checksum: a mount that writes refuses it as one

@@ -230,9 +230,7 @@ fn what_cannot_be_written_is_mounted_read_only() {
     let directory = tempfile::tempdir().unwrap();
     for (features, name) in [
         ("bigalloc", "bigalloc"),
-        ("quota", "quota"),
-        ("project,quota", "project"),
-        ("mmp", "mmp"),
+        ("quota,ea_inode", "quota together with ea_inode"),
     ] {
         let image = make(directory.path(), "16M", &["-t", "ext4", "-O", features]);
         let before = fs::read(&image).unwrap();

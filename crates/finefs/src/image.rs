@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, Claim, PartitionDevice, Patience};
-use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError};
+use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError, QuotaKind};
 use finefs_namespace::{
     AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
 };
@@ -31,6 +31,8 @@ pub struct ImageOptions {
     lacks_barriers: bool,
     discards: bool,
     mount_point: Option<PathBuf>,
+    journal: Option<PathBuf>,
+    limits: Vec<QuotaKind>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
     data_cache_bytes: Option<u64>,
@@ -177,6 +179,22 @@ impl ImageOptions {
         self
     }
 
+    /// Whose limits are enforced where the image keeps quotas: users', groups', projects'. At first
+    /// nobody's, as with the kernel's ext4; account is kept all the same.
+    pub fn quota_limits(mut self, users: bool, groups: bool, projects: bool) -> ImageOptions {
+        let wanted = [users, groups, projects];
+        let kinds = QuotaKind::ALL.into_iter().zip(wanted);
+        let kinds = kinds.filter_map(|(kind, is_wanted)| is_wanted.then_some(kind));
+        self.limits = kinds.collect();
+        self
+    }
+
+    /// The image or device that the journal of the image lies on, where that is another.
+    pub fn journal(mut self, path: impl Into<PathBuf>) -> ImageOptions {
+        self.journal = Some(path.into());
+        self
+    }
+
     /// Where it will be mounted, which is noted in the image.
     pub fn mount_point(mut self, path: impl Into<PathBuf>) -> ImageOptions {
         self.mount_point = Some(path.into());
@@ -219,6 +237,10 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     let opened = opened.map_err(ImageError::Device)?;
     let claim = opened.claim;
     let device = part_of(opened.device, options.offset_bytes)?;
+    let journal = match &options.journal {
+        Some(path) => Some(open_device(path, access, 0)?),
+        None => None,
+    };
     let image = device.describe();
     let mut namespace_options = options.namespace.clone();
     namespace_options.is_read_only |= options.is_read_only;
@@ -226,7 +248,7 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
         store,
         notes,
         on_error,
-    } = open_store(device, options)?;
+    } = open_store(device, journal, options)?;
     let namespace = Namespace::new(store, namespace_options)
         .map_err(|error| ImageError::Namespace { image, error })?;
     Ok(Image {
@@ -247,6 +269,7 @@ struct Opened {
 /// The store for what is on the device, by its magic number.
 fn open_store(
     device: Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
     options: ImageOptions,
 ) -> std::result::Result<Opened, ImageError> {
     if format_of(&*device) == Some(Format::Reiserfs) {
@@ -273,6 +296,8 @@ fn open_store(
             data_cache_bytes: options.data_cache_bytes,
             discards: options.discards,
             bulk_load: options.bulk_load,
+            journal,
+            limits: options.limits,
         },
     )
     .map_err(ImageError::Content)?;

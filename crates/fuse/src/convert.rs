@@ -235,6 +235,7 @@ mod tests {
                 ..Times::default()
             },
             flags: finefs_namespace::FileFlags::empty(),
+            project: 0,
             is_settled: true,
         };
         let out = attr(&attributes);

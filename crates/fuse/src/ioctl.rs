@@ -7,7 +7,7 @@
 //! | command | answer |
 //! |---|---|
 //! | FS_IOC_GETFLAGS, FS_IOC_SETFLAGS | the flags of an inode |
-//! | FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR | those that XFS knows, and the project, which is 0 |
+//! | FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR | those that XFS knows, and the project |
 //! | FS_IOC_GETVERSION | the generation |
 //! | FS_IOC_GETFSLABEL, FS_IOC_SETFSLABEL | its label |
 //! | FITRIM | tells the storage below which blocks are free |
@@ -100,13 +100,16 @@ pub(crate) fn serve(
         GETFLAGS | GETFLAGS_32 => flags()?.bits().to_ne_bytes().to_vec(),
         SETFLAGS | SETFLAGS_32 => {
             let given = FileFlags::from_bits_retain(argument(input)?);
-            set_flags(namespace, caller, ino, |_| given)?
+            namespace.set_flags(&checked(caller), ino, |_| given)?;
+            Vec::new()
         }
         FSGETXATTR => {
-            let known = flags()?;
-            let bits = XFS_FLAGS.iter().filter(|(_, flag)| known.contains(*flag));
+            let known = namespace.attributes(ino)?;
+            let bits = XFS_FLAGS.iter();
+            let bits = bits.filter(|(_, flag)| known.flags.contains(*flag));
             let found = FsXattr {
                 flags: bits.fold(0, |bits, (bit, _)| bits | bit),
+                project: known.project,
                 ..FsXattr::default()
             };
             found.as_bytes().to_vec()
@@ -114,15 +117,18 @@ pub(crate) fn serve(
         FSSETXATTR => {
             let given: FsXattr = argument(input)?;
             let known = XFS_FLAGS.iter().fold(0, |bits, (bit, _)| bits | bit);
-            if given.flags & !known != 0 || given.project != 0 {
+            if given.flags & !known != 0 {
                 return Err(Error::NotSupported);
             }
-            set_flags(namespace, caller, ino, |mut flags| {
+            let change = |mut flags: FileFlags| {
                 for (bit, flag) in XFS_FLAGS {
                     flags.set(flag, given.flags & bit != 0);
                 }
                 flags
-            })?
+            };
+            let project = Some(given.project);
+            namespace.set_flags_and_project(&checked(caller), ino, change, project)?;
+            Vec::new()
         }
         GETVERSION | GETVERSION_32 => {
             let generation = namespace.attributes(ino)?.generation;
@@ -150,18 +156,11 @@ pub(crate) fn serve(
 }
 
 /// Whoever sends a request for flags has not been looked at by every kernel.
-fn set_flags(
-    namespace: &Namespace,
-    caller: &Caller,
-    ino: Ino,
-    change: impl Fn(FileFlags) -> FileFlags,
-) -> Result<Vec<u8>> {
-    let caller = Caller {
+fn checked(caller: &Caller) -> Caller {
+    Caller {
         checks: AccessChecks::Needed,
         ..caller.clone()
-    };
-    namespace.set_flags(&caller, ino, change)?;
-    Ok(Vec::new())
+    }
 }
 
 fn argument<T: FromBytes>(input: &[u8]) -> Result<T> {

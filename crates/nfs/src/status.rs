@@ -26,6 +26,7 @@ pub(crate) fn of(error: &Error) -> u32 {
         Error::Invalid | Error::SymlinkLoop | Error::Range | Error::ArgumentsTooLong => 22,
         Error::FileTooLarge => 27,
         Error::NoSpace => 28,
+        Error::QuotaExceeded => 69,
         Error::ReadOnly => 30,
         Error::TooManyLinks => 31,
         Error::NameTooLong => 63,

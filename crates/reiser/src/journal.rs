@@ -163,7 +163,7 @@ impl Log<'_> {
                     transaction.number
                 )));
             }
-            let source = Source {
+            let source = Source::Log {
                 offset_bytes: self.offset_bytes((at + copy) % self.place.blocks),
                 escaped: None,
             };

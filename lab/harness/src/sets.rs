@@ -160,6 +160,20 @@ pub const SETS: &[FeatureSet] = &[
         ..BASE
     },
     FeatureSet {
+        name: "ext4-quota",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "quota,project,fast_commit",
+            "-E",
+            "quotatype=usrquota:grpquota:prjquota",
+        ],
+        ..BASE
+    },
+    FeatureSet {
         name: "ext4-inode1024",
         mke2fs: &["-t", "ext4", "-b", "4096", "-I", "1024"],
         ..BASE

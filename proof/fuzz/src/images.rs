@@ -53,11 +53,7 @@ fn patched<'d>(data: &'d [u8]) -> Option<Patched<'d>> {
 fn mount(device: Arc<dyn BlockDevice>, is_read_only: bool) -> Option<(Arc<ExtStore>, Namespace)> {
     let options = ExtOptions {
         is_read_only,
-        mount_point: None,
-        on_error: None,
-        data_cache_bytes: None,
-        discards: false,
-        bulk_load: None,
+        ..ExtOptions::default()
     };
     let store = match ExtStore::open(device, &options) {
         Ok(store) => Arc::new(store),

@@ -10,6 +10,7 @@ mod table;
 mod values;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use finefs::{AtimePolicy, LockingScheme, OnError};
@@ -27,6 +28,10 @@ pub(crate) struct MountOptions {
     /// What the kernel is told, but for what is shown as mounted.
     pub kernel: finefs_fuse::Options,
     pub offset_bytes: u64,
+    /// The device or image that the journal lies on.
+    pub journal: Option<PathBuf>,
+    /// Whose limits are enforced: users', groups', projects'.
+    pub quota_limits: [bool; 3],
     pub atime: AtimePolicy,
     /// Reads of directories are noted too.
     pub notes_directories: bool,
@@ -61,6 +66,8 @@ impl Default for MountOptions {
         MountOptions {
             kernel: finefs_fuse::Options::default(),
             offset_bytes: 0,
+            journal: None,
+            quota_limits: [false; 3],
             atime: namespace.atime,
             notes_directories: namespace.notes_directories,
             has_bsd_groups: namespace.has_bsd_groups,
@@ -205,7 +212,8 @@ mod tests {
     fn unlike() -> MountOptions {
         let list = "ro,suid,dev,noexec,nosymfollow,sync,dirsync,noatime,nodiratime,grpid,noacl,nobarrier,\
                     writeback_cache,noio_uring,allow_other,default_permissions,debug,errors=panic,\
-                    commit=77,discard,threads=9,locking=big-spin,offset=7k,cpu_latency=7,remount";
+                    commit=77,discard,threads=9,locking=big-spin,offset=7k,cpu_latency=7,usrquota,\
+                    remount";
         parse(list).unwrap()
     }
 

@@ -7,8 +7,8 @@ use finefs::AtimePolicy;
 
 use super::MountOptions;
 use super::values::{
-    barrier, commit, cpu_latency, data_cache, errors, fsname, gid, locking, mode, offset, room,
-    threads, uid,
+    barrier, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device, journal_path,
+    locking, mode, offset, room, threads, uid,
 };
 use crate::CliResult;
 
@@ -95,12 +95,11 @@ const OBSOLETE: &str = "the kernel's ext4 ignores it too by now";
 const CACHE: &str =
     "what is mounted changes only through the mount, so the kernel may keep all it knows";
 const LIBRARY: &str = "finefs speaks with the kernel itself, without libfuse";
-const QUOTA: &str = "finefs keeps no quotas; leave it out";
+const QUOTA: &str = "only quotas of the feature quota are kept (tune2fs -O quota); leave it out";
 const LABEL: &str = "finefs has no security labels for a whole mount; leave it out";
 const OF_KERNEL: &str = "the kernel tells it of a mount";
 const PROPAGATION: &str =
     "mount(8) does that by itself, with no file system's help: mount --bind and the like";
-const JOURNAL: &str = "a journal must lie within the image";
 
 /// Options about one thing.
 pub(super) struct Group {
@@ -382,6 +381,41 @@ static WRITING: &[Row] = &[
     .takes("SIZE", "1m")
     .of(Of::Image),
     row(
+        &["journal_path"],
+        Done(journal_path, "the image or device that the journal lies on"),
+    )
+    .takes("FILE", "/dev/null")
+    .of(Of::Image),
+    row(
+        &["journal_dev"],
+        Done(journal_device, "the same, by the number of the device"),
+    )
+    .takes("NUMBER", "0x103")
+    .of(Of::Image),
+    row(
+        &["usrquota", "quota", "grpquota", "prjquota"],
+        Done(
+            set!(|o, name| {
+                let kind = match name {
+                    "grpquota" => 1,
+                    "prjquota" => 2,
+                    _ => 0,
+                };
+                o.quota_limits[kind] = true;
+            }),
+            "enforce limits, where the image has the feature quota; account is kept in any case",
+        ),
+    )
+    .of(Of::Image),
+    row(
+        &["noquota"],
+        Done(
+            set!(|o| o.quota_limits = [false; 3]),
+            "enforce none (default)",
+        ),
+    )
+    .of(Of::Image),
+    row(
         &["writeback_cache", "nowriteback_cache"],
         Done(
             set!(|o, name| o.kernel.has_writeback_cache = name == "writeback_cache"),
@@ -538,12 +572,7 @@ static EXT: &[Row] = &[
         Refused("reserved blocks are kept for metadata; nobody's data gets them; leave it out"),
     )
     .takes("NUMBER", "5"),
-    row(
-        &["quota", "usrquota", "grpquota", "prjquota"],
-        Refused(QUOTA),
-    ),
     row(&["usrjquota", "grpjquota", "jqfmt"], Refused(QUOTA)).takes("VALUE", "a"),
-    row(&["noquota"], Ignored("that is what happens")),
     row(
         &["journal_checksum", "nojournal_checksum"],
         Ignored("the journal has the checksums that the image's features ask for"),
@@ -552,7 +581,6 @@ static EXT: &[Row] = &[
         &["journal_async_commit"],
         Ignored("commits are written in the safe order"),
     ),
-    row(&["journal_dev", "journal_path"], Refused(JOURNAL)).takes("DEVICE", "a"),
     row(&["journal_ioprio"], Ignored(ALLOCATION)).takes("N", "3"),
     row(
         &[

@@ -51,6 +51,25 @@ pub(super) fn errors(options: &mut MountOptions, name: &str, value: &str) -> Cli
     Ok(())
 }
 
+pub(super) fn journal_path(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    // The server goes on elsewhere.
+    let path = std::path::absolute(value).map_err(|_| bad(name, value, "a path"))?;
+    options.journal = Some(path);
+    Ok(())
+}
+
+/// A device number as the kernel's ext4 takes it: of 32 bits, in decimal or hexadecimal.
+pub(super) fn journal_device(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    let number = match value.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => value.parse(),
+    };
+    let number = number.map_err(|_| bad(name, value, "the number of a block device"))?;
+    let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00);
+    options.journal = Some(format!("/dev/block/{major}:{minor}").into());
+    Ok(())
+}
+
 pub(super) fn offset(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     let offset = size::bytes(value);
     options.offset_bytes =

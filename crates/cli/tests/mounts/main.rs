@@ -15,6 +15,7 @@ mod mapping;
 mod mount;
 mod nearly_full;
 mod overlay;
+mod quota;
 mod set_id;
 mod sizes;
 mod support;

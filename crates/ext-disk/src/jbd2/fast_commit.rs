@@ -157,3 +157,97 @@ impl FcTail {
         })
     }
 }
+
+/// The value of a record that adds or removes a range of an inode's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FcRange {
+    /// The inode.
+    pub ino: u32,
+    /// First block within the file.
+    pub logical: u32,
+    /// Number of blocks.
+    pub length: u32,
+    /// First block on the device, and whether it reads as zeros; `None` where a range is removed.
+    pub physical: Option<(u64, bool)>,
+}
+
+impl FcRange {
+    /// Reads the value of an [`FcTag::AddRange`]; `None` when it is too short.
+    pub fn parse_added(value: &[u8]) -> Option<FcRange> {
+        if value.len() < 16 {
+            return None;
+        }
+        let stored_len = u32::from(le16(value, 8));
+        let is_unwritten = stored_len > UNWRITTEN_LEN;
+        let physical = u64::from(le16(value, 10)) << 32 | u64::from(le32(value, 12));
+        Some(FcRange {
+            ino: le32(value, 0),
+            logical: le32(value, 4),
+            length: stored_len - if is_unwritten { UNWRITTEN_LEN } else { 0 },
+            physical: Some((physical, is_unwritten)),
+        })
+    }
+
+    /// Reads the value of an [`FcTag::DelRange`]; `None` when it is too short.
+    pub fn parse_removed(value: &[u8]) -> Option<FcRange> {
+        (value.len() >= 12).then(|| FcRange {
+            ino: le32(value, 0),
+            logical: le32(value, 4),
+            length: le32(value, 8),
+            physical: None,
+        })
+    }
+}
+
+/// Lengths of extents above this are of unwritten ones.
+const UNWRITTEN_LEN: u32 = 0x8000;
+
+/// The value of a record about a directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FcEntry<'a> {
+    /// The directory.
+    pub parent: u32,
+    /// What the name names.
+    pub ino: u32,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+impl<'a> FcEntry<'a> {
+    /// Reads it; `None` when there is no name, or one that cannot be.
+    pub fn parse(value: &'a [u8]) -> Option<FcEntry<'a>> {
+        let name = value.get(8..)?;
+        let is_name = !name.is_empty() && name.len() <= 255 && !name.contains(&b'/');
+        is_name.then(|| FcEntry {
+            parent: le32(value, 0),
+            ino: le32(value, 4),
+            name,
+        })
+    }
+}
+
+/// The value of an inode record: its number, and its bytes up to the extended attributes.
+pub fn parse_inode(value: &[u8]) -> Option<(u32, &[u8])> {
+    let bytes = value.get(4..)?;
+    (bytes.len() >= crate::inode::INODE_SIZE_MIN).then(|| (le32(value, 0), bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        let added = [7, 0, 0, 0, 1, 0, 0, 0, 3, 0x80, 1, 0, 9, 0, 0, 0];
+        let range = FcRange::parse_added(&added).expect("it is whole");
+        assert_eq!((range.ino, range.logical, range.length), (7, 1, 3));
+        assert_eq!(range.physical, Some((1 << 32 | 9, true)));
+        assert_eq!(FcRange::parse_added(&added[..15]), None);
+        assert_eq!(FcRange::parse_removed(&added[..11]), None);
+        let entry = FcEntry::parse(b"\x02\0\0\0\x0c\0\0\0name").expect("it has a name");
+        assert_eq!((entry.parent, entry.ino, entry.name), (2, 12, &b"name"[..]));
+        assert_eq!(FcEntry::parse(b"\x02\0\0\0\x0c\0\0\0"), None);
+        assert_eq!(FcEntry::parse(b"\x02\0\0\0\x0c\0\0\0a/b"), None);
+        assert_eq!(parse_inode(&[0; 100]), None);
+    }
+}

@@ -207,6 +207,13 @@ impl JournalSuperblock {
         (index < 48).then(|| get_array(&self.bytes[..], 0x100 + 16 * index))
     }
 
+    /// Sets the UUID of one of the file systems that share the journal.
+    pub fn set_user(&mut self, index: usize, uuid: &[u8; 16]) {
+        if index < 48 {
+            put_bytes(&mut self.bytes[..], 0x100 + 16 * index, uuid);
+        }
+    }
+
     /// Blocks at the journal's end that belong to the fast commit area.
     pub fn fast_commit_blocks(&self) -> u32 {
         match self.num_fc_blocks() {

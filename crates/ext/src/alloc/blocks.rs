@@ -337,6 +337,26 @@ impl Allocator {
         }
     }
 
+    /// Takes those of these blocks that are free, for somebody who knows already what becomes of
+    /// them.
+    pub(crate) fn claim_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
+        let mut at = run.start.0;
+        let end = at.saturating_add(run.length);
+        while at < end
+            && let Some((group, index)) = self.split_block(at)
+        {
+            let here = (end - at).min(u64::from(self.layout.blocks_per_group - index)) as u32;
+            if let Some(mut bitmaps) = self.lock_blocks(source, group, true)
+                && let Some(bits) = bitmaps.blocks.as_mut()
+            {
+                let claimed = bits.set_range(index, here);
+                self.note_free(group, bits.free());
+                self.space.strike(u64::from(claimed));
+            }
+            at += u64::from(here);
+        }
+    }
+
     /// Makes blocks free at once: those never logged, and those whose commit is durable. Blocks
     /// that are free already are not counted twice.
     pub(crate) fn release_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {

@@ -131,6 +131,22 @@ impl Allocator {
         }
     }
 
+    /// Takes a number, if it is free, for somebody who knows already what becomes of it.
+    pub(crate) fn claim_inode(&self, source: &dyn BitmapSource, ino: u32, is_directory: bool) {
+        let index = ino.saturating_sub(1);
+        let number = index / self.layout.inodes_per_group;
+        if let Some(mut bitmaps) = self.lock_inodes(source, number, true)
+            && let Some(bits) = bitmaps.inodes.as_mut()
+            && let Some(group) = self.group(number)
+        {
+            bits.set_range(index % self.layout.inodes_per_group, 1);
+            group.free_inodes.store(bits.free(), Ordering::Relaxed);
+            group
+                .directories
+                .fetch_add(u32::from(is_directory), Ordering::Relaxed);
+        }
+    }
+
     /// Makes an inode number free at once.
     pub(crate) fn release_inode_number(
         &self,

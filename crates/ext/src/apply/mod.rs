@@ -16,6 +16,7 @@
 //! | [`xattrs`] | extended attributes |
 //! | [`value_inode`] | their values that lie in inodes of their own |
 //! | [`orphans`] | inodes in use without a name |
+//! | [`quota`] | what users, groups and projects have by the batch |
 //! | [`durable`] | through the journal, or without one, to the device |
 //! | [`reservation`] | how many blocks applying can need |
 //! | [`batch_cost`] | how many blocks applying can change |
@@ -46,6 +47,7 @@
 //! One thread alone
 //! - gathers pieces and brings unused parts of the inode table into use: a step for each inode, and
 //!   one for each block;
+//! - adds up what each thread found that owners gain and lose, and writes the quota files;
 //! - puts bitmaps, descriptors, notes of orphans and the superblock into their buffers: a step for
 //!   each group that changed;
 //! - lists the changed blocks, and hands them to the device.
@@ -68,6 +70,7 @@ pub(crate) mod inode;
 mod map;
 mod orphans;
 mod pieces;
+mod quota;
 mod reservation;
 mod space;
 mod value_inode;
@@ -109,6 +112,7 @@ pub(crate) fn commit(
 ) -> Result<Committed> {
     let mut postponed = std::mem::take(&mut *state.postponed.lock());
     if batch.is_empty() && !postponed.is_there {
+        settle_quotas(state, batch.generation);
         return durable::write_data(state)
             .and_then(|()| durable::flush(state))
             .map(|()| Committed::default());
@@ -148,7 +152,18 @@ pub(crate) fn commit(
         orphans::update(space, table, &list, orphans, others)
     });
     commit.space.note(outcome);
+    let changes = std::mem::take(&mut commit.holdings);
+    let outcome = changes.settle(&mut commit.space, &mut commit.table, format.now);
+    commit.space.note(outcome);
+    settle_quotas(state, batch.generation);
     commit.finish(threads)
+}
+
+/// What was asked for on quotas in a generation is in the quota files.
+fn settle_quotas(state: &ExtState, generation: u64) {
+    if let Some(quotas) = state.quotas.get() {
+        quotas.settled(generation);
+    }
 }
 
 /// The list of orphans must be sound: each commit reads it.
@@ -206,6 +221,8 @@ struct Commit<'a> {
     /// The inodes that are no orphans.
     others: Vec<u32>,
     settled: Vec<Settled>,
+    /// What owners gain and lose.
+    holdings: quota::Changes,
 }
 
 impl<'a> Commit<'a> {
@@ -220,6 +237,7 @@ impl<'a> Commit<'a> {
             orphans: Vec::new(),
             others: Vec::new(),
             settled: Vec::new(),
+            holdings: quota::Changes::default(),
         }
     }
 
@@ -273,6 +291,7 @@ impl<'a> Commit<'a> {
         self.orphans.extend(other.orphans);
         self.others.extend(other.others);
         self.settled.extend(other.settled);
+        self.holdings.absorb(other.holdings);
     }
 
     fn piece(&mut self, piece: Piece<'_>) {
@@ -305,6 +324,10 @@ impl<'a> Commit<'a> {
         } else {
             self.table.load(number)?
         };
+        let before = match change.is_created {
+            true => None,
+            false => self.holding(&inode),
+        };
         if change.link_state == LinkState::Orphan {
             self.orphans.push(number);
         } else {
@@ -314,9 +337,19 @@ impl<'a> Commit<'a> {
         // the blocks that it names are marked used already.
         let outcome = self.edit(&mut inode, change, entries);
         let settled = inode.settle_blocks(&self.table.rules);
+        let after = match change.link_state {
+            LinkState::Freed => None,
+            _ => self.holding(&inode),
+        };
+        self.holdings.note(before, after);
         let stored = self.table.store(&mut inode);
         outcome.and(settled).and(stored)?;
         Ok(self.settled(&inode))
+    }
+
+    /// What an inode counts for on quotas.
+    fn holding(&self, inode: &InodeEdit) -> Option<quota::Holding> {
+        quota::Holding::of(self.state, &self.table.rules, inode.ino, &inode.disk)
     }
 
     /// What an inode takes.
@@ -364,6 +397,9 @@ impl<'a> Commit<'a> {
         if change.link_state != LinkState::Freed {
             let times = (self.format.captured)(change.ino).unwrap_or(change.attributes.times);
             inode.set_attributes(&self.table.rules, &change.attributes, &times)?;
+            if self.state.has_projects {
+                inode.disk.set_project(change.attributes.project);
+            }
         }
         let is_directory = inode.is_directory();
         if is_directory {
@@ -488,10 +524,12 @@ impl<'a> Commit<'a> {
         let number = u32::try_from(ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         let mut inode = self.table.load(number)?;
+        let before = self.holding(&inode);
         let format = &self.format.directories;
         let (space, table) = (&mut self.space, &mut self.table);
         let outcome = directory::change(space, table, &mut inode, format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);
+        self.holdings.note(before, self.holding(&inode));
         outcome.and(settled).and(self.table.store(&mut inode))?;
         Ok(self.settled(&inode))
     }

@@ -95,6 +95,7 @@ mod tests {
                     created: now,
                 },
                 flags: FileFlags::empty(),
+                project: 0,
                 is_settled: true,
             },
             link_delta: 0,

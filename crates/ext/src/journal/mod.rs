@@ -16,11 +16,13 @@
 //! # References
 //! Linux `Documentation/filesystems/ext4/journal.rst`; `fs/jbd2/recovery.c` for the rules.
 
+mod external;
+mod fast_commits;
 #[cfg(test)]
 mod tests;
 pub(crate) mod writer;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
@@ -30,7 +32,6 @@ use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::InodeRules;
 use finefs_ext_disk::jbd2::commit::CommitBlock;
 use finefs_ext_disk::jbd2::descriptor::{self, DescriptorBlock, TagFlags};
-use finefs_ext_disk::jbd2::fast_commit::{self, FcHead, FcTag};
 use finefs_ext_disk::jbd2::revoke::RevokeBlock;
 use finefs_ext_disk::jbd2::{self, BlockHeader, BlockType, Format, JournalSuperblock};
 use finefs_ext_disk::superblock::Superblock;
@@ -42,9 +43,16 @@ use crate::group::GroupTable;
 use crate::load::{content, map};
 use crate::state::{disk_ino, read_inode};
 
-/// An internal journal whose superblock is sound.
+pub(crate) use fast_commits::FastCommits;
+
+/// A journal whose superblock is sound.
 pub(crate) struct Journal {
+    /// Where the log lies.
     device: Arc<dyn BlockDevice>,
+    /// That is another device than the file system's.
+    is_external: bool,
+    /// The block that the journal's superblock is in.
+    superblock_block: u32,
     /// The journal's superblock.
     pub superblock: JournalSuperblock,
     /// What it says about the log's blocks.
@@ -55,8 +63,22 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal that the inode `s_journal_inum` holds.
+    /// Opens the journal of a file system: what lies on the device `external`, if that is given,
+    /// or what the inode `s_journal_inum` holds.
     pub fn open(
+        device: &Arc<dyn BlockDevice>,
+        external: Option<&Arc<dyn BlockDevice>>,
+        buffers: &BufferCache,
+        superblock: &Superblock,
+        geometry: &Geometry,
+    ) -> Result<Journal> {
+        match external {
+            Some(external) => external::open(external, superblock, geometry),
+            None => Journal::open_internal(device, buffers, superblock, geometry),
+        }
+    }
+
+    fn open_internal(
         device: &Arc<dyn BlockDevice>,
         buffers: &BufferCache,
         superblock: &Superblock,
@@ -75,6 +97,8 @@ impl Journal {
             .map_err(|error| at_journal(place, error))?;
         Ok(Journal {
             device: device.clone(),
+            is_external: false,
+            superblock_block: 0,
             superblock: journal_superblock,
             format,
             extents,
@@ -91,7 +115,7 @@ impl Journal {
             }
             next = extent.end();
             let (start, length) = (extent.physical.0, extent.length);
-            if !groups.can_own(geometry, start, length) {
+            if !self.is_external && !groups.can_own(geometry, start, length) {
                 return Err(Error::corrupt(format_args!(
                     "journal: blocks {start} to {} belong to the file system itself",
                     start + length - 1
@@ -106,9 +130,10 @@ impl Journal {
         }
     }
 
-    /// The blocks that it has.
+    /// The blocks of the file system that it has.
     pub fn runs(&self) -> impl Iterator<Item = BlockRun> {
-        self.extents.iter().map(|extent| BlockRun {
+        let extents = self.extents.iter().filter(|_| !self.is_external);
+        extents.map(|extent| BlockRun {
             start: extent.physical,
             length: extent.length,
         })
@@ -127,21 +152,41 @@ impl Journal {
             .map_err(|error| Error::io(format_args!("journal block {block}: {error}")))
     }
 
-    /// True when the fast commit area holds commits on top of the log that ends before the
-    /// transaction `sequence`.
-    pub fn has_fast_commits(&self, sequence: u32) -> Result<bool> {
-        // The area starts one block behind the log: the block between is never used.
-        let start = self.superblock.log_end().saturating_add(1);
-        if start >= self.superblock.max_len() {
-            return Ok(false);
-        }
+    /// The device that the log lies on, where that is not the file system's.
+    pub fn external_device(&self) -> Option<&Arc<dyn BlockDevice>> {
+        self.is_external.then_some(&self.device)
+    }
+
+    /// Reads the journal's superblock, as the device has it now.
+    fn read_superblock(&self) -> Result<JournalSuperblock> {
         let mut bytes = vec![0; self.format.block_size as usize];
-        self.read(start, &mut bytes)?;
-        let head = match fast_commit::records(&bytes).next() {
-            Some(Ok(record)) if record.tag == FcTag::Head => FcHead::parse(record.value),
-            _ => None,
+        self.read(self.superblock_block, &mut bytes)?;
+        JournalSuperblock::parse(&bytes).map_err(|error| at_journal("journal superblock", error))
+    }
+
+    /// Where the journal's superblock lies on its device, in bytes.
+    fn superblock_place(&self) -> Result<u64> {
+        self.offset_bytes(self.superblock_block)
+    }
+
+    /// Writes the journal's superblock.
+    pub fn write_superblock(&self, superblock: &JournalSuperblock) -> Result<()> {
+        self.device
+            .write_at(self.superblock_place()?, superblock.as_bytes())
+            .map_err(|error| Error::io(format_args!("journal superblock: {error}")))
+    }
+
+    /// Makes everything durable that was written, also on the file system's `device`.
+    pub fn flush(&self, device: &dyn BlockDevice) -> Result<()> {
+        let flush = |device: &dyn BlockDevice| {
+            let flushed = device.flush();
+            flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
         };
-        Ok(head.is_some_and(|head| head.transaction == sequence))
+        flush(device)?;
+        match self.is_external {
+            true => flush(&*self.device),
+            false => Ok(()),
+        }
     }
 }
 
@@ -203,8 +248,19 @@ pub(crate) struct Log {
     pub next_sequence: u32,
     /// The number of whole transactions.
     pub transactions: u32,
+    /// What fast commits change on top of them.
+    pub fast_commits: Option<FastReplay>,
     /// Why the log ended, when that is not how a log ends.
     pub damage: Option<String>,
+}
+
+/// What fast commits change.
+#[derive(Debug)]
+pub(crate) struct FastReplay {
+    /// How many there are.
+    pub count: u32,
+    /// The changed blocks, as they are then.
+    pub changes: BTreeMap<u64, Arc<[u8]>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -438,12 +494,14 @@ impl Log {
             let offset_bytes = journal.offset_bytes(copy.journal_block)?;
             sources.insert(
                 copy.block,
-                Source {
+                Source::Log {
                     offset_bytes,
                     escaped: copy.is_escaped.then_some(jbd2::MAGIC.to_be_bytes()),
                 },
             );
         }
+        let changed = self.fast_commits.iter().flat_map(|fast| &fast.changes);
+        sources.extend(changed.map(|(block, data)| (*block, Source::Memory(data.clone()))));
         Ok(sources)
     }
 }

@@ -45,11 +45,11 @@ fn image(commands: &str) -> Arc<dyn BlockDevice> {
 }
 
 fn open(device: &Arc<dyn BlockDevice>) -> Journal {
-    let found = crate::mount::read_superblock(&**device, &Overlay::default());
+    let found = crate::found::read_superblock(&**device, &Overlay::default());
     let found = found.unwrap_or_else(|error| panic!("{error:?}"));
     let block_size = found.geometry.block_size;
     let buffers = BufferCache::with(device.clone(), block_size, Overlay::default(), 1 << 20);
-    Journal::open(device, &buffers, &found.superblock, &found.geometry).expect("it has one")
+    Journal::open(device, None, &buffers, &found.superblock, &found.geometry).expect("it has one")
 }
 
 /// Gives all blocks of the log that have a head another number, counting from `first`.
@@ -122,26 +122,29 @@ fn a_writer_that_failed_stops() {
     for on in [FaultOn::Write, FaultOn::Flush] {
         for first in 0.. {
             let inner = image("");
-            let journal = open(&inner);
+            let mut journal = open(&inner);
+            let device = Arc::new(FaultDevice::new(inner.clone(), on, first, 1));
+            journal.device = device.clone();
             let features = LogFeatures {
                 has_checksums: true,
                 has_64bit: true,
+                keeps_fast_commits: false,
             };
             let mut writer = JournalWriter::new(journal, features).expect("of the second version");
-            let device = FaultDevice::new(inner.clone(), on, first, 1);
             let changes = |fill: u8| vec![(900_u64, Arc::from(vec![fill; 1024]))];
             if writer
-                .commit(&device, &changes(1), &[], CommitThreads::ONE)
+                .commit(&*device, &changes(1), &[], CommitThreads::ONE)
                 .is_ok()
             {
                 // Nothing was left to fail.
                 assert!(first >= 2, "{on:?}: only {first} can fail");
-                let next = writer.commit(&*inner, &changes(2), &[], CommitThreads::ONE);
+                device.arm(u64::MAX);
+                let next = writer.commit(&*device, &changes(2), &[], CommitThreads::ONE);
                 assert_eq!(next, Ok(Outcome::Durable));
                 break;
             }
             // The device works again, and yet.
-            let again = writer.commit(&device, &changes(2), &[], CommitThreads::ONE);
+            let again = writer.commit(&*device, &changes(2), &[], CommitThreads::ONE);
             assert!(
                 matches!(&again, Err(Error::Io(why)) if why.contains("stopped")),
                 "{again:?}"

@@ -34,11 +34,12 @@ use std::sync::Arc;
 use finefs_block::{BlockDevice, Write};
 use finefs_ext_disk::PhysBlock;
 use finefs_ext_disk::checksum::crc32_be;
-use finefs_ext_disk::features::{JournalCompat, JournalIncompat};
+use finefs_ext_disk::features::{Incompat, JournalCompat, JournalIncompat};
 use finefs_ext_disk::jbd2::commit::CommitBlock;
 use finefs_ext_disk::jbd2::descriptor::{self, DescriptorWriter};
 use finefs_ext_disk::jbd2::revoke::RevokeWriter;
 use finefs_ext_disk::jbd2::{self, Format, JournalSuperblock};
+use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::time::Timestamp;
 use finefs_namespace::{BlockRun, CommitThreads, Error, Result, parallel};
 
@@ -72,6 +73,19 @@ pub(crate) struct JournalWriter {
 pub(crate) struct LogFeatures {
     pub has_checksums: bool,
     pub has_64bit: bool,
+    /// The area of fast commits counts until the first transaction is durable.
+    pub keeps_fast_commits: bool,
+}
+
+impl LogFeatures {
+    /// What the superblock says.
+    pub fn of(superblock: &Superblock) -> LogFeatures {
+        LogFeatures {
+            has_checksums: superblock.has_metadata_csum(),
+            has_64bit: superblock.incompat().contains(Incompat::BIT64),
+            keeps_fast_commits: false,
+        }
+    }
 }
 
 /// What came of a commit.
@@ -92,6 +106,10 @@ impl JournalWriter {
         }
         // As the kernel does at mount: the log is empty, so its format may change.
         let mut incompat = superblock.incompat() | JournalIncompat::REVOKE;
+        if !features.keeps_fast_commits {
+            // Their area becomes a part of the log: none are made.
+            incompat -= JournalIncompat::FAST_COMMIT;
+        }
         if features.has_64bit {
             incompat |= JournalIncompat::BIT64;
         }
@@ -157,18 +175,19 @@ impl JournalWriter {
         let is_first = self.held == 0;
         if is_first {
             // Recovery has to know where to look, before there is anything to find.
-            self.write_superblock(device, self.head)?;
+            self.write_superblock(self.head)?;
         }
-        self.write(device, self.head, &blocks)?;
-        flush(device)?;
+        self.write(self.head, &blocks)?;
+        self.journal.flush(device)?;
         let mut last = Vec::new();
         if !is_first {
             self.set_start(self.head);
-            let place = self.journal.offset_bytes(0)?;
+            let place = self.journal.superblock_place()?;
             last.push(Write::new(place, self.superblock.as_bytes()));
         }
         last.push(Write::new(self.journal.offset_bytes(commit_at)?, &commit));
-        device.write_durably(&last).map_err(writing)?;
+        let log = &self.journal.device;
+        log.write_durably(&last).map_err(writing)?;
         self.logged = changes.iter().map(|(block, _)| *block).collect();
         self.held = needed;
         self.head = self.advance(commit_at, 1);
@@ -179,16 +198,19 @@ impl JournalWriter {
 
     /// Empties the log: everything that was put to its place becomes durable there.
     pub fn checkpoint(&mut self, device: &dyn BlockDevice) -> Result<()> {
-        flush(device)?;
+        self.journal.flush(device)?;
         self.superblock.set_sequence(self.sequence);
-        self.write_superblock(device, 0)?;
+        self.write_superblock(0)?;
         self.held = 0;
         self.logged.clear();
-        flush(device)
+        self.journal.flush(device)
     }
 
     /// The parts of the device that a transaction of so many blocks is written to.
     pub fn places(&self, changes: usize, freed: usize) -> Result<Vec<Range<u64>>> {
+        if self.journal.external_device().is_some() {
+            return Ok(Vec::new());
+        }
         let per_descriptor = DescriptorWriter::capacity(&self.format).max(1);
         let per_revoke = RevokeWriter::capacity(&self.format).max(1);
         let blocks = changes + changes.div_ceil(per_descriptor) + freed.div_ceil(per_revoke) + 1;
@@ -207,17 +229,11 @@ impl JournalWriter {
 
     /// Notes in the journal's superblock, as the device has it, that the file system was stopped by
     /// an error. Whoever replays the log marks the file system.
-    pub fn note_error(&mut self, device: &dyn BlockDevice) -> std::io::Result<()> {
-        let place = self
-            .journal
-            .offset_bytes(0)
-            .map_err(std::io::Error::other)?;
-        let mut bytes = self.block();
-        device.read_at(place, &mut bytes)?;
-        let mut superblock = JournalSuperblock::parse(&bytes).map_err(std::io::Error::other)?;
+    pub fn note_error(&mut self) -> Result<()> {
+        let mut superblock = self.journal.read_superblock()?;
         superblock.set_errno(-libc::EIO);
         superblock.update_checksum();
-        device.write_at(place, superblock.as_bytes())
+        self.journal.write_superblock(&superblock)
     }
 
     /// The blocks among `freed` whose copies recovery would find.
@@ -330,7 +346,7 @@ impl JournalWriter {
     }
 
     /// Writes blocks into the log from `at` on, around its end, adjacent ones together.
-    fn write(&self, device: &dyn BlockDevice, at: u32, blocks: &[Arc<[u8]>]) -> Result<()> {
+    fn write(&self, at: u32, blocks: &[Arc<[u8]>]) -> Result<()> {
         let mut writes: Vec<Write<'_>> = Vec::new();
         let mut length = 0;
         for (index, block) in blocks.iter().enumerate() {
@@ -346,7 +362,7 @@ impl JournalWriter {
                 }
             }
         }
-        device.write_many(&writes).map_err(writing)
+        self.journal.device.write_many(&writes).map_err(writing)
     }
 
     /// Recovery starts at `start`, with the next transaction.
@@ -357,11 +373,9 @@ impl JournalWriter {
     }
 
     /// Writes the journal's superblock with another start.
-    fn write_superblock(&mut self, device: &dyn BlockDevice, start: u32) -> Result<()> {
+    fn write_superblock(&mut self, start: u32) -> Result<()> {
         self.set_start(start);
-        device
-            .write_at(self.journal.offset_bytes(0)?, self.superblock.as_bytes())
-            .map_err(writing)
+        self.journal.write_superblock(&self.superblock)
     }
 }
 
@@ -377,10 +391,4 @@ fn writing(error: std::io::Error) -> Error {
 fn is_revoke(block: &[u8]) -> bool {
     jbd2::BlockHeader::parse(block)
         .is_some_and(|header| header.block_type == jbd2::BlockType::Revoke)
-}
-
-fn flush(device: &dyn BlockDevice) -> Result<()> {
-    device
-        .flush()
-        .map_err(|error| Error::io(format_args!("flush: {error}")))
 }

@@ -106,10 +106,10 @@ fn may_have_acls(state: &ExtState, inode: &Inode<InodeBytes>) -> bool {
 }
 
 /// The attributes of an inode, links or not.
-pub(crate) fn attributes(
+pub(crate) fn attributes<B: AsRef<[u8]>>(
     state: &ExtState,
     ino: Ino,
-    inode: &Inode<InodeBytes>,
+    inode: &Inode<B>,
     kind: FileKind,
 ) -> Result<Attributes> {
     let rules = &state.inode_rules;
@@ -145,6 +145,10 @@ pub(crate) fn attributes(
             created,
         },
         flags: FileFlags::from_bits_retain(inode.flags().bits()),
+        project: match state.has_projects {
+            true => inode.project().unwrap_or(0),
+            false => 0,
+        },
         is_settled: true,
     })
 }

@@ -9,6 +9,7 @@
 //! | `index` | (checks the index of a directory)
 //! | [`directory`] | the entries of a directory: linear, indexed or inline |
 //! | [`nokey_names`] | names of encrypted directories, as they are shown without the key |
+//! | [`quota`] | quota files |
 //! | [`symlink`] | targets |
 //! | [`verity`] | (compares the data of sealed files) |
 //! | [`xattr`] | attributes in inodes, blocks and inodes of their own |
@@ -26,6 +27,7 @@ mod index;
 pub(crate) mod inode;
 pub(crate) mod map;
 pub(crate) mod nokey_names;
+pub(crate) mod quota;
 pub(crate) mod symlink;
 pub(crate) mod verity;
 pub(crate) mod xattr;

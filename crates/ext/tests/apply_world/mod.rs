@@ -255,6 +255,7 @@ impl World {
             sectors: 0,
             times,
             flags: finefs_namespace::FileFlags::empty(),
+            project: 0,
             is_settled: true,
         };
         let node = Node {

@@ -6,6 +6,7 @@
 
 use super::error::{MkfsError, Result};
 use super::identity::Identity;
+use super::journal_device::{self, JournalDevice};
 use super::maps::{FileMap, Wanted, allocate};
 use super::options::Options;
 use super::pieces::Pieces;
@@ -51,6 +52,8 @@ pub(super) struct Build {
     /// Blocks of the journal, fast commits included.
     pub journal_blocks: u64,
     pub journal_data: Vec<std::ops::Range<u64>>,
+    /// The journal, where it lies elsewhere.
+    pub external_journal: Option<JournalDevice>,
     pub notes: Vec<String>,
     rules: InodeRules,
     next_ino: u32,
@@ -59,7 +62,21 @@ pub(super) struct Build {
 impl Build {
     /// Decides everything for a place of `size_bytes`.
     pub fn new(options: &Options, size_bytes: u64) -> Result<Build> {
+        let external_journal = options.journal_device.as_deref();
+        let external_journal = external_journal.map(journal_device::look_at).transpose()?;
+        let options = &Options {
+            block_size: options
+                .block_size
+                .or(external_journal.as_ref().map(|journal| journal.block_size)),
+            ..options.clone()
+        };
         let mut shape = Shape::new(options, size_bytes)?;
+        if let Some(journal) = &external_journal
+            && journal.block_size != shape.geo.block_size
+        {
+            let reason = format!("the journal has blocks of {} bytes", journal.block_size);
+            return Err(MkfsError::value("-b", shape.geo.block_size, reason));
+        }
         let identity = Identity::of(options, shape.geo.blocks_count)?;
         fill_superblock(&mut shape, options, &identity)?;
         let geo = &shape.geo;
@@ -79,6 +96,7 @@ impl Build {
             directories: Vec::new(),
             journal_blocks: 0,
             journal_data: Vec::new(),
+            external_journal,
         };
         let overhead = build.used_blocks();
         build.reserved_inodes();
@@ -286,6 +304,12 @@ impl Build {
         if !self.shape.features.compat.contains(Compat::HAS_JOURNAL) {
             return Ok(());
         }
+        if let Some(journal) = &self.external_journal {
+            let sb = &mut self.shape.sb;
+            sb.set_journal_uuid(&journal.uuid);
+            sb.set_journal_dev(journal.number);
+            return Ok(());
+        }
         let Some((blocks, fast_commit)) = self.journal_size(options)? else {
             self.shape.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
             self.shape.sb.set_compat(self.shape.features.compat);
@@ -486,6 +510,12 @@ fn default_orphan_blocks(blocks: u64) -> u64 {
 }
 
 /// What the superblock says beside numbers.
+/// A hash seed as the superblock has it.
+pub(super) fn hash_seed_words(seed: &[u8; 16]) -> [u32; 4] {
+    let (words, _) = seed.as_chunks::<4>();
+    std::array::from_fn(|index| words.get(index).map_or(0, |word| u32::from_le_bytes(*word)))
+}
+
 fn fill_superblock(shape: &mut Shape, options: &Options, identity: &Identity) -> Result<()> {
     let sb = &mut shape.sb;
     let features = &shape.features;
@@ -507,14 +537,7 @@ fn fill_superblock(shape: &mut Shape, options: &Options, identity: &Identity) ->
     sb.set_last_mounted_raw(&mounted);
 
     sb.set_uuid(&identity.uuid);
-    let words: Vec<u32> = identity
-        .hash_seed
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|word| u32::from_le_bytes(*word))
-        .collect();
-    sb.set_hash_seed([words[0], words[1], words[2], words[3]]);
+    sb.set_hash_seed(hash_seed_words(&identity.hash_seed));
     let time = identity.time as u64;
     sb.set_write_time(time);
     sb.set_mkfs_time(time);

@@ -37,6 +37,7 @@ mod error;
 mod features;
 mod groups;
 mod identity;
+mod journal_device;
 mod maps;
 mod options;
 mod pieces;
@@ -165,6 +166,9 @@ fn write(
         .write_at(SUPERBLOCK_OFFSET, super_block)
         .map_err(failed)?;
     device.flush().map_err(failed)?;
+    if let Some(journal) = &build.external_journal {
+        journal.give(&build.identity.uuid)?;
+    }
     Ok(Made {
         image: device.describe(),
         written_bytes: written + SUPERBLOCK_SIZE as u64,

@@ -1,6 +1,7 @@
 //! What may be asked for.
 
 use super::error::{MkfsError, Result};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Which file system.
@@ -103,6 +104,8 @@ pub struct Options {
     pub reserved_percent: f64,
     /// `-J size=`: the journal's size in MiB.
     pub journal_mib: Option<u32>,
+    /// `-J device=`: the file or device that holds its journal, which is made before.
+    pub journal_device: Option<PathBuf>,
     /// `-J fast_commit_size=`: the fast commit area's size in KiB.
     pub fast_commit_kib: Option<u32>,
     /// `-g`: blocks of a group.
@@ -164,6 +167,7 @@ impl Default for Options {
             hash_seed: None,
             reserved_percent: 5.0,
             journal_mib: None,
+            journal_device: None,
             fast_commit_kib: None,
             blocks_per_group: None,
             groups_per_flex: None,

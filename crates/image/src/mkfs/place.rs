@@ -2,6 +2,7 @@
 
 use super::build::Build;
 use super::error::{MkfsError, Result};
+use super::journal_device;
 use super::options::Options;
 use super::{Made, plan, write};
 use finefs_block::{Access, BlockDevice, OpenError, PartitionDevice, Patience};
@@ -88,9 +89,13 @@ pub fn plan_at(place: &Place, options: &Options) -> Result<Made> {
         }
         (None, false) => return Err(MkfsError::NoSize(place.path.clone())),
     };
+    let made = match journal_device::is_wanted(options) {
+        true => journal_device::plan_at(size_bytes, options)?,
+        false => plan(size_bytes, options)?,
+    };
     Ok(Made {
         image: place.path.display().to_string(),
-        ..plan(size_bytes, options)?
+        ..made
     })
 }
 
@@ -143,6 +148,9 @@ fn make_new(place: &Place, options: &Options) -> Result<Made> {
         return Err(MkfsError::NoSize(place.path.clone()));
     };
     let end = place.end_bytes(size_bytes)?;
+    if journal_device::is_wanted(options) {
+        return journal_device::make_at(place, size_bytes, options);
+    }
     // Before there is a file.
     let build = Build::new(options, size_bytes)?;
     let file = OpenOptions::new()
@@ -173,6 +181,10 @@ fn make_over(place: &Place, options: &Options) -> Result<Made> {
             path: place.path.clone(),
             what,
         });
+    }
+    if journal_device::is_wanted(options) {
+        drop(device);
+        return journal_device::make_at(place, size_bytes, options);
     }
     let build = Build::new(options, size_bytes)?;
     drop(device);

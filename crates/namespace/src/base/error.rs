@@ -27,6 +27,9 @@ pub enum Error {
     /// ENOSPC
     #[error("no space left")]
     NoSpace,
+    /// EDQUOT
+    #[error("quota exceeded")]
+    QuotaExceeded,
     /// EROFS
     #[error("read-only file system")]
     ReadOnly,
@@ -117,6 +120,7 @@ impl Error {
             Error::IsADirectory => libc::EISDIR,
             Error::NotEmpty => libc::ENOTEMPTY,
             Error::NoSpace => libc::ENOSPC,
+            Error::QuotaExceeded => libc::EDQUOT,
             Error::ReadOnly => libc::EROFS,
             Error::NotPermitted => libc::EPERM,
             Error::AccessDenied => libc::EACCES,

@@ -345,6 +345,8 @@ pub struct Batch {
     pub reserved_blocks: u64,
     /// How many threads may apply it.
     pub threads: CommitThreads,
+    /// The generation of the log that it is.
+    pub generation: u64,
 }
 
 impl Batch {
@@ -464,6 +466,23 @@ pub enum Plan {
     XattrRemoval,
 }
 
+/// What somebody will have more, for quotas. Ids that are `None` have it already.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Charge {
+    /// The owner that will have it.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The project.
+    pub project: Option<u32>,
+    /// Inodes.
+    pub inodes: u64,
+    /// Space in bytes.
+    pub bytes: u64,
+    /// It may be more than is allowed: the superuser asks.
+    pub is_privileged: bool,
+}
+
 /// See the module's head for the contract.
 pub trait Store: Send + Sync + 'static {
     /// Facts that do not change.
@@ -543,6 +562,24 @@ pub trait Store: Send + Sync + 'static {
     /// Reserves what applying the plans can need; gives the number of blocks reserved, or a number
     /// that stands for more than blocks. Such numbers add up.
     fn reserve(&self, plans: &[Plan]) -> Result<u64>;
+
+    /// Asks for something on somebody's quota, before it is logged in `generation`, whose batch
+    /// counts what came of it. `Error::QuotaExceeded` where it would be more than is allowed; after
+    /// a commit, which counts what was removed, it is tried again.
+    fn charge(&self, charge: &Charge, generation: &dyn Fn() -> u64) -> Result<()> {
+        let _ = (charge, generation);
+        Ok(())
+    }
+
+    /// Gives back what was asked for where nothing came of it.
+    fn uncharge(&self, charge: &Charge) {
+        let _ = charge;
+    }
+
+    /// Inodes have projects (chattr -p).
+    fn has_projects(&self) -> bool {
+        false
+    }
 
     /// What to answer where there is no space and commits have brought none: `Error::NoSpace`, or
     /// the damage because of which space that there may be is not used.

@@ -185,6 +185,8 @@ pub struct Attributes {
     pub times: Times,
     /// Flags (chattr(1); ext4's i_flags).
     pub flags: FileFlags,
+    /// The project that it counts for (chattr -p); 0 where there are none.
+    pub project: u32,
     /// False when the commit of what has happened already may change `sectors`, or the size of a
     /// directory: whoever keeps the attributes must ask again.
     pub is_settled: bool,

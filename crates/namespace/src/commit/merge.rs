@@ -318,6 +318,7 @@ fn change(core: &Core, delta: InodeDelta) -> InodeChange {
         attributes.uid = to.uid;
         attributes.gid = to.gid;
         attributes.flags = to.flags;
+        attributes.project = to.project;
     }
     if let Some((_, size_bytes)) = delta.size_bytes {
         attributes.size_bytes = size_bytes;

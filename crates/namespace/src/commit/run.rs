@@ -153,7 +153,9 @@ impl Volume {
         for part in &parts {
             state.freed_space.add(part.freed);
         }
-        let Merged { batch, freed } = merge(&mut parts, &self.inodes, self.options.commit_threads);
+        let Merged { mut batch, freed } =
+            merge(&mut parts, &self.inodes, self.options.commit_threads);
+        batch.generation = number;
         self.keep_parts(parts);
         state.freed.extend(freed);
         let times = |ino: Ino| {

@@ -197,6 +197,7 @@ struct Words {
     uid: AtomicU32,
     gid: AtomicU32,
     flags: AtomicU32,
+    project: AtomicU32,
     size_bytes: AtomicU64,
 }
 
@@ -258,6 +259,23 @@ pub(crate) struct Ownership {
     pub uid: u32,
     pub gid: u32,
     pub flags: FileFlags,
+    pub project: u32,
+}
+
+impl Ownership {
+    /// The project of what is made in a directory.
+    pub fn inherited_project(&self) -> u32 {
+        match self.flags.contains(FileFlags::PROJECT_INHERIT) {
+            true => self.project,
+            false => 0,
+        }
+    }
+
+    /// False where a directory that hands its project on shall name what is of another: link and
+    /// rename answer EXDEV then (`ext4_link`, `ext4_rename`), and mv copies.
+    pub fn may_name(&self, named: Ownership) -> bool {
+        !self.flags.contains(FileFlags::PROJECT_INHERIT) || self.project == named.project
+    }
 }
 
 impl FileBody {
@@ -308,6 +326,7 @@ impl Words {
             uid: self.uid.load(Ordering::Relaxed),
             gid: self.gid.load(Ordering::Relaxed),
             flags: FileFlags::from_bits_retain(self.flags.load(Ordering::Relaxed)),
+            project: self.project.load(Ordering::Relaxed),
         }
     }
 
@@ -318,6 +337,7 @@ impl Words {
             self.uid.store(to.uid, Ordering::Relaxed);
             self.gid.store(to.gid, Ordering::Relaxed);
             self.flags.store(to.flags.bits(), Ordering::Relaxed);
+            self.project.store(to.project, Ordering::Relaxed);
         });
     }
 }
@@ -400,6 +420,7 @@ impl Core {
                 uid: AtomicU32::new(a.uid),
                 gid: AtomicU32::new(a.gid),
                 flags: AtomicU32::new(a.flags.bits()),
+                project: AtomicU32::new(a.project),
                 size_bytes: AtomicU64::new(a.size_bytes),
             },
             times: [
@@ -728,6 +749,7 @@ impl Core {
             sectors: self.sectors(),
             times: self.times(),
             flags: ownership.flags,
+            project: ownership.project,
             is_settled: true,
         }
     }

@@ -128,6 +128,7 @@ impl MemoryStore {
                     created: now,
                 },
                 flags: FileFlags::empty(),
+                project: 0,
                 is_settled: true,
             },
             pages: Pages::new(blocks * BLOCK_BYTES)?,

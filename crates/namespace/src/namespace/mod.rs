@@ -208,8 +208,10 @@ impl Namespace {
         for _ in 0..SPACE_ATTEMPTS {
             let before = self.log.committed();
             match operation() {
-                Err(Error::NoSpace) if self.log.has_uncommitted() => self.commit()?,
-                Err(Error::NoSpace) if self.log.committed() != before => {}
+                Err(Error::NoSpace | Error::QuotaExceeded) if self.log.has_uncommitted() => {
+                    self.commit()?;
+                }
+                Err(Error::NoSpace | Error::QuotaExceeded) if self.log.committed() != before => {}
                 Err(Error::NoSpace) => return self.note_load(Err(self.store.why_no_space())),
                 result => return result,
             }

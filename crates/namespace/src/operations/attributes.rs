@@ -4,7 +4,7 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::acls::may_keep_setgid;
 use crate::access::permission::{WRITE, check_mutable, check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
-use crate::base::store::Plan;
+use crate::base::store::{Charge, Plan};
 use crate::base::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
@@ -90,6 +90,7 @@ impl Namespace {
         let before = inode.ownership();
         let after = owned_after(caller, inode, before, change);
         let sets_owner = change.uid.is_some() || change.gid.is_some();
+        self.charge_change(caller, inode, before, after)?;
         if let Some(reservation) = reservation.filter(|_| changes_acl) {
             self.set_mode(inode, &lock, after, reservation, &operation.guard)?;
         } else {
@@ -126,6 +127,34 @@ impl Namespace {
             inode.set_time(Time::Changed, now);
         }
         Ok(Some(self.shown(inode, &operation.guard)))
+    }
+
+    /// Asks the store for something on somebody's quota.
+    pub(crate) fn charge(&self, charge: &Charge) -> Result<()> {
+        self.store.charge(charge, &|| self.log.current())
+    }
+
+    /// EDQUOT unless who gets an inode may have it.
+    pub(crate) fn charge_change(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        before: Ownership,
+        after: Ownership,
+    ) -> Result<()> {
+        let changed = |before, after| Some(after).filter(|after| *after != before);
+        let charge = Charge {
+            uid: changed(before.uid, after.uid),
+            gid: changed(before.gid, after.gid),
+            project: changed(before.project, after.project),
+            inodes: 1,
+            bytes: inode.sectors() * 512,
+            is_privileged: caller.uid == 0,
+        };
+        match (charge.uid, charge.gid, charge.project) {
+            (None, None, None) => Ok(()),
+            _ => self.charge(&charge),
+        }
     }
 
     /// EPERM or EACCES unless the caller may make the change.

@@ -23,7 +23,7 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
+use crate::base::store::{BlockRun, Charge, Extent, ExtentState, Goal, MapChange, Plan};
 use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
@@ -62,12 +62,17 @@ pub(crate) struct Written {
 pub(crate) struct Pending<'n> {
     namespace: &'n Namespace,
     pub extents: Vec<Extent>,
+    /// On whose quota they are.
+    owner: Charge,
 }
 
 impl<'n> Pending<'n> {
     pub fn new(namespace: &'n Namespace) -> Pending<'n> {
-        let extents = Vec::new();
-        Pending { namespace, extents }
+        Pending {
+            namespace,
+            extents: Vec::new(),
+            owner: Charge::default(),
+        }
     }
 }
 
@@ -111,6 +116,10 @@ impl Drop for Pending<'_> {
             self.namespace.store.release_blocks(BlockRun {
                 start: extent.physical,
                 length: extent.length,
+            });
+            self.namespace.store.uncharge(&Charge {
+                bytes: extent.length * self.namespace.block_bytes(),
+                ..self.owner
             });
         }
     }
@@ -538,6 +547,18 @@ impl Namespace {
             logical: block,
         });
         let run = self.note_load(self.store.allocate_blocks(file.inode.ino, goal, wanted))?;
+        let owner = file.inode.ownership();
+        pending.owner = Charge {
+            uid: Some(owner.uid),
+            gid: Some(owner.gid),
+            project: Some(owner.project),
+            ..Charge::default()
+        };
+        let charged = self.charge(&Charge {
+            bytes: run.length * self.block_bytes(),
+            ..pending.owner
+        });
+        charged.inspect_err(|_| self.store.release_blocks(run))?;
         let extent = Extent {
             logical: block,
             physical: run.start,

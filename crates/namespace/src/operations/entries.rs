@@ -129,7 +129,7 @@ impl Namespace {
         let inherited = inherited.as_deref();
         let reservation = self.reserve_new(table, new, inherited, guard)?;
         let mut allotted = self.allot(dir.ino, new.kind)?;
-        let attributes = self.new_attributes(caller, dir, &allotted, new, inherited);
+        let attributes = self.new_attributes(caller, dir, &allotted, new, inherited)?;
         let core = Core::created(attributes, self.inode_config(), dir.ino, new.target);
         let inode = Owned::new(Inode::created(core, new.references));
         if let Some(inherited) = inherited {
@@ -221,7 +221,7 @@ impl Namespace {
                 false => None,
             };
             let mut allotted = self.allot(parent, FileKind::Regular)?;
-            let mut attributes = self.new_attributes(caller, dir, &allotted, &new, inherited);
+            let mut attributes = self.new_attributes(caller, dir, &allotted, &new, inherited)?;
             let core = Core::created(attributes, self.inode_config(), dir.ino, None);
             let inode = Owned::new(Inode::created(core, 1));
             if let Some(inherited) = inherited {
@@ -298,6 +298,9 @@ impl Namespace {
             check_may_add(dir)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
+            }
+            if !dir.ownership().may_name(inode.ownership()) {
+                return Err(Error::CrossesFileSystems);
             }
             let add = Plan::AddEntry {
                 entries_about: table.length_about(guard),

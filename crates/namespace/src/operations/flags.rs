@@ -26,6 +26,21 @@ impl Namespace {
         ino: Ino,
         change: impl Fn(FileFlags) -> FileFlags,
     ) -> Result<()> {
+        self.set_flags_and_project(caller, ino, change, None)
+    }
+
+    /// The same, with the project, unless that is `None`. EOPNOTSUPP for one where there are none;
+    /// EDQUOT where it may not have the inode.
+    pub fn set_flags_and_project(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        change: impl Fn(FileFlags) -> FileFlags,
+        project: Option<u32>,
+    ) -> Result<()> {
+        if project.is_some_and(|project| project != 0) && !self.store.has_projects() {
+            return Err(Error::NotSupported);
+        }
         let operation = self.begin_change(Call::SetAttributes)?;
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
@@ -64,8 +79,10 @@ impl Namespace {
         }
         let to = Ownership {
             flags: flags & kept | (before.flags - kept),
+            project: project.unwrap_or(before.project),
             ..before
         };
+        self.charge_change(caller, inode, before, to)?;
         let record = || Record::Owned {
             ino,
             sequence: inode.next_sequence(),

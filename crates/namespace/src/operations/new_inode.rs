@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::access::acls::{Inherited, loses_setgid};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::Store;
+use crate::base::store::{Charge, Store};
 use crate::base::types::{Attributes, Caller, FileKind, INODES_END, Ino, Times};
 use crate::commit::oplog::Record;
 use crate::inode::{Core, Inode};
@@ -160,7 +160,7 @@ impl Namespace {
         self.inodes.insert(inode, guard).ok_or(Error::NoSpace)
     }
 
-    /// The attributes of a new inode.
+    /// The attributes of a new inode, if quotas let its owner have it.
     pub(crate) fn new_attributes(
         &self,
         caller: &Caller,
@@ -168,7 +168,7 @@ impl Namespace {
         allotted: &Allotted<'_>,
         new: &New<'_>,
         inherited: Option<&Inherited>,
-    ) -> Attributes {
+    ) -> Result<Attributes> {
         let parent = dir.ownership();
         let is_bsd = self.options.has_bsd_groups;
         let inherits_group = is_bsd || parent.permissions & libc::S_ISGID != 0;
@@ -198,7 +198,10 @@ impl Namespace {
             FileKind::Directory => u64::from(self.geometry.block_size_bytes),
             _ => 0,
         };
-        Attributes {
+        let sectors = self.sectors_of_new(new.kind, new.target);
+        let project = parent.inherited_project();
+        self.charge_new(caller, (gid, project), sectors)?;
+        Ok(Attributes {
             ino: allotted.ino,
             generation: allotted.generation,
             kind: new.kind,
@@ -212,7 +215,7 @@ impl Namespace {
             gid,
             device: new.device,
             size_bytes,
-            sectors: self.sectors_of_new(new.kind, new.target),
+            sectors,
             times: Times {
                 accessed: now,
                 modified: now,
@@ -220,8 +223,21 @@ impl Namespace {
                 created: now,
             },
             flags: parent.flags.inherited_by(new.kind) | self.flags_of_new(new.kind),
+            project,
             is_settled: inherited.is_none_or(|inherited| !inherited.has_xattrs()),
-        }
+        })
+    }
+
+    /// EDQUOT unless the caller may have an inode of this group and project.
+    fn charge_new(&self, caller: &Caller, (gid, project): (u32, u32), sectors: u64) -> Result<()> {
+        self.charge(&Charge {
+            uid: Some(caller.uid),
+            gid: Some(gid),
+            project: Some(project),
+            inodes: 1,
+            bytes: sectors * 512,
+            is_privileged: caller.uid == 0,
+        })
     }
 
     /// What the flags of a new inode tell of the format.

@@ -249,7 +249,7 @@ impl Namespace {
         let new = New::node(kind, 0, 0, 0)?;
         let inherited = self.inherited(dir, kind, new.permissions, guard)?;
         let allotted = self.allot(dir.ino, kind)?;
-        let attributes = self.new_attributes(caller, dir, &allotted, &new, inherited.as_deref());
+        let attributes = self.new_attributes(caller, dir, &allotted, &new, inherited.as_deref())?;
         let core = Core::created(attributes, self.inode_config(), dir.ino, None);
         let inode = Owned::new(Inode::created(core, new.references));
         if let Some(inherited) = &inherited {
@@ -349,6 +349,7 @@ impl Namespace {
         let (from, to) = (&renaming.from, &renaming.to);
         let (moved, victim) = (renaming.moved, renaming.victim);
         let changes_parent = renaming.changes_parent();
+        renaming.check_projects()?;
         self.check_remove(caller, from.dir, moved)?;
         match victim {
             Some(victim) => self.check_remove(caller, to.dir, victim)?,
@@ -591,6 +592,16 @@ impl<'a, 'g> Side<'a, 'g> {
 }
 
 impl<'a, 'g> Renaming<'a, 'g> {
+    /// EXDEV where a directory that hands its project on would name what is of another.
+    fn check_projects(&self) -> Result<()> {
+        let may = |dir: &Inode, named: &Inode| dir.ownership().may_name(named.ownership());
+        let may_back = |named| may(self.from.dir, named);
+        match may(self.to.dir, self.moved) && self.exchanged().is_none_or(may_back) {
+            true => Ok(()),
+            false => Err(Error::CrossesFileSystems),
+        }
+    }
+
     fn changes_parent(&self) -> bool {
         self.from.dir.ino != self.to.dir.ino
     }

@@ -54,6 +54,7 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<InodeImage> {
             created: Timestamp::new(0, 0),
         },
         flags: flags(mounted, &stat),
+        project: 0,
         is_settled: true,
     };
     Ok(InodeImage {

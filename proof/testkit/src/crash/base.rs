@@ -59,7 +59,7 @@ pub const PROFILES: &[Profile] = &[
             "-J",
             "size=1",
             "-O",
-            "metadata_csum_seed,orphan_file",
+            "metadata_csum_seed,orphan_file,quota",
         ],
         block_sectors: 2,
         size_mib: 8,

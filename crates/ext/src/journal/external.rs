@@ -1,0 +1,77 @@
+//! A journal that has a device of its own. That begins with a superblock of the format, which says
+//! `journal_dev` and has a UUID that the file system's superblock names; the journal's superblock
+//! is in the block behind it, and the log's blocks are numbered as the device's are.
+//!
+//! Reference: Linux `Documentation/filesystems/ext4/journal.rst`, "External Journal".
+
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_ext_disk::features::Incompat;
+use finefs_ext_disk::geometry::Geometry;
+use finefs_ext_disk::jbd2::JournalSuperblock;
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Result};
+
+use super::{Journal, at_journal};
+
+/// Opens the journal on `device`, which must be that of the file system.
+pub(super) fn open(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> Result<Journal> {
+    let name = device.describe();
+    let wrong = |what: &str| Error::corrupt(format_args!("{name}: {what}"));
+    let read = |offset: u64, bytes: &mut [u8]| {
+        let read = device.read_at(offset, bytes);
+        read.map_err(|error| Error::io(format_args!("reading {name}: {error}")))
+    };
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if device.len_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        return Err(wrong("too small for an external journal"));
+    }
+    read(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let owner = Superblock::parse(&bytes)
+        .ok()
+        .filter(|found| found.incompat().contains(Incompat::JOURNAL_DEV))
+        .ok_or_else(|| wrong("is no external journal"))?;
+    owner
+        .verify_checksum()
+        .map_err(|error| at_journal(&name, error))?;
+    if owner.uuid() != superblock.journal_uuid() {
+        return Err(wrong("is the external journal of another file system"));
+    }
+    let block_bytes = u64::from(geometry.block_size);
+    if owner.block_size() != Some(geometry.block_size) {
+        return Err(wrong("has blocks of another size than the file system"));
+    }
+    let blocks = owner.blocks_count().min(device.len_bytes() / block_bytes);
+    let superblock_block = (SUPERBLOCK_OFFSET / block_bytes) as u32 + 1;
+    read(u64::from(superblock_block) * block_bytes, &mut bytes)?;
+    let place = format!("{name}: journal superblock");
+    let found = JournalSuperblock::parse(&bytes).map_err(|error| at_journal(&place, error))?;
+    let format = found
+        .validate(geometry.block_size, blocks)
+        .map_err(|error| at_journal(&place, error))?;
+    if found.nr_users() > 1 {
+        return Err(wrong("is shared by several file systems"));
+    }
+    if found.first() <= superblock_block {
+        return Err(wrong("its log begins before its superblock"));
+    }
+    Ok(Journal {
+        device: device.clone(),
+        is_external: true,
+        superblock_block,
+        superblock: found,
+        format,
+        extents: vec![Extent {
+            logical: 0,
+            physical: BlockNo(0),
+            length: blocks,
+            state: ExtentState::Written,
+        }],
+        fs_blocks: geometry.blocks_count,
+    })
+}

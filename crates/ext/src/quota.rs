@@ -1,0 +1,378 @@
+//! Quotas: what users, groups and projects have of the file system, and may have.
+//!
+//! # Data model
+//! A [`Ledger`] for each kind that the image keeps holds all accounts of its quota file. An account
+//! is the entry as the last batch left it, and what operations have asked for since, by the
+//! generation of the log that they will be in: a commit takes a batch over into the entry exactly
+//! (`apply::quota`), so what was asked for in its generation is forgotten, whatever became of it.
+//!
+//! # Invariants
+//! 1. The entries on the device are right after each commit, in the journal's transaction of the
+//!    inodes that they count.
+//! 2. Only where something is limited is anything noted between commits.
+//! 3. Nobody has more than a hard limit allows, but for what the metadata of mappings and
+//!    directories takes, and operations that a commit cuts off between asking and logging.
+//!
+//! # Locking
+//! `ext.quota` (74): the book of a ledger. One at a time, never over I/O.
+//!
+//! # References
+//! `fs/quota/dquot.c`, for limits and grace times.
+
+use finefs_ext_disk::quota::SPACE_UNIT;
+pub use finefs_ext_disk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
+use finefs_locks::LockClass;
+use finefs_namespace::{Charge, Error, NumberMap, Result};
+
+use crate::sync::Mutex;
+
+/// The book of a ledger.
+pub static QUOTA: LockClass = LockClass::new("ext.quota", 74);
+
+/// See the module's head.
+pub(crate) struct Quotas {
+    ledgers: Vec<Ledger>,
+}
+
+/// What one kind of ids has.
+pub(crate) struct Ledger {
+    pub kind: QuotaKind,
+    /// The inode of the quota file.
+    pub ino: u32,
+    is_limited: bool,
+    pub book: Mutex<Book>,
+}
+
+/// The accounts.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub info: QuotaInfo,
+    pub accounts: NumberMap<u32, Account>,
+    /// What ids have asked for that no batch has brought yet: by generation, in ascending order.
+    asked: NumberMap<u32, Vec<(u64, Amount)>>,
+}
+
+/// What an id has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Account {
+    pub entry: QuotaEntry,
+    /// Block and byte offset of the entry in the quota file; 0 for none yet.
+    pub place: (u32, usize),
+}
+
+/// Space and inodes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Amount {
+    pub bytes: i64,
+    pub inodes: i64,
+}
+
+impl Amount {
+    fn of(charge: &Charge) -> Amount {
+        Amount {
+            bytes: charge.bytes as i64,
+            inodes: charge.inodes as i64,
+        }
+    }
+
+    fn add(&mut self, other: Amount) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.inodes = self.inodes.saturating_add(other.inodes);
+    }
+}
+
+/// What the ids of one kind have and may have.
+#[derive(Clone, Debug)]
+pub struct QuotaReport {
+    /// Whose.
+    pub kind: QuotaKind,
+    /// Grace times.
+    pub info: QuotaInfo,
+    /// In ascending order of ids.
+    pub entries: Vec<QuotaEntry>,
+}
+
+impl Quotas {
+    /// Those with these books: a kind, the inode of its quota file, and what that says. `limits`
+    /// are the kinds whose limits count.
+    pub fn new(books: Vec<(QuotaKind, u32, Book)>, limits: &[QuotaKind]) -> Quotas {
+        let ledgers = books.into_iter().map(|(kind, ino, book)| {
+            let is_limited = limits.contains(&kind)
+                && book.accounts.values().any(|held| held.entry.is_limited());
+            Ledger {
+                kind,
+                ino,
+                is_limited,
+                book: Mutex::new(&QUOTA, book),
+            }
+        });
+        Quotas {
+            ledgers: ledgers.collect(),
+        }
+    }
+
+    /// The ledgers, one for each kind.
+    pub fn ledgers(&self) -> &[Ledger] {
+        &self.ledgers
+    }
+
+    /// `Error::QuotaExceeded` where somebody would have more than is allowed; else notes that it is
+    /// asked for in a generation of the log.
+    pub fn charge(&self, charge: &Charge, generation: &dyn Fn() -> u64, now: u64) -> Result<()> {
+        let more = Amount::of(charge);
+        if !charge.is_privileged {
+            for (ledger, id) in self.limited(charge) {
+                if !ledger.book.lock().allows(id, more, now) {
+                    return Err(Error::QuotaExceeded);
+                }
+            }
+        }
+        for (ledger, id) in self.limited(charge) {
+            let generation = generation();
+            ledger.book.lock().ask(id, more, generation);
+        }
+        Ok(())
+    }
+
+    /// Gives back what was asked for, as far as no commit has forgotten it.
+    pub fn uncharge(&self, charge: &Charge) {
+        for (ledger, id) in self.limited(charge) {
+            ledger.book.lock().give_back(id, Amount::of(charge));
+        }
+    }
+
+    /// The ledgers whose limits count for a charge, and the id that each is about.
+    fn limited(&self, charge: &Charge) -> impl Iterator<Item = (&Ledger, u32)> {
+        let limited = self.ledgers.iter().filter(|ledger| ledger.is_limited);
+        limited.filter_map(|ledger| Some((ledger, ledger.kind.id_of(charge)?)))
+    }
+
+    /// The batch of a generation is in the entries.
+    pub fn settled(&self, generation: u64) {
+        for ledger in self.ledgers.iter().filter(|ledger| ledger.is_limited) {
+            ledger.book.lock().asked.retain(|_, asked| {
+                asked.retain(|(of, _)| *of > generation);
+                !asked.is_empty()
+            });
+        }
+    }
+
+    /// What everybody has, as the last commit left it.
+    pub fn report(&self) -> Vec<QuotaReport> {
+        let report = |ledger: &Ledger| {
+            let book = ledger.book.lock();
+            let mut entries: Vec<QuotaEntry> =
+                book.accounts.values().map(|held| held.entry).collect();
+            entries.sort_unstable_by_key(|entry| entry.id);
+            QuotaReport {
+                kind: ledger.kind,
+                info: book.info,
+                entries,
+            }
+        };
+        self.ledgers.iter().map(report).collect()
+    }
+}
+
+/// Whose ids a kind is about.
+trait IdOf {
+    fn id_of(self, charge: &Charge) -> Option<u32>;
+}
+
+impl IdOf for QuotaKind {
+    fn id_of(self, charge: &Charge) -> Option<u32> {
+        match self {
+            QuotaKind::User => charge.uid,
+            QuotaKind::Group => charge.gid,
+            QuotaKind::Project => charge.project,
+        }
+    }
+}
+
+impl Book {
+    /// Whether an id may have so much more than it has and has asked for.
+    fn allows(&mut self, id: u32, more: Amount, now: u64) -> bool {
+        let Some(account) = self.accounts.get_mut(&id) else {
+            return true;
+        };
+        let mut asked = Amount::default();
+        let before = self.asked.get(&id).into_iter().flatten();
+        before.for_each(|(_, amount)| asked.add(*amount));
+        account.allows(asked, more, &self.info, now)
+    }
+
+    fn ask(&mut self, id: u32, more: Amount, generation: u64) {
+        if !self
+            .accounts
+            .get(&id)
+            .is_some_and(|held| held.entry.is_limited())
+        {
+            return;
+        }
+        let asked = self.asked.entry(id).or_default();
+        match asked.last_mut() {
+            Some((of, amount)) if *of >= generation => amount.add(more),
+            _ => asked.push((generation, more)),
+        }
+    }
+
+    fn give_back(&mut self, id: u32, mut amount: Amount) {
+        for (_, asked) in self.asked.get_mut(&id).into_iter().flatten().rev() {
+            let bytes = amount.bytes.min(asked.bytes);
+            let inodes = amount.inodes.min(asked.inodes);
+            for part in [&mut *asked, &mut amount] {
+                part.bytes -= bytes;
+                part.inodes -= inodes;
+            }
+        }
+    }
+}
+
+impl Account {
+    /// Whether it may have so much more, beside what it asked for. Notes when it comes above a soft
+    /// limit.
+    fn allows(&mut self, asked: Amount, more: Amount, info: &QuotaInfo, now: u64) -> bool {
+        let mut has = asked;
+        has.add(more);
+        let entry = &mut self.entry;
+        let bytes = entry.space_bytes.saturating_add_signed(has.bytes);
+        let inodes = entry.inodes.saturating_add_signed(has.inodes);
+        let limits = [entry.space_hard, entry.space_soft].map(|units| units * SPACE_UNIT);
+        let space_until = &mut entry.space_until;
+        let may_have_space =
+            more.bytes <= 0 || is_allowed(bytes, limits, space_until, now, info.space_grace);
+        let limits = [entry.inodes_hard, entry.inodes_soft];
+        let inodes_until = &mut entry.inodes_until;
+        let may_have_inodes =
+            more.inodes <= 0 || is_allowed(inodes, limits, inodes_until, now, info.inode_grace);
+        may_have_space && may_have_inodes
+    }
+
+    /// Takes a batch over. Who is below a soft limit has all grace again.
+    pub fn take(&mut self, more: Amount, info: &QuotaInfo, now: u64) {
+        let entry = &mut self.entry;
+        entry.space_bytes = entry.space_bytes.saturating_add_signed(more.bytes);
+        entry.inodes = entry.inodes.saturating_add_signed(more.inodes);
+        let soft = entry.space_soft * SPACE_UNIT;
+        grace(
+            entry.space_bytes,
+            soft,
+            &mut entry.space_until,
+            now,
+            info.space_grace,
+        );
+        let soft = entry.inodes_soft;
+        grace(
+            entry.inodes,
+            soft,
+            &mut entry.inodes_until,
+            now,
+            info.inode_grace,
+        );
+    }
+}
+
+fn is_allowed(
+    has: u64,
+    [hard, soft]: [u64; 2],
+    until: &mut u64,
+    now: u64,
+    grace_seconds: u32,
+) -> bool {
+    if hard != 0 && has > hard {
+        return false;
+    }
+    if soft == 0 || has <= soft {
+        return true;
+    }
+    if *until == 0 {
+        *until = now + u64::from(grace_seconds);
+    }
+    now < *until
+}
+
+fn grace(has: u64, soft: u64, until: &mut u64, now: u64, grace_seconds: u32) {
+    if soft == 0 || has <= soft {
+        *until = 0;
+    } else if *until == 0 {
+        *until = now + u64::from(grace_seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_grace() {
+        let info = QuotaInfo {
+            space_grace: 100,
+            inode_grace: 100,
+            ..QuotaInfo::default()
+        };
+        const NONE: Amount = Amount {
+            bytes: 0,
+            inodes: 0,
+        };
+        let mut account = Account::default();
+        account.entry.space_hard = 8;
+        account.entry.space_soft = 4;
+        account.entry.inodes_hard = 2;
+        let space = |bytes| Amount { bytes, inodes: 0 };
+        assert!(account.allows(NONE, space(4096), &info, 1000));
+        assert_eq!(account.entry.space_until, 0);
+        assert!(!account.allows(NONE, space(8193), &info, 1000));
+        assert!(account.allows(NONE, space(8192), &info, 1000));
+        assert_eq!(account.entry.space_until, 1100);
+        account.take(space(8192), &info, 1000);
+        assert!(!account.allows(NONE, space(1), &info, 1001));
+        account.take(space(-3072), &info, 1050);
+        assert!(
+            account.allows(NONE, space(1024), &info, 1099),
+            "in the grace time"
+        );
+        assert!(!account.allows(NONE, space(1024), &info, 1100), "after it");
+        account.take(space(-1024), &info, 1200);
+        assert_eq!(account.entry.space_until, 0);
+        let inode = Amount {
+            bytes: 0,
+            inodes: 1,
+        };
+        account.take(inode, &info, 1200);
+        assert!(account.allows(NONE, inode, &info, 1200));
+        account.take(inode, &info, 1200);
+        assert!(!account.allows(NONE, inode, &info, 1200));
+    }
+
+    #[test]
+    fn what_was_asked_for_counts_until_its_batch_is_there() {
+        let mut book = Book::default();
+        book.accounts.entry(7).or_default().entry.space_hard = 8;
+        let quotas = Quotas::new(vec![(QuotaKind::User, 3, book)], &[QuotaKind::User]);
+        let charge = |uid, kib, is_privileged| {
+            let charge = Charge {
+                uid: Some(uid),
+                bytes: kib * 1024,
+                is_privileged,
+                ..Charge::default()
+            };
+            (quotas.charge(&charge, &|| kib, 0), charge)
+        };
+        assert_eq!(charge(8, 100, false).0, Ok(()), "not limited");
+        assert_eq!(charge(7, 5, false).0, Ok(()));
+        assert_eq!(charge(7, 4, false).0, Err(Error::QuotaExceeded));
+        let (outcome, three) = charge(7, 3, false);
+        assert_eq!(outcome, Ok(()));
+        quotas.settled(4);
+        assert_eq!(charge(7, 1, false).0, Err(Error::QuotaExceeded));
+        quotas.uncharge(&three);
+        assert_eq!(charge(7, 3, false).0, Ok(()));
+        quotas.settled(5);
+        assert_eq!(
+            charge(7, 8, false).0,
+            Ok(()),
+            "no batch has brought anything"
+        );
+        assert_eq!(charge(7, 9, true).0, Ok(()), "the superuser may");
+    }
+}
