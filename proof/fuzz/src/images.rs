@@ -188,6 +188,34 @@ pub fn replay(data: &[u8]) {
     }
 }
 
+/// The target `check`: a check writes nothing and finds the same with any number of threads, a
+/// repair that is possible leaves nothing to find.
+pub fn check(data: &[u8]) {
+    let Some(patched) = patched(data) else {
+        return;
+    };
+    let sealed: Arc<dyn BlockDevice> = Arc::new(Sealed(MemoryDevice::from_bytes(&patched.bytes)));
+    let [one, two] = [1, 3].map(|jobs| {
+        let report = finefs_check::check(&sealed, &finefs_check::Options { jobs });
+        report.map(|report| (report.clean, report.to_string()))
+    });
+    assert!(
+        !patched.is_good || one.as_ref().is_ok_and(|(clean, _)| *clean),
+        "{one:?}"
+    );
+    // Which of two entries of a directory is the second depends on who is first.
+    let is_twice = |said: &str| said.contains("is also in directory");
+    match (&one, &two) {
+        (Ok((_, first)), Ok((_, second))) if is_twice(first) && is_twice(second) => {}
+        _ => assert_eq!(one, two),
+    }
+    // What it returns, it has checked.
+    let repaired = finefs_check::repair::repair(&sealed, &finefs_check::Options { jobs: 1 }, None);
+    if let Ok(finefs_check::repair::Outcome::Done { report, .. }) = repaired {
+        assert!(report.clean, "{report}");
+    }
+}
+
 fn expect_equal(shown: Option<&Walked>, replayed: Option<&Walked>, notes: &[String]) {
     match (shown, replayed) {
         (Some(shown), Some(replayed)) => {

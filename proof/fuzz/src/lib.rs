@@ -6,7 +6,7 @@
 //! | Module | Targets |
 //! |---|---|
 //! | [`codecs`] | each structure of the disk format: no panic, and what was read is written back the same |
-//! | [`images`] | whole images, mutated: replayed, mounted and walked, written |
+//! | [`images`] | whole images, mutated: replayed, mounted and walked, written, checked and repaired |
 //! | [`reiserfs`] | its structures; an image, changed and walked |
 //! | [`requests`] | the kernel's FUSE messages; calls of NFS clients |
 //!
@@ -41,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     ("write", images::write),
     ("reiserfs", reiserfs::codecs),
     ("reiserfs_walk", reiserfs::walk),
+    ("check", images::check),
     ("fuse", requests::fuse),
     ("nfs", requests::nfs),
 ];

@@ -259,6 +259,7 @@ impl<'a> Judge<'a> {
             let text = format!("e2fsck -fy ended with {}:\n{}", first.code, first.output);
             return Err(fsck(text));
         }
+        finefs_agrees(image, first.code).map_err(fsck)?;
         let is_journaled = self.base.profile.is_journaled;
         if is_journaled && first.output.contains("Fix? yes") {
             let text = format!("e2fsck had to repair a journaled image:\n{}", first.output);
@@ -329,10 +330,36 @@ fn use_and_close(opened: Opened, device: &ImageDevice, scratch: &Path) -> Result
     expect_clean(&path)
 }
 
+/// `finefs check` finds something where e2fsck has repaired something, and nothing where it has not.
+/// What e2fsck only tidies up (a journal, counts of the superblock) is no error, but is said.
+fn finefs_agrees(image: &Image, status: i32) -> Result<(), String> {
+    let device: Arc<dyn BlockDevice> = Arc::new(ImageDevice::new(image.clone()));
+    let report = finefs_check::check(&device, &finefs_check::Options { jobs: 1 })?;
+    let is_right = match status {
+        0 => report.clean,
+        _ => !report.clean || !report.findings.is_empty(),
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(format!(
+            "e2fsck ended with {status}, finefs check says:\n{report}"
+        )),
+    }
+}
+
+/// `finefs check` finds nothing where e2fsck finds nothing.
+fn finefs_is_content(path: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    finefs_agrees(&Image::from_bytes(&bytes), 0)
+}
+
 fn expect_clean(path: &Path) -> Result<(), Violation> {
     let checked = e2fsck(path, "-n");
     match checked {
-        Ok(checked) if checked.code == 0 => Ok(()),
+        Ok(checked) if checked.code == 0 => finefs_is_content(path).map_err(|text| Violation {
+            kind: Kind::Fsck,
+            text,
+        }),
         Ok(checked) => Err(Violation {
             kind: Kind::Fsck,
             text: format!(

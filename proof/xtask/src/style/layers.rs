@@ -160,8 +160,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-dbench-load",
             "finefs-namespace",
             "finefs-block",
+            "finefs-check",
             "finefs-ext",
             "finefs-buffers",
+            "finefs-ext-disk",
             "finefs-locks",
             "finefs-lockmeter",
         ],
@@ -201,6 +203,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "finefs-fuzz",
         &[
+            "finefs-check",
             "finefs-ext",
             "finefs-reiser",
             "finefs-reiser-disk",
