@@ -139,8 +139,10 @@ problems! {
     GroupCount "group-count" Repair;
     /// The superblock's free blocks or inodes: what a crash may leave behind.
     FreeCount "free-count" None;
-    /// A quota file does not agree with what is used.
+    /// A quota file is damaged.
     Quota "quota" E2fsck;
+    /// A quota file does not agree with what is used.
+    QuotaUsage "quota-usage" Repair;
     /// Something cannot be read.
     Io "io" E2fsck;
 }
@@ -276,6 +278,13 @@ impl Findings {
             what,
             value,
         });
+    }
+
+    /// Whether there is one of these.
+    pub fn has_any(&self, problems: &[Problem]) -> bool {
+        self.list
+            .iter()
+            .any(|finding| problems.contains(&finding.problem))
     }
 
     /// Takes those of another.

@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::{Access, BlockDevice, FileDevice};
-use finefs_check::Options;
 use finefs_check::repair::{Outcome, repair, undo};
+use finefs_check::{Finding, Options, Problem};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::{KINDS, judge, make, run};
+use support::{KINDS, check, judge, make, run};
 
 fn device(image: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
@@ -189,6 +189,56 @@ fn random_damage_is_put_right_or_left_alone() {
         }
     }
     assert!(repaired > rounds / 4, "{repaired} of {rounds}");
+}
+
+/// debugfs changes inodes, and leaves the quota files as they were.
+#[test]
+fn quotas_are_counted_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    for block in ["1024", "4096"] {
+        let kinds = "quotatype=usrquota:grpquota:prjquota";
+        let options = [
+            "-t",
+            "ext4",
+            "-b",
+            block,
+            "-O",
+            "quota,project",
+            "-E",
+            kinds,
+        ];
+        let image = make(dir.path(), &("quota", "16M", &options));
+        for request in [
+            "ls",
+            "set_inode_field /large uid 70000",
+            "set_inode_field /large gid 5",
+            "set_inode_field /holes projid 9",
+            "rm /short",
+        ] {
+            run(Command::new("debugfs")
+                .args(["-w", "-R", request])
+                .arg(&image));
+            let judged = judge(&image);
+            let report = check(&image).unwrap();
+            let is_about_quota = |finding: &Finding| finding.problem == Problem::QuotaUsage;
+            assert_eq!(report.clean, judged.is_clean, "{report}\n{}", judged.text);
+            let errors = || report.findings.iter().filter(|finding| finding.is_error());
+            assert!(errors().any(is_about_quota), "{request}: {report}");
+            assert!(prove(&image, request), "{request} is put right");
+        }
+        // The root refers to a block behind the file's end.
+        let block_bytes: u64 = block.parse().unwrap();
+        let request = format!("bmap <3> {}", 1024 / block_bytes);
+        let root = run(Command::new("debugfs").args(["-R", &request]).arg(&image));
+        let root = root.trim().parse::<u64>().unwrap() * block_bytes + 1024 % block_bytes;
+        let file = std::fs::File::options().write(true).open(&image).unwrap();
+        file.write_all_at(&[255; 2], root).unwrap();
+        assert!(!judge(&image).is_clean);
+        let report = check(&image).unwrap();
+        let problems: Vec<Problem> = report.findings.iter().map(|f| f.problem).collect();
+        assert_eq!(problems, [Problem::Quota], "{report}");
+        assert!(!prove(&image, "a damaged quota file"));
+    }
 }
 
 #[test]

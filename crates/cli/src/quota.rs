@@ -13,7 +13,7 @@ use finefs_block::Access;
 use finefs_ext::{ExtOptions, ExtStore, QuotaEntry, QuotaKind, QuotaReport};
 use serde::Serialize;
 
-use crate::umount::find;
+use crate::target::find;
 use crate::{CliResult, Failure, output, say, size, sync};
 
 /// Show what users, groups and projects have and may have, as repquota(8)

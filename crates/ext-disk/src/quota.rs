@@ -6,6 +6,8 @@
 //!
 //! Reference: Linux `fs/quota/quota_v2.c`, `fs/quota/quota_tree.c`, `include/linux/dqblk_v2.h`.
 
+use std::collections::BTreeSet;
+
 use crate::bytes::{Field, le32, put_le16, put_le32};
 
 /// Bytes of a block of a quota file.
@@ -230,6 +232,80 @@ impl BlockHead {
     }
 }
 
+/// Why a quota file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreeError<E> {
+    /// A block could not be read.
+    Read(E),
+    /// The tree refers to a block that it cannot refer to.
+    Block(u32),
+    /// An id has two entries.
+    Twice(u32),
+}
+
+/// An entry, and where it lies: block and byte offset.
+pub type PlacedEntry = (QuotaEntry, (u32, usize));
+
+/// All entries of a quota file of so many blocks, which `read` reads.
+pub fn entries<E>(
+    blocks: u32,
+    read: impl FnMut(u32) -> Result<Vec<u8>, E>,
+) -> Result<Vec<PlacedEntry>, TreeError<E>> {
+    let mut walk = TreeWalk {
+        blocks,
+        read,
+        seen: BTreeSet::from([0, ROOT]),
+        ids: BTreeSet::new(),
+        entries: Vec::new(),
+    };
+    walk.node(ROOT, 0)?;
+    Ok(walk.entries)
+}
+
+struct TreeWalk<R> {
+    blocks: u32,
+    read: R,
+    seen: BTreeSet<u32>,
+    ids: BTreeSet<u32>,
+    entries: Vec<PlacedEntry>,
+}
+
+impl<E, R: FnMut(u32) -> Result<Vec<u8>, E>> TreeWalk<R> {
+    /// Reads what is below a block of the tree.
+    fn node(&mut self, number: u32, level: u32) -> Result<(), TreeError<E>> {
+        let block = (self.read)(number).map_err(TreeError::Read)?;
+        for reference in block.chunks_exact(4) {
+            let below = le32(reference, 0);
+            // Ids of one block of entries have a reference each, from whatever blocks.
+            if below == 0 || level + 1 == DEPTH && self.seen.contains(&below) && below > ROOT {
+                continue;
+            }
+            if !self.seen.insert(below) || below >= self.blocks {
+                return Err(TreeError::Block(below));
+            }
+            match level + 1 {
+                DEPTH => self.leaf(below)?,
+                level => self.node(below, level)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, number: u32) -> Result<(), TreeError<E>> {
+        let block = (self.read)(number).map_err(TreeError::Read)?;
+        for offset in (0..ENTRIES).map(entry_offset) {
+            let entry = block.get(offset..offset + ENTRY_SIZE);
+            if let Some(entry) = entry.and_then(QuotaEntry::parse) {
+                if !self.ids.insert(entry.id) {
+                    return Err(TreeError::Twice(entry.id));
+                }
+                self.entries.push((entry, (number, offset)));
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,5 +341,38 @@ mod tests {
         assert_eq!(reference_offset(0x0102_0304, 0), 4);
         assert_eq!(reference_offset(0x0102_0304, 3), 16);
         assert_eq!(entry_offset(ENTRIES - 1) + ENTRY_SIZE, BLOCK_SIZE);
+    }
+
+    #[test]
+    fn a_tree_is_read_and_what_cannot_be_is_told() {
+        let mut file = vec![vec![0; BLOCK_SIZE]; 6];
+        for (block, below) in [(1, 2), (2, 3), (3, 4)] {
+            put_le32(&mut file[block], 0, below);
+        }
+        let entry = |id| QuotaEntry {
+            id,
+            inodes: 1,
+            ..QuotaEntry::default()
+        };
+        for (index, id) in [(3, 7), (5, 9)] {
+            put_le32(&mut file[4], id as usize * 4, 5);
+            entry(id).write(&mut file[5][entry_offset(index)..]);
+        }
+        let read = |file: &[Vec<u8>]| {
+            entries(6, |block| {
+                let found = file.get(block as usize).cloned();
+                found.ok_or(block)
+            })
+        };
+        let places = [(entry(7), (5, 232)), (entry(9), (5, 376))];
+        assert_eq!(read(&file), Ok(places.to_vec()));
+        let mut looped = file.clone();
+        put_le32(&mut looped[3], 8, 2);
+        assert_eq!(read(&looped), Err(TreeError::Block(2)));
+        let mut outside = file.clone();
+        put_le32(&mut outside[2], 8, 6);
+        assert_eq!(read(&outside), Err(TreeError::Block(6)));
+        entry(7).write(&mut file[5][entry_offset(0)..]);
+        assert_eq!(read(&file), Err(TreeError::Twice(7)));
     }
 }

@@ -66,7 +66,7 @@ pub use error::{MountError, MountErrorKind};
 pub use found::is_ext;
 pub use info::ImageInfo;
 pub use on_error::OnError;
-pub use quota::{QuotaEntry, QuotaInfo, QuotaKind, QuotaReport};
+pub use quota::{QuotaEntry, QuotaInfo, QuotaKind, QuotaReport, QuotaUsage};
 pub use store::ExtStore;
 
 use std::sync::Arc;

@@ -19,6 +19,8 @@
 //! # References
 //! `fs/quota/dquot.c`, for limits and grace times.
 
+use std::collections::BTreeMap;
+
 use finefs_ext_disk::quota::SPACE_UNIT;
 pub use finefs_ext_disk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use finefs_locks::LockClass;
@@ -80,6 +82,9 @@ impl Amount {
         self.inodes = self.inodes.saturating_add(other.inodes);
     }
 }
+
+/// What the ids of a kind have: bytes and inodes.
+pub type QuotaUsage = (QuotaKind, BTreeMap<u32, (u64, u64)>);
 
 /// What the ids of one kind have and may have.
 #[derive(Clone, Debug)]
@@ -190,6 +195,15 @@ impl IdOf for QuotaKind {
 }
 
 impl Book {
+    /// One that a quota file has.
+    pub fn new(info: QuotaInfo, accounts: NumberMap<u32, Account>) -> Book {
+        Book {
+            info,
+            accounts,
+            ..Book::default()
+        }
+    }
+
     /// Whether an id may have so much more than it has and has asked for.
     fn allows(&mut self, id: u32, more: Amount, now: u64) -> bool {
         let Some(account) = self.accounts.get_mut(&id) else {
@@ -225,6 +239,23 @@ impl Book {
                 part.inodes -= inodes;
             }
         }
+    }
+}
+
+impl Book {
+    /// What ids must get, or lose, to have this.
+    pub fn missing(&self, usage: &BTreeMap<u32, (u64, u64)>) -> BTreeMap<u32, Amount> {
+        let (accounts, ids) = (&self.accounts, usage.keys().chain(self.accounts.keys()));
+        let missing = ids.map(|id| {
+            let entry = accounts.get(id).map(|held| held.entry).unwrap_or_default();
+            let (bytes, inodes) = usage.get(id).copied().unwrap_or_default();
+            let amount = Amount {
+                bytes: bytes.wrapping_sub(entry.space_bytes).cast_signed(),
+                inodes: inodes.wrapping_sub(entry.inodes).cast_signed(),
+            };
+            (*id, amount)
+        });
+        missing.collect()
     }
 }
 

@@ -11,6 +11,7 @@ use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::Store;
 
 use crate::error::detail;
+use crate::quota::QuotaUsage;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
 
@@ -74,6 +75,21 @@ pub fn replay(
             Ok(transactions)
         }
     }
+}
+
+/// Makes the quota files of an image say that ids have so many bytes and inodes, and others
+/// nothing: mounts the image and unmounts it. False where it cannot be written.
+pub fn set_quota_usage(
+    device: &Arc<dyn BlockDevice>,
+    usage: &[QuotaUsage],
+) -> Result<bool, String> {
+    let store = ExtStore::open(Arc::clone(device), &ExtOptions::default());
+    let store = store.map_err(|error| error.to_string())?;
+    if store.geometry().is_read_only {
+        return Ok(false);
+    }
+    let is_set = store.set_quota_usage(usage).and_then(|()| store.close());
+    is_set.map(|()| true).map_err(|error| detail(&error))
 }
 
 /// Removes the orphans, as a mount does: mounts the image and unmounts it.

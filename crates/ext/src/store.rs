@@ -25,7 +25,7 @@ use crate::load::{directory, inode, map, quota, symlink, verity, xattr};
 use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
-use crate::quota::{QuotaReport, Quotas};
+use crate::quota::{QuotaReport, QuotaUsage, Quotas};
 use crate::state::ExtState;
 use crate::{ExtOptions, apply, trim};
 
@@ -103,6 +103,13 @@ impl ExtStore {
             Some(quotas) => Ok(quotas.report()),
             None => quota::load(&self.state, &[]).map(|quotas| Quotas::report(&quotas)),
         }
+    }
+
+    /// Makes the quota files say that ids have so many bytes and inodes, and others nothing. Nothing
+    /// else may be under way.
+    pub(crate) fn set_quota_usage(&self, usage: &[QuotaUsage]) -> Result<()> {
+        self.may_write()?;
+        apply::set_quota_usage(&self.state, usage)
     }
 
     /// Where a range of data lies on the device, if all of it lies in the file system.

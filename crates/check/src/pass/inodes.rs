@@ -8,6 +8,7 @@ use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
 use finefs_ext_disk::{GroupNo, Ino};
 
+use super::quota::Usage;
 use super::{Check, xattrs};
 use crate::finding::{Findings, Object, Problem};
 use crate::fs::short;
@@ -29,11 +30,12 @@ pub(super) struct Gathered {
     pub blocks: HashMap<u64, (u32, u32)>,
     /// Inodes that hold values, with the number of references.
     pub values: HashMap<u32, u32>,
+    usage: Usage,
     used: u32,
 }
 
-/// Runs the pass; gives the numbers of all directories.
-pub(super) fn check(check: &Check, found: &mut Findings) -> Vec<u32> {
+/// Runs the pass; gives the numbers of all directories, and what owners have.
+pub(super) fn check(check: &Check, found: &mut Findings) -> (Vec<u32>, Usage) {
     let groups = check.fs.groups.len();
     let states = check.share(groups, Gathered::default, |gathered, group| {
         self::group(check, group as u32, gathered);
@@ -43,6 +45,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> Vec<u32> {
         all.found.append(gathered.found);
         all.dirs.extend(gathered.dirs);
         all.used += gathered.used;
+        all.usage.absorb(gathered.usage);
         for (block, (count, first)) in gathered.blocks {
             let entry = all.blocks.entry(block).or_insert((0, first));
             entry.0 += count;
@@ -66,7 +69,7 @@ pub(super) fn check(check: &Check, found: &mut Findings) -> Vec<u32> {
         }
     }
     found.append(all.found);
-    all.dirs
+    (all.dirs, all.usage)
 }
 
 fn group(check: &Check, number: u32, gathered: &mut Gathered) {
@@ -484,10 +487,12 @@ impl<'a> One<'a> {
             clusters += claims.clusters;
         }
         self.size(&walked, clusters);
+        let blocks = clusters * u64::from(fs.geo.cluster_ratio);
+        let bytes = blocks << fs.geo.block_bits;
+        self.gathered.usage.count(fs, self.ino, self.inode, bytes);
         if fs.sb.creator_os() != 0 && fs.sb.creator_os() != 3 {
             return;
         }
-        let blocks = clusters * u64::from(fs.geo.cluster_ratio);
         let counted = blocks << (fs.geo.block_bits - 9);
         let stored = self.inode.blocks_512(&fs.rules);
         if counted != stored {

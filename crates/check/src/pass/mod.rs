@@ -8,6 +8,7 @@
 //! | `directories`, `htree` | 2: every directory |
 //! | `tree` | 3 and 4: every directory is reached; links are counted |
 //! | `bitmaps` | 5: bitmaps and counts |
+//! | `quota` | what quota files say, beside what pass 1 has counted |
 //! | `orphans` | the list of orphans, and their file |
 
 mod bitmaps;
@@ -16,6 +17,7 @@ mod htree;
 mod inodes;
 mod metadata;
 mod orphans;
+mod quota;
 mod shared;
 mod tree;
 mod xattrs;
@@ -45,6 +47,8 @@ pub(crate) struct Check {
     /// The shift from blocks to clusters.
     pub cluster_bits: u32,
     pub used: AtomicU32,
+    /// What owners have.
+    pub usage: quota::Usage,
     jobs: usize,
 }
 
@@ -103,13 +107,15 @@ pub(crate) fn run(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Ch
         has_shared: AtomicBool::new(false),
         has_large_files: AtomicBool::new(false),
         used: AtomicU32::new(0),
+        usage: quota::Usage::default(),
         jobs: options.jobs.max(1),
         cluster_bits,
         fs,
     };
     metadata::check(&check, &mut found);
-    let numbers = inodes::check(&check, &mut found);
+    let (numbers, usage) = inodes::check(&check, &mut found);
     check.dirs = Dirs::new(numbers);
+    check.usage = usage;
     let may_share = check.fs.has_ro(RoCompat::SHARED_BLOCKS);
     if check.has_shared.load(Relaxed) && !may_share {
         shared::check(&check, &mut found);
@@ -118,6 +124,7 @@ pub(crate) fn run(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Ch
     directories::check(&check, &mut found);
     tree::check(&check, &mut found);
     let totals = bitmaps::check(&check, &mut found);
+    quota::check(&check, &mut found);
     let mut report = Report::new(name, found);
     report.inodes = u64::from(check.fs.geo.inodes_count);
     report.inodes_used = report.inodes - totals.free_inodes;

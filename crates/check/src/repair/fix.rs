@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext::{QuotaKind, replay};
 use finefs_ext_disk::dirent::{DirBlock, EntryType};
 use finefs_ext_disk::extent::ExtentNode;
 use finefs_ext_disk::htree::{DxBlock, DxPlace};
@@ -50,6 +51,8 @@ pub(super) fn all(
                     .map(|group| groups.insert((group, whole)));
                 true
             }
+            // Once everything that is counted is right.
+            Problem::QuotaUsage => true,
             Problem::Htree => {
                 finding.object.inode.map(|ino| indexes.insert(ino));
                 true
@@ -65,10 +68,24 @@ pub(super) fn all(
         groups::rewrite(&fix, group, whole)?;
     }
     groups::totals(&fix)?;
+    let mut errors = report.findings.iter().filter(|f| f.is_error()).peekable();
+    if errors.peek().is_some() && errors.all(|finding| finding.problem == Problem::QuotaUsage) {
+        is_all &= fix.quotas()?;
+    }
     Ok(is_all)
 }
 
 impl Fix<'_> {
+    /// Makes quota files say what was counted; false where that cannot be.
+    fn quotas(&self) -> Result<bool, String> {
+        let of = |kind: QuotaKind| {
+            let held = self.check.usage.of(kind).iter();
+            let held = held.map(|(id, held)| (*id, (held.bytes, held.inodes)));
+            (kind, held.collect())
+        };
+        replay::set_quota_usage(self.view, &QuotaKind::ALL.map(of))
+    }
+
     fn one(&self, finding: &Finding) -> Result<bool, String> {
         let (ino, block) = (finding.object.inode, finding.object.block);
         let fs = &self.check.fs;

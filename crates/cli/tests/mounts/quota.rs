@@ -88,7 +88,7 @@ fn reported(report: &str, kind: &str) -> Vec<(u32, u64, u64)> {
     let start = report.find(&format!("for {kind} quotas")).unwrap();
     let rows = report[start..]
         .lines()
-        .skip(4)
+        .skip(5)
         .take_while(|line| !line.is_empty());
     let rows = rows.map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -182,7 +182,7 @@ fn limits_hold_and_e2fsck_counts_the_same() {
     let of_user = listed(&image, "user")
         .into_iter()
         .find(|(id, ..)| *id == USER);
-    assert_eq!(of_user, Some((USER, 4 + 100 + 60 + 300, 4)), "{report}");
+    assert_eq!(of_user, Some((USER, 4 + 100 + 60 + 300, 6)), "{report}");
     assert_eq!(
         text(finefs().args(["quota", "-n"]).arg(&image))
             .lines()

@@ -85,6 +85,7 @@ use finefs_namespace::{
 };
 
 use crate::damage;
+use crate::quota::QuotaUsage;
 use crate::state::{ExtState, Postponed};
 pub(crate) use batch_cost::{ImageCost, mapping_fits_inode};
 use directory::DirFormat;
@@ -157,6 +158,17 @@ pub(crate) fn commit(
     commit.space.note(outcome);
     settle_quotas(state, batch.generation);
     commit.finish(threads)
+}
+
+/// Makes the quota files say that ids have this, durably. Nothing else is under way.
+pub(crate) fn set_quota_usage(state: &ExtState, usage: &[QuotaUsage]) -> Result<()> {
+    let format = Format::of(state, &|_| None);
+    let groups = Groups::new(0);
+    let mut commit = Commit::new(&format, Space::new(state, &groups, Postponed::default()));
+    let changes = quota::Changes::towards(state, usage);
+    let outcome = changes.settle(&mut commit.space, &mut commit.table, format.now);
+    commit.space.note(outcome);
+    commit.finish(CommitThreads::ONE).map(|_| ())
 }
 
 /// What was asked for on quotas in a generation is in the quota files.

@@ -18,7 +18,7 @@ use super::map::{self, Run};
 use super::space::Space;
 use crate::load;
 use crate::load::quota::locate;
-use crate::quota::{Account, Amount, Book, Ledger};
+use crate::quota::{Account, Amount, Book, Ledger, QuotaUsage};
 use crate::state::ExtState;
 
 /// What an inode has, and whose it is.
@@ -77,6 +77,23 @@ impl Changes {
         }
     }
 
+    /// Those that make the quota files say this.
+    pub fn towards(state: &ExtState, usage: &[QuotaUsage]) -> Changes {
+        let mut changes = Changes::default();
+        for ledger in state
+            .quotas
+            .get()
+            .iter()
+            .flat_map(|quotas| quotas.ledgers())
+        {
+            let of_kind = usage.iter().find(|(kind, _)| *kind == ledger.kind);
+            if let Some((_, usage)) = of_kind {
+                changes.by_id[index(ledger.kind)] = ledger.book.lock().missing(usage);
+            }
+        }
+        changes
+    }
+
     /// Puts the changes into the quota files.
     pub fn settle(self, space: &mut Space<'_>, table: &mut InodeTable<'_>, now: u64) -> Result<()> {
         let state = space.state;
@@ -85,15 +102,20 @@ impl Changes {
         };
         let mut outcome = Ok(());
         for ledger in quotas.ledgers() {
-            let changes = match ledger.kind {
-                QuotaKind::User => &self.by_id[0],
-                QuotaKind::Group => &self.by_id[1],
-                QuotaKind::Project => &self.by_id[2],
-            };
+            let changes = &self.by_id[index(ledger.kind)];
             let settled = settle(ledger, changes, space, table, now);
             outcome = outcome.and(settled);
         }
         outcome
+    }
+}
+
+/// Where a kind stands in [`Holding::ids`].
+fn index(kind: QuotaKind) -> usize {
+    match kind {
+        QuotaKind::User => 0,
+        QuotaKind::Group => 1,
+        QuotaKind::Project => 2,
     }
 }
 
