@@ -23,12 +23,13 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{BlockRun, Charge, Extent, ExtentState, Goal, MapChange, Plan};
+use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
 use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{Core, FileBody, Inode};
 use crate::namespace::{Namespace, Reservation};
+use crate::operations::pending::Pending;
 use crate::operations::sync::SyncScope;
 use crate::schemes::{Call, DataGuard};
 
@@ -56,24 +57,6 @@ pub(crate) struct Written {
     pub bytes: Range<u64>,
     /// The file then ends no sooner than they do.
     pub may_grow: bool,
-}
-
-/// The blocks of a write that no log names yet: given back on drop.
-pub(crate) struct Pending<'n> {
-    namespace: &'n Namespace,
-    pub extents: Vec<Extent>,
-    /// On whose quota they are.
-    owner: Charge,
-}
-
-impl<'n> Pending<'n> {
-    pub fn new(namespace: &'n Namespace) -> Pending<'n> {
-        Pending {
-            namespace,
-            extents: Vec::new(),
-            owner: Charge::default(),
-        }
-    }
 }
 
 /// Mapped blocks of a file that come to hold data, or to read as zeros.
@@ -107,21 +90,6 @@ pub(crate) fn check_write(inode: &Core, offset_bytes: u64) -> Result<()> {
         check_mutable(inode)
     } else {
         check_unrestricted(inode)
-    }
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        for extent in &self.extents {
-            self.namespace.store.release_blocks(BlockRun {
-                start: extent.physical,
-                length: extent.length,
-            });
-            self.namespace.store.uncharge(&Charge {
-                bytes: extent.length * self.namespace.block_bytes(),
-                ..self.owner
-            });
-        }
     }
 }
 
@@ -547,18 +515,7 @@ impl Namespace {
             logical: block,
         });
         let run = self.note_load(self.store.allocate_blocks(file.inode.ino, goal, wanted))?;
-        let owner = file.inode.ownership();
-        pending.owner = Charge {
-            uid: Some(owner.uid),
-            gid: Some(owner.gid),
-            project: Some(owner.project),
-            ..Charge::default()
-        };
-        let charged = self.charge(&Charge {
-            bytes: run.length * self.block_bytes(),
-            ..pending.owner
-        });
-        charged.inspect_err(|_| self.store.release_blocks(run))?;
+        pending.charge(file.inode.ownership(), run)?;
         let extent = Extent {
             logical: block,
             physical: run.start,

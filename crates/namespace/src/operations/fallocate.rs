@@ -22,7 +22,8 @@ use crate::base::types::Ino;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::operations::data::{Conversion, File, Pending, Written, check_unsealed, unmapped};
+use crate::operations::data::{Conversion, File, Written, check_unsealed, unmapped};
+use crate::operations::pending::Pending;
 use crate::schemes::{Call, DataGuard};
 
 /// What fallocate(2) shall do.

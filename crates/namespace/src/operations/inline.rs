@@ -18,7 +18,8 @@ use crate::commit::oplog::Record;
 use crate::data::inline_data::InlineData;
 use crate::inode::{Core, Guarded, Ownership};
 use crate::namespace::Namespace;
-use crate::operations::data::{File, Pending, mapped};
+use crate::operations::data::{File, mapped};
+use crate::operations::pending::Pending;
 
 impl Namespace {
     /// Writes to a file whose content lies in its inode; false where it does not fit there with

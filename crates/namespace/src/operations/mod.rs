@@ -12,6 +12,7 @@
 //! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
+//! | `pending` | blocks of a write that no log names yet |
 //! | `inline` | contents that lie in inodes |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
 //! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
@@ -41,6 +42,7 @@ mod new_inode;
 pub(crate) mod open_file;
 pub(crate) mod owner_locks;
 pub(crate) mod paths;
+mod pending;
 pub(crate) mod read_directory;
 pub(crate) mod rename;
 pub(crate) mod set_id;

@@ -1,0 +1,56 @@
+//! Blocks of a write that no log names yet.
+
+use crate::base::error::Result;
+use crate::base::store::{BlockRun, Charge, Extent};
+use crate::inode::Ownership;
+use crate::namespace::Namespace;
+
+/// The blocks of a write that no log names yet: given back on drop, to the quota too.
+pub(crate) struct Pending<'n> {
+    namespace: &'n Namespace,
+    pub extents: Vec<Extent>,
+    /// On whose quota they are.
+    owner: Charge,
+}
+
+impl<'n> Pending<'n> {
+    pub fn new(namespace: &'n Namespace) -> Pending<'n> {
+        Pending {
+            namespace,
+            extents: Vec::new(),
+            owner: Charge::default(),
+        }
+    }
+
+    /// Asks for blocks that were just taken on the quota of the file's owner; gives them back where
+    /// that is not allowed.
+    pub fn charge(&mut self, owner: Ownership, run: BlockRun) -> Result<()> {
+        self.owner = Charge {
+            uid: Some(owner.uid),
+            gid: Some(owner.gid),
+            project: Some(owner.project),
+            ..Charge::default()
+        };
+        let charged = self.namespace.charge(&self.of(run.length));
+        charged.inspect_err(|_| self.namespace.store.release_blocks(run))
+    }
+
+    fn of(&self, blocks: u64) -> Charge {
+        Charge {
+            bytes: blocks * self.namespace.block_bytes(),
+            ..self.owner
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        for extent in &self.extents {
+            self.namespace.store.release_blocks(BlockRun {
+                start: extent.physical,
+                length: extent.length,
+            });
+            self.namespace.store.uncharge(&self.of(extent.length));
+        }
+    }
+}
