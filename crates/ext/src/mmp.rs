@@ -1,10 +1,10 @@
 //! Multiple mount protection: a block says who has the file system in use, on whatever host.
 //!
-//! A mount that writes looks at the block first. Unless it says that nobody has the file system, the
-//! mount waits for longer than whoever has it may leave the block as it is; if it changes, it is in
-//! use. Then the mount writes a number of its own, waits again, and has it if the number is still
-//! there. From then on a thread writes the next number every few seconds; if it finds that somebody
-//! else has written, nothing more is written. A clean end says that nobody has it.
+//! A mount that writes looks at the block first. Unless it says that nobody has the file system,
+//! the mount waits for longer than whoever has it may leave the block as it is; if it changes, it
+//! is in use. Then the mount writes a number of its own, waits again, and has it if the number is
+//! still there. From then on a thread writes the next number every few seconds; if it finds that
+//! somebody else has written, nothing more is written. A clean end says that nobody has it.
 //!
 //! # Locking
 //! None: the thread and the mount share atomics. While the file system is frozen the thread writes

@@ -105,8 +105,8 @@ impl ExtStore {
         }
     }
 
-    /// Makes the quota files say that ids have so many bytes and inodes, and others nothing. Nothing
-    /// else may be under way.
+    /// Makes the quota files say that ids have so many bytes and inodes, and others nothing.
+    /// Nothing else may be under way.
     pub(crate) fn set_quota_usage(&self, usage: &[QuotaUsage]) -> Result<()> {
         self.may_write()?;
         apply::set_quota_usage(&self.state, usage)

@@ -1,5 +1,5 @@
-//! Quotas, limits and projects, judged by e2fsck and debugfs, which count for themselves. Needs root
-//! and FUSE. (Limits are set on the image: not every kernel mounts one with quotas.)
+//! Quotas, limits and projects, judged by e2fsck and debugfs, which count for themselves. Needs
+//! root and FUSE. (Limits are set on the image: not every kernel mounts one with quotas.)
 
 use std::fs;
 use std::os::unix::fs::{FileExt, chown};
