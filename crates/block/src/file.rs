@@ -16,7 +16,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -138,7 +138,7 @@ pub struct FileDevice {
     file: File,
     claim: Option<Claim>,
     path: PathBuf,
-    length_bytes: u64,
+    length_bytes: AtomicU64,
     is_read_only: bool,
     has_barriers: bool,
     /// For a file with holes that is written.
@@ -209,7 +209,7 @@ impl FileDevice {
             file,
             claim: own,
             path: path.to_owned(),
-            length_bytes,
+            length_bytes: AtomicU64::new(length_bytes),
             is_read_only: !is_for_writing,
             has_barriers: true,
         })
@@ -416,7 +416,7 @@ fn claim(
 
 impl BlockDevice for FileDevice {
     fn len_bytes(&self) -> u64 {
-        self.length_bytes
+        self.length_bytes.load(Ordering::Relaxed)
     }
 
     fn is_read_only(&self) -> bool {
@@ -424,7 +424,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, buffer.len() as u64)?;
+        bounds::check(self.len_bytes(), offset_bytes, buffer.len() as u64)?;
         self.file.read_exact_at(buffer, offset_bytes)
     }
 
@@ -432,7 +432,7 @@ impl BlockDevice for FileDevice {
         if self.is_read_only {
             return Err(bounds::read_only());
         }
-        bounds::check(self.length_bytes, offset_bytes, data.len() as u64)?;
+        bounds::check(self.len_bytes(), offset_bytes, data.len() as u64)?;
         self.file.write_all_at(data, offset_bytes)
     }
 
@@ -441,7 +441,7 @@ impl BlockDevice for FileDevice {
             return Err(bounds::read_only());
         }
         let length = parts.iter().map(|part| part.len() as u64).sum();
-        bounds::check(self.length_bytes, offset_bytes, length)?;
+        bounds::check(self.len_bytes(), offset_bytes, length)?;
         let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut rest = &mut slices[..];
         let mut at = offset_bytes;
@@ -460,7 +460,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         extent_of(&self.file, offset_bytes, length_bytes)
     }
 
@@ -468,7 +468,7 @@ impl BlockDevice for FileDevice {
         if self.is_read_only {
             return Err(bounds::read_only());
         }
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         if length_bytes >= ZEROS_AS_DATA_BYTES {
             for flags in [FallocateFlags::ZERO_RANGE, FallocateFlags::PUNCH_HOLE] {
                 if let Some(allocated) = &self.allocated
@@ -503,7 +503,7 @@ impl BlockDevice for FileDevice {
         if self.is_read_only {
             return Err(bounds::read_only());
         }
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         if let Some(allocated) = &self.allocated {
             allocated.forget(offset_bytes, length_bytes);
         }
@@ -544,7 +544,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         let Some(allocated) = &self.allocated else {
             return Ok(());
         };
@@ -553,7 +553,7 @@ impl BlockDevice for FileDevice {
         }
         let moment = allocated.moment();
         for range in allocated.missing(offset_bytes, length_bytes) {
-            let end = range.end.min(self.length_bytes);
+            let end = range.end.min(self.len_bytes());
             let length = end - range.start;
             let flags = FallocateFlags::KEEP_SIZE;
             let take = || rustix::fs::fallocate(&self.file, flags, range.start, length);
@@ -579,7 +579,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         let Some(allocated) = &self.allocated else {
             return Ok(());
         };
@@ -592,7 +592,7 @@ impl BlockDevice for FileDevice {
         let start = offset_bytes / PIECE_BYTES * PIECE_BYTES;
         let take = |ahead: u64| {
             let end = (offset_bytes + length_bytes + ahead).next_multiple_of(PIECE_BYTES);
-            let more = end.min(self.length_bytes) - start;
+            let more = end.min(self.len_bytes()) - start;
             self.reserve_at(start, more)?;
             if allocated.has(start, more) {
                 allocated.note_pieces(moment, start, more);
@@ -610,6 +610,22 @@ impl BlockDevice for FileDevice {
         }
         // Where there is not as much, there may still be enough.
         take(0).or_else(|_: io::Error| self.reserve_at(offset_bytes, length_bytes))
+    }
+
+    fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {
+        if self.is_read_only {
+            return Err(bounds::read_only());
+        }
+        if !self.file.metadata()?.is_file() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.file.set_len(length_bytes)?;
+        let old = self.length_bytes.swap(length_bytes, Ordering::Relaxed);
+        if let Some(allocated) = &self.allocated {
+            let from = old.min(length_bytes);
+            allocated.forget(from, old.max(length_bytes) - from);
+        }
+        Ok(())
     }
 
     fn describe(&self) -> String {

@@ -14,7 +14,7 @@
 //! | `allocated` | which parts of a sparse file surely have storage |
 //!
 //! # Invariants
-//! 1. A device never grows: requests past its end fail and change nothing.
+//! 1. Requests past a device's end fail and change nothing. Only `set_len_bytes` moves the end.
 //! 2. A read-only device fails every write with `ReadOnlyFilesystem`.
 //! 3. Requests are atomic against nothing: whoever issues overlapping requests orders them.
 //! 4. What was written before a `flush` that succeeded survives a power loss.
@@ -167,6 +167,13 @@ pub trait BlockDevice: Send + Sync {
     /// with others.
     fn forget_cached_at(&self, offset_bytes: u64, length_bytes: u64) {
         let _ = (offset_bytes, length_bytes);
+    }
+
+    /// Makes the device longer, by zeros, or cuts it off: for who has it alone. `Unsupported` where
+    /// its length is given.
+    fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {
+        let _ = length_bytes;
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Names the device for messages.

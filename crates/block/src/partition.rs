@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{BlockDevice, Extent, Write, bounds};
 
@@ -9,7 +10,9 @@ use crate::{BlockDevice, Extent, Write, bounds};
 pub struct PartitionDevice {
     inner: Arc<dyn BlockDevice>,
     start_bytes: u64,
-    length_bytes: u64,
+    length_bytes: AtomicU64,
+    /// It ends where `inner` does.
+    is_open: bool,
 }
 
 impl PartitionDevice {
@@ -21,19 +24,21 @@ impl PartitionDevice {
         length_bytes: Option<u64>,
     ) -> io::Result<PartitionDevice> {
         let rest_bytes = inner.len_bytes().saturating_sub(start_bytes);
+        let is_open = length_bytes.is_none();
         let length_bytes = length_bytes.unwrap_or(rest_bytes);
         bounds::check(inner.len_bytes(), start_bytes, length_bytes)?;
         Ok(PartitionDevice {
             inner,
             start_bytes,
-            length_bytes,
+            length_bytes: AtomicU64::new(length_bytes),
+            is_open,
         })
     }
 
     /// The writes as the whole device has them.
     fn shifted<'a>(&self, writes: &[Write<'a>]) -> io::Result<Vec<Write<'a>>> {
         let shifted = writes.iter().map(|write| {
-            bounds::check(self.length_bytes, write.offset_bytes, write.length_bytes())?;
+            bounds::check(self.len_bytes(), write.offset_bytes, write.length_bytes())?;
             Ok(Write {
                 offset_bytes: self.start_bytes + write.offset_bytes,
                 parts: write.parts.clone(),
@@ -45,7 +50,7 @@ impl PartitionDevice {
 
 impl BlockDevice for PartitionDevice {
     fn len_bytes(&self) -> u64 {
-        self.length_bytes
+        self.length_bytes.load(Ordering::Relaxed)
     }
 
     fn is_read_only(&self) -> bool {
@@ -57,18 +62,18 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, buffer.len() as u64)?;
+        bounds::check(self.len_bytes(), offset_bytes, buffer.len() as u64)?;
         self.inner.read_at(self.start_bytes + offset_bytes, buffer)
     }
 
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, data.len() as u64)?;
+        bounds::check(self.len_bytes(), offset_bytes, data.len() as u64)?;
         self.inner.write_at(self.start_bytes + offset_bytes, data)
     }
 
     fn write_parts_at(&self, offset_bytes: u64, parts: &[&[u8]]) -> io::Result<()> {
         let length = parts.iter().map(|part| part.len() as u64).sum();
-        bounds::check(self.length_bytes, offset_bytes, length)?;
+        bounds::check(self.len_bytes(), offset_bytes, length)?;
         self.inner
             .write_parts_at(self.start_bytes + offset_bytes, parts)
     }
@@ -82,19 +87,19 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         self.inner
             .extent_at(self.start_bytes + offset_bytes, length_bytes)
     }
 
     fn discard_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<bool> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         self.inner
             .discard_at(self.start_bytes + offset_bytes, length_bytes)
     }
 
     fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         self.inner
             .write_zeros_at(self.start_bytes + offset_bytes, length_bytes)
     }
@@ -109,15 +114,25 @@ impl BlockDevice for PartitionDevice {
     }
 
     fn reserve_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         self.inner
             .reserve_at(self.start_bytes + offset_bytes, length_bytes)
     }
 
     fn reserve_around_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         self.inner
             .reserve_around_at(self.start_bytes + offset_bytes, length_bytes)
+    }
+
+    fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {
+        if !self.is_open {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let end = self.start_bytes.saturating_add(length_bytes);
+        self.inner.set_len_bytes(end)?;
+        self.length_bytes.store(length_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn describe(&self) -> String {

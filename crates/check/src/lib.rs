@@ -1,4 +1,4 @@
-//! Checks images of ext2, ext3 and ext4, and repairs what can be repaired safely.
+//! Checks images of ext2, ext3 and ext4, repairs what can be repaired safely, and resizes them.
 //!
 //! # Purpose
 //! [`check`] is what `e2fsck -fn` is: it reads everything that the format says about itself and
@@ -17,6 +17,7 @@
 //! | [`mod@dump`] | what lies on an image, in words |
 //! | [`mod@tune`] | what may be changed in the superblock |
 //! | [`mod@repair`] | putting right what is wrong, in memory first |
+//! | [`mod@resize`] | growing and shrinking, as safely |
 //!
 //! # Data model
 //! The tables are shared by all threads and consist of atomic numbers. Their pages come into being
@@ -42,6 +43,7 @@ pub mod finding;
 mod fs;
 mod pass;
 pub mod repair;
+pub mod resize;
 mod source;
 mod tables;
 pub mod tune;

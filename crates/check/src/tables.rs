@@ -20,6 +20,14 @@ impl Claims {
         Ok(Claims { words })
     }
 
+    /// The same claims, in a table of their own.
+    pub fn copy(&self) -> Claims {
+        let words = self.words.iter().map(|word| word.load(Relaxed).into());
+        Claims {
+            words: words.collect(),
+        }
+    }
+
     /// Claims `count` from `start` on; how many of them had been claimed before.
     pub fn claim(&self, start: u64, count: u64) -> u64 {
         let mut before = 0;

@@ -7,7 +7,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair` (undo), `tune`, `dump`, `top`, `freeze` | the subcommands |
+//! | `mount`, `umount`, `nfs` (serve), `info`, `mkfs`, `check`, `repair` (undo), `resize`, `tune`, `dump`, `top`, `freeze` | the subcommands |
 //! | `convert` | between disk formats |
 //! | `mke2fs` | its names, its lists of options and its sizes, for `mkfs` |
 //! | `image` | the subcommands that read and edit images without a mount |
@@ -52,6 +52,7 @@ mod progress;
 mod quota;
 mod remount;
 mod repair;
+mod resize;
 mod runtime_dir;
 mod serve;
 pub mod size;
@@ -111,6 +112,7 @@ enum Command {
     Check(check::Check),
     Repair(repair::Repair),
     Undo(repair::Undo),
+    Resize(resize::Resize),
     Tune(Box<tune::Tune>),
     Dump(dump::Dump),
     Quota(quota::Quota),
@@ -149,7 +151,9 @@ pub fn command() -> clap::Command {
 const OF_MOUNTS: [&str; 7] = ["freeze", "thaw", "sync", "remount", "lsof", "top", "quota"];
 
 /// What is done with a whole image, in the same way.
-const OF_IMAGES: [&str; 7] = ["info", "check", "repair", "undo", "tune", "dump", "shell"];
+const OF_IMAGES: [&str; 8] = [
+    "info", "check", "repair", "undo", "resize", "tune", "dump", "shell",
+];
 
 /// What `--help` shows: the commands of images, which are called like coreutils, on few lines.
 fn help() -> String {
@@ -208,18 +212,19 @@ fn exit_as_mke2fs(error: &clap::Error) -> ! {
 /// The commands whose statuses are those of fsck(8), which ends with 16 for a usage error.
 const AS_FSCK: [&str; 2] = ["check", "repair"];
 
+/// The command whose statuses are those of resize2fs(8), which ends with 1 for a usage error.
+const AS_RESIZE2FS: &str = "resize";
+
 /// Ends with a usage error.
 fn exit_as_asked(error: &clap::Error, arguments: &[OsString]) -> ! {
-    let is_fsck = arguments
-        .get(1)
-        .is_some_and(|name| AS_FSCK.iter().any(|known| name == known));
-    match is_fsck && error.use_stderr() {
-        true => {
-            let _ = error.print();
-            std::process::exit(16)
-        }
-        false => error.exit(),
-    }
+    let name = arguments.get(1).filter(|_| error.use_stderr());
+    let status = match name {
+        Some(name) if AS_FSCK.iter().any(|known| name == known) => 16,
+        Some(name) if name == AS_RESIZE2FS => 1,
+        _ => error.exit(),
+    };
+    let _ = error.print();
+    std::process::exit(status)
 }
 
 /// Does what the program's arguments say.
@@ -247,6 +252,7 @@ pub fn main() -> ExitCode {
         Command::Check(command) => Ok(command.run()),
         Command::Repair(command) => Ok(command.run()),
         Command::Dump(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Resize(command) => command.run(),
         Command::Tune(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Undo(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Shell(command) => command.run(),

@@ -1,16 +1,18 @@
 //! QEMU's copy-on-write images, through crate imago.
 //!
 //! # Locking
-//! `disk.qcow2`: reads and writes share it, and giving back clusters has it alone: no data may be
-//! under way to a cluster that goes. It is held over I/O. Below it are locks of imago.
+//! `disk.qcow2`: reads and writes share it; giving back clusters and a new length have it alone: no
+//! data may be under way to a cluster that goes. It is held over I/O. Below it are locks of imago.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use finefs_block::{BlockDevice, Extent, FileDevice, bounds};
 use finefs_locks::{LockClass, RwLock};
+use imago::format::PreallocateMode;
 use imago::format::drivers::FormatDriverInstance;
 use imago::qcow2::Qcow2;
 use imago::storage::StorageOpenOptions;
@@ -26,7 +28,7 @@ pub struct Qcow2Device {
     image: RwLock<FormatAccess<Storage>>,
     /// Keeps the claim.
     file: Arc<FileDevice>,
-    length_bytes: u64,
+    length_bytes: AtomicU64,
     has_barriers: bool,
 }
 
@@ -88,7 +90,7 @@ fn plain(error: io::Error) -> io::Error {
 impl Qcow2Device {
     fn new(image: Qcow2<Storage>, file: Arc<FileDevice>, has_barriers: bool) -> Qcow2Device {
         Qcow2Device {
-            length_bytes: image.size(),
+            length_bytes: AtomicU64::new(image.size()),
             image: RwLock::new(&QCOW2, FormatAccess::new(image)),
             file,
             has_barriers,
@@ -99,13 +101,13 @@ impl Qcow2Device {
         if self.file.is_read_only() {
             return Err(bounds::read_only());
         }
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)
     }
 }
 
 impl BlockDevice for Qcow2Device {
     fn len_bytes(&self) -> u64 {
-        self.length_bytes
+        self.length_bytes.load(Ordering::Relaxed)
     }
 
     fn is_read_only(&self) -> bool {
@@ -113,7 +115,7 @@ impl BlockDevice for Qcow2Device {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
-        bounds::check(self.length_bytes, offset_bytes, buffer.len() as u64)?;
+        bounds::check(self.len_bytes(), offset_bytes, buffer.len() as u64)?;
         self.image.read().read(buffer, offset_bytes)
     }
 
@@ -138,7 +140,7 @@ impl BlockDevice for Qcow2Device {
     }
 
     fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
-        bounds::check(self.length_bytes, offset_bytes, length_bytes)?;
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
         let image = self.image.read();
         let (mapping, length) = image.get_mapping(offset_bytes, length_bytes)?;
         Ok(Extent {
@@ -157,6 +159,16 @@ impl BlockDevice for Qcow2Device {
             true => image.sync(),
             false => Ok(()),
         }
+    }
+
+    fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {
+        if self.file.is_read_only() {
+            return Err(bounds::read_only());
+        }
+        let mut image = self.image.write();
+        image.resize(length_bytes, PreallocateMode::None)?;
+        self.length_bytes.store(length_bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn describe(&self) -> String {

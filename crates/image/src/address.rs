@@ -327,6 +327,21 @@ fn inspected(image: &Path) -> Result<Arc<dyn BlockDevice>> {
         .map_err(|error| Error::new("", error.to_string()))
 }
 
+/// Opens the image, or the partition of one, that `image` names; a partition ends where the next
+/// thing begins.
+pub fn open_part(image: &OsStr, access: finefs_block::Access) -> Result<Arc<dyn BlockDevice>> {
+    let options = finefs_disk::Options {
+        access,
+        has_barriers: true,
+        patience: finefs_block::Patience {
+            limit: std::time::Duration::ZERO,
+            tell: |_| {},
+        },
+        format: None,
+    };
+    open_disk(image, &options).map(|(device, _)| device)
+}
+
 /// The disk that `image` names, or the partition of it, as it is: also one without a file system.
 pub(crate) fn open_disk(
     image: &OsStr,

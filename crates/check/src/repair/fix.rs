@@ -27,7 +27,7 @@ pub(super) struct Fix<'a> {
 }
 
 /// Puts right all that can be; false where something was left.
-pub(super) fn all(
+pub(crate) fn all(
     view: &Arc<dyn BlockDevice>,
     check: &Check,
     report: &Report,

@@ -10,13 +10,13 @@
 //! 1. Where anything is wrong that takes a decision ([`Remedy::E2fsck`]), nothing at all is
 //!    changed: counts and bitmaps follow from maps that cannot be trusted then.
 //! 2. Nothing is written to the image unless the check of the shadow finds nothing.
-//! 3. The image is written after the undo file is durable.
+//! 3. The image is written after the undo file is durable, its superblock last.
 
-mod fix;
+pub(crate) mod fix;
 mod groups;
 mod index;
 mod lost;
-mod shadow;
+pub(crate) mod shadow;
 mod undo;
 
 use std::path::{Path, PathBuf};
@@ -24,11 +24,12 @@ use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_ext::replay;
-use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 
 use crate::finding::{Finding, Problem, Remedy, Report};
 use crate::{Options, pass};
 use shadow::Shadow;
+pub(crate) use undo::Undo;
 pub use undo::{default_path, undo};
 
 /// The most rounds: what one puts right can only show what another must.
@@ -83,7 +84,14 @@ pub fn repair(
         if is_good(&report) {
             let changes = shadow.changes().map_err(|error| error.to_string())?;
             if let Some(path) = undo {
-                commit(device, path, &changes)?;
+                let length = device.len_bytes();
+                let undo = Undo {
+                    path,
+                    old_bytes: length,
+                    new_bytes: length,
+                    cut_off: &[],
+                };
+                commit(device, &undo, &changes)?;
             }
             return Ok(Outcome::Done {
                 fixed,
@@ -104,7 +112,7 @@ pub fn repair(
 
 /// Whether nothing is left to do. What is only remarkable may be left, but for a journal or orphans
 /// that wait.
-fn is_good(report: &Report) -> bool {
+pub(crate) fn is_good(report: &Report) -> bool {
     let waits = [Problem::JournalDirty, Problem::Orphans, Problem::FreeCount];
     report.clean && !report.findings.iter().any(|f| waits.contains(&f.problem))
 }
@@ -135,22 +143,40 @@ pub(crate) fn superblock(view: &Arc<dyn BlockDevice>) -> Result<Superblock, Stri
     Superblock::parse(&bytes).map_err(|error| error.to_string())
 }
 
-/// Writes the undo file, then the image.
-fn commit(
+/// Writes the undo file, then the image. The superblock says that there are errors until all else
+/// is in its place: an image on which this was interrupted is not taken for a sound one.
+pub(crate) fn commit(
     device: &Arc<dyn BlockDevice>,
-    path: &Path,
+    undo: &Undo<'_>,
     changes: &[shadow::Change],
 ) -> Result<(), String> {
-    undo::write(path, device.len_bytes(), changes)
-        .map_err(|error| format!("{}: {error}; nothing was changed", path.display()))?;
+    let path = undo.path.display();
+    undo.write(&**device, changes)
+        .map_err(|error| format!("{path}: {error}; nothing was changed"))?;
     let wrong = |error: std::io::Error| {
-        let path = path.display();
         format!(
             "{}: {error}; finefs undo {path} puts back what was there",
             device.describe()
         )
     };
-    for change in changes {
+    let holds_superblock = |change: &&shadow::Change| change.offset_bytes <= SUPERBLOCK_OFFSET;
+    let (last, rest): (Vec<_>, Vec<_>) = changes.iter().partition(holds_superblock);
+    if !last.is_empty() {
+        let mut sb = superblock(device)?;
+        sb.set_state(sb.state() | State::ERROR);
+        sb.update_checksum();
+        device
+            .write_at(SUPERBLOCK_OFFSET, sb.as_bytes())
+            .map_err(wrong)?;
+        device.flush().map_err(wrong)?;
+    }
+    for change in rest {
+        device
+            .write_at(change.offset_bytes, &change.new)
+            .map_err(wrong)?;
+    }
+    device.flush().map_err(wrong)?;
+    for change in last {
         device
             .write_at(change.offset_bytes, &change.new)
             .map_err(wrong)?;

@@ -1,4 +1,5 @@
-//! A device whose writes stay in memory: what a repair would write, before it is written.
+//! A device whose writes stay in memory: what a repair would write, before it is written. A resize
+//! lets writes to free blocks pass: they change nothing of the file system that is there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,6 +7,9 @@ use std::sync::Arc;
 
 use finefs_block::{BlockDevice, bounds};
 use finefs_locks::{LockClass, RwLock};
+
+use crate::pass::Check;
+use crate::tables::Claims;
 
 /// The pages of a shadow.
 pub static PAGES: LockClass = LockClass::new("check.shadow", 94);
@@ -17,6 +21,28 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) struct Shadow {
     device: Arc<dyn BlockDevice>,
     pages: RwLock<BTreeMap<u64, Box<[u8]>>>,
+    passing: Option<Passing>,
+}
+
+/// Which writes pass.
+struct Passing {
+    block_bytes: u64,
+    /// Blocks behind it are free.
+    end: u64,
+    used: Claims,
+}
+
+impl Passing {
+    /// Whether the block at an offset is free, and where the next one starts that is not so.
+    fn run(&self, offset_bytes: u64, end_bytes: u64) -> (bool, u64) {
+        let is_free = |block: u64| block >= self.end || !self.used.is_claimed(block);
+        let first = offset_bytes / self.block_bytes;
+        let mut next = first + 1;
+        while next * self.block_bytes < end_bytes && is_free(next) == is_free(first) {
+            next += 1;
+        }
+        (is_free(first), (next * self.block_bytes).min(end_bytes))
+    }
 }
 
 impl Shadow {
@@ -24,6 +50,19 @@ impl Shadow {
         Shadow {
             device: Arc::clone(device),
             pages: RwLock::new(&PAGES, BTreeMap::new()),
+            passing: None,
+        }
+    }
+
+    /// One that lets writes pass to blocks that nothing claims in this check.
+    pub fn over_free_blocks(device: &Arc<dyn BlockDevice>, check: &Check) -> Shadow {
+        Shadow {
+            passing: Some(Passing {
+                block_bytes: u64::from(check.fs.geo.block_size),
+                end: check.fs.geo.blocks_count,
+                used: check.claims.copy(),
+            }),
+            ..Shadow::new(device)
         }
     }
 
@@ -89,23 +128,18 @@ impl BlockDevice for Shadow {
     fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
         bounds::check(self.len_bytes(), offset_bytes, data.len() as u64)?;
         let end = offset_bytes + data.len() as u64;
-        for page in offset_bytes / PAGE..end.div_ceil(PAGE) {
-            let is_known = self.pages.read().contains_key(&page);
-            // Read before the lock is taken.
-            let original = match is_known {
-                true => None,
-                false => Some(self.original(page)?),
-            };
-            let mut pages = self.pages.write();
-            let bytes = pages
-                .entry(page)
-                .or_insert_with(|| original.unwrap_or_default());
-            let start = page * PAGE;
-            let from = offset_bytes.max(start);
-            let to = end.min(start + bytes.len() as u64);
-            bytes[(from - start) as usize..(to - start) as usize].copy_from_slice(
-                &data[(from - offset_bytes) as usize..(to - offset_bytes) as usize],
-            );
+        let Some(passing) = &self.passing else {
+            return self.keep(offset_bytes, data);
+        };
+        let mut at = offset_bytes;
+        while at < end {
+            let (is_free, next) = passing.run(at, end);
+            let part = &data[(at - offset_bytes) as usize..(next - offset_bytes) as usize];
+            match is_free {
+                true => self.pass(at, part)?,
+                false => self.keep(at, part)?,
+            }
+            at = next;
         }
         Ok(())
     }
@@ -127,5 +161,47 @@ impl BlockDevice for Shadow {
 
     fn describe(&self) -> String {
         self.device.describe()
+    }
+}
+
+impl Shadow {
+    /// Writes to the device; what is kept of the same pages follows.
+    fn pass(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        self.device.write_at(offset_bytes, data)?;
+        let end = offset_bytes + data.len() as u64;
+        let mut pages = self.pages.write();
+        for (page, bytes) in pages.range_mut(offset_bytes / PAGE..end.div_ceil(PAGE)) {
+            put(*page, bytes, offset_bytes, data);
+        }
+        Ok(())
+    }
+
+    fn keep(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        let end = offset_bytes + data.len() as u64;
+        for page in offset_bytes / PAGE..end.div_ceil(PAGE) {
+            let is_known = self.pages.read().contains_key(&page);
+            // Read before the lock is taken.
+            let original = match is_known {
+                true => None,
+                false => Some(self.original(page)?),
+            };
+            let mut pages = self.pages.write();
+            let bytes = pages
+                .entry(page)
+                .or_insert_with(|| original.unwrap_or_default());
+            put(page, bytes, offset_bytes, data);
+        }
+        Ok(())
+    }
+}
+
+/// Puts into a page what `data`, which begins at an offset, has for it.
+fn put(page: u64, bytes: &mut [u8], offset_bytes: u64, data: &[u8]) {
+    let start = page * PAGE;
+    let from = offset_bytes.max(start);
+    let to = (offset_bytes + data.len() as u64).min(start + bytes.len() as u64);
+    if from < to {
+        bytes[(from - start) as usize..(to - start) as usize]
+            .copy_from_slice(&data[(from - offset_bytes) as usize..(to - offset_bytes) as usize]);
     }
 }

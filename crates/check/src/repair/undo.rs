@@ -1,12 +1,12 @@
-//! Undo files: what lay where a repair has written.
+//! Undo files: what lay where a repair or a resize has written.
 //!
 //! # Format
-//! A line that names it, the length of the image (8 bytes), then pages: offset and length (8 bytes
-//! each), the bytes; then all ones and the crc32c of everything before. Numbers are
-//! little-endian.
+//! A line that names it, the lengths of the image before and after (8 bytes each), then pages:
+//! offset and length (8 bytes each), the bytes; then all ones and the crc32c of everything before.
+//! Numbers are little-endian. Files of the first version have one length: a repair keeps it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,96 +15,169 @@ use finefs_ext_disk::checksum::crc32c;
 
 use super::shadow::{Change, PAGE};
 
-const NAME: &[u8] = b"finefs undo 1\n";
+const NAME: &[u8; 14] = b"finefs undo 2\n";
+const NAME_1: &[u8; 14] = b"finefs undo 1\n";
 const END: u64 = u64::MAX;
 
-/// Writes the old bytes of all changes; durable when it returns. The file must not exist.
-pub(super) fn write(path: &Path, image_bytes: u64, changes: &[Change]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    let outcome = fill(&mut file, image_bytes, changes);
-    if outcome.is_err() {
-        let _ = std::fs::remove_file(path);
-    }
-    outcome
+/// An undo file that is to be written.
+pub(crate) struct Undo<'a> {
+    /// Where; there must be no such file.
+    pub path: &'a Path,
+    /// Bytes of the image before.
+    pub old_bytes: u64,
+    /// And after.
+    pub new_bytes: u64,
+    /// Parts that the image is cut off later: start and length.
+    pub cut_off: &'a [(u64, u64)],
 }
 
-fn fill(file: &mut File, image_bytes: u64, changes: &[Change]) -> io::Result<()> {
-    let mut out = io::BufWriter::new(file);
-    let mut crc = !0;
-    let mut put = |bytes: &[u8]| {
-        crc = crc32c(crc, bytes);
-        out.write_all(bytes)
-    };
-    put(NAME)?;
-    put(&image_bytes.to_le_bytes())?;
-    for change in changes {
-        put(&change.offset_bytes.to_le_bytes())?;
-        put(&(change.old.len() as u64).to_le_bytes())?;
-        put(&change.old)?;
+impl Undo<'_> {
+    /// Writes the old bytes of all changes; durable when it returns.
+    pub fn write(&self, device: &dyn BlockDevice, changes: &[Change]) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(self.path)?;
+        let outcome = self.fill(&mut file, device, changes);
+        if outcome.is_err() {
+            let _ = std::fs::remove_file(self.path);
+        }
+        outcome
     }
-    put(&END.to_le_bytes())?;
-    out.write_all(&crc.to_le_bytes())?;
-    out.flush()?;
-    out.get_ref().sync_all()
+
+    fn fill(
+        &self,
+        file: &mut File,
+        device: &dyn BlockDevice,
+        changes: &[Change],
+    ) -> io::Result<()> {
+        let mut out = io::BufWriter::new(file);
+        let mut crc = !0;
+        let mut put = |bytes: &[u8]| {
+            crc = crc32c(crc, bytes);
+            out.write_all(bytes)
+        };
+        put(NAME)?;
+        put(&self.old_bytes.to_le_bytes())?;
+        put(&self.new_bytes.to_le_bytes())?;
+        for change in changes {
+            // A device that was made longer first is cut off again.
+            let length = self.old_bytes.saturating_sub(change.offset_bytes);
+            let length = length.min(change.old.len() as u64);
+            if length > 0 {
+                put(&change.offset_bytes.to_le_bytes())?;
+                put(&length.to_le_bytes())?;
+                put(&change.old[..length as usize])?;
+            }
+        }
+        let mut page = vec![0; PAGE as usize];
+        for (start, length) in self.cut_off {
+            let mut done = 0;
+            while done < *length {
+                let part = &mut page[..PAGE.min(length - done) as usize];
+                device.read_at(start + done, part)?;
+                put(&(start + done).to_le_bytes())?;
+                put(&(part.len() as u64).to_le_bytes())?;
+                put(part)?;
+                done += part.len() as u64;
+            }
+        }
+        put(&END.to_le_bytes())?;
+        out.write_all(&crc.to_le_bytes())?;
+        out.flush()?;
+        out.get_ref().sync_all()
+    }
 }
 
-/// Puts back what an undo file holds; gives the number of pages. Nothing is written unless the file
-/// is whole and of an image of this length.
+/// Puts back what an undo file holds, and the image's length; gives the number of pages. Nothing is
+/// written unless the file is whole and of this image, as long as it was before or is after.
 pub fn undo(path: &Path, device: &Arc<dyn BlockDevice>) -> Result<usize, String> {
     let shown = path.display();
-    let read = |error: io::Error| format!("{shown}: {error}");
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
-        .map_err(read)?;
-    let pages = pages(&bytes).ok_or_else(|| format!("{shown}: is no whole undo file"))?;
-    if pages.image_bytes != device.len_bytes() {
+    let mut count = 0;
+    let lengths = read(path, &mut |_, _| {
+        count += 1;
+        Ok(())
+    })
+    .map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            format!("{shown}: is no whole undo file")
+        }
+        _ => format!("{shown}: {error}"),
+    })?;
+    let has = device.len_bytes();
+    if has != lengths.old && has != lengths.new {
         return Err(format!(
-            "{shown}: is of an image of {} bytes; {} has {}",
-            pages.image_bytes,
+            "{shown}: is of an image of {} bytes; {} has {has}",
+            lengths.old,
             device.describe(),
-            device.len_bytes()
         ));
     }
     let write = |error: io::Error| format!("{}: {error}", device.describe());
-    for (offset_bytes, old) in &pages.list {
-        device.write_at(*offset_bytes, old).map_err(write)?;
+    if has < lengths.old {
+        device.set_len_bytes(lengths.old).map_err(write)?;
     }
+    read(path, &mut |offset_bytes, old| {
+        device.write_at(offset_bytes, old)
+    })
+    .map_err(write)?;
     device.flush().map_err(write)?;
-    Ok(pages.list.len())
-}
-
-struct Pages<'a> {
-    image_bytes: u64,
-    list: Vec<(u64, &'a [u8])>,
-}
-
-fn pages(bytes: &[u8]) -> Option<Pages<'_>> {
-    let (body, crc) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
-    if crc32c(!0, body).to_le_bytes() != crc {
-        return None;
+    if has > lengths.old {
+        device.set_len_bytes(lengths.old).map_err(write)?;
     }
-    let mut rest = body.strip_prefix(NAME)?;
-    let word = |rest: &mut &[u8]| {
-        let (word, after) = rest.split_first_chunk::<8>()?;
-        let word = u64::from_le_bytes(*word);
-        *rest = after;
-        Some(word)
+    Ok(count)
+}
+
+struct Lengths {
+    old: u64,
+    new: u64,
+}
+
+/// Reads an undo file and calls `each` with its pages; whether it is whole is known at its end.
+fn read(path: &Path, each: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<Lengths> {
+    let damaged = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut file = BufReader::new(File::open(path)?);
+    let mut crc = !0;
+    let mut take = |buffer: &mut [u8], counts: bool| {
+        file.read_exact(buffer)?;
+        if counts {
+            crc = crc32c(crc, buffer);
+        }
+        Ok::<u32, io::Error>(crc)
     };
-    let image_bytes = word(&mut rest)?;
-    let mut list = Vec::new();
+    let mut name = [0; NAME.len()];
+    take(&mut name, true)?;
+    let mut word = [0; 8];
+    take(&mut word, true)?;
+    let old = u64::from_le_bytes(word);
+    let new = match &name {
+        NAME => {
+            take(&mut word, true)?;
+            u64::from_le_bytes(word)
+        }
+        NAME_1 => old,
+        _ => return Err(damaged()),
+    };
+    let mut page = vec![0; PAGE as usize];
     loop {
-        let offset_bytes = word(&mut rest)?;
+        let expected = take(&mut word, true)?;
+        let offset_bytes = u64::from_le_bytes(word);
         if offset_bytes == END {
-            return Some(Pages { image_bytes, list });
+            let mut sum = [0; 4];
+            take(&mut sum, false)?;
+            let is_whole = sum == expected.to_le_bytes() && take(&mut [0], false).is_err();
+            return match is_whole {
+                true => Ok(Lengths { old, new }),
+                false => Err(damaged()),
+            };
         }
-        let length = word(&mut rest)?;
-        if length > PAGE || offset_bytes.checked_add(length)? > image_bytes {
-            return None;
+        take(&mut word, true)?;
+        let length = u64::from_le_bytes(word);
+        if length > PAGE || offset_bytes.checked_add(length).is_none_or(|end| end > old) {
+            return Err(damaged());
         }
-        let (old, after) = rest.split_at_checked(length as usize)?;
-        rest = after;
-        list.push((offset_bytes, old));
+        let part = &mut page[..length as usize];
+        take(part, true)?;
+        each(offset_bytes, part)?;
     }
 }
 

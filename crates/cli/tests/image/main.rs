@@ -16,6 +16,7 @@ mod onto;
 mod reads;
 mod refusals;
 mod reiserfs;
+mod resize;
 mod round_trip;
 mod shell;
 mod sources;
