@@ -4,14 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 use finefs_image::convert::{self, Converted, Format, Progress};
-use indicatif::ProgressStyle;
 
 use crate::image::{copying, text};
-use crate::progress::{self, Companion};
+use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure, output, size};
 
 /// Convert a disk image to another format
@@ -113,13 +112,9 @@ fn report(converted: &Converted) -> String {
 /// Shows how far it is.
 fn bar(progress: &Arc<Progress>) -> Option<Companion> {
     let progress = Arc::clone(progress);
-    progress::bar(move |bar| {
-        let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let style = "{bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
-        }
-        bar.set_length(now(&progress.bytes_all));
-        bar.set_position(now(&progress.bytes));
+    progress::bar(move || Step {
+        message: String::new(),
+        bytes: progress.bytes.load(Ordering::Relaxed),
+        bytes_all: progress.bytes_all.load(Ordering::Relaxed),
     })
 }

@@ -12,6 +12,16 @@ use clap::error::ErrorKind as Usage;
 
 use crate::{CliResult, Failure, usage};
 
+/// The commands that a build may be without, and the feature that each needs.
+const BY_FEATURE: [(&str, &str); 6] = [
+    ("build", "build"),
+    ("convert", "formats"),
+    ("mkfs", "build"),
+    ("serve", "nfs"),
+    ("shell", "shell"),
+    ("tar", "build"),
+];
+
 /// Becomes the program of `words`, a name and its arguments; returns only if it cannot.
 pub(crate) fn run(words: &[OsString]) -> CliResult<ExitCode> {
     let (name, arguments) = words.split_first().expect("clap gives the name");
@@ -23,10 +33,15 @@ pub(crate) fn run(words: &[OsString]) -> CliResult<ExitCode> {
     };
     let shown = name.display();
     if error.kind() == ErrorKind::NotFound {
-        let line = format!(
-            "unrecognized subcommand '{shown}', and there is no program finefs-{shown} beside \
-             finefs or in PATH"
-        );
+        let line = match BY_FEATURE.iter().find(|(command, _)| name == command) {
+            Some((_, feature)) => {
+                format!("this finefs was built without {shown}, which its feature {feature} has")
+            }
+            None => format!(
+                "unrecognized subcommand '{shown}', and there is no program finefs-{shown} beside \
+                 finefs or in PATH"
+            ),
+        };
         usage(&[], Usage::InvalidSubcommand, &line);
     }
     Err(Failure::new(format!("{}: {error}", program.display())))
@@ -42,4 +57,24 @@ fn program(name: &OsStr) -> PathBuf {
     beside
         .filter(|beside| beside.is_file())
         .unwrap_or_else(|| file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_is_without_is_known() {
+        let has = |feature| match feature {
+            "build" => cfg!(feature = "build"),
+            "formats" => cfg!(feature = "formats"),
+            "nfs" => cfg!(feature = "nfs"),
+            "shell" => cfg!(feature = "shell"),
+            other => panic!("{other} is no feature"),
+        };
+        for (command, feature) in BY_FEATURE {
+            let is_there = crate::command().find_subcommand(command).is_some();
+            assert_eq!(is_there, has(feature), "{command}");
+        }
+    }
 }

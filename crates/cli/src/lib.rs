@@ -25,11 +25,25 @@
 //! | `logger` | stderr, a file or the system log |
 //! | `progress` | a sign of life during long work |
 //! | `helper_call` | being called by mount(8), umount(8) and mount.fuse3 |
+//!
+//! The features of the crate leave out whole subcommands, with what they alone need; [`external`]
+//! says of a command that is not there which feature it is.
+#![cfg_attr(
+    not(all(
+        feature = "build",
+        feature = "formats",
+        feature = "nfs",
+        feature = "shell"
+    )),
+    allow(dead_code, reason = "some of it serves them alone")
+)]
 
 mod background;
+#[cfg(feature = "build")]
 mod build;
 pub mod channel;
 mod check;
+#[cfg(feature = "formats")]
 mod convert;
 mod dump;
 mod external;
@@ -41,9 +55,12 @@ mod image;
 mod info;
 mod logger;
 mod lsof;
+#[cfg(feature = "build")]
 mod mke2fs;
+#[cfg(feature = "build")]
 mod mkfs;
 mod mount;
+#[cfg(feature = "nfs")]
 mod nfs;
 mod open;
 mod options;
@@ -57,6 +74,7 @@ mod runtime_dir;
 mod serve;
 pub mod size;
 mod spare_memory;
+#[cfg(feature = "build")]
 mod switches;
 mod sync;
 mod target;
@@ -95,6 +113,7 @@ struct Arguments {
 enum Command {
     Mount(mount::Mount),
     Umount(umount::Umount),
+    #[cfg(feature = "nfs")]
     Serve(nfs::Serve),
     /// Put everything on the image and let changes wait, so that the image can be copied
     ///
@@ -116,9 +135,13 @@ enum Command {
     Tune(Box<tune::Tune>),
     Dump(dump::Dump),
     Quota(quota::Quota),
+    #[cfg(feature = "build")]
     Mkfs(Box<mkfs::Mkfs>),
+    #[cfg(feature = "build")]
     Build(Box<build::Build>),
+    #[cfg(feature = "shell")]
     Shell(image::shell::Shell),
+    #[cfg(feature = "formats")]
     Convert(convert::Convert),
     Top(top::Top),
     #[command(flatten)]
@@ -203,12 +226,6 @@ fn usage(path: &[&str], kind: ErrorKind, message: &str) -> ! {
     error.exit()
 }
 
-/// mke2fs ends with status 1 where clap would with 2.
-fn exit_as_mke2fs(error: &clap::Error) -> ! {
-    let _ = error.print();
-    std::process::exit(i32::from(error.use_stderr()))
-}
-
 /// The commands whose statuses are those of fsck(8), which ends with 16 for a usage error.
 const AS_FSCK: [&str; 2] = ["check", "repair"];
 
@@ -227,17 +244,22 @@ fn exit_as_asked(error: &clap::Error, arguments: &[OsString]) -> ! {
     std::process::exit(status)
 }
 
-/// Does what the program's arguments say.
+/// What the program's arguments say.
+fn parse(arguments: Vec<OsString>) -> Arguments {
+    #[cfg(feature = "build")]
+    if let Some(name) = mke2fs::called_as(&arguments) {
+        return Arguments::try_parse_from(mke2fs::translate(name, arguments))
+            .unwrap_or_else(|error| mke2fs::exit(&error));
+    }
+    Arguments::try_parse_from(helper_call::translate(arguments.clone()))
+        .unwrap_or_else(|error| exit_as_asked(&error, &arguments))
+}
+
+/// Does it.
 pub fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
-    let arguments = match mke2fs::called_as(&arguments) {
-        Some(name) => Arguments::try_parse_from(mke2fs::translate(name, arguments))
-            .unwrap_or_else(|error| exit_as_mke2fs(&error)),
-        None => Arguments::try_parse_from(helper_call::translate(arguments.clone()))
-            .unwrap_or_else(|error| exit_as_asked(&error, &arguments)),
-    };
-    let result = match arguments.command {
+    let result = match parse(std::env::args_os().collect()).command {
         Command::Mount(command) => command.run(),
+        #[cfg(feature = "nfs")]
         Command::Serve(command) => command.run(),
         Command::Umount(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Freeze(target) => target.ask(Change::Freeze).map(|()| ExitCode::SUCCESS),
@@ -245,8 +267,11 @@ pub fn main() -> ExitCode {
         Command::Sync(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Lsof(command) => command.run(),
         Command::Remount(command) => command.run().map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "build")]
         Command::Mkfs(command) => command.run(),
+        #[cfg(feature = "build")]
         Command::Build(command) => command.run(),
+        #[cfg(feature = "formats")]
         Command::Convert(command) => command.run(),
         Command::Info(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Check(command) => Ok(command.run()),
@@ -255,6 +280,7 @@ pub fn main() -> ExitCode {
         Command::Resize(command) => command.run(),
         Command::Tune(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Undo(command) => command.run().map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "shell")]
         Command::Shell(command) => command.run(),
         Command::Quota(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Image(command) => command.run(&mut image::Context::default()),

@@ -55,6 +55,12 @@ pub(crate) fn called_as(arguments: &[OsString]) -> Option<Name> {
     name.to_str()?.parse().ok()
 }
 
+/// Ends with a usage error: status 1 where clap would have 2.
+pub(crate) fn exit(error: &clap::Error) -> ! {
+    let _ = error.print();
+    std::process::exit(i32::from(error.use_stderr()))
+}
+
 /// The arguments as they would have been given to finefs.
 pub(crate) fn translate(name: Name, arguments: Vec<OsString>) -> Vec<OsString> {
     let head = ["finefs", "mkfs", "--called-as", name.name].map(OsString::from);

@@ -1,47 +1,58 @@
-//! A sign of life during long work: a spinner with the time, on a terminal, after half a second.
+//! A sign of life during long work: a line on the terminal that is written again and again, and
+//! cleared at the end.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write, stderr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::size::human;
 
-const PATIENCE: Duration = Duration::from_millis(500);
-const TICK: Duration = Duration::from_millis(120);
-
-/// Runs `work`; when it takes long and stderr is a terminal, shows `message` and the time.
-pub(crate) fn during<T>(message: &str, work: impl FnOnce() -> T) -> T {
-    if !std::io::stderr().is_terminal() {
-        return work();
-    }
-    let _sign = spin(message.to_owned());
-    work()
+/// How far something is.
+pub(crate) struct Step {
+    /// What is counted besides bytes, and how much of it is done; may be empty.
+    pub message: String,
+    /// Bytes that are done.
+    pub bytes: u64,
+    /// All there are to do; 0 where that is not known.
+    pub bytes_all: u64,
 }
 
-fn spin(message: String) -> Companion {
-    let start = Instant::now();
-    Companion::start(move |end| {
+/// Runs `work`; when it takes more than half a second and stderr is a terminal, shows `message` and
+/// the time.
+pub(crate) fn during<T>(message: &str, work: impl FnOnce() -> T) -> T {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    const TURNS: [char; 4] = ['|', '/', '-', '\\'];
+    if !stderr().is_terminal() {
+        return work();
+    }
+    let message = message.to_owned();
+    let _sign = Companion::start(move |end| {
+        let start = Instant::now();
         if end.comes_within(PATIENCE) {
             return;
         }
-        let bar = ProgressBar::new_spinner().with_elapsed(start.elapsed());
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-            bar.set_style(style);
-        }
-        bar.set_message(message);
-        bar.enable_steady_tick(TICK);
-        end.wait();
-        bar.finish_and_clear();
-    })
+        let mut turns = TURNS.iter().cycle();
+        end.shown_every(Duration::from_millis(120), &mut || {
+            let turn = turns.next().unwrap_or(&' ');
+            format!("{turn} {message} ({})", clock(start.elapsed()))
+        });
+    });
+    work()
 }
 
-/// Shows how far something is by what `update` makes of a bar again and again: on a terminal, after
-/// a second, until this is dropped.
-pub(crate) fn bar(mut update: impl FnMut(&ProgressBar) + Send + 'static) -> Option<Companion> {
+/// Shows what `update` gives, on a terminal, after a second, until what this returns is dropped.
+pub(crate) fn bar(update: impl FnMut() -> Step + Send + 'static) -> Option<Companion> {
+    bar_after(move |_| Some(update))
+}
+
+/// The same of what must be prepared first, which is done only where it is shown; nothing is shown
+/// if that gives `None`.
+pub(crate) fn bar_after<U: FnMut() -> Step>(
+    prepare: impl FnOnce(&End) -> Option<U> + Send + 'static,
+) -> Option<Companion> {
     const PATIENCE: Duration = Duration::from_secs(1);
-    const TICK: Duration = Duration::from_millis(200);
-    if !std::io::stderr().is_terminal() {
+    if !stderr().is_terminal() {
         return None;
     }
     let start = Instant::now();
@@ -49,15 +60,43 @@ pub(crate) fn bar(mut update: impl FnMut(&ProgressBar) + Send + 'static) -> Opti
         if end.comes_within(PATIENCE) {
             return;
         }
-        let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
-        loop {
-            update(&bar);
-            if end.comes_within(TICK) {
-                break;
+        if let Some(mut update) = prepare(&end) {
+            end.shown_every(Duration::from_millis(200), &mut || {
+                text(&update(), start.elapsed())
+            });
+        }
+    }))
+}
+
+/// As `3 of 9 files, 12M of 40M, 6.0M/s, 0:04 left`.
+fn text(step: &Step, elapsed: Duration) -> String {
+    let mut parts = Vec::new();
+    if !step.message.is_empty() {
+        parts.push(step.message.clone());
+    }
+    let rate = (step.bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
+    match (step.bytes, step.bytes_all) {
+        (0, 0) => {}
+        (done, 0) => parts.extend([human(done), format!("{}/s", human(rate))]),
+        (done, all) => {
+            parts.push(format!("{} of {}", human(done), human(all)));
+            parts.push(format!("{}/s", human(rate)));
+            if let Some(seconds) = all.saturating_sub(done).checked_div(rate) {
+                parts.push(format!("{} left", clock(Duration::from_secs(seconds))));
             }
         }
-        bar.finish_and_clear();
-    }))
+    }
+    parts.join(", ")
+}
+
+/// As `1:02:03`, without hours where there are none.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
 }
 
 /// A thread that lives while something goes on: until this is dropped, which waits for it.
@@ -75,8 +114,23 @@ impl End {
         self.0.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
     }
 
-    fn wait(&self) {
-        let _ = self.0.recv();
+    /// Until the end, the terminal has a line of what `line` gives, as much as fits.
+    fn shown_every(&self, tick: Duration, line: &mut dyn FnMut() -> String) {
+        const CLEAR: &str = "\r\x1b[K";
+        let columns = rustix::termios::tcgetwinsize(stderr()).map_or(0, |size| size.ws_col);
+        let room = usize::from(if columns > 1 { columns - 1 } else { 79 });
+        let write = |text: &str| {
+            // Without a terminal there is nobody to see it.
+            let _ = stderr().write_all(text.as_bytes());
+        };
+        loop {
+            let text: String = line().chars().take(room).collect();
+            write(&format!("{CLEAR}{text}"));
+            if self.comes_within(tick) {
+                break;
+            }
+        }
+        write(CLEAR);
     }
 }
 
@@ -98,5 +152,29 @@ impl Drop for Companion {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is() {
+        let of = |message: &str, bytes, bytes_all| {
+            let message = message.to_owned();
+            let step = Step {
+                message,
+                bytes,
+                bytes_all,
+            };
+            text(&step, Duration::from_secs(2))
+        };
+        assert_eq!(of("listing, 7 files", 0, 0), "listing, 7 files");
+        assert_eq!(of("7 files", 8 << 20, 0), "7 files, 8.0M, 4.0M/s");
+        let line = "1 of 2 files, 8.0M of 488M, 4.0M/s, 2:00 left";
+        assert_eq!(of("1 of 2 files", 8 << 20, 488 << 20), line);
+        assert_eq!(of("", 0, 1 << 20), "0 of 1.0M, 0/s");
+        assert_eq!(clock(Duration::from_secs(3_725)), "1:02:05");
     }
 }

@@ -84,6 +84,27 @@ fn memory_bytes() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
 }
 
+/// As `ls -h` writes sizes: powers of 1024, rounded up, one digit after the point below 10.
+pub(crate) fn human(bytes: u64) -> String {
+    const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1024_u128;
+    for letter in UNITS {
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+        if tenths <= 99 {
+            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
+        }
+        let whole = u128::from(bytes).div_ceil(unit);
+        if whole < 1024 {
+            return format!("{whole}{letter}");
+        }
+        unit *= 1024;
+    }
+    bytes.to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +143,22 @@ mod tests {
         let whole = Size::PercentOfMemory(100).bytes();
         assert!(whole > 1 << 20);
         assert!(Size::PercentOfMemory(50).bytes() <= whole / 2);
+    }
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_139, "10K"),
+            (10_240, "10K"),
+            (1_047_553, "1.0M"),
+            (5 << 30, "5.0G"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), text, "{bytes}");
+        }
     }
 }

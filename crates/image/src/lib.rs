@@ -21,21 +21,30 @@
 //! 2. What is read is opened read-only: an image that is only read stays as it is, byte for byte.
 //! 3. `mkfs` makes the same bytes of the same options, size and seed, on every machine.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "build", feature = "convert")),
+    allow(dead_code, unused_imports, reason = "some of it serves them alone")
+)]
 
 mod acl;
 pub mod address;
+#[cfg(feature = "build")]
 pub mod archive;
 mod attributes;
 mod beside;
+#[cfg(feature = "build")]
 pub mod build;
 pub mod compare;
+#[cfg(feature = "convert")]
 pub mod convert;
 pub mod copy;
 mod error;
 mod host;
 mod inside;
+#[cfg(feature = "build")]
 pub mod layer;
 pub mod mkfs;
+#[cfg(feature = "build")]
 mod packing;
 pub mod partition;
 pub mod tree;
@@ -46,4 +55,5 @@ pub use attributes::{Attributes, Change, Lacking, Time, Xattr};
 pub use error::{Error, Result};
 pub use host::HostDir;
 pub use inside::ImageDir;
+#[cfg(feature = "build")]
 pub use packing::Packing;

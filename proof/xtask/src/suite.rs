@@ -164,6 +164,13 @@ impl<'a> Suite<'a> {
         let embedded = ["clippy", "-p", "finefs", "-p", "finefs-fuse", "--quiet"];
         let args = [&embedded[..], &["--", "-D", "warnings"]].concat();
         self.cargo("clippy, as embedded", &args, &[]);
+        let slim = ["clippy", "-p", "finefs-cli", "--no-default-features"];
+        let args = [
+            &slim[..],
+            &["--all-targets", "--quiet", "--", "-D", "warnings"],
+        ]
+        .concat();
+        self.cargo("clippy, without features", &args, &[]);
     }
 
     /// What finefs is built of, by deny.toml but for advisories, whose database is not everywhere

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use finefs_image::build::Progress;
-use indicatif::ProgressStyle;
 
 use super::copying;
-use crate::progress::{self, Companion};
+use crate::progress::{self, Companion, Step};
 use crate::{CliResult, output};
 
 /// Does work with a progress bar, until a signal stops it.
@@ -32,21 +31,16 @@ pub(crate) fn say_left_out(lines: &[String]) {
 /// Shows how far it is.
 fn bar(progress: &Arc<Progress>) -> Option<Companion> {
     let progress = Arc::clone(progress);
-    progress::bar(move |bar| {
+    progress::bar(move || {
         let now = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let all = now(&progress.files_all);
-        let style = match all {
-            0 => "listing, {msg}",
-            _ => "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
+        let message = match now(&progress.files_all) {
+            0 => format!("listing, {} files", now(&progress.listed)),
+            all => format!("{} of {all} files", now(&progress.files)),
         };
-        if let Ok(style) = ProgressStyle::with_template(style) {
-            bar.set_style(style);
+        Step {
+            message,
+            bytes: now(&progress.bytes),
+            bytes_all: now(&progress.bytes_all),
         }
-        bar.set_message(match all {
-            0 => format!("{} files", now(&progress.listed)),
-            _ => format!("{} of {all} files,", now(&progress.files)),
-        });
-        bar.set_length(now(&progress.bytes_all));
-        bar.set_position(now(&progress.bytes));
     })
 }

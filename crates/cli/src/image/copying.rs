@@ -4,18 +4,17 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use finefs_image::Error;
 use finefs_image::copy::{self, Observer, Options, Progress, Task, Totals, measure};
 use finefs_image::tree::{Room, SourceDir};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::session::Session;
 use super::text;
 use crate::file_limit::raise_file_limit;
 use crate::output::{print, say};
-use crate::progress::Companion;
+use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure};
 
 /// Status of a command that a signal has ended.
@@ -59,7 +58,7 @@ impl Copying {
         let room = sink.room();
         {
             let _link = StopLink::start(stop, Arc::clone(&self.progress));
-            let _bar = Bar::start(&self.progress, &sources, &self.options);
+            let _bar = bar(&self.progress, &sources, &self.options);
             copy::run(tasks, &self.options, self, &self.progress);
         }
         self.tell(session, &sources, room);
@@ -202,49 +201,27 @@ impl StopLink {
     }
 }
 
-/// Shows how far a copy is: on a terminal, after a second.
-struct Bar;
-
-impl Bar {
-    fn start(progress: &Arc<Progress>, sources: &[Source], options: &Options) -> Option<Companion> {
-        const PATIENCE: Duration = Duration::from_secs(1);
-        const TICK: Duration = Duration::from_millis(200);
-        if !super::cp::is_watched() {
-            return None;
-        }
-        let start = Instant::now();
-        let (progress, sources) = (Arc::clone(progress), sources.to_vec());
-        let options = options.clone();
-        Some(Companion::start(move |end| {
-            if end.comes_within(PATIENCE) {
-                return;
+/// Shows how far a copy is.
+fn bar(progress: &Arc<Progress>, sources: &[Source], options: &Options) -> Option<Companion> {
+    let (progress, sources) = (Arc::clone(progress), sources.to_vec());
+    let options = options.clone();
+    progress::bar_after(move |end| {
+        // Counting takes a while too, and is for this line only.
+        let is_over = AtomicBool::new(false);
+        let totals = total(&sources, &options, 4096, &|| {
+            if end.comes_within(Duration::ZERO) {
+                is_over.store(true, Ordering::Relaxed);
             }
-            let bar = ProgressBar::new(0).with_elapsed(start.elapsed());
-            let style = "{msg} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
-            if let Ok(style) = ProgressStyle::with_template(style) {
-                bar.set_style(style);
-            }
-            // Counting takes a while too, and is for this line only.
-            let is_over = AtomicBool::new(false);
-            let totals = total(&sources, &options, 4096, &|| {
-                if end.comes_within(Duration::ZERO) {
-                    is_over.store(true, Ordering::Relaxed);
-                }
-                !is_over.load(Ordering::Relaxed)
-            });
-            if is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            bar.set_length(totals.bytes);
-            loop {
-                let files = progress.files.load(Ordering::Relaxed);
-                bar.set_message(format!("{files} of {} files,", totals.files));
-                bar.set_position(progress.bytes.load(Ordering::Relaxed));
-                if end.comes_within(TICK) {
-                    break;
-                }
-            }
-            bar.finish_and_clear();
-        }))
-    }
+            !is_over.load(Ordering::Relaxed)
+        });
+        (!is_over.load(Ordering::Relaxed)).then_some(move || Step {
+            message: format!(
+                "{} of {} files",
+                progress.files.load(Ordering::Relaxed),
+                totals.files
+            ),
+            bytes: progress.bytes.load(Ordering::Relaxed),
+            bytes_all: totals.bytes,
+        })
+    })
 }

@@ -1,7 +1,7 @@
 //! `finefs cp`
 
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -110,20 +110,12 @@ impl Cp {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs cp", &self.place);
         let has_directory = self.target_directory.is_some();
-        let last = match self.target_directory.take() {
-            Some(directory) => directory,
-            None if self.operands.len() < 2 => {
-                session.fail("give a source and a destination");
-                return session.end();
-            }
-            None => self.operands.pop().expect("there are two"),
+        let operands = std::mem::take(&mut self.operands);
+        let named = session.sources_and_destination(operands, self.target_directory.take());
+        let Some((sources, last)) = named else {
+            return session.end();
         };
         let to = session.operand(&last);
-        let sources: Vec<Operand> = self
-            .operands
-            .iter()
-            .map(|text| session.operand(text))
-            .collect();
         let is_image = |operand: &Operand| matches!(operand, Operand::Image(_));
         if !is_image(&to) && !sources.iter().any(is_image) {
             session.fail("no operand is in an image; write IMAGE:/PATH, or use cp");
@@ -368,11 +360,6 @@ impl Destination {
             options,
         )
     }
-}
-
-/// True where somebody looks at the progress.
-pub(super) fn is_watched() -> bool {
-    std::io::stderr().is_terminal()
 }
 
 impl From<Failure> for Error {

@@ -2,23 +2,24 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+#[cfg(feature = "build")]
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 
 use clap::Args;
-use finefs_image::archive::Progress;
 use finefs_image::compare::{Aspect, Change, Difference, Options, Tree, compare};
-use finefs_image::{Access, Operand, Packing, layer};
+use finefs_image::{Access, Operand};
 use serde::Serialize;
 
+use super::Where;
+#[cfg(feature = "build")]
+use super::layer;
 use super::session::{Context, Printer, Session, print_json};
-use super::{Where, copying};
-use crate::{CliResult, output, progress};
+use crate::{CliResult, progress};
 
 /// Status where something differs, as diff(1) has it.
 const DIFFERENT: u8 = 1;
-const TROUBLE: u8 = 2;
+pub(super) const TROUBLE: u8 = 2;
 
 /// Compare images, or an image with a directory: names, metadata and contents
 ///
@@ -42,6 +43,7 @@ pub(crate) struct Diff {
     no_xattrs: bool,
     /// Write a layer of a container image that makes the second of the first, with whiteouts; its
     /// name says how it is compressed, - is standard output. The status is 0 when it is written
+    #[cfg(feature = "build")]
     #[arg(long, value_name = "LAYER", conflicts_with_all = ["json", "quiet"])]
     oci: Option<PathBuf>,
     /// Only the status
@@ -81,8 +83,9 @@ impl Diff {
             times: !self.no_mtime,
             xattrs: !self.no_xattrs,
         };
+        #[cfg(feature = "build")]
         if let Some(file) = &self.oci {
-            return write_layer(session, file, (first, second), options);
+            return layer::write(session, file, (first, second), options);
         }
         let mut printer = Printer::new();
         let mut differences = Vec::new();
@@ -121,39 +124,6 @@ impl Diff {
         }
         session.end()
     }
-}
-
-fn write_layer(
-    mut session: Session<'_>,
-    file: &Path,
-    (first, second): (Tree, Tree),
-    options: Options,
-) -> CliResult<ExitCode> {
-    let progress = Progress {
-        stop: copying::watch_signals()?,
-        ..Progress::default()
-    };
-    let trees = (&first, &second);
-    let written = match file.as_os_str().as_encoded_bytes() {
-        b"-" => {
-            let mut output = std::io::stdout().lock();
-            let shown = "standard output";
-            layer::write(&mut output, shown, trees, options, Packing::None, &progress)
-        }
-        _ => progress::during("writing the layer", || {
-            let packing = Packing::of_name(file.as_os_str());
-            layer::write_file(file, trees, options, packing, &progress)
-        }),
-    };
-    drop((first, second));
-    match written {
-        Ok(left_out) => left_out.iter().for_each(output::say),
-        Err(error) if progress.stop.load(Ordering::Relaxed) => {
-            session.fail_with(copying::INTERRUPTED, error);
-        }
-        Err(error) => session.fail_with(TROUBLE, error),
-    }
-    session.end()
 }
 
 /// A directory of the host is one that is there; everything else is an image.

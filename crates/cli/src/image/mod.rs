@@ -3,7 +3,7 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff`, `tar` | what reads |
+//! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` | what reads |
 //! | `cp`, `mv`, `rm`, `make`, `owner`, `trim` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
@@ -15,6 +15,7 @@
 //! | `people` | names of users and groups, of the image |
 //! | `record` | what files are, as JSON |
 
+#[cfg(feature = "build")]
 pub(crate) mod building;
 mod cat;
 mod clock;
@@ -26,6 +27,8 @@ mod diff;
 mod du;
 mod find;
 mod flags;
+#[cfg(feature = "build")]
+mod layer;
 mod ls;
 mod make;
 mod mode;
@@ -36,8 +39,10 @@ mod people;
 mod record;
 mod rm;
 mod session;
+#[cfg(feature = "shell")]
 pub(crate) mod shell;
 mod stat;
+#[cfg(feature = "build")]
 mod tar;
 pub(crate) mod text;
 mod tree;
@@ -63,6 +68,7 @@ pub(crate) enum ImageCommand {
     Getfattr(xattr::Getfattr),
     Lsattr(flags::Lsattr),
     Diff(diff::Diff),
+    #[cfg(feature = "build")]
     Tar(tar::Tar),
     Cp(Box<cp::Cp>),
     Mv(mv::Mv),
@@ -100,6 +106,7 @@ impl ImageCommand {
             ImageCommand::Getfattr(command) => command.run(context),
             ImageCommand::Lsattr(command) => command.run(context),
             ImageCommand::Diff(command) => command.run(context),
+            #[cfg(feature = "build")]
             ImageCommand::Tar(command) => command.run(context),
             ImageCommand::Cp(command) => command.run(context),
             ImageCommand::Mv(command) => command.run(context),

@@ -50,20 +50,12 @@ impl Mv {
     pub(crate) fn run(mut self, context: &mut Context) -> CliResult<ExitCode> {
         let mut session = Session::new(context, "finefs mv", &self.place);
         let has_directory = self.target_directory.is_some();
-        let last = match self.target_directory.take() {
-            Some(directory) => directory,
-            None if self.operands.len() < 2 => {
-                session.fail("give a source and a destination");
-                return session.end();
-            }
-            None => self.operands.pop().expect("there are two"),
+        let operands = std::mem::take(&mut self.operands);
+        let named = session.sources_and_destination(operands, self.target_directory.take());
+        let Some((sources, last)) = named else {
+            return session.end();
         };
         let to = session.operand(&last);
-        let sources: Vec<Operand> = self
-            .operands
-            .iter()
-            .map(|text| session.operand(text))
-            .collect();
         // All are opened to be written before anything is done.
         let images = sources
             .iter()
@@ -167,13 +159,7 @@ impl Mv {
         }
         let options = Options {
             is_recursive: true,
-            preserve: Preserve {
-                mode: true,
-                ownership: true,
-                timestamps: true,
-                links: true,
-                xattrs: true,
-            },
+            preserve: Preserve::ALL,
             links: Links::Kept,
             sparse: Sparse::Kept,
             existing: Existing::Replaced,

@@ -134,6 +134,25 @@ impl<'c> Session<'c> {
         }
     }
 
+    /// The sources and the destination of cp and mv: the last operand, or the directory that an
+    /// option names. Says what is missing.
+    pub fn sources_and_destination(
+        &mut self,
+        mut operands: Vec<OsString>,
+        target_directory: Option<OsString>,
+    ) -> Option<(Vec<Operand>, OsString)> {
+        let last = match target_directory {
+            Some(directory) => directory,
+            None if operands.len() < 2 => {
+                self.fail("give a source and a destination");
+                return None;
+            }
+            None => operands.pop().expect("there are two"),
+        };
+        let sources = operands.iter().map(|text| self.operand(text)).collect();
+        Some((sources, last))
+    }
+
     /// An operand that names a file in an image; without a colon, outside of a shell, its root.
     pub fn address(&self, text: &OsStr) -> finefs_image::Result<Address> {
         match (self.operand(text), &self.context.shell) {

@@ -13,11 +13,10 @@ use finefs_image::archive::{self, Input, Progress};
 use finefs_image::build::{self, Member, Rules, Source};
 use finefs_image::walk::letter;
 use finefs_image::{Error, Operand, Packing};
-use indicatif::ProgressStyle;
 
 use super::session::{Context, Printer, Session};
 use super::{Where, building, copying, text};
-use crate::progress::{self, Companion};
+use crate::progress::{self, Companion, Step};
 use crate::{CliResult, Failure, output};
 
 /// Write files of an image as a tar archive, put an archive into an image, or list one, as tar(1)
@@ -233,11 +232,9 @@ fn long(member: &Member) -> Vec<u8> {
 /// Shows how far it is.
 fn bar(progress: &Arc<Progress>) -> Option<Companion> {
     let progress = Arc::clone(progress);
-    progress::bar(move |bar| {
-        if let Ok(style) = ProgressStyle::with_template("{msg} files, {bytes}, {bytes_per_sec}") {
-            bar.set_style(style);
-        }
-        bar.set_message(progress.files.load(Ordering::Relaxed).to_string());
-        bar.set_position(progress.bytes.load(Ordering::Relaxed));
+    progress::bar(move || Step {
+        message: format!("{} files", progress.files.load(Ordering::Relaxed)),
+        bytes: progress.bytes.load(Ordering::Relaxed),
+        bytes_all: 0,
     })
 }

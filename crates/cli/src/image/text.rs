@@ -5,6 +5,8 @@ use finefs_image::{Attributes, Time};
 
 use super::clock::{self, Local};
 
+pub(crate) use crate::size::human;
+
 /// As in `-rwsr-xr-x`.
 pub(super) fn mode_string(attributes: &Attributes) -> String {
     mode_text(
@@ -28,27 +30,6 @@ pub(super) fn mode_text(letter: char, mode: u32) -> String {
         });
     }
     text
-}
-
-/// As `ls -h` writes sizes: powers of 1024, rounded up, one digit after the point below 10.
-pub(crate) fn human(bytes: u64) -> String {
-    const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
-    if bytes < 1024 {
-        return bytes.to_string();
-    }
-    let mut unit = 1024_u128;
-    for letter in UNITS {
-        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
-        if tenths <= 99 {
-            return format!("{}.{}{letter}", tenths / 10, tenths % 10);
-        }
-        let whole = u128::from(bytes).div_ceil(unit);
-        if whole < 1024 {
-            return format!("{whole}{letter}");
-        }
-        unit *= 1024;
-    }
-    bytes.to_string()
 }
 
 /// As `2026-11-24 00:07:17.123456789 +0100`.
@@ -139,26 +120,4 @@ pub(super) fn device_numbers(attributes: &Attributes) -> (u32, u32) {
 /// The time now.
 pub(super) fn now() -> Time {
     std::time::SystemTime::now().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_rounded_up() {
-        for (bytes, text) in [
-            (0, "0"),
-            (1023, "1023"),
-            (1024, "1.0K"),
-            (1025, "1.1K"),
-            (10_139, "10K"),
-            (10_240, "10K"),
-            (1_047_553, "1.0M"),
-            (5 << 30, "5.0G"),
-            (u64::MAX, "16E"),
-        ] {
-            assert_eq!(human(bytes), text, "{bytes}");
-        }
-    }
 }

@@ -1,8 +1,6 @@
 //! The terminal of the live view: raw mode and the alternate screen, keys, styled lines, frames.
 //!
-//! Like crossterm for the little that is needed here. `console`, which progress uses, sets and
-//! restores the terminal's modes around each key that it reads; a thread that waits for keys would
-//! set raw mode again just after the view has ended.
+//! Like crossterm for the little that is needed here.
 //!
 //! The terminal is in raw mode and on its alternate screen from [`Terminal::enter`] until the
 //! [`Terminal`] is dropped, whatever the reason: a key, a signal (which is an event of the loop), a

@@ -55,6 +55,17 @@ pub struct Preserve {
     pub xattrs: bool,
 }
 
+impl Preserve {
+    /// Everything.
+    pub const ALL: Preserve = Preserve {
+        mode: true,
+        ownership: true,
+        timestamps: true,
+        links: true,
+        xattrs: true,
+    };
+}
+
 /// Which symbolic links of the sources are followed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Links {
