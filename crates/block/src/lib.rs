@@ -98,8 +98,12 @@ pub trait BlockDevice: Send + Sync {
         0
     }
 
-    /// Writes all of `data` at `offset_bytes`; fails with `UnexpectedEof` past the end.
-    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()>;
+    /// Writes all of `data` at `offset_bytes`; fails with `UnexpectedEof` past the end, and always
+    /// where a device does not say how.
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        let _ = (offset_bytes, data);
+        Err(bounds::read_only())
+    }
 
     /// Writes all parts, one behind the other, from `offset_bytes` on: one request, as `write_at`
     /// of what they come to.
@@ -136,8 +140,12 @@ pub trait BlockDevice: Send + Sync {
         })
     }
 
-    /// Makes `length_bytes` from `offset_bytes` on read as zeros.
-    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()>;
+    /// Makes `length_bytes` from `offset_bytes` on read as zeros; fails as
+    /// [`BlockDevice::write_at`] does.
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        let _ = (offset_bytes, length_bytes);
+        Err(bounds::read_only())
+    }
 
     /// Gives back the storage below `length_bytes` from `offset_bytes` on. True when they read as
     /// zeros then; false, and nothing has changed, where there is no such thing.

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 
-use finefs::{FileKind, ReadDir};
+use finefs::ReadDir;
 
 use crate::call;
 use crate::fs::Fs;
@@ -56,15 +56,7 @@ pub unsafe extern "C" fn finefs_dir_next(dir: *mut Listing, out: *mut Entry) -> 
         let Some(entry) = dir.entries.next().transpose()? else {
             return Ok(0);
         };
-        let kind = match entry.file_type()?.kind() {
-            FileKind::Regular => libc::S_IFREG,
-            FileKind::Directory => libc::S_IFDIR,
-            FileKind::Symlink => libc::S_IFLNK,
-            FileKind::CharDevice => libc::S_IFCHR,
-            FileKind::BlockDevice => libc::S_IFBLK,
-            FileKind::Fifo => libc::S_IFIFO,
-            FileKind::Socket => libc::S_IFSOCK,
-        };
+        let kind = entry.file_type()?.kind().mode_bits();
         dir.name = CString::new(entry.file_name().as_bytes()).unwrap_or_default();
         let entry = Entry {
             name: dir.name.as_ptr(),

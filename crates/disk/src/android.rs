@@ -191,14 +191,6 @@ impl<D: BlockDevice> BlockDevice for SparseDevice<D> {
         Ok(())
     }
 
-    fn write_at(&self, _offset_bytes: u64, _data: &[u8]) -> io::Result<()> {
-        Err(bounds::read_only())
-    }
-
-    fn write_zeros_at(&self, _offset_bytes: u64, _length_bytes: u64) -> io::Result<()> {
-        Err(bounds::read_only())
-    }
-
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }

@@ -159,15 +159,7 @@ impl Image {
             let mut all = Vec::new();
             for entry in fs.read_dir(path)? {
                 let entry = entry?;
-                let kind = match entry.file_type()?.kind() {
-                    FileKind::Regular => libc::S_IFREG,
-                    FileKind::Directory => libc::S_IFDIR,
-                    FileKind::Symlink => libc::S_IFLNK,
-                    FileKind::CharDevice => libc::S_IFCHR,
-                    FileKind::BlockDevice => libc::S_IFBLK,
-                    FileKind::Fifo => libc::S_IFIFO,
-                    FileKind::Socket => libc::S_IFSOCK,
-                };
+                let kind = entry.file_type()?.kind().mode_bits();
                 all.push((entry.file_name().to_owned(), entry.ino(), kind));
             }
             Ok(all)
@@ -469,13 +461,7 @@ impl Observer for First {
 fn copied(tasks: Vec<Task>, jobs: usize) -> finefs_image::Result<u64> {
     let options = copy::Options {
         is_recursive: true,
-        preserve: Preserve {
-            mode: true,
-            ownership: true,
-            timestamps: true,
-            links: true,
-            xattrs: true,
-        },
+        preserve: Preserve::ALL,
         links: Links::Kept,
         jobs: jobs.clamp(1, 64),
         ..copy::Options::default()

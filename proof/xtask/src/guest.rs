@@ -162,16 +162,25 @@ impl Guests {
 fn add_program(root: &Path, name: &str) -> Result<()> {
     let program = tools::program(name);
     std::fs::copy(&program, root.join("bin").join(name))?;
-    let libraries = run::ok(run::cmd("ldd", [&program]).env("LC_ALL", "C"))?.stdout;
-    for word in libraries
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'))
-    {
-        let to = root.join(word.trim_start_matches('/'));
+    for library in libraries_of(&program, &[])? {
+        let to = root.join(library.strip_prefix("/")?);
         std::fs::create_dir_all(to.parent().context("a library is in a directory")?)?;
-        std::fs::copy(word, to)?;
+        std::fs::copy(library, to)?;
     }
     Ok(())
+}
+
+/// The shared libraries of a program, the loader among them; they are looked for in `places` first.
+pub fn libraries_of(program: &Path, places: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut command = run::cmd("ldd", [program]);
+    command.env("LC_ALL", "C");
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(places)?);
+    let listed = run::ok(&mut command)?.stdout;
+    let paths = listed.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        words.find(|word| word.starts_with('/')).map(PathBuf::from)
+    });
+    Ok(paths.collect())
 }
 
 impl Guest {

@@ -185,14 +185,6 @@ impl BlockDevice for Frame {
         })
     }
 
-    fn write_at(&self, _offset_bytes: u64, _data: &[u8]) -> io::Result<()> {
-        Err(bounds::read_only())
-    }
-
-    fn write_zeros_at(&self, _offset_bytes: u64, _length_bytes: u64) -> io::Result<()> {
-        Err(bounds::read_only())
-    }
-
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }

@@ -28,7 +28,7 @@ use finefs_namespace::{Caller, Error, FileKind, Ino, SyncScope};
 use crate::changes::Before;
 use crate::export::Export;
 use crate::held::Held;
-use crate::procedures::results::Wcc;
+use crate::procedures::results::{Wcc, put_wcc};
 use crate::rpc::Rejection;
 use crate::status;
 use crate::xdr::{Garbage, Reader, Writer};
@@ -160,6 +160,18 @@ impl Context<'_> {
         change: impl FnOnce(&Held<'e>) -> Result<T, Failed>,
     ) -> (Wcc, Result<T, Failed>) {
         self.change_then(handle, change, |held| self.settle(held.ino()))
+    }
+
+    /// The same where that is all, and writes the result.
+    fn change_and_tell<'e>(
+        &'e self,
+        handle: &[u8],
+        out: &mut Writer,
+        change: impl FnOnce(&Held<'e>) -> Result<(), Failed>,
+    ) {
+        let (wcc, result) = self.change(handle, change);
+        out.u32(result.map_or_else(|failed| self.status(&failed), |()| status::OK));
+        put_wcc(out, self.export, &wcc);
     }
 
     /// Changes what a handle names, and then does `finish` when that has succeeded.

@@ -267,12 +267,10 @@ pub(super) fn remove(
     out: &mut Writer,
 ) -> Result<(), Garbage> {
     let (handle, name) = place(reader)?;
-    let (wcc, result) = context.change(handle, |directory| {
+    context.change_and_tell(handle, out, |directory| {
         let namespace = &context.export.namespace;
         Ok(namespace.remove_file(&context.caller, directory.ino(), name)?)
     });
-    out.u32(result.map_or_else(|failed| context.status(&failed), |()| status::OK));
-    put_wcc(out, context.export, &wcc);
     Ok(())
 }
 
@@ -282,12 +280,10 @@ pub(super) fn remove_directory(
     out: &mut Writer,
 ) -> Result<(), Garbage> {
     let (handle, name) = place(reader)?;
-    let (wcc, result) = context.change(handle, |directory| {
+    context.change_and_tell(handle, out, |directory| {
         let namespace = &context.export.namespace;
         Ok(namespace.remove_directory(&context.caller, directory.ino(), name)?)
     });
-    out.u32(result.map_or_else(|failed| context.status(&failed), |()| status::OK));
-    put_wcc(out, context.export, &wcc);
     Ok(())
 }
 

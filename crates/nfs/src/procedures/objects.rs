@@ -3,7 +3,7 @@
 use finefs_namespace::{AccessChecks, Error, FileKind, SetAttributes, Timestamp};
 
 use super::arguments::{self, handle};
-use super::results::{is_shown_as, put_attributes, put_post_op, put_wcc};
+use super::results::{is_shown_as, put_attributes, put_post_op};
 use super::{Context, EXECUTE, Failed, READ, WRITE};
 use crate::held::Held;
 use crate::status;
@@ -36,12 +36,10 @@ pub(super) fn set_attributes(
         true => Some(arguments::time(reader)?),
         false => None,
     };
-    let (wcc, result) = context.change(handle, |held| {
+    context.change_and_tell(handle, out, |held| {
         check_guard(held, guard)?;
         set(context, held, &change)
     });
-    out.u32(result.map_or_else(|failed| context.status(&failed), |()| status::OK));
-    put_wcc(out, context.export, &wcc);
     Ok(())
 }
 

@@ -4,13 +4,13 @@
 //! was killed and started again.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use finefs_harness::{run, tools};
 
 use super::MODULES;
-use crate::guest::Guests;
+use crate::guest::{Guests, libraries_of};
 use crate::setup;
 
 const INIT: &str = include_str!("lan.sh");
@@ -76,9 +76,10 @@ fn fill(root: &Path, finefs: &Path, services: &Path) -> Result<()> {
         // busybox need not have it.
         tools::program("flock"),
     ];
+    let places = ["lib", "usr/lib"].map(|lib| services.join(lib).join("x86_64-linux-gnu"));
     let mut libraries = BTreeSet::new();
     for program in &programs {
-        libraries.extend(libraries_of(program, services)?);
+        libraries.extend(libraries_of(program, &places)?);
         let name = program.file_name().context("a program is a file")?;
         // Without symbols, which are most of finefs, and which each guest would unpack.
         let mut strip = run::cmd("strip", ["-o"]);
@@ -111,18 +112,4 @@ fn write_etc(root: &Path, services: &Path) -> Result<()> {
     std::fs::write(root.join("etc/hosts"), hosts)?;
     std::fs::copy(services.join("etc/netconfig"), root.join("etc/netconfig"))?;
     Ok(())
-}
-
-/// The shared libraries of a program, the loader among them.
-fn libraries_of(program: &Path, services: &Path) -> Result<Vec<PathBuf>> {
-    let triplet = "x86_64-linux-gnu";
-    let places = ["lib", "usr/lib"].map(|lib| services.join(lib).join(triplet));
-    let places = places.map(|place| place.to_string_lossy().into_owned());
-    let mut command = run::cmd("ldd", [program]);
-    let listed = run::ok(command.env("LD_LIBRARY_PATH", places.join(":")))?.stdout;
-    let paths = listed.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        words.find(|word| word.starts_with('/')).map(PathBuf::from)
-    });
-    Ok(paths.collect())
 }
