@@ -414,6 +414,9 @@ fn claim(
     Ok(())
 }
 
+/// No machine has larger pages of memory.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
+
 impl BlockDevice for FileDevice {
     fn len_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Relaxed)
@@ -527,13 +530,11 @@ impl BlockDevice for FileDevice {
 
     fn forget_cached_at(&self, offset_bytes: u64, length_bytes: u64) {
         let advice = rustix::fs::Advice::DontNeed;
+        // Pages that lie in the range only in part would be kept.
+        let start = offset_bytes - offset_bytes % PAGE_BYTES_MAX;
+        let end = (offset_bytes + length_bytes).next_multiple_of(PAGE_BYTES_MAX);
         // Where it cannot be done the range is only as old as the page cache.
-        let _ = rustix::fs::fadvise(
-            &self.file,
-            offset_bytes,
-            length_bytes.try_into().ok(),
-            advice,
-        );
+        let _ = rustix::fs::fadvise(&self.file, start, (end - start).try_into().ok(), advice);
     }
 
     fn flush(&self) -> io::Result<()> {

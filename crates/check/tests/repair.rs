@@ -203,7 +203,7 @@ fn quotas_are_counted_anew() {
             "-b",
             block,
             "-O",
-            "quota,project",
+            "quota,project,orphan_file",
             "-E",
             kinds,
         ];

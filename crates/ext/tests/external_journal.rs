@@ -164,6 +164,22 @@ fn a_protected_image_is_mounted_once() {
     };
     let held = dump(&image);
     assert!(!held.contains("0xff4d4d50"), "{held}");
+    // By another way to the same storage, as another host has it.
+    if let Some(other) = Loop::new(&image) {
+        let refused = open(Path::new(&other.0), None, false).unwrap_err();
+        assert!(
+            matches!(refused.kind, MountErrorKind::InUse(_)),
+            "{refused}"
+        );
+        let said = refused.to_string();
+        // The block has 32 bytes for the name of the device.
+        let device: String = image.display().to_string().chars().take(32).collect();
+        let who = format!("(as {device})");
+        assert!(
+            said.contains("is in use by host") && said.contains(&who),
+            "{said}"
+        );
+    }
     store.close().unwrap();
     drop(store);
     image::assert_clean(&image);

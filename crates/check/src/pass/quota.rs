@@ -30,7 +30,7 @@ impl Usage {
     pub fn count(&mut self, fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>, bytes: u64) {
         let is_counted = fs.has_ro(RoCompat::QUOTA)
             && (ino == Ino::ROOT.0 || ino >= fs.geo.first_ino.0)
-            && ino != fs.sb.prj_quota_inum()
+            && !fs.is_own_file(ino)
             && !inode.flags().contains(InodeFlags::EA_INODE);
         if !is_counted {
             return;
