@@ -14,6 +14,11 @@ use crate::wire::{Arguments, Items, NFS, NLM, Program, Records, put_call, result
 
 /// The file that is read.
 const FILE_BYTES: u64 = 16 << 20;
+/// Procedures of the lock manager.
+const LOCK: u32 = 2;
+const UNLOCK: u32 = 4;
+/// How long a server may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The slot of a call stands in the low bits of its transaction id.
 const SLOT_BITS: u32 = 12;
 /// What a new file gets.
@@ -111,8 +116,45 @@ impl Prepared {
             let file = setup.make_file(&dir, "file", FILE_BYTES)?;
             Ok(Place { dir, file })
         });
-        let places = places.collect::<io::Result<_>>()?;
+        let places: Vec<Place> = places.collect::<io::Result<_>>()?;
+        if let Some(first) = places.first() {
+            hold_lock(&target, &first.file)?;
+        }
         Ok(Prepared { target, places })
+    }
+}
+
+/// Takes a lock that nobody else wants and keeps it, so that this machine is a client with locks
+/// all the time: else nfs-ganesha has it monitored anew for each lock.
+fn hold_lock(target: &Target, file: &[u8]) -> io::Result<()> {
+    let arguments = lock_arguments(("load", u32::MAX), file, (1 << 40, 1), true);
+    let result = Connection::new(target.locks)?.call(NLM, LOCK, &arguments)?;
+    match Items(&result).word()? {
+        0 => Ok(()),
+        status => Err(io::Error::other(format!("LOCK: the server says {status}"))),
+    }
+}
+
+/// The arguments of LOCK (exclusive, not waiting) or UNLOCK.
+fn lock_arguments(
+    (name, svid): (&str, u32),
+    file: &[u8],
+    (start, length): (u64, u64),
+    is_lock: bool,
+) -> Arguments {
+    let head = Arguments::new().opaque(b"");
+    let head = match is_lock {
+        // It does not wait, and is exclusive.
+        true => head.word(0).word(1),
+        false => head,
+    };
+    let lock = head.opaque(name.as_bytes()).opaque(file);
+    let lock = lock.opaque(&svid.to_be_bytes()).word(svid);
+    let lock = lock.long(start).long(length);
+    match is_lock {
+        // No reclaim; the state of the client's monitor.
+        true => lock.word(0).word(1),
+        false => lock,
     }
 }
 
@@ -137,6 +179,7 @@ pub fn rate(
     for (number, place) in prepared.places.iter().take(connections).enumerate() {
         let stream = TcpStream::connect(at)?;
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         workers.push(Worker {
             load,
             stream,
@@ -289,19 +332,9 @@ impl Worker {
 
     /// LOCK or UNLOCK of the slot's range.
     fn lock(&self, at: usize, is_lock: bool) -> (u32, Arguments) {
-        let head = Arguments::new().opaque(b"");
-        let head = match is_lock {
-            // It does not wait, and is exclusive.
-            true => head.word(0).word(1),
-            false => head,
-        };
-        let lock = head.opaque(format!("load-{}", self.number).as_bytes());
-        let lock = lock.opaque(&self.file).opaque(&(at as u32).to_be_bytes());
-        let lock = lock.word(at as u32).long(at as u64 * 100).long(100);
-        match is_lock {
-            // No reclaim; the state of the client's monitor.
-            true => (2, lock.word(0).word(1)),
-            false => (4, lock),
-        }
+        let name = format!("load-{}", self.number);
+        let range = (at as u64 * 100, 100);
+        let arguments = lock_arguments((&name, at as u32), &self.file, range, is_lock);
+        (if is_lock { LOCK } else { UNLOCK }, arguments)
     }
 }

@@ -63,8 +63,9 @@ fn every_load_is_carried_out() {
         work(&OpenSpeed::default(), &files);
         work(&PosixLock::default(), &files);
     }
-    // All that was created was removed, and all that was locked unlocked.
-    assert_eq!(namespace.file_lock_count(), 0);
+    // All that was created was removed, and all that was locked unlocked, but for the lock that
+    // the loads keep.
+    assert_eq!(namespace.file_lock_count(), 1);
     server.stop();
 }
 

@@ -12,7 +12,7 @@
 
 mod ganesha;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
     /// Seconds of each run; five rounds of all servers take some five minutes by the default
-    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    #[arg(long, value_name = "S", default_value_t = 0.4)]
     seconds: f64,
     /// Connections
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 4, 16])]
@@ -99,11 +99,15 @@ pub fn run(options: &Options) -> Result<()> {
         Ok(found) => candidates.extend(found),
         Err(error) => eprintln!("without nfs-ganesha: {error:#}"),
     }
-    let mut rates = Rates::new();
+    let (mut rates, mut failed) = (Rates::new(), BTreeSet::new());
     for round in 0..options.rounds {
         for (load_at, load) in Load::ALL.into_iter().enumerate() {
             for connections in &options.connections {
                 for candidate in &candidates {
+                    let key = (load_at, *connections, candidate.name);
+                    if failed.contains(&key) {
+                        continue;
+                    }
                     eprintln!(
                         "round {}: {}, {connections} connections, {}",
                         round + 1,
@@ -111,11 +115,13 @@ pub fn run(options: &Options) -> Result<()> {
                         candidate.name
                     );
                     let measured = measure(options, candidate, load, *connections);
-                    let key = (load_at, *connections, candidate.name);
                     match measured {
                         Ok(rate) => rates.entry(key).or_default().push(rate),
                         // What a rival cannot do is left out of its row.
-                        Err(error) if candidate.is_rival() => eprintln!("{error:#}"),
+                        Err(error) if candidate.is_rival() => {
+                            eprintln!("{error:#}");
+                            failed.insert(key);
+                        }
                         Err(error) => return Err(error),
                     }
                 }
