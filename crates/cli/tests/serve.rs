@@ -260,6 +260,8 @@ fn libnfs_copies_in_and_out() {
     );
     libnfs("nfs-cp", &[&url("/data"), back.to_str().unwrap()]);
     assert!(std::fs::read(&back).unwrap() == bytes);
+    let shown = Command::new("nfs-cat").arg(url("/data")).output().unwrap();
+    assert!(shown.status.success() && shown.stdout == bytes);
     serving.end(&image);
     assert!(is_sound(&image));
 }
