@@ -351,7 +351,9 @@ mod tests {
         let mut options = Options::default();
         journal("size=16", &mut options).unwrap();
         assert_eq!(options.journal_mib, Some(16));
-        assert!(journal("device=/dev/x", &mut options).is_err());
+        journal("device=/dev/x", &mut options).unwrap();
+        assert_eq!(options.journal_device, Some("/dev/x".into()));
+        assert!(journal("device=", &mut options).is_err());
         block_size("-2048", &mut options).unwrap();
         block_size("4k", &mut options).unwrap();
         assert_eq!(options.block_size_min, Some(2048));
