@@ -153,7 +153,12 @@ pub fn resize(
     let check = checked(device, options)?;
     let wanted = wanted_blocks(device, target, &check, progress)?;
     let old = check.fs.geo.clone();
-    let shape = reshape(&check.fs.sb, &old, wanted)?;
+    let shape = match reshape(&check.fs.sb, &old, wanted) {
+        Err(reason) if wanted < old.blocks_count => {
+            return Err(too_few(&check, wanted, &reason));
+        }
+        shape => shape?,
+    };
     if shape.geo.blocks_count == old.blocks_count {
         return Ok(None);
     }
@@ -316,15 +321,18 @@ fn can_shrink(check: &Check, shape: &Shape) -> Result<(), String> {
             "feature stable_inodes says that its inodes keep their numbers: it can grow only";
         return Err(what.to_owned());
     }
-    if let Err(reason) = minimum::try_shape(check, shape) {
-        let least = minimum::blocks(check)?;
-        let bytes = least * u64::from(shape.geo.block_size);
-        return Err(format!(
-            "{} blocks are too few ({reason}); it needs {least}, which are {bytes} bytes",
-            shape.geo.blocks_count
-        ));
-    }
-    Ok(())
+    minimum::try_shape(check, shape)
+        .map_err(|reason| too_few(check, shape.geo.blocks_count, &reason))
+}
+
+/// Says how many blocks it needs.
+fn too_few(check: &Check, blocks: u64, reason: &str) -> String {
+    let least = match minimum::blocks(check) {
+        Ok(least) => least,
+        Err(reason) => return reason,
+    };
+    let bytes = least * u64::from(check.fs.geo.block_size);
+    format!("{blocks} blocks are too few ({reason}); it needs {least}, which are {bytes} bytes")
 }
 
 /// All of it but the ends of the device.

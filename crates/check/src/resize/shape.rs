@@ -64,7 +64,7 @@ pub(super) fn reshape(old: &Superblock, geo: &Geometry, blocks: u64) -> Result<S
 
 /// Blocks and groups, without a last group that has no room.
 fn groups(old: &Superblock, geo: &Geometry, blocks: u64) -> Result<(u64, u32), String> {
-    let too_small = || format!("{blocks} blocks are too few for any file system");
+    let too_small = || "no group has room for its own metadata".to_owned();
     let per_group = u64::from(geo.blocks_per_group);
     let mut blocks_left = blocks;
     loop {

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::{Place, assert_clean};
 
 fn filled(place: &Place, mebibytes: u64) -> std::path::PathBuf {
-    let image = place.image("disk.img", "ext4", mebibytes);
+    let image = place.image_with("disk.img", mebibytes, &["-t", "ext4", "-b", "4096"]);
     fs::create_dir(place.path("tree")).unwrap();
     for number in 0..50 {
         fs::write(place.path(&format!("tree/{number}")), vec![number; 50_000]).unwrap();
