@@ -35,7 +35,7 @@ pub(crate) fn run(words: &[OsString]) -> CliResult<ExitCode> {
     if error.kind() == ErrorKind::NotFound {
         let line = match BY_FEATURE.iter().find(|(command, _)| name == command) {
             Some((_, feature)) => {
-                format!("this finefs was built without {shown}, which its feature {feature} has")
+                format!("this finefs was built without '{shown}'; its feature '{feature}' has it")
             }
             None => format!(
                 "unrecognized subcommand '{shown}', and there is no program finefs-{shown} beside \

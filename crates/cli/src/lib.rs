@@ -198,7 +198,13 @@ fn help() -> String {
         text += &format!("  {:<8} {about}\n", command.get_name());
     }
     text += &format!("\nMounts: {}\n", OF_MOUNTS.join(" "));
-    text += &format!("Whole images: {}\n", OF_IMAGES.join(" "));
+    let of_images = OF_IMAGES
+        .into_iter()
+        .filter(|name| all.find_subcommand(name).is_some());
+    text += &format!(
+        "Whole images: {}\n",
+        of_images.collect::<Vec<_>>().join(" ")
+    );
     text +=
         "\nImages without a mount; IMAGE:/PATH names a file, IMAGE@p2:/PATH one in a partition:\n";
     let mut line = String::from(" ");
