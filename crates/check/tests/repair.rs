@@ -241,6 +241,30 @@ fn quotas_are_counted_anew() {
     }
 }
 
+/// Values of attributes that lie in inodes count for those who have the attributes.
+#[test]
+fn values_in_inodes_count_for_quotas() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-O", "quota,ea_inode"];
+    let image = make(dir.path(), &("values", "16M", &options));
+    let value = dir.path().join("value");
+    std::fs::write(&value, [b'v'; 5000]).unwrap();
+    let change = |request: &str| {
+        let mut debugfs = Command::new("debugfs");
+        run(debugfs.args(["-w", "-R", request]).arg(&image));
+    };
+    for file in ["large", "holes"] {
+        change(&format!("ea_set -f {} /{file} user.far", value.display()));
+    }
+    let fixed = Command::new("e2fsck").arg("-fy").arg(&image).output();
+    assert_eq!(fixed.unwrap().status.code(), Some(1));
+    let report = check(&image).unwrap();
+    assert!(report.clean, "{report}");
+    change("set_inode_field /large uid 70000");
+    let report = check(&image).unwrap();
+    assert!(!report.clean && !judge(&image).is_clean, "{report}");
+}
+
 #[test]
 fn a_damaged_undo_file_is_not_used() {
     let dir = tempfile::tempdir().unwrap();

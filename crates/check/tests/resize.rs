@@ -410,7 +410,10 @@ fn descriptors_push_data_aside() {
 
 #[test]
 fn what_names_inodes_follows() {
-    prove_some(&["ext4-inline", "ext4-more"], SIZES);
+    prove_some(&["ext4-inline"], SIZES);
+    // With mmp e2fsprogs waits for other hosts, each time that it opens the image.
+    let is_full = std::env::var_os("FINEFS_FULL").is_some();
+    prove_some(&["ext4-more"], if is_full { SIZES } else { &[32] });
 }
 
 #[test]

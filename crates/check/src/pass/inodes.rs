@@ -8,8 +8,9 @@ use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::{FileKind, Inode, InodeFlags};
 use finefs_ext_disk::{GroupNo, Ino};
 
-use super::quota::Usage;
-use super::{Check, xattrs};
+use super::Check;
+use super::quota::{Held, Usage};
+use super::xattrs::{self, Elsewhere};
 use crate::finding::{Findings, Object, Problem};
 use crate::fs::short;
 use crate::tables::state;
@@ -271,7 +272,7 @@ impl<'a> One<'a> {
                     self.wrong(Problem::InodeKind, "must be a file, and is none");
                 }
                 self.put(state::USED);
-                self.blocks(0);
+                self.blocks(Elsewhere::default());
                 true
             }
             Some(false) => {
@@ -295,7 +296,7 @@ impl<'a> One<'a> {
                 if is_bad {
                     self.wrong(Problem::InodeKind, "reserved, but has a type");
                 }
-                self.blocks(0);
+                self.blocks(Elsewhere::default());
                 true
             }
             None => false,
@@ -353,11 +354,11 @@ impl<'a> One<'a> {
         self.wrong(Problem::InodeField, wrong);
     }
 
-    /// The extra fields and the attributes behind them; gives clusters of values elsewhere.
-    fn extra_space(&mut self) -> u64 {
+    /// The extra fields and the attributes behind them; gives the values that lie elsewhere.
+    fn extra_space(&mut self) -> Elsewhere {
         let fs = &self.check.fs;
         if fs.geo.inode_size <= 128 {
-            return 0;
+            return Elsewhere::default();
         }
         let extra = self.inode.extra_isize();
         let max = fs.geo.inode_size - 128;
@@ -366,12 +367,12 @@ impl<'a> One<'a> {
                 Problem::InodeField,
                 format_args!("{extra} bytes of extra fields"),
             );
-            return 0;
+            return Elsewhere::default();
         }
         xattrs::in_inode(self)
     }
 
-    fn kind(&mut self, extra: u64) {
+    fn kind(&mut self, extra: Elsewhere) {
         let fs = &self.check.fs;
         let Some(kind) = self.inode.kind() else {
             self.check.inodes.mark(self.ino, state::BAD);
@@ -464,16 +465,21 @@ impl<'a> One<'a> {
         fs.read_block(block, &mut bytes, &mut self.gathered.found) && fits(&bytes)
     }
 
-    /// Blocks, size and the count of blocks.
-    fn blocks(&mut self, extra: u64) {
+    /// Blocks, size and the count of blocks; `extra` are values of attributes in other inodes.
+    fn blocks(&mut self, extra: Elsewhere) {
         let fs = &self.check.fs;
-        let mut clusters = extra;
+        let Elsewhere {
+            mut values,
+            mut clusters,
+        } = extra;
         let acl = self.inode.file_acl(&fs.rules);
         if acl.0 != 0 && fs.has(Compat::EXT_ATTR) && fs.geo.contains_block(acl) {
             let entry = self.gathered.blocks.entry(acl.0).or_insert((0, self.ino));
             entry.0 += 1;
             entry.1 = entry.1.min(self.ino);
-            clusters += 1 + xattrs::clusters_elsewhere(self, acl.0);
+            let of_block = xattrs::of_block(self, acl.0);
+            values += of_block.values;
+            clusters += 1 + of_block.clusters;
         }
         let mut walked = Walked::default();
         if has_blocks(fs, self.inode) {
@@ -489,7 +495,11 @@ impl<'a> One<'a> {
         self.size(&walked, clusters);
         let blocks = clusters * u64::from(fs.geo.cluster_ratio);
         let bytes = blocks << fs.geo.block_bits;
-        self.gathered.usage.count(fs, self.ino, self.inode, bytes);
+        let held = Held {
+            bytes,
+            inodes: 1 + values,
+        };
+        self.gathered.usage.count(fs, self.ino, self.inode, held);
         if fs.sb.creator_os() != 0 && fs.sb.creator_os() != 3 {
             return;
         }

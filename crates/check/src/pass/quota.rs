@@ -26,8 +26,9 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Counts an inode, unless it is one that quotas leave out.
-    pub fn count(&mut self, fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>, bytes: u64) {
+    /// Counts an inode, unless it is one that quotas leave out. Values of attributes that lie in
+    /// inodes count for each inode that has the attribute, as one inode each.
+    pub fn count(&mut self, fs: &Fs, ino: u32, inode: &Inode<Vec<u8>>, more: Held) {
         let is_counted = fs.has_ro(RoCompat::QUOTA)
             && (ino == Ino::ROOT.0 || ino >= fs.geo.first_ino.0)
             && !fs.is_own_file(ino)
@@ -38,8 +39,8 @@ impl Usage {
         let ids = [inode.uid(), inode.gid(), inode.project().unwrap_or(0)];
         for (held, id) in self.by_id.iter_mut().zip(ids) {
             let held = held.entry(id).or_default();
-            held.bytes += bytes;
-            held.inodes += 1;
+            held.bytes += more.bytes;
+            held.inodes += more.inodes;
         }
     }
 

@@ -24,6 +24,20 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, u32::from_le_bytes)
 }
 
+/// Values that lie in other inodes, as quotas count them: each reference for itself.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Elsewhere {
+    pub values: u64,
+    pub clusters: u64,
+}
+
+impl Elsewhere {
+    fn add(&mut self, clusters: u64) {
+        self.values += 1;
+        self.clusters += clusters;
+    }
+}
+
 /// One entry of a list, as it lies there.
 struct Entry<'a> {
     name: &'a [u8],
@@ -90,22 +104,22 @@ fn list<'a>(
     }
 }
 
-/// The attributes behind the fields of an inode; gives clusters of values in other inodes.
-pub(super) fn in_inode(one: &mut One<'_>) -> u64 {
+/// The attributes behind the fields of an inode; gives the values in other inodes.
+pub(super) fn in_inode(one: &mut One<'_>) -> Elsewhere {
+    let mut found = Elsewhere::default();
     let Some(area) = one.inode.xattr_bytes() else {
-        return 0;
+        return found;
     };
     if area.len() < INODE_HEADER + 4 || le32(area, 0) != xattr::MAGIC {
-        return 0;
+        return found;
     }
     let (check, owner) = (one.check, one.ino);
-    let mut clusters = 0;
     let mut values = Vec::new();
     let mut told = Findings::default();
     let checked = list(area, INODE_HEADER, INODE_HEADER, &mut |entry| {
         if entry.value_inode != 0 {
             values.push(entry.value_inode);
-            clusters += elsewhere(check, owner, entry, &mut told)?;
+            found.add(elsewhere(check, owner, entry, &mut told)?);
         }
         Ok(())
     });
@@ -117,7 +131,7 @@ pub(super) fn in_inode(one: &mut One<'_>) -> u64 {
     if let Err(what) = checked {
         one.wrong(Problem::Xattr, format_args!("attributes: {what}"));
     }
-    clusters
+    found
 }
 
 /// A value that is another inode; gives its clusters.
@@ -161,23 +175,24 @@ fn elsewhere(
     Ok(clusters)
 }
 
-/// Clusters of the values that an attribute block has in other inodes.
-pub(super) fn clusters_elsewhere(one: &mut One<'_>, block: u64) -> u64 {
+/// The values that an attribute block has in other inodes.
+pub(super) fn of_block(one: &mut One<'_>, block: u64) -> Elsewhere {
     let fs = &one.check.fs;
+    let mut found = Elsewhere::default();
     let mut bytes = fs.block_buffer();
     if !fs.needs(Incompat::EA_INODE) || !fs.read_block(block, &mut bytes, &mut Findings::default())
     {
-        return 0;
+        return found;
     }
-    let (mut clusters, check, owner) = (0, one.check, one.ino);
+    let (check, owner) = (one.check, one.ino);
     // What is wrong with it is told once, by `blocks`.
     let _ = list(&bytes, BLOCK_HEADER, 0, &mut |entry| {
         if entry.value_inode != 0 {
-            clusters += elsewhere(check, owner, entry, &mut Findings::default())?;
+            found.add(elsewhere(check, owner, entry, &mut Findings::default())?);
         }
         Ok(())
     });
-    clusters
+    found
 }
 
 /// Checks every attribute block once, and how many inodes share it.
