@@ -260,7 +260,8 @@ impl<'a> Judge<'a> {
             let text = format!("e2fsck -fy ended with {}:\n{}", first.code, first.output);
             return Err(fsck(text));
         }
-        finefs_agrees(image, first.code).map_err(fsck)?;
+        let has_repaired = first.output.contains("? yes");
+        finefs_agrees(image, has_repaired).map_err(fsck)?;
         let is_journaled = self.base.profile.is_journaled;
         if is_journaled && first.output.contains("Fix? yes") {
             let text = format!("e2fsck had to repair a journaled image:\n{}", first.output);
@@ -332,22 +333,21 @@ fn use_and_close(opened: Opened, device: &ImageDevice, scratch: &Path) -> Result
 }
 
 /// `finefs check` finds something where e2fsck has repaired something, and nothing where it has
-/// not.
-/// What e2fsck only tidies up (a journal, counts of the superblock) is no error, but is said; and
-/// orphans, without a word: until then the image is not clean.
-fn finefs_agrees(image: &Image, status: i32) -> Result<(), String> {
+/// not. What needs no repair (a journal that is replayed, the mark of an image in use) is no error.
+/// e2fsck removes orphans without a word: until then the image is not clean.
+fn finefs_agrees(image: &Image, has_repaired: bool) -> Result<(), String> {
     let device: Arc<dyn BlockDevice> = Arc::new(ImageDevice::new(image.clone()));
     let report = finefs_check::check(&device, &finefs_check::Options { jobs: 1 })?;
     let orphans = [Problem::Orphans, Problem::OrphansPending];
     let waits = |finding: &Finding| orphans.contains(&finding.problem);
-    let is_right = match status {
-        0 => report.clean || report.findings.iter().any(waits),
-        _ => !report.clean || !report.findings.is_empty(),
+    let is_right = match has_repaired {
+        false => report.clean || report.findings.iter().any(waits),
+        true => !report.clean || !report.findings.is_empty(),
     };
     match is_right {
         true => Ok(()),
         false => Err(format!(
-            "e2fsck ended with {status}, finefs check says:\n{report}"
+            "repaired by e2fsck: {has_repaired}, finefs check says:\n{report}"
         )),
     }
 }
@@ -355,7 +355,7 @@ fn finefs_agrees(image: &Image, status: i32) -> Result<(), String> {
 /// `finefs check` finds nothing where e2fsck finds nothing.
 fn finefs_is_content(path: &Path) -> Result<(), String> {
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    finefs_agrees(&Image::from_bytes(&bytes), 0)
+    finefs_agrees(&Image::from_bytes(&bytes), false)
 }
 
 fn expect_clean(path: &Path) -> Result<(), Violation> {
