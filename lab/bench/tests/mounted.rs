@@ -15,7 +15,7 @@ fn finefs() -> PathBuf {
         "--workspace",
         "--no-run",
         "--test",
-        "pages",
+        "serve",
     ]);
     assert!(build.status().unwrap().success());
     bench.with_file_name("finefs")
