@@ -115,6 +115,12 @@ impl AsRef<[u8]> for BufferRead {
     }
 }
 
+impl From<Arc<[u8]>> for BufferRead {
+    fn from(data: Arc<[u8]>) -> BufferRead {
+        BufferRead { data }
+    }
+}
+
 /// A private copy of a block, which becomes the block's content when it is dropped.
 pub struct BufferWrite<'a> {
     cache: &'a BufferCache,
@@ -306,16 +312,31 @@ impl BufferCache {
     pub fn zeroed(&self, block: u64) -> BufferWrite<'_> {
         let ticket = next_ticket();
         let data = self.zeros.clone();
+        self.replace(block, data.clone(), ticket);
+        BufferWrite {
+            cache: self,
+            block,
+            ticket,
+            data: Some(data),
+        }
+    }
+
+    /// Makes this a block's content, which is dirty then; nothing is read.
+    pub fn put(&self, block: u64, data: Arc<[u8]>) {
+        self.replace(block, data, 0);
+    }
+
+    fn replace(&self, block: u64, data: Arc<[u8]>, writer: u64) {
         let shard = self.shard(block);
         let mut slots = shard.slots.lock();
         while matches!(slots.by_block.get(&block), Some(Slot::Loading)) {
             shard.loaded.wait(&mut slots);
         }
         let buffer = Buffer {
-            data: data.clone(),
+            data,
             is_dirty: true,
             is_used: true,
-            writer: ticket,
+            writer,
         };
         let is_new_dirty = match slots.by_block.insert(block, Slot::Ready(buffer)) {
             Some(Slot::Ready(old)) => {
@@ -331,13 +352,6 @@ impl BufferCache {
         };
         slots.dirty += usize::from(is_new_dirty);
         self.evict(&mut slots);
-        drop(slots);
-        BufferWrite {
-            cache: self,
-            block,
-            ticket,
-            data: Some(data),
-        }
     }
 
     /// Drops a block that was freed: what it held is never written.

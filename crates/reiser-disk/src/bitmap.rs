@@ -4,6 +4,8 @@
 /// Which blocks hold bitmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bitmaps {
+    /// Blocks of the file system.
+    pub block_count: u32,
     /// The block of the superblock.
     pub superblock: u32,
     /// Blocks that one bitmap is about.
@@ -19,6 +21,7 @@ impl Bitmaps {
     pub fn new(block_count: u32, block_size: u32, offset_bytes: u64) -> Bitmaps {
         let bits = block_size.saturating_mul(8).max(1);
         Bitmaps {
+            block_count,
             superblock: (offset_bytes / u64::from(block_size.max(1))) as u32,
             bits,
             count: block_count.div_ceil(bits),

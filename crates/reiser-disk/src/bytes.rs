@@ -1,4 +1,5 @@
-//! Little-endian numbers in byte slices. Total: bytes that are not there read as zeros.
+//! Little-endian numbers in byte slices. Total: bytes that are not there read as zeros, and take no
+//! writing.
 
 pub(crate) fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(array(bytes, at))
@@ -18,4 +19,25 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         array.copy_from_slice(there);
     }
     array
+}
+
+pub(crate) fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    put(bytes, at, &value.to_le_bytes());
+}
+
+pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    put(bytes, at, &value.to_le_bytes());
+}
+
+pub(crate) fn put64(bytes: &mut [u8], at: usize, value: u64) {
+    put(bytes, at, &value.to_le_bytes());
+}
+
+pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(there) = bytes
+        .get_mut(at..)
+        .and_then(|rest| rest.get_mut(..value.len()))
+    {
+        there.copy_from_slice(value);
+    }
 }

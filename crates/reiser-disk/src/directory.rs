@@ -4,9 +4,14 @@
 //! entry heads 0..n | names n-1 .. 0
 //! ```
 //! An entry's name goes on to where the one of the entry before begins, the first one's to the
-//! end of the item; in format 3.6 it may be filled up with zeros.
+//! end of the item; directories with stat data of format 3.6 fill it up with zeros to a multiple of
+//! 8 bytes.
+//!
+//! New items are made of runs of entries, by [`concat`].
 
-use crate::bytes::{le16, le32};
+use std::ops::Range;
+
+use crate::bytes::{le16, le32, put, put16, put32};
 use crate::error::{Corrupt, Result};
 use crate::key::ObjectKey;
 
@@ -117,6 +122,136 @@ impl<'a> DirectoryItem<'a> {
     }
 }
 
+/// Entries of an item that stand one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    heads: &'a [u8],
+    names: &'a [u8],
+    /// Where the names lie in the item.
+    names_at: usize,
+}
+
+impl<'a> DirectoryItem<'a> {
+    /// The first entry whose offset is this or greater; [`DirectoryItem::len`] where there is none.
+    pub fn position(&self, offset: u32) -> u16 {
+        let (mut from, mut to) = (0, self.entries);
+        while from < to {
+            let middle = u16::midpoint(from, to);
+            match self.offset(middle) < offset {
+                true => from = middle + 1,
+                false => to = middle,
+            }
+        }
+        from
+    }
+
+    fn location(&self, entry: u16) -> usize {
+        usize::from(le16(self.body, usize::from(entry) * HEAD_SIZE + 12))
+    }
+
+    fn name_end(&self, entry: u16) -> usize {
+        match entry.checked_sub(1) {
+            None => self.body.len(),
+            Some(before) => self.location(before),
+        }
+    }
+
+    /// Bytes that an entry takes, head and name.
+    pub fn space(&self, entry: u16) -> usize {
+        HEAD_SIZE + self.name_end(entry).saturating_sub(self.location(entry))
+    }
+
+    /// All entries, which must fill the item.
+    pub fn whole(&self) -> Result<Run<'a>> {
+        let run = self.run(0..self.entries)?;
+        if run.names_at != run.heads.len() {
+            let (entry, location) = (self.entries - 1, run.names_at as u16);
+            return Err(Corrupt::EntryPlace { entry, location }.into());
+        }
+        Ok(run)
+    }
+
+    /// Some of the entries. Their names must lie one behind the other.
+    pub fn run(&self, entries: Range<u16>) -> Result<Run<'a>> {
+        let heads = usize::from(self.entries) * HEAD_SIZE;
+        for entry in entries.clone() {
+            let (start, end) = (self.location(entry), self.name_end(entry));
+            if entry >= self.entries || start < heads || start >= end || end > self.body.len() {
+                let location = start as u16;
+                return Err(Corrupt::EntryPlace { entry, location }.into());
+            }
+        }
+        let (first, last) = (usize::from(entries.start), usize::from(entries.end));
+        let names_at = self.name_end(entries.end);
+        let names = names_at..self.name_end(entries.start).max(names_at);
+        Ok(Run {
+            heads: self
+                .body
+                .get(first * HEAD_SIZE..last * HEAD_SIZE)
+                .unwrap_or_default(),
+            names: self.body.get(names).unwrap_or_default(),
+            names_at,
+        })
+    }
+}
+
+impl Run<'_> {
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.heads.len() / HEAD_SIZE
+    }
+
+    /// True when there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+    }
+}
+
+/// The body of an item that has the entries of these runs, in order.
+pub fn concat(runs: &[Run<'_>]) -> Vec<u8> {
+    let heads_size: usize = runs.iter().map(|run| run.heads.len()).sum();
+    let names_size: usize = runs.iter().map(|run| run.names.len()).sum();
+    let mut body = Vec::with_capacity(heads_size + names_size);
+    let mut end = heads_size + names_size;
+    for run in runs {
+        let names_to = end - run.names.len();
+        for head in run.heads.chunks_exact(HEAD_SIZE) {
+            let location = usize::from(le16(head, 12)) - run.names_at + names_to;
+            body.extend_from_slice(&head[..12]);
+            body.extend_from_slice(&(location as u16).to_le_bytes());
+            body.extend_from_slice(&head[14..]);
+        }
+        end = names_to;
+    }
+    for run in runs.iter().rev() {
+        body.extend_from_slice(run.names);
+    }
+    body
+}
+
+/// The body of an item of one visible entry. `pads`: the directory fills names up.
+pub fn single(offset: u32, object: ObjectKey, name: &[u8], pads: bool) -> Vec<u8> {
+    let mut body = vec![0; entry_space(name.len(), pads)];
+    put32(&mut body, 0, offset);
+    put16(&mut body, 12, HEAD_SIZE as u16);
+    put16(&mut body, 14, VISIBLE);
+    put(&mut body, HEAD_SIZE, name);
+    set_object(&mut body, 0, object);
+    body
+}
+
+/// Bytes that an entry with a name of this length takes.
+pub fn entry_space(length: usize, pads: bool) -> usize {
+    HEAD_SIZE + if pads { length.next_multiple_of(8) } else { length }
+}
+
+/// Makes an entry name another object.
+pub fn set_object(body: &mut [u8], entry: u16, object: ObjectKey) {
+    let at = usize::from(entry) * HEAD_SIZE;
+    put32(body, at + 4, object.dir_id);
+    put32(body, at + 8, object.object_id);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +296,34 @@ mod tests {
     }
 
     #[test]
+    fn items_of_runs() {
+        let names: [&[u8]; 4] = [b".", b"..", b"a name", b"12345678"];
+        let body = item(&names);
+        let whole = DirectoryItem::new(&body, 4).expect("it has room");
+        let run = |range| whole.run(range).expect("it is sound");
+        assert_eq!(concat(&[whole.whole().expect("it is sound")]), body);
+        assert_eq!(concat(&[run(0..4)]), body);
+        assert_eq!(concat(&[run(0..1), run(1..1), run(1..4)]), body);
+        assert_eq!(concat(&[run(0..2)]), item(&names[..2]));
+        let object = |object_id| ObjectKey {
+            dir_id: 1,
+            object_id,
+        };
+        let alone = single(3, object(102), b"a name", true);
+        let alone = DirectoryItem::new(&alone, 1).expect("it has room");
+        assert_eq!(alone.entry(0), whole.entry(2));
+        let again = concat(&[run(0..2), alone.run(0..1).expect("sound"), run(3..4)]);
+        assert_eq!(again, body);
+        let spaces: Vec<usize> = (0..4).map(|entry| whole.space(entry)).collect();
+        assert_eq!((spaces, whole.position(3)), (vec![24; 4], 2));
+        assert_eq!((whole.position(9), entry_space(9, false)), (4, 25));
+        let mut changed = body.clone();
+        set_object(&mut changed, 1, object(7));
+        let changed = DirectoryItem::new(&changed, 4).expect("it has room");
+        assert_eq!(changed.entry(1).expect("sound").object, object(7));
+    }
+
+    #[test]
     fn damage() {
         let body = item(&[b".", b".."]);
         assert!(DirectoryItem::new(&body, 0).is_err());
@@ -173,6 +336,7 @@ mod tests {
                 item.entries().any(|entry| entry.is_err()),
                 "{value} at {at}"
             );
+            assert!(at > 12 || item.whole().is_err());
         }
         let slash = item(&[b"a/b"]);
         let item = DirectoryItem::new(&slash, 1).expect("it has room");

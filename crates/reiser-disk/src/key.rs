@@ -4,10 +4,13 @@
 //! bits of offset below 4 of type (3.6). An item head tells the version of its key; keys in
 //! internal nodes do not, but no type of the old version looks like one of the new.
 
-use crate::bytes::{le32, le64};
+use crate::bytes::{le32, le64, put32, put64};
 
 /// Bytes of a key.
 pub const KEY_SIZE: usize = 16;
+
+/// A key as it lies on disk.
+pub type RawKey = [u8; KEY_SIZE];
 
 /// The version of a key, and of the items of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,44 @@ impl Key {
         };
         Key::parse(bytes, version)
     }
+
+    /// Its bytes in a version. That of stat data is the same in both.
+    pub fn to_bytes(&self, version: KeyVersion) -> RawKey {
+        let mut bytes = [0; KEY_SIZE];
+        put32(&mut bytes, 0, self.object.dir_id);
+        put32(&mut bytes, 4, self.object.object_id);
+        match version {
+            KeyVersion::V3_5 => {
+                put32(&mut bytes, 8, self.offset as u32);
+                put32(&mut bytes, 12, old_code(self.kind));
+            }
+            KeyVersion::V3_6 => {
+                let kind = u64::from(new_code(self.kind)) << 60;
+                put64(&mut bytes, 8, self.offset & OFFSET_MAX | kind);
+            }
+        }
+        bytes
+    }
+}
+
+fn old_code(kind: ItemKind) -> u32 {
+    match kind {
+        ItemKind::StatData => 0,
+        ItemKind::Indirect => OLD_INDIRECT,
+        ItemKind::Direct => OLD_DIRECT,
+        ItemKind::Directory => OLD_DIRECTORY,
+        ItemKind::Unknown(code) => code,
+    }
+}
+
+fn new_code(kind: ItemKind) -> u32 {
+    match kind {
+        ItemKind::StatData => 0,
+        ItemKind::Indirect => 1,
+        ItemKind::Direct => 2,
+        ItemKind::Directory => 3,
+        ItemKind::Unknown(code) => code,
+    }
 }
 
 fn old_kind(uniqueness: u32) -> ItemKind {
@@ -168,7 +209,10 @@ mod tests {
             ([1, 2, 1, 0x1000_0000], ItemKind::Indirect),
             ([1, 2, 1, 0x2000_0000], ItemKind::Direct),
         ] {
-            assert_eq!(Key::parse_any(&bytes(words)).kind, kind);
+            let parsed = Key::parse_any(&bytes(words));
+            assert_eq!(parsed.kind, kind);
+            let versions = [KeyVersion::V3_5, KeyVersion::V3_6].map(|it| parsed.to_bytes(it));
+            assert!(versions.iter().any(|it| it[..] == bytes(words)));
         }
     }
 

@@ -10,6 +10,7 @@
 //! | [`superblock`] | the superblock in its three versions |
 //! | [`key`] | keys of both versions: what orders the tree |
 //! | [`node`] | nodes of the S+tree: internal nodes, leaves, item heads |
+//! | [`edit`] | changing nodes |
 //! | [`stat`] | stat data of both versions: what other formats call inodes |
 //! | [`directory`] | directory items |
 //! | [`indirect`] | indirect items: block numbers of file data |
@@ -41,6 +42,7 @@ mod bytes;
 
 pub mod bitmap;
 pub mod directory;
+pub mod edit;
 pub mod error;
 pub mod hash;
 pub mod indirect;

@@ -6,9 +6,9 @@
 //! ```
 //! An internal node's key i is the smallest key below its pointer i + 1.
 
-use crate::bytes::{le16, le32};
+use crate::bytes::{array, le16, le32};
 use crate::error::{Corrupt, Result, need};
-use crate::key::{ItemKind, KEY_SIZE, Key, KeyVersion};
+use crate::key::{ItemKind, KEY_SIZE, Key, KeyVersion, RawKey};
 
 /// Bytes of a node's head.
 pub const NODE_HEAD_SIZE: usize = 24;
@@ -17,7 +17,7 @@ pub const NODE_HEAD_SIZE: usize = 24;
 pub const ITEM_HEAD_SIZE: usize = 24;
 
 /// Bytes of a pointer to a child.
-const POINTER_SIZE: usize = 8;
+pub(crate) const POINTER_SIZE: usize = 8;
 
 /// The level of leaves.
 pub const LEAF_LEVEL: u16 = 1;
@@ -85,6 +85,22 @@ impl<B: AsRef<[u8]>> Internal<B> {
     pub fn child(&self, number: usize) -> u32 {
         let at = NODE_HEAD_SIZE + self.keys * KEY_SIZE + number * POINTER_SIZE;
         le32(self.block.as_ref(), at)
+    }
+
+    /// How many bytes are used in a child, without its head.
+    pub fn child_used(&self, number: usize) -> u16 {
+        let at = NODE_HEAD_SIZE + self.keys * KEY_SIZE + number * POINTER_SIZE;
+        le16(self.block.as_ref(), at + 4)
+    }
+
+    /// A key as it lies on disk, by number.
+    pub fn raw_key(&self, number: usize) -> RawKey {
+        array(self.bytes(), NODE_HEAD_SIZE + number * KEY_SIZE)
+    }
+
+    /// The block.
+    pub fn bytes(&self) -> &[u8] {
+        self.block.as_ref()
     }
 
     /// The number of the child that has this key, if the tree has it.
@@ -162,6 +178,11 @@ impl<B: AsRef<[u8]>> Leaf<B> {
             return Err(Corrupt::NodeFreeSpace(free).into());
         }
         Ok(leaf)
+    }
+
+    /// The block.
+    pub fn bytes(&self) -> &[u8] {
+        self.block.as_ref()
     }
 
     /// The number of items.

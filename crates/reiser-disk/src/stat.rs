@@ -1,6 +1,6 @@
 //! Stat data: attributes of an object, in two versions that are told apart by their length.
 
-use crate::bytes::{le16, le32, le64};
+use crate::bytes::{le16, le32, le64, put16, put32, put64};
 use crate::error::{Corrupt, Result};
 
 /// Bytes of format 3.5's stat data.
@@ -53,7 +53,13 @@ pub struct StatData {
     pub attributes: u16,
     /// Of format 3.6, which objects need that have extended attributes.
     pub is_new: bool,
+    /// Where the bytes of the file that are in the tree begin (its first direct item's offset);
+    /// `None` where there are none. Format 3.6 does not tell.
+    pub first_direct: Option<u32>,
 }
+
+/// What stands for no direct item.
+const NO_DIRECT: u32 = u32::MAX;
 
 impl StatData {
     /// Takes the body of a stat data item.
@@ -63,6 +69,52 @@ impl StatData {
             NEW_SIZE => new(body),
             other => Err(Corrupt::StatLength(other).into()),
         }
+    }
+
+    /// The body of its item.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mode = mode(self.kind) | self.permissions & 0o7777;
+        let device = is_device(self.kind).then(|| device_number(self.device));
+        if !self.is_new {
+            let mut body = vec![0; OLD_SIZE];
+            put16(&mut body, 0, mode);
+            put16(&mut body, 2, self.link_count.min(u32::from(u16::MAX)) as u16);
+            put16(&mut body, 4, self.uid as u16);
+            put16(&mut body, 6, self.gid as u16);
+            put32(&mut body, 8, self.size as u32);
+            put32(&mut body, 12, self.accessed);
+            put32(&mut body, 16, self.modified);
+            put32(&mut body, 20, self.changed);
+            put32(&mut body, 24, device.unwrap_or(self.sectors));
+            put32(&mut body, 28, self.first_direct.unwrap_or(NO_DIRECT));
+            return body;
+        }
+        let mut body = vec![0; NEW_SIZE];
+        put16(&mut body, 0, mode);
+        put16(&mut body, 2, self.attributes);
+        put32(&mut body, 4, self.link_count);
+        put64(&mut body, 8, self.size);
+        put32(&mut body, 16, self.uid);
+        put32(&mut body, 20, self.gid);
+        put32(&mut body, 24, self.accessed);
+        put32(&mut body, 28, self.modified);
+        put32(&mut body, 32, self.changed);
+        put32(&mut body, 36, self.sectors);
+        let generation = self.generation.unwrap_or_default();
+        put32(&mut body, 40, device.unwrap_or(generation));
+        body
+    }
+}
+
+fn mode(kind: FileKind) -> u16 {
+    match kind {
+        FileKind::Fifo => 0x1000,
+        FileKind::CharDevice => 0x2000,
+        FileKind::Directory => 0x4000,
+        FileKind::BlockDevice => 0x6000,
+        FileKind::Regular => 0x8000,
+        FileKind::Symlink => 0xa000,
+        FileKind::Socket => 0xc000,
     }
 }
 
@@ -91,6 +143,11 @@ fn device(number: u32) -> (u32, u32) {
     )
 }
 
+/// The kernel's `new_encode_dev`.
+fn device_number((major, minor): (u32, u32)) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
 fn old(body: &[u8]) -> Result<StatData> {
     let kind = kind(le16(body, 0))?;
     let word = le32(body, 24);
@@ -113,6 +170,7 @@ fn old(body: &[u8]) -> Result<StatData> {
         generation: None,
         attributes: 0,
         is_new: false,
+        first_direct: Some(le32(body, 28)).filter(|&first| first != NO_DIRECT),
     })
 }
 
@@ -142,6 +200,7 @@ fn new(body: &[u8]) -> Result<StatData> {
         generation: (!is_device(kind)).then_some(word),
         attributes: le16(body, 2),
         is_new: true,
+        first_direct: None,
     })
 }
 
@@ -155,7 +214,9 @@ mod tests {
         body[..4].copy_from_slice(&[0xed, 0x41, 3, 0]);
         body[8] = 48;
         body[24] = 1;
+        body[28..].fill(0xff);
         let old = StatData::parse(&body).expect("a directory");
+        assert_eq!(old.to_bytes(), body);
         assert_eq!((old.kind, old.permissions), (FileKind::Directory, 0o755));
         assert_eq!((old.link_count, old.size, old.sectors), (3, 48, 1));
         assert_eq!((old.generation, old.is_new), (None, false));
@@ -171,6 +232,7 @@ mod tests {
             (FileKind::Regular, 1 << 32, 8)
         );
         assert_eq!((new.generation, new.attributes), (Some(9), 0x10));
+        assert_eq!(new.to_bytes(), body);
     }
 
     #[test]
@@ -180,6 +242,7 @@ mod tests {
         body[40..44].copy_from_slice(&0x1234_5678_u32.to_le_bytes());
         let node = StatData::parse(&body).expect("a device");
         assert_eq!((node.device, node.generation), ((0x456, 0x1_2378), None));
+        assert_eq!(node.to_bytes(), body);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::journal;
 use crate::load::{inode, xattr};
 use crate::objects::Objects;
 use crate::state::Mounted;
-use crate::tree::Tree;
+use crate::tree::{Root, Tree};
 
 /// Where the superblock is, in bytes, if there is one.
 pub(crate) fn superblock_offset(device: &dyn BlockDevice) -> Option<u64> {
@@ -91,14 +91,16 @@ fn open(device: Arc<dyn BlockDevice>) -> std::result::Result<Mounted, MountError
         notes.push("reiserfsck has found errors in it; run reiserfsck".to_owned());
     }
     let (block_count, block_size) = (superblock.block_count(), superblock.block_size());
-    let tree = Tree {
-        buffers: BufferCache::with(device.clone(), block_size, overlay, CLEAN_LIMIT_BYTES),
-        root: superblock.root_block(),
+    let root = Root {
+        block: superblock.root_block(),
         levels: superblock.levels(),
-        block_count,
-        bitmaps: Bitmaps::new(block_count, block_size, offset),
-        journal: superblock.journal(),
     };
+    let tree = Tree::new(
+        BufferCache::with(device.clone(), block_size, overlay, CLEAN_LIMIT_BYTES),
+        root,
+        Bitmaps::new(block_count, block_size, offset),
+        superblock.journal(),
+    );
     let mut mounted = Mounted {
         hash: superblock.hash(),
         has_attributes: superblock.has_attributes(),

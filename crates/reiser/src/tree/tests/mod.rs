@@ -1,0 +1,6 @@
+//! Tests of the mutations: against a model in memory, and on images that reiserfsck judges.
+
+mod check;
+mod memory;
+mod model;
+mod random;
