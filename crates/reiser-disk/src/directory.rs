@@ -123,7 +123,7 @@ impl<'a> DirectoryItem<'a> {
 }
 
 /// Entries of an item that stand one behind the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Run<'a> {
     heads: &'a [u8],
     names: &'a [u8],
@@ -242,7 +242,12 @@ pub fn single(offset: u32, object: ObjectKey, name: &[u8], pads: bool) -> Vec<u8
 
 /// Bytes that an entry with a name of this length takes.
 pub fn entry_space(length: usize, pads: bool) -> usize {
-    HEAD_SIZE + if pads { length.next_multiple_of(8) } else { length }
+    HEAD_SIZE
+        + if pads {
+            length.next_multiple_of(8)
+        } else {
+            length
+        }
 }
 
 /// Makes an entry name another object.

@@ -9,9 +9,7 @@ use std::ops::Range;
 use crate::bytes::{array, le16, put, put16, put32};
 use crate::error::{Corrupt, DiskError, Result};
 use crate::key::{KEY_SIZE, Key, KeyVersion, RawKey};
-use crate::node::{
-    ITEM_HEAD_SIZE, Internal, ItemHead, LEAF_LEVEL, NODE_HEAD_SIZE, POINTER_SIZE,
-};
+use crate::node::{ITEM_HEAD_SIZE, Internal, ItemHead, LEAF_LEVEL, NODE_HEAD_SIZE, POINTER_SIZE};
 
 /// An item that goes into a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +113,8 @@ pub fn splice(block: &mut [u8], items: Range<u16>, new: &[NewItem<'_>]) -> Resul
     }
     let new_bytes: usize = new.iter().map(|item| item.body.len()).sum();
     let new_count = count - (last - first) + new.len();
-    let need = head_at(new_count) + new_bytes + (block.len() - old_end) + (old_start - bodies_start);
+    let need =
+        head_at(new_count) + new_bytes + (block.len() - old_end) + (old_start - bodies_start);
     if need > block.len() {
         let (what, got) = ("leaf", block.len());
         return Err(DiskError::BufferSize { what, need, got });
@@ -272,7 +271,10 @@ mod tests {
         let mut block = vec![0xaa; 512];
         let first = [item(1, b"abc"), item(4, b"defg"), item(9, b"h")];
         fill_leaf(&mut block, &first).expect("it fits");
-        assert_eq!(block, crate::node::tests::leaf(&[(1, b"abc"), (4, b"defg"), (9, b"h")]));
+        assert_eq!(
+            block,
+            crate::node::tests::leaf(&[(1, b"abc"), (4, b"defg"), (9, b"h")])
+        );
         let cases: [(Range<u16>, &[NewItem<'_>]); 6] = [
             (1..2, &[item(5, &[7; 100])]),
             (0..2, &[item(2, b"x")]),
@@ -306,7 +308,9 @@ mod tests {
     #[test]
     fn internal_nodes() {
         let child = |number: u32| Child {
-            key: item(u64::from(number) * 10, b"").key.to_bytes(KeyVersion::V3_6),
+            key: item(u64::from(number) * 10, b"")
+                .key
+                .to_bytes(KeyVersion::V3_6),
             block: 100 + number,
             used: 7 * number as u16,
         };

@@ -78,7 +78,11 @@ impl StatData {
         if !self.is_new {
             let mut body = vec![0; OLD_SIZE];
             put16(&mut body, 0, mode);
-            put16(&mut body, 2, self.link_count.min(u32::from(u16::MAX)) as u16);
+            put16(
+                &mut body,
+                2,
+                self.link_count.min(u32::from(u16::MAX)) as u16,
+            );
             put16(&mut body, 4, self.uid as u16);
             put16(&mut body, 6, self.gid as u16);
             put32(&mut body, 8, self.size as u32);

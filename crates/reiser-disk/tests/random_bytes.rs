@@ -1,12 +1,13 @@
 //! No bytes make a codec panic, and what it takes for sound can be read to its end.
 
-use finefs_reiser_disk::directory::DirectoryItem;
+use finefs_reiser_disk::directory::{DirectoryItem, concat};
+use finefs_reiser_disk::edit::{self, NewItem};
 use finefs_reiser_disk::hash::{HASH_MASK, NameHash};
 use finefs_reiser_disk::journal::{Description, JournalHeader};
 use finefs_reiser_disk::node::{Internal, Leaf};
 use finefs_reiser_disk::stat::StatData;
 use finefs_reiser_disk::superblock::{LEVELS_MAX, Superblock};
-use finefs_reiser_disk::{ItemKind, Key, KeyVersion, indirect, xattr};
+use finefs_reiser_disk::{ItemKind, Key, KeyVersion, ObjectKey, indirect, xattr};
 use proptest::prelude::*;
 
 /// A leaf that begins well: a level, and few items.
@@ -37,6 +38,11 @@ proptest! {
         for entries in [1, 2, 60] {
             if let Ok(item) = DirectoryItem::new(&bytes, entries) {
                 prop_assert_eq!(item.entries().count(), usize::from(entries));
+                if let Ok(run) = item.whole() {
+                    prop_assert_eq!(concat(&[run]), bytes.clone());
+                }
+                let parts = [item.run(0..1), item.run(1..entries)].map(Result::unwrap_or_default);
+                let _ = concat(&parts);
             }
         }
     }
@@ -48,6 +54,24 @@ proptest! {
             let head = leaf.head(item).expect("it was checked");
             prop_assert_eq!(leaf.body(&head).len(), usize::from(head.length));
             prop_assert_eq!(leaf.position(&head.key), item);
+        }
+    }
+
+    #[test]
+    fn changes(mut bytes in leaf_bytes(), from in 0..9_u16, to in 0..20_u16, child in 0..99_usize) {
+        let key = Key::from(ObjectKey { dir_id: 1, object_id: 2 }, 3);
+        let new = NewItem { key, version: KeyVersion::V3_6, count: 0, body: &[7; 30] };
+        let before = bytes.clone();
+        if edit::splice(&mut bytes, from..to, &[new, new]).is_err() {
+            prop_assert_eq!(&bytes, &before);
+        }
+        let _ = edit::item_mut(&mut bytes, from);
+        edit::set_item_count(&mut bytes, to, 1);
+        edit::set_child_used(&mut bytes, child, 1);
+        edit::set_key(&mut bytes, child, &[1; 16]);
+        prop_assert!(edit::used(&bytes) <= edit::capacity(512));
+        if let Ok(node) = Internal::new(&bytes[..], 1) {
+            prop_assert_eq!(edit::children(&node, [0; 16]).len(), node.len() + 1);
         }
     }
 

@@ -9,7 +9,7 @@
 //! | `mount` | from a device to a mounted file system |
 //! | `state` | the mounted file system |
 //! | `journal` | what the log holds, shown without writing |
-//! | `tree` | items by key |
+//! | `tree` | items by key: searches and mutations |
 //! | `objects` | where the items of an inode number are |
 //! | `load` | from items to the namespace's objects |
 //! | `store` | the [`finefs_namespace::Store`] |
@@ -29,7 +29,8 @@
 //! 3. A search goes down by one level at a time, a walk goes up by keys: neither can go in circles.
 //!
 //! # Locking
-//! `reiser.objects` (79), `buffers.shard` (80): leaves, neither held over I/O.
+//! `reiser.publish` (78): see `tree`. `reiser.objects` (79), `buffers.shard` (80): leaves, neither
+//! held over I/O.
 
 pub mod error;
 pub mod info;

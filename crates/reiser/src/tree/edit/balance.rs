@@ -1,12 +1,12 @@
 //! Sharing items out anew: a leaf that has too much, or too little, and the nodes above it.
 //!
 //! A leaf that overflows shares with a neighbour that has room, or with both, else it is split into
-//! two or three. One that is less than half full becomes one with a neighbour, if both fit. Then the
-//! parent's children change, and the same question is asked of it. Neighbours are children of one
-//! parent.
+//! two or three. One that is less than half full becomes one with a neighbour, if both fit. Then
+//! the parent's children change, and the same question is asked of it. Neighbours are children of
+//! one parent.
 //!
-//! All of this is planned first: which node has what, with numbers in place of blocks that are still
-//! to be allocated. A plan that could be made is carried out without fail.
+//! All of this is planned first: which node has what, with numbers in place of blocks that are
+//! still to be allocated. A plan that could be made is carried out without fail.
 
 use std::ops::Range;
 
@@ -24,10 +24,7 @@ use crate::tree::search::{self, Path, Root, Step};
 /// The numbers of the children on both sides of a child.
 pub(super) fn neighbours(child: usize, children: usize) -> [Option<usize>; 2] {
     let right = child + 1;
-    [
-        child.checked_sub(1),
-        (right < children).then_some(right),
-    ]
+    [child.checked_sub(1), (right < children).then_some(right)]
 }
 
 /// True for a node that nothing need be put to.
@@ -93,9 +90,9 @@ impl Plan {
 
     fn leaf(&mut self, slot: Slot, pieces: Vec<Piece>) -> Kid {
         let used: usize = pieces.iter().map(Piece::space).sum();
-        let first = pieces.first().map_or([0; KEY_SIZE], |piece| {
-            piece.key.to_bytes(piece.version)
-        });
+        let first = pieces
+            .first()
+            .map_or([0; KEY_SIZE], |piece| piece.key.to_bytes(piece.version));
         self.nodes.push((slot, Content::Leaf(pieces)));
         Kid {
             key: first,
@@ -337,10 +334,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
         if place.depth == 0 && kids.len() == 1 {
             // The only child becomes the root.
             plan.freed.push(step.block);
-            return Ok(Exchange {
-                range: 0..1,
-                kids,
-            });
+            return Ok(Exchange { range: 0..1, kids });
         }
         if kids.len() > max {
             return self.plan_split(plan, place, kids, is_at_end);
@@ -353,9 +347,14 @@ impl<B: TreeBlocks> Editor<'_, B> {
         let first = kids.first().map_or(step.first, |kid| kid.key);
         // The first key stands in a node above.
         let is_same = kids.len() == before.len()
-            && kids.iter().zip(&before).enumerate().all(|(number, (new, old))| {
-                (new.slot, new.used) == (old.slot, old.used) && (number == 0 || new.key == old.key)
-            });
+            && kids
+                .iter()
+                .zip(&before)
+                .enumerate()
+                .all(|(number, (new, old))| {
+                    (new.slot, new.used) == (old.slot, old.used)
+                        && (number == 0 || new.key == old.key)
+                });
         let kid = match is_same {
             true => Kid {
                 key: first,
@@ -425,7 +424,14 @@ impl<B: TreeBlocks> Editor<'_, B> {
             false => kids.len().div_ceil(2),
         };
         let slots = [Slot::Old(block), plan.allocate()];
-        Ok(halves(plan, number..number + 1, slots, place.level, kids, first))
+        Ok(halves(
+            plan,
+            number..number + 1,
+            slots,
+            place.level,
+            kids,
+            first,
+        ))
     }
 
     /// Puts a node with few children together with a neighbour; `None` where it can stay.

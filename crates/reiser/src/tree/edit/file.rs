@@ -51,10 +51,10 @@ impl Run {
 }
 
 impl<B: TreeBlocks> Editor<'_, B> {
-    /// Makes blocks of a file, from `logical` on, those of the device from `first` on, or holes where
-    /// that is 0. The blocks that were there are told. A hole before what is mapped gets pointers;
-    /// holes are not mapped behind the last pointer. Direct items in the way are damage: the tail
-    /// must be taken out before.
+    /// Makes blocks of a file, from `logical` on, those of the device from `first` on, or holes
+    /// where that is 0. The blocks that were there are told. A hole before what is mapped gets
+    /// pointers; holes are not mapped behind the last pointer. Direct items in the way are damage:
+    /// the tail must be taken out before.
     pub fn map(
         &mut self,
         file: &FileKey,
@@ -206,8 +206,8 @@ impl<B: TreeBlocks> Editor<'_, B> {
         })
     }
 
-    /// Cuts what is behind a size: whole blocks, and bytes of a tail. At most so many mutations, from
-    /// the end on; true when all of it is gone. Its blocks are told.
+    /// Cuts what is behind a size: whole blocks, and bytes of a tail. At most so many mutations,
+    /// from the end on; true when all of it is gone. Its blocks are told.
     pub fn truncate(
         &mut self,
         file: &FileKey,
@@ -239,13 +239,19 @@ impl<B: TreeBlocks> Editor<'_, B> {
             ItemKind::StatData => return Ok(false),
             ItemKind::Direct => {
                 let keep = size_bytes.saturating_sub(start);
-                let padded = if file.pads { keep.next_multiple_of(8) } else { keep };
+                let padded = if file.pads {
+                    keep.next_multiple_of(8)
+                } else {
+                    keep
+                };
                 (padded.min(length), keep)
             }
             ItemKind::Indirect => {
                 let end = size_bytes.div_ceil(block_size);
                 let pointers_left = end.saturating_sub(start / block_size);
-                let keep = pointers_left.saturating_mul(POINTER_SIZE as u64).min(length);
+                let keep = pointers_left
+                    .saturating_mul(POINTER_SIZE as u64)
+                    .min(length);
                 let old = pointers(body).map_err(|error| place.damaged(&error))?;
                 note(&mut blocks, old.skip(keep as usize / POINTER_SIZE));
                 (keep, length)
@@ -262,7 +268,11 @@ impl<B: TreeBlocks> Editor<'_, B> {
         let new = NewItem {
             key: head.key,
             version: head.version,
-            count: if head.key.kind == ItemKind::Direct { head.count } else { 0 },
+            count: if head.key.kind == ItemKind::Direct {
+                head.count
+            } else {
+                0
+            },
             body: &body,
         };
         let new = if keep == 0 { &[][..] } else { &[new] };
@@ -374,5 +384,8 @@ fn content_key(object: ObjectKey, offset: u64, kind: ItemKind) -> Result<Key> {
 }
 
 fn no_object(file: &FileKey) -> Error {
-    Error::corrupt(format_args!("object {}: no stat data", file.object.object_id))
+    Error::corrupt(format_args!(
+        "object {}: no stat data",
+        file.object.object_id
+    ))
 }

@@ -11,8 +11,9 @@
 //! | `piece` | items in memory: cutting and joining |
 //!
 //! # Data model
-//! Every mutation replaces some items of one leaf by others ([`Editor::splice`]). Where the leaf has
-//! room, and enough stays in it, that is done in place; else `balance` shares its items out anew.
+//! Every mutation replaces some items of one leaf by others ([`Editor::splice`]). Where the leaf
+//! has room, and enough stays in it, that is done in place; else `balance` shares its items out
+//! anew.
 //!
 //! # Invariants
 //! 1. The key that divides two children is the smallest one below the second; a pointer tells how
@@ -22,9 +23,9 @@
 //!    an error leaves the tree as it was.
 //!
 //! # References
-//! Linux 6.1 `fs/reiserfs/{fix_node,do_balan,lbalance,ibalance,item_ops}.c` for what a tree may look
-//! like; `fsck/check_tree.c` of reiserfsprogs for what is demanded of it. How nodes are filled is
-//! simpler here: within one parent only.
+//! Linux 6.1 `fs/reiserfs/{fix_node,do_balan,lbalance,ibalance,item_ops}.c` for what a tree may
+//! look like; `fsck/check_tree.c` of reiserfsprogs for what is demanded of it. How nodes are filled
+//! is simpler here: within one parent only.
 
 mod balance;
 pub(crate) mod file;
@@ -168,7 +169,9 @@ impl<'a, B: TreeBlocks> Editor<'a, B> {
         if at < found.leaf.len() {
             let after = found.head(at)?;
             if after.key == item.key {
-                return Err(found.place(at).corrupt(format_args!("key {} exists", item.key)));
+                return Err(found
+                    .place(at)
+                    .corrupt(format_args!("key {} exists", item.key)));
             }
             let after = Piece::of(&after, found.leaf.body(&after), found.place(at))?;
             if piece.joins(&after, block_size) {
@@ -194,7 +197,9 @@ impl<'a, B: TreeBlocks> Editor<'a, B> {
         };
         let head = found.head(item)?;
         if usize::from(head.length) != body.len() {
-            return Err(found.place(item).corrupt(format_args!("{} bytes", head.length)));
+            return Err(found
+                .place(item)
+                .corrupt(format_args!("{} bytes", head.length)));
         }
         self.write_in_place(found, item, &mut |there| there.copy_from_slice(body))
     }
@@ -266,7 +271,10 @@ impl<'a, B: TreeBlocks> Editor<'a, B> {
     ) -> Result<()> {
         let (leaf, path) = (found.block, found.path);
         drop(found);
-        let parent = path.steps().last().filter(|_| change.used != change.used_before);
+        let parent = path
+            .steps()
+            .last()
+            .filter(|_| change.used != change.used_before);
         let divider = divider(path.steps()).filter(|_| change.first.is_some());
         // All are there before the first one changes.
         let steps = parent.iter().copied().chain(divider.iter().copied());

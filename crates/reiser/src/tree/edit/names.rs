@@ -1,9 +1,9 @@
 //! Entries of directories.
 //!
-//! An entry's place is the hash of its name and, in the low 7 bits, a number that tells names of one
-//! hash apart: the lowest that is free. `.` and `..` have the places 1 and 2. Items of directories
-//! have keys of the old version in both formats; their key's offset is the place of their first
-//! entry.
+//! An entry's place is the hash of its name and, in the low 7 bits, a number that tells names of
+//! one hash apart: the lowest that is free. `.` and `..` have the places 1 and 2. Items of
+//! directories have keys of the old version in both formats; their key's offset is the place of
+//! their first entry.
 
 use std::ops::ControlFlow;
 
@@ -69,7 +69,10 @@ impl<B: TreeBlocks> Editor<'_, B> {
         let dot = disk::single(DOT_OFFSET, directory.object, b".", directory.pads);
         let dots = disk::single(DOT_DOT_OFFSET, parent, b"..", directory.pads);
         let place = Place { block: 0, item: 0 };
-        let runs = [parsed(place, &dot, 1)?.whole(), parsed(place, &dots, 1)?.whole()];
+        let runs = [
+            parsed(place, &dot, 1)?.whole(),
+            parsed(place, &dots, 1)?.whole(),
+        ];
         let [dot, dots] = runs.map(|run| run.map_err(|error| place.damaged(&error)));
         let body = disk::concat(&[dot?, dots?]);
         self.insert(&NewItem {
@@ -121,11 +124,7 @@ impl<B: TreeBlocks> Editor<'_, B> {
     }
 
     /// The item that an entry's place is in, and which entry there has the place or comes next.
-    fn locate(
-        &self,
-        directory: &Directory,
-        offset: u32,
-    ) -> Result<(Found<B::Read>, u16, u16)> {
+    fn locate(&self, directory: &Directory, offset: u32) -> Result<(Found<B::Read>, u16, u16)> {
         let key = directory.key(offset);
         let place = self.find_last(&key)?;
         let Some((found, item)) = place else {

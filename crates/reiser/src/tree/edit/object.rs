@@ -120,6 +120,5 @@ impl FileKey {
 
 /// The most pointers that one mutation adds.
 pub(super) fn pointers_max(block_size: usize) -> usize {
-    (disk::capacity(block_size) - finefs_reiser_disk::node::ITEM_HEAD_SIZE)
-        / indirect::POINTER_SIZE
+    (disk::capacity(block_size) - finefs_reiser_disk::node::ITEM_HEAD_SIZE) / indirect::POINTER_SIZE
 }

@@ -3,8 +3,8 @@
 //! An item can be cut between its units: a directory item between entries (but `.` and `..` stay
 //! together), an indirect one between pointers, a direct one at multiples of 8 bytes. Stat data is
 //! never cut. Parts of one object that come to stand side by side in a leaf become one item again,
-//! as the kernel has them, where each follows the one before; the first item of an object's content,
-//! and the first direct one behind its pointers, never join what stands before.
+//! as the kernel has them, where each follows the one before; the first item of an object's
+//! content, and the first direct one behind its pointers, never join what stands before.
 
 use std::ops::Range;
 

@@ -18,7 +18,6 @@ pub(super) struct Item {
     pub version: KeyVersion,
     pub count: u16,
     pub body: Vec<u8>,
-    pub block: u32,
 }
 
 impl Item {
@@ -80,13 +79,20 @@ impl<N: Nodes> Check<'_, N> {
         let data = self.nodes.read(block).expect("it can be read");
         let data = data.as_ref();
         let free = usize::from(u16::from_le_bytes([data[4], data[5]]));
-        assert_eq!(used(data) + free, capacity(self.block_size), "block {block}");
+        assert_eq!(
+            used(data) + free,
+            capacity(self.block_size),
+            "block {block}"
+        );
         if level == 1 {
             self.leaf(block, data, first);
             return used(data);
         }
         let node = Internal::new(data, level).expect("it is sound");
-        assert!(node.len() >= 1, "block {block} has one child, root {is_root}");
+        assert!(
+            !node.is_empty(),
+            "block {block} has one child, root {is_root}"
+        );
         let of_children = node.len() * 16 + (node.len() + 1) * 8;
         assert_eq!(used(data), of_children, "block {block}");
         for number in 0..=node.len() {
@@ -112,7 +118,6 @@ impl<N: Nodes> Check<'_, N> {
                 version: head.version,
                 count: head.count,
                 body: leaf.body(&head).to_vec(),
-                block,
             };
             if let (0, Some(first)) = (number, first) {
                 assert_eq!(head.key.to_bytes(head.version), first, "block {block}");

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use finefs_namespace::{Error, Result};
+use finefs_reiser_disk::KeyVersion;
 use finefs_reiser_disk::edit::{NewItem, fill_leaf};
 use finefs_reiser_disk::key::{self, Key};
-use finefs_reiser_disk::{KeyVersion, ObjectKey, directory};
+use finefs_reiser_disk::stat::FileKind;
 
 use crate::tree::edit::TreeBlocks;
 use crate::tree::{Nodes, Root};
@@ -24,6 +25,8 @@ pub(super) struct Memory {
     pub allocated: u32,
     /// How many blocks were changed, allocated or freed since this was last reset.
     pub changed: u32,
+    /// Blocks may be freed that are free.
+    pub is_damaged: bool,
 }
 
 impl Memory {
@@ -35,9 +38,16 @@ impl Memory {
             left: u32::MAX,
             allocated: 0,
             changed: 0,
+            is_damaged: false,
         };
         let mut leaf = vec![0; block_size];
-        fill_leaf(&mut leaf, &[stat_of_root().item()]).expect("it fits");
+        let stat = NewItem {
+            key: Key::from(key::ROOT, 0),
+            version: KeyVersion::V3_6,
+            count: u16::MAX,
+            body: &super::model::stat(true, FileKind::Directory).to_bytes(),
+        };
+        fill_leaf(&mut leaf, &[stat]).expect("it fits");
         memory.blocks[FIRST as usize] = Some(leaf.into());
         let root = Root {
             block: FIRST,
@@ -58,6 +68,7 @@ impl Memory {
 
     /// Sets a byte, as damage does.
     pub fn damage(&mut self, block: u32, at: usize, value: u8) {
+        self.is_damaged = true;
         let block = self.blocks[block as usize].as_mut().expect("a node");
         Arc::make_mut(block)[at] = value;
     }
@@ -67,34 +78,6 @@ impl Memory {
         let used = (0..).zip(&self.blocks).filter(|(_, data)| data.is_some());
         used.map(|(block, _)| block).collect()
     }
-}
-
-struct OwnedItem {
-    key: Key,
-    body: Vec<u8>,
-}
-
-impl OwnedItem {
-    fn item(&self) -> NewItem<'_> {
-        NewItem {
-            key: self.key,
-            version: KeyVersion::V3_6,
-            count: u16::MAX,
-            body: &self.body,
-        }
-    }
-}
-
-fn stat_of_root() -> OwnedItem {
-    OwnedItem {
-        key: Key::from(key::ROOT, 0),
-        body: super::model::stat(true, finefs_reiser_disk::stat::FileKind::Directory).to_bytes(),
-    }
-}
-
-/// An entry's item.
-pub(super) fn entry(offset: u32, object: ObjectKey, name: &[u8]) -> Vec<u8> {
-    directory::single(offset, object, name, true)
 }
 
 impl Nodes for Memory {
@@ -131,9 +114,8 @@ impl TreeBlocks for Memory {
         self.left = self.left.checked_sub(1).ok_or(Error::NoSpace)?;
         self.allocated += 1;
         self.changed += 1;
-        let free = (FIRST as usize..).find(|&block| {
-            self.blocks.get(block).is_none_or(Option::is_none)
-        });
+        let free =
+            (FIRST as usize..).find(|&block| self.blocks.get(block).is_none_or(Option::is_none));
         let block = free.expect("there is always one");
         if block >= self.blocks.len() {
             self.blocks.resize(block + 1, None);
@@ -145,7 +127,10 @@ impl TreeBlocks for Memory {
 
     fn free(&mut self, block: u32) {
         self.changed += 1;
-        let freed = self.blocks[block as usize].take();
-        assert!(freed.is_some(), "block {block} freed twice");
+        let freed = self.blocks.get_mut(block as usize).and_then(Option::take);
+        assert!(
+            freed.is_some() || self.is_damaged,
+            "block {block} freed twice"
+        );
     }
 }

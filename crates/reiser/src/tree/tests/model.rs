@@ -231,8 +231,9 @@ impl World {
             pointers.resize(logical + count, 0);
         }
         let end = pointers.len().min(logical + count);
-        for at in logical..end.max(logical) {
-            pointers[at] = if is_hole { 0 } else { first + (at - logical) as u32 };
+        for (at, pointer) in pointers[..end].iter_mut().enumerate().skip(logical) {
+            let number = (at - logical) as u32;
+            *pointer = if is_hole { 0 } else { first + number };
         }
     }
 
@@ -254,7 +255,11 @@ impl World {
             let keep = size.saturating_sub(*offset) as usize;
             if keep < bytes.len() {
                 let length = bytes.len();
-                let padded = if file.pads { keep.next_multiple_of(8) } else { keep };
+                let padded = if file.pads {
+                    keep.next_multiple_of(8)
+                } else {
+                    keep
+                };
                 bytes.truncate(keep);
                 bytes.resize(padded.min(length), 0);
             }
@@ -269,7 +274,9 @@ impl World {
         let file = self.file(object);
         let offset = (block * self.memory.block_size) as u64;
         assert!(bytes.len() <= direct_max(self.memory.block_size));
-        self.edit(8 + block as u32 / 8, |editor| editor.put_tail(&file, offset, bytes));
+        self.edit(8 + block as u32 / 8, |editor| {
+            editor.put_tail(&file, offset, bytes)
+        });
         let (pointers, tail) = self.blocks(object);
         let mut bytes = bytes.to_vec();
         if file.pads {
@@ -286,10 +293,9 @@ impl World {
         let stat = &mut self.objects.get_mut(&object).expect("it exists").stat;
         stat.size = size & 0xffff_ffff;
         let stat = *stat;
-        self.edit(0, |editor| {
-            // In place: nothing moves.
-            editor.write_stat(object, &stat)
-        });
+        self.edit(1, |editor| editor.write_stat(object, &stat));
+        // In place: nothing moves.
+        assert_eq!((self.memory.allocated, self.memory.changed), (0, 1));
     }
 
     pub fn remove(&mut self, object: ObjectKey) {
@@ -313,7 +319,11 @@ impl World {
                 object_id,
             },
             offset: if is_cut { 1 } else { 1 + block_size },
-            kind: if is_cut { ItemKind::Indirect } else { ItemKind::Direct },
+            kind: if is_cut {
+                ItemKind::Indirect
+            } else {
+                ItemKind::Direct
+            },
         };
         if self.links.remove(&(object_id, is_cut)) {
             self.edit(1, |editor| editor.remove(&key));
@@ -333,7 +343,11 @@ impl World {
     pub fn check(&self) -> Checked {
         let block_size = self.memory.block_size;
         let checked = check::check(&self.memory, self.root, block_size, Some(self.hash));
-        assert_eq!(checked.nodes, self.memory.nodes(), "blocks that nothing names");
+        assert_eq!(
+            checked.nodes,
+            self.memory.nodes(),
+            "blocks that nothing names"
+        );
         let mut found: BTreeMap<ObjectKey, Object> = BTreeMap::new();
         let mut links = BTreeSet::new();
         for item in &checked.items {
@@ -348,10 +362,13 @@ impl World {
         for (object, expected) in &self.objects {
             assert_eq!(found.get(object), Some(expected), "{object:?}");
         }
-        let data = self.objects.values().flat_map(|object| match &object.content {
-            Content::Blocks { pointers, .. } => pointers.clone(),
-            Content::Entries(_) => Vec::new(),
-        });
+        let data = self
+            .objects
+            .values()
+            .flat_map(|object| match &object.content {
+                Content::Blocks { pointers, .. } => pointers.clone(),
+                Content::Entries(_) => Vec::new(),
+            });
         let data: BTreeSet<u32> = data.filter(|block| *block != 0).collect();
         assert_eq!(data, self.data);
         checked

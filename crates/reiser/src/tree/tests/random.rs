@@ -105,9 +105,13 @@ impl Run {
     }
 
     fn change_file(&mut self) {
-        let Some(object) = self.any(false) else { return };
+        let Some(object) = self.any(false) else {
+            return;
+        };
         let file = self.world.objects[&object].clone();
-        let Content::Blocks { pointers, .. } = &file.content else { return };
+        let Content::Blocks { pointers, .. } = &file.content else {
+            return;
+        };
         let blocks = pointers.len();
         if file.stat.kind != FileKind::Regular {
             return self.world.write_stat(object, self.random.random());
@@ -170,11 +174,12 @@ fn run(block_size: usize, hash: NameHash, is_new: bool, steps: u32, seed: u64) {
 /// Removes all objects but the root.
 fn remove_all(world: &mut World) {
     let objects: Vec<ObjectKey> = world.objects.keys().copied().collect();
+    let often = (objects.len() / 20).max(20);
     for (number, object) in objects.into_iter().enumerate() {
         if object != key::ROOT {
             world.remove(object);
         }
-        if number % 100 == 0 {
+        if number.is_multiple_of(often) {
             world.check();
         }
     }
@@ -218,7 +223,7 @@ fn high_trees() {
     let mut number = 0_u32;
     while world.root.levels < 5 {
         number += 1;
-        if number % 500 == 0 {
+        if number.is_multiple_of(500) {
             let new = world.make(directory, FileKind::Directory);
             world.add_name(directory, format!("d{number}").as_bytes(), new);
             directory = new;
@@ -228,7 +233,7 @@ fn high_trees() {
         let name = format!("{number:0length$}");
         world.add_name(directory, name.as_bytes(), file);
         world.map(file, 0, random.random_range(1..60), false);
-        if number % 5000 == 0 {
+        if number.is_multiple_of(5000) {
             println!("{number}: {} levels", world.root.levels);
             world.check();
         }
@@ -273,7 +278,7 @@ fn no_space() {
             failures += 1;
         }
         run.world.add_name(key::ROOT, &name, key::ROOT);
-        if number % 500 == 0 {
+        if number.is_multiple_of(500) {
             run.world.check();
         }
     }
@@ -284,16 +289,19 @@ fn no_space() {
 #[test]
 fn names_of_one_hash() {
     let mut world = World::new(1024, NameHash::Rupasov, true);
-    let names: Vec<Vec<u8>> = (b'!'..b'~')
-        .flat_map(|a| (b'!'..b'~').map(move |b| (a, b)))
-        .filter_map(|(a, b)| {
-            // 100 a + 10 b + c is the same for all.
-            let c = 11_111 - 100 * i32::from(a) - 10 * i32::from(b);
-            let c = u8::try_from(c).ok().filter(|c| (b'!'..b'~').contains(c));
-            c.filter(|_| a != b'/' && b != b'/' && c != Some(b'/'))
-                .map(|c| vec![a, b, c])
-        })
-        .collect();
+    // The hash is that of the decimal number of which these are the digits.
+    let mut names: Vec<Vec<u8>> = vec![Vec::new()];
+    for place in (0..4).rev() {
+        let longer = |name: Vec<u8>| (b'0'..b'~').map(move |digit| [&name[..], &[digit]].concat());
+        let number = |name: &[u8]| {
+            let digits = name.iter().map(|digit| i32::from(digit - b'0'));
+            digits.fold(0, |number, digit| 10 * number + digit) * 10_i32.pow(place)
+        };
+        // What the places that are left can add.
+        let rest = 77 * (10_i32.pow(place) - 1) / 9;
+        let is_near = |name: &Vec<u8>| (40_000 - rest..=40_000).contains(&number(name));
+        names = names.into_iter().flat_map(longer).filter(is_near).collect();
+    }
     assert!(names.len() > 128);
     for name in &names[..128] {
         world.add_name(key::ROOT, name, key::ROOT);
@@ -326,7 +334,11 @@ fn what_comes_in_order_fills_leaves() {
     assert!(part > 0.9, "{part}");
     let mut world = World::new(4096, NameHash::R5, true);
     for number in 0..3000_u32 {
-        world.add_name(key::ROOT, format!("file number {number}").as_bytes(), key::ROOT);
+        world.add_name(
+            key::ROOT,
+            format!("file number {number}").as_bytes(),
+            key::ROOT,
+        );
     }
     let checked = world.check();
     let part = checked.used as f64 / (checked.leaves * (4096 - 24)) as f64;
