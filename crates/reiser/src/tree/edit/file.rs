@@ -259,6 +259,12 @@ impl<B: TreeBlocks> Editor<'_, B> {
             _ => return Err(place.corrupt(format_args!("item {} of a file", head.key))),
         };
         if keep == length {
+            let padding = body.get(zeros_from as usize..).unwrap_or_default();
+            if padding.iter().any(|byte| *byte != 0) {
+                self.write_in_place(found, item, &mut |body| {
+                    body[zeros_from as usize..].fill(0);
+                })?;
+            }
             return Ok(false);
         }
         let mut body = body[..keep as usize].to_vec();

@@ -321,6 +321,18 @@ fn names_of_one_hash() {
     world.check();
 }
 
+/// What fills a tail up is zeros, also where the tail was longer.
+#[test]
+fn cut_tails_are_filled_up_with_zeros() {
+    let mut world = World::new(512, NameHash::R5, true);
+    let file = world.make(key::ROOT, FileKind::Regular);
+    world.put_tail(file, 0, &[7; 24]);
+    for size in [23, 17, 16, 9, 1, 0] {
+        world.truncate(file, size);
+        world.check();
+    }
+}
+
 /// Files that are made one after the other fill their leaves.
 #[test]
 fn what_comes_in_order_fills_leaves() {
