@@ -5,9 +5,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use finefs_namespace::guard::guarded;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 
+use crate::faults::Fault;
 use crate::procedures::Waits;
 use crate::replies::Replies;
 use crate::service::{Answer, Sender, Service};
@@ -43,7 +45,10 @@ pub(crate) fn serve(sockets: &[UdpSocket], stop: &OwnedFd, service: &Service, wa
         for socket in sockets {
             // An error of a socket is one of an answer that did not arrive.
             while let Ok((length, client)) = socket.recv_from(&mut call) {
-                if answer(socket, client, &call[..length], &mut out, service, waits) {
+                let is_answered = guarded("an NFS call by UDP", || {
+                    answer(socket, client, &call[..length], &mut out, service, waits)
+                });
+                if is_answered == Some(true) {
                     let _ = socket.send_to(out.bytes(), client);
                 }
             }
@@ -77,6 +82,7 @@ fn answer(
     };
     out.cut(0);
     let answer = service.answer(&sender, call, out, waits);
+    Fault::Connection.strike(call);
     matches!(answer, Answer::Reply(_))
 }
 

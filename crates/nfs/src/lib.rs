@@ -27,6 +27,7 @@
 //! | `changes` | whether a change was the only one of its file (weak cache consistency) |
 //! | `verifier` | by which clients learn that data may be lost |
 //! | `status`, `clock`, `classes` | errors; seconds; lock classes |
+//! | `faults` | panics that tests ask for |
 //! | `fuzzing` | records from bytes, without a socket (with the feature of that name) |
 //!
 //! # Invariants
@@ -51,6 +52,7 @@ mod clock;
 mod connection;
 mod datagrams;
 mod export;
+mod faults;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handle;
@@ -73,5 +75,5 @@ mod xdr;
 pub use export::{ExportOptions, Network, Served, Squash, UnknownNetwork};
 pub use locks::HeldLock;
 pub use options::{LockOptions, RPCBIND_PORT, Rpcbind, ServerOptions};
-pub use server::{SERVER_THREAD_PREFIX, Server};
+pub use server::Server;
 pub use table::ConnectedClient;

@@ -14,6 +14,9 @@
 //!
 //! A thread that waits for the disk (COMMIT, stable writes, changes of names) says so, and when too
 //! few are left that do not, another one is started, up to [`THREADS_MAX`].
+//!
+//! A panic ends no thread. In a call it costs the call, which is answered with an error; outside of
+//! one it costs the connection, which its client opens again.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,6 +27,7 @@ use std::thread::JoinHandle;
 
 use finefs_locks::{Mutex, cpu};
 use finefs_namespace::Namespace;
+use finefs_namespace::guard::guarded;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::fd::OwnedFd;
@@ -33,6 +37,7 @@ use crate::classes;
 use crate::connection::{Connection, Next, Told};
 use crate::datagrams;
 use crate::export::{Export, ExportOptions, Exports, Served};
+use crate::faults::Fault;
 use crate::locks::{HeldLock, Locking};
 use crate::options::{Rpcbind, ServerOptions};
 use crate::portmap;
@@ -53,8 +58,6 @@ const THREADS_PER_CPU: usize = 2;
 const LOCK_THREADS: usize = 4;
 /// The most threads.
 const THREADS_MAX: usize = 128;
-/// The name of a thread that serves begins so.
-pub const SERVER_THREAD_PREFIX: &str = "nfs-";
 /// What epoll says when the server is to stop.
 const STOP: u64 = u64::MAX;
 /// A reply buffer that has grown beyond this is given back when its thread has nothing to do.
@@ -246,7 +249,7 @@ impl Shared {
         };
         let number = self.thread_count.fetch_add(1, Ordering::AcqRel);
         let thread = std::thread::Builder::new()
-            .name(format!("{SERVER_THREAD_PREFIX}{number}"))
+            .name(format!("nfs-{number}"))
             .spawn(move || itself.work());
         match thread {
             Ok(thread) => self.threads.lock().push(thread),
@@ -303,8 +306,14 @@ impl Shared {
                     false => Told::Ready,
                 };
                 let place = place as usize;
-                if let Some(connection) = self.table.get(place) {
+                let Some(connection) = self.table.get(place) else {
+                    continue;
+                };
+                let served = guarded("serving an NFS connection", || {
                     self.serve(place, &connection, told, (&mut record, &mut out));
+                });
+                if served.is_none() {
+                    self.close(place, &connection);
                 }
             }
             if out.capacity() > REPLY_KEPT_BYTES {
@@ -368,7 +377,9 @@ impl Shared {
         out.cut(0);
         // The mark of the record.
         out.u32(0);
-        match self.service.answer(&sender, record.bytes(), out, self) {
+        let answer = self.service.answer(&sender, record.bytes(), out, self);
+        Fault::Connection.strike(record.bytes());
+        match answer {
             Answer::Reply(also) => {
                 put_mark(out.at(0));
                 for other in also.iter().filter(|other| !Arc::ptr_eq(other, connection)) {
@@ -401,10 +412,12 @@ impl Shared {
                 .collect();
             events.push(PollFd::new(&self.stop, PollFlags::IN));
             let _ = poll(&mut events, Some(&second));
-            listeners
-                .iter()
-                .for_each(|listener| self.take_all(listener));
-            self.close_stale();
+            guarded("accepting NFS connections", || {
+                listeners
+                    .iter()
+                    .for_each(|listener| self.take_all(listener));
+                self.close_stale();
+            });
         }
     }
 
@@ -425,6 +438,7 @@ impl Shared {
     }
 
     fn take_in(&self, stream: TcpStream, address: SocketAddr) {
+        Fault::strike_client(address.ip());
         let mut exports = self.service.exports.all().iter();
         if !exports.any(|export| export.admits(address.ip())) {
             log::info!("nfs: {address} is none of the clients that this is served to");
@@ -492,3 +506,6 @@ impl Waits for Shared {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use finefs_namespace::guard::guarded;
 
 use crate::export::{Export, Exports};
+use crate::faults::Fault;
 use crate::handle::HANDLE_MAX;
 use crate::locks::{self, Locking};
 use crate::mount::{self, Mounted};
 use crate::portmap;
 use crate::procedures::{self, Context, Waits};
-use crate::replies::{Found, Replies, UnderWay};
+use crate::replies::{Found, Replies};
 use crate::rpc::{self, Call, Head, Rejection};
 use crate::xdr::{Garbage, Reader, Writer};
 
@@ -78,40 +79,47 @@ impl Service {
             }
             Err(Garbage) => return Answer::Close,
         };
-        let under_way = match self.look_up(sender, &call, record) {
-            Ok(None) => None,
-            Ok(Some(Found::New(under_way))) => Some(under_way),
-            Ok(Some(Found::IsUnderWay)) => return Answer::Later,
-            Ok(Some(Found::Done(reply))) => {
+        let what = (&call, record);
+        let answered = guarded("an NFS call", || {
+            self.carry_out(sender, what, &mut reader, out, waits)
+        });
+        let answered = answered.unwrap_or(Err(Rejection::SystemError));
+        answered.unwrap_or_else(|rejection| {
+            out.cut(start);
+            rpc::reject(out, call.xid, rejection);
+            Answer::Reply(Vec::new())
+        })
+    }
+
+    /// Carries out a call, unless that was done before.
+    fn carry_out<W>(
+        &self,
+        sender: &Sender<'_, W>,
+        (call, record): (&Call, &[u8]),
+        reader: &mut Reader<'_>,
+        out: &mut Writer,
+        waits: &dyn Waits,
+    ) -> Result<Answer<W>, Rejection> {
+        let start = out.length();
+        let under_way = match self.look_up(sender, call, record)? {
+            None => None,
+            Some(Found::New(under_way)) => Some(under_way),
+            Some(Found::IsUnderWay) => return Ok(Answer::Later),
+            Some(Found::Done(reply)) => {
                 out.raw(&reply);
-                return Answer::Reply(Vec::new());
-            }
-            Err(rejection) => {
-                rpc::reject(out, call.xid, rejection);
-                return Answer::Reply(Vec::new());
+                return Ok(Answer::Reply(Vec::new()));
             }
         };
         rpc::accept(out, call.xid);
-        let result = guarded("an NFS call", || {
-            self.run(sender, &call, &mut reader, out, waits)
-        });
-        let rejection = match result {
-            Some(Ok(())) => None,
-            Some(Err(rejection)) => Some(rejection),
-            None => Some(Rejection::SystemError),
-        };
-        if let Some(rejection) = rejection {
-            out.cut(start);
-            rpc::reject(out, call.xid, rejection);
-        }
+        self.run(sender, call, reader, out, waits)?;
+        Fault::Call.strike(record);
         let reply = &out.bytes()[start..];
-        let also = match under_way {
+        Ok(Answer::Reply(match under_way {
             // It was not carried out, and may be next time.
-            Some(_) if rejection.is_some() || is_put_off(reply) => Vec::new(),
-            Some(under_way) => UnderWay::finish(under_way, reply),
+            Some(_) if is_put_off(reply) => Vec::new(),
+            Some(under_way) => under_way.finish(reply),
             None => Vec::new(),
-        };
-        Answer::Reply(also)
+        }))
     }
 
     /// Whether the call was carried out before; `None` where that does not matter.

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use client::*;
+use finefs::FileSystem;
 use finefs_namespace::{
     Caller, Error, Ino, LockKind, LockWait, MemoryStore, Namespace, OpenAccess, Options, RangeOwner,
 };
@@ -317,6 +318,54 @@ fn locks_exclude_each_other_and_those_of_this_machine() {
     assert_eq!(server.locks().len(), 1, "only one owner has any");
     client.unlock(&first, (0, 0));
     assert!(server.locks().is_empty());
+    server.stop();
+}
+
+/// A program that embeds the file system and serves it in the same process.
+#[test]
+fn files_that_a_program_has_open_lock_as_clients_do() {
+    let machine = Machine::start(GRANTED);
+    let fs = FileSystem::memory(64 << 20).unwrap();
+    let locks = LockOptions {
+        rpcbind_port: machine.port,
+        ..LockOptions::default()
+    };
+    let server = serve_with(fs.namespace(), locks, None);
+    let mut client = Client::new(&server);
+    let root = client.root.clone();
+    let first = owner("a", 1, &client.make_file(&root, "file"));
+
+    let local = fs.create("file").unwrap();
+    let (exclusive, now) = (LockKind::Exclusive, LockWait::never());
+    local.lock_range(0..10, exclusive, now).unwrap();
+    assert_eq!(client.try_lock(&first, (5, 10)), DENIED);
+    assert_eq!(client.wait(&first, (5, 10)), BLOCKED);
+    local.unlock_range(..9).unwrap();
+    assert_eq!(client.test(&first, (5, 10)).0, DENIED);
+    assert!(machine.got.try_recv().is_err(), "it is not granted yet");
+    drop(local);
+    let (program, procedure, arguments) = machine.next();
+    assert_eq!((program, procedure), (100_021, 5));
+    let expected = [opaque(b"lock"), words(&[1]), first.lock(5, 10)].concat();
+    assert_eq!(arguments, expected);
+
+    let local = fs.create("file").unwrap();
+    let refused = local.lock_range(14.., exclusive, now).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::WouldBlock);
+    let held = local.blocking_lock(.., exclusive).unwrap().unwrap();
+    assert_eq!((held.kind, held.range), (exclusive, 5..15));
+    std::thread::scope(|scope| {
+        let wait = LockWait::at_most(PATIENCE);
+        let local = &local;
+        let waiting = scope.spawn(move || local.lock_range(.., exclusive, wait));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        client.unlock(&first, (0, 0));
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(client.try_lock(&first, (0, 1)), DENIED);
+    local.unlock_range(..).unwrap();
+    assert_eq!(client.try_lock(&first, (0, 1)), GRANTED);
     server.stop();
 }
 

@@ -1,8 +1,8 @@
 //! A panic inside one operation stays inside it, and a bad device does not fill the log.
 //!
-//! A panic is a bug. The request that met it is answered with EIO, the thread of the front end goes
-//! on serving, and the number of such failures is kept so that the end of the server can say that
-//! the image should be checked. Ending it at once instead would take the files away from all other
+//! A panic is a bug. The request that met it fails (FUSE: EIO), the thread of the front end goes on
+//! serving, and the number of such failures is kept so that the end of the server can say that the
+//! image should be checked. Ending it at once instead would take the files away from all other
 //! users, and no state is lost by going on: locks are released by their guards, and an operation
 //! logs its changes in one step that cannot fail.
 
@@ -21,14 +21,14 @@ thread_local! {
 
 static FAILED: AtomicU64 = AtomicU64::new(0);
 
-/// Runs one operation of a front end; `None` when it panicked.
+/// Runs one operation of a front end, or a part of one; `None` when it panicked.
 pub fn guarded<T>(name: &'static str, operation: impl FnOnce() -> T) -> Option<T> {
-    IS_IN_OPERATION.set(true);
+    let was_in_operation = IS_IN_OPERATION.replace(true);
     let result = catch_unwind(AssertUnwindSafe(operation));
-    IS_IN_OPERATION.set(false);
+    IS_IN_OPERATION.set(was_in_operation);
     if result.is_err() {
         FAILED.fetch_add(1, Ordering::Relaxed);
-        log::error!("{name} failed by a bug in finefs (its caller got EIO); the server goes on");
+        log::error!("{name} failed by a bug in finefs; the server goes on");
     }
     result.ok()
 }
@@ -84,6 +84,11 @@ mod tests {
         assert_eq!(failed_operations(), before + 1);
         assert!(!is_in_operation());
         assert_eq!(guarded("test", is_in_operation), Some(true));
+        let after_another = || {
+            guarded("inner", || ());
+            is_in_operation()
+        };
+        assert_eq!(guarded("outer", after_another), Some(true));
     }
 
     #[test]

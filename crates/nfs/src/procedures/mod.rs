@@ -45,6 +45,22 @@ pub(crate) trait Waits: Sync {
     fn end_wait(&self);
 }
 
+/// A thread that waits; it does not any more when this is dropped, also by a panic.
+struct Waiting<'w>(&'w dyn Waits);
+
+impl<'w> Waiting<'w> {
+    fn begin(waits: &'w dyn Waits) -> Waiting<'w> {
+        waits.begin_wait();
+        Waiting(waits)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.end_wait();
+    }
+}
+
 /// What a procedure has besides its arguments.
 pub(crate) struct Context<'e> {
     pub export: &'e Export,
@@ -210,9 +226,9 @@ impl Context<'_> {
 
     /// Makes an inode durable.
     fn sync(&self, ino: Ino, scope: SyncScope) -> Result<(), Failed> {
-        self.waits.begin_wait();
+        let waiting = Waiting::begin(self.waits);
         let synced = self.export.namespace.sync_file(ino, scope);
-        self.waits.end_wait();
+        drop(waiting);
         synced.map_err(|error| {
             // What clients wrote and have not committed may be lost.
             self.export.verifier.change();
