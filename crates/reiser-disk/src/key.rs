@@ -70,6 +70,7 @@ const OLD_DIRECTORY: u32 = 500;
 
 impl Key {
     /// The first key that an item of this object can have from `offset` on.
+    #[inline]
     pub fn from(object: ObjectKey, offset: u64) -> Key {
         Key {
             object,
@@ -79,6 +80,7 @@ impl Key {
     }
 
     /// A key of a known version.
+    #[inline]
     pub fn parse(bytes: &[u8], version: KeyVersion) -> Key {
         let object = ObjectKey {
             dir_id: le32(bytes, 0),
@@ -99,6 +101,7 @@ impl Key {
     }
 
     /// A key of an internal node, which does not tell its version.
+    #[inline]
     pub fn parse_any(bytes: &[u8]) -> Key {
         let version = match le64(bytes, 8) >> 60 {
             1..=3 => KeyVersion::V3_6,
@@ -108,6 +111,7 @@ impl Key {
     }
 
     /// Its bytes in a version. That of stat data is the same in both.
+    #[inline]
     pub fn to_bytes(&self, version: KeyVersion) -> RawKey {
         let mut bytes = [0; KEY_SIZE];
         put32(&mut bytes, 0, self.object.dir_id);
@@ -146,6 +150,7 @@ fn new_code(kind: ItemKind) -> u32 {
     }
 }
 
+#[inline]
 fn old_kind(uniqueness: u32) -> ItemKind {
     match uniqueness {
         0 => ItemKind::StatData,
@@ -156,6 +161,7 @@ fn old_kind(uniqueness: u32) -> ItemKind {
     }
 }
 
+#[inline]
 fn new_kind(kind: u32) -> ItemKind {
     match kind {
         0 => ItemKind::StatData,

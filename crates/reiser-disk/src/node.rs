@@ -57,10 +57,13 @@ impl<B: AsRef<[u8]>> Internal<B> {
             return Err(Corrupt::NodeItems(count).into());
         }
         let node = Internal { block, keys };
-        for number in 1..keys {
-            if node.key(number - 1) >= node.key(number) {
+        let mut before = None;
+        for number in 0..keys {
+            let key = node.key(number);
+            if before.is_some_and(|before| before >= key) {
                 return Err(Corrupt::KeyOrder(number as u16).into());
             }
+            before = Some(key);
         }
         Ok(node)
     }
