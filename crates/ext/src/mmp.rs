@@ -240,9 +240,12 @@ fn keep(shared: &Shared, mut block: MmpBlock, update_seconds: u16) {
         let due = written + place.seconds(update_seconds);
         let orders = shared.orders.load(Ordering::SeqCst);
         let now = Instant::now();
-        if orders == PAUSED || orders == RUNNING && now < due {
-            let left = due.saturating_duration_since(now);
-            std::thread::park_timeout(left.max(Duration::from_millis(1)));
+        if orders == PAUSED {
+            std::thread::park();
+            continue;
+        }
+        if orders == RUNNING && now < due {
+            std::thread::park_timeout(due - now);
             continue;
         }
         shared.is_writing.store(true, Ordering::SeqCst);

@@ -23,6 +23,8 @@ use rustix::io::FdFlags;
 use rustix::mount::MountFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::cpu_latency::WakeupLatency;
+
 /// The helper: by its name, and where it lies when PATH is poor.
 pub(crate) const HELPERS: [&str; 3] = ["fusermount3", "/usr/bin/fusermount3", "/bin/fusermount3"];
 
@@ -56,8 +58,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The kernel checks access also where only root can use the mount.
     pub checks_root: bool,
-    /// While requests come, waking a CPU may take at most so many microseconds (root only).
-    pub cpu_latency_us: Option<u32>,
+    /// How soon an idle CPU must be awake while requests come.
+    pub wakeup_latency: WakeupLatency,
     /// Requests may come through io_uring, where the kernel offers it.
     pub has_ring: bool,
     /// `source` is a block device with blocks of so many bytes, to be mounted as `fuseblk`. Nobody
@@ -80,7 +82,7 @@ impl Default for Options {
             has_writeback_cache: false,
             threads: None,
             checks_root: false,
-            cpu_latency_us: None,
+            wakeup_latency: WakeupLatency::Auto,
             has_ring: true,
             device_block_bytes: None,
         }

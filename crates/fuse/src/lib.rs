@@ -23,7 +23,7 @@
 //! | `directory` | READDIR and READDIRPLUS |
 //! | `ioctl` | flags, label, UUID, FITRIM |
 //! | `convert` | numbers, attributes, times |
-//! | `cpu_latency` | keeps CPUs awake between requests, where asked |
+//! | `cpu_latency` | keeps CPUs awake while requests come |
 //! | `lost_writes` | delayed writes that failed |
 //! | `fuzzing` | requests from bytes, without a mount (with the feature of that name) |
 //!
@@ -72,6 +72,7 @@ mod session;
 mod waiting;
 
 pub use attach::{AttachError, Options, check_mount_point, remount};
+pub use cpu_latency::WakeupLatency;
 pub use detach::{DetachError, detach};
 pub use lost_writes::lost_writes;
 pub use mounts::{MountPoint, mount_at, mounts};

@@ -84,7 +84,7 @@ impl Mount {
         options: &Options,
     ) -> Result<Mount, AttachError> {
         let path = attach::check_mount_point(path)?;
-        let cpu_latency = options.cpu_latency_us.map(CpuLatency::start).transpose();
+        let cpu_latency = CpuLatency::start(options.wakeup_latency);
         let cpu_latency = cpu_latency.map_err(AttachError::CpuLatency)?;
         let attached = attach::attach(&path, options)?;
         let device = Arc::new(Device::new(attached.device));

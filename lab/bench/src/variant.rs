@@ -15,7 +15,7 @@ pub struct Variant {
     pub kind: Kind,
     pub transport: Transport,
     pub options: &'static [&'static str],
-    /// The bench keeps the CPUs awake, as finefs does with `cpu_latency=0`.
+    /// The bench keeps the CPUs awake, as finefs does by itself.
     pub is_kept_awake: bool,
     /// A file system in memory instead of an image: what FUSE itself allows, about.
     pub is_in_memory: bool,
@@ -37,8 +37,8 @@ pub const REFERENCE: &str = "fuse2fs";
 pub const VARIANTS: [Variant; 8] = [
     DEFAULT,
     Variant {
-        name: "finefs -o cpu_latency=0",
-        options: &["cpu_latency=0"],
+        name: "finefs -o cpu_latency=off",
+        options: &["cpu_latency=off"],
         ..DEFAULT
     },
     Variant {
@@ -47,15 +47,14 @@ pub const VARIANTS: [Variant; 8] = [
         ..DEFAULT
     },
     Variant {
-        name: "finefs, io_uring on, -o cpu_latency=0",
+        name: "finefs, io_uring on, -o cpu_latency=off",
         transport: Transport::Ring,
-        options: &["cpu_latency=0"],
+        options: &["cpu_latency=off"],
         ..DEFAULT
     },
     Variant {
-        name: "finefs --memory, io_uring on, -o cpu_latency=0",
+        name: "finefs --memory, io_uring on",
         transport: Transport::Ring,
-        options: &["cpu_latency=0"],
         is_in_memory: true,
         ..DEFAULT
     },
@@ -99,7 +98,7 @@ impl Variant {
 
     /// Why it cannot run on this machine, if so.
     pub fn obstacle(&self) -> Option<&'static str> {
-        let needs_latency = self.is_kept_awake || self.options.contains(&"cpu_latency=0");
+        let needs_latency = self.is_kept_awake;
         if self.kind == Kind::Kernel && !finefs_harness::tools::is_root() {
             Some("only root mounts by the kernel")
         } else if self.transport == Transport::Ring && !finefs_harness::fuse_ring::is_available() {

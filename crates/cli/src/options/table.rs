@@ -457,11 +457,12 @@ static SERVER: &[Row] = &[
         &["cpu_latency"],
         Done(
             cpu_latency,
-            "while requests come, keep CPUs from sleep that takes longer to leave; 0 gives the fastest \
-             round trips and costs power (root only)",
+            "while requests come, keep CPUs from sleep that takes longer to leave than so many \
+             microseconds (root only); auto (default) means 0 where /dev/cpu_dma_latency can be \
+             opened, and never on battery; it costs power",
         ),
     )
-    .takes("MICROSECONDS", "0"),
+    .takes("auto|off|N", "0"),
     row(
         &["locking"],
         Done(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use finefs::{LockingScheme, OnError};
+use finefs_fuse::WakeupLatency;
 
 use super::MountOptions;
 use crate::size::{self, Size};
@@ -86,9 +87,19 @@ pub(super) fn threads(options: &mut MountOptions, name: &str, value: &str) -> Cl
 }
 
 pub(super) fn cpu_latency(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
-    options.kernel.cpu_latency_us = match number(name, value)? {
-        us @ 0..=CPU_LATENCY_US_MAX => Some(us),
-        _ => return Err(bad(name, value, "microseconds, at most 1000000")),
+    options.kernel.wakeup_latency = match value {
+        "auto" => WakeupLatency::Auto,
+        "off" => WakeupLatency::Unbounded,
+        _ => match value.parse() {
+            Ok(us @ 0..=CPU_LATENCY_US_MAX) => WakeupLatency::AtMostUs(us),
+            _ => {
+                return Err(bad(
+                    name,
+                    value,
+                    "auto, off, or microseconds, at most 1000000",
+                ));
+            }
+        },
     };
     Ok(())
 }
