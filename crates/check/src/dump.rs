@@ -1,11 +1,13 @@
 //! What lies on an image, in words: debugfs's place for reading. A journal that must be replayed is
-//! read as replayed; damage is told below what could be read.
+//! read as replayed, and shown as it lies there; damage is told below what could be read.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_ext::replay::{self, LogContent};
 use finefs_ext_disk::dirent::DirBlock;
+use finefs_ext_disk::features::Compat;
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::{GroupNo, Ino};
 
@@ -25,6 +27,8 @@ pub enum What {
     Extents(File),
     /// A block's bytes.
     Block(u64),
+    /// The journal's log.
+    Journal,
 }
 
 /// An inode, by its number or by a path.
@@ -47,6 +51,7 @@ pub fn dump(device: &Arc<dyn BlockDevice>, what: &What) -> Result<String, String
     let mut text = match what {
         What::Group(number) => group(&fs, *number)?,
         What::Block(block) => bytes(&fs, *block)?,
+        What::Journal => journal(&fs)?,
         What::Inode(file) => {
             let (ino, inode) = find(&fs, file)?;
             show_inode(&fs, ino, &inode)
@@ -217,6 +222,78 @@ fn bytes(fs: &Fs, block: u64) -> Result<String, String> {
         };
         let chars: String = line.iter().map(print).collect();
         let _ = writeln!(text, "{:05x}  {}  {chars}", at * LINE, hex.join(" "));
+    }
+    Ok(text)
+}
+
+/// The blocks of the log; first those that a replay takes in.
+fn journal(fs: &Fs) -> Result<String, String> {
+    if !fs.sb.compat().contains(Compat::HAS_JOURNAL) {
+        return Err("there is no journal".to_owned());
+    }
+    if fs.sb.journal_inum() == 0 {
+        return Err("its journal lies on another device".to_owned());
+    }
+    let log = replay::list(&fs.source.device, &fs.sb, &fs.geo)?;
+    let superblock = &log.superblock;
+    let is_empty = superblock.start() == 0;
+    let mut text = format!(
+        "inode: {}\nblock size: {}\nblocks: {}\nfeatures: {}\nsequence: {}\nstart: {}\n",
+        fs.sb.journal_inum(),
+        log.block_size,
+        superblock.max_len(),
+        superblock.feature_names().join(" "),
+        superblock.sequence(),
+        match superblock.start() {
+            0 => "none, nothing is to be replayed".to_owned(),
+            start => start.to_string(),
+        },
+    );
+    let mut is_live = !is_empty;
+    if is_empty && !log.blocks.is_empty() {
+        text.push_str("-- of transactions before:\n");
+    }
+    for block in &log.blocks {
+        // Numbers wrap.
+        if is_live && block.sequence.wrapping_sub(log.next_sequence).cast_signed() >= 0 {
+            text.push_str("-- not replayed:\n");
+            is_live = false;
+        }
+        let kind = match &block.content {
+            LogContent::Descriptor(_) => "descriptor",
+            LogContent::Revoke(_) => "revoke",
+            LogContent::Commit(_) => "commit",
+        };
+        let _ = write!(
+            text,
+            "{}: {kind} of transaction {}",
+            block.number, block.sequence
+        );
+        if let LogContent::Commit(time) = &block.content {
+            let _ = write!(text, " at {}.{:09}", time.sec, time.nsec);
+        }
+        if let Some(damage) = &block.damage {
+            let _ = write!(text, " ({damage})");
+        }
+        text.push('\n');
+        match &block.content {
+            LogContent::Descriptor(copies) => {
+                for copy in copies {
+                    let escaped = if copy.is_escaped { ", escaped" } else { "" };
+                    let (number, block) = (copy.number, copy.block);
+                    let _ = writeln!(text, "  {number}: block {block}{escaped}");
+                }
+            }
+            LogContent::Revoke(blocks) => {
+                for block in blocks {
+                    let _ = writeln!(text, "  block {block}");
+                }
+            }
+            LogContent::Commit(_) => {}
+        }
+    }
+    if let Some(damage) = &log.damage {
+        let _ = writeln!(text, "damage: {damage}");
     }
     Ok(text)
 }

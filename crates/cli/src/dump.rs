@@ -10,7 +10,7 @@ use finefs_check::dump::{File, What, dump};
 use crate::check::open;
 use crate::{CliResult, Failure, output, size};
 
-/// Show structures of an image: a group, an inode, where its blocks lie, a block's bytes
+/// Show structures of an image: a group, an inode, where its blocks lie, a block, the journal
 ///
 /// For reading it stands in debugfs's place; nothing is written, and the image may be in use.
 #[derive(Args)]
@@ -47,6 +47,8 @@ enum Structure {
         /// Its number
         number: u64,
     },
+    /// The journal's log: which blocks each transaction holds, revokes, and when it was committed
+    Journal,
 }
 
 impl Dump {
@@ -56,6 +58,7 @@ impl Dump {
             Structure::Inode { file } => What::Inode(named(file)?),
             Structure::Extents { file } => What::Extents(named(file)?),
             Structure::Block { number } => What::Block(*number),
+            Structure::Journal => What::Journal,
         };
         let device = open(&self.image, self.offset, Access::Inspect)?;
         let image = self.image.display();

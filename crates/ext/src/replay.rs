@@ -11,9 +11,12 @@ use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::Store;
 
 use crate::error::detail;
+use crate::journal::listing;
 use crate::quota::QuotaUsage;
 use crate::recover::{self, Finding};
 use crate::{ExtOptions, ExtStore};
+
+pub use crate::journal::listing::{LogBlock, LogContent, LogCopy, LogListing};
 
 /// What the journal of an image asks for.
 #[derive(Debug)]
@@ -58,6 +61,15 @@ pub fn inspect(
         // What it says about a journal that need not be replayed is the journal's check to say.
         _ => Replay::Nothing,
     }
+}
+
+/// Lists the blocks of the journal's log. Reads only.
+pub fn list(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    geometry: &Geometry,
+) -> Result<LogListing, String> {
+    listing::list(device, superblock, geometry).map_err(|error| detail(&error))
 }
 
 /// Replays the journal on the device and empties it. Gives the number of transactions.

@@ -18,6 +18,7 @@
 
 mod external;
 mod fast_commits;
+pub mod listing;
 #[cfg(test)]
 mod tests;
 pub(crate) mod writer;
