@@ -5,10 +5,10 @@
 //! the next call while others send replies. No thread holds either while it carries out a call.
 //!
 //! # Protocol
-//! A thread that is told of a connection takes one record from it ([`Connection::next`]) and serves
-//! it. If there is more, it wakes another thread first; so the calls of one connection run on all
-//! CPUs, in no order. When it is done with the call it looks for the next record itself. It stops
-//! when nothing is left: epoll tells some thread when more comes.
+//! A thread that is told of a connection takes a few records from it ([`Connection::next`]) and
+//! serves them (`turn`). If there are more, it wakes another thread first; so the calls of one
+//! connection run on all CPUs, in no order. When it is done it looks for the next records itself.
+//! It stops when nothing is left: epoll tells some thread when more comes.
 //!
 //! # Limits
 //! Nothing is read from a connection that has [`UNDER_WAY_MAX`] calls under way or
@@ -22,6 +22,7 @@
 //! Only when [`OF_ALL_MAX`] bytes wait for all clients are connections cut off, of those clients
 //! that have more than [`FAIR_SHARE`]; at twice as much any whose bytes grow.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
@@ -32,9 +33,11 @@ use finefs_locks::Mutex;
 
 use crate::classes;
 use crate::clock::Stamp;
-use crate::record::{Incoming, Record, Senseless};
+use crate::record::{Batch, Incoming, Record, Senseless};
 use crate::replies::Replies;
 
+/// Calls that a thread takes at a time.
+const CALLS_MAX: usize = 8;
 /// Calls of one connection that are under way.
 const UNDER_WAY_MAX: usize = 32;
 /// Bytes that wait for a client, from which on nothing more is done for it.
@@ -98,10 +101,19 @@ pub(crate) struct Connection {
 
 struct Input {
     incoming: Incoming,
+    /// Taken, and given back: before what is in `incoming`.
+    given_back: VecDeque<Record>,
     /// The socket may have more.
     may_have_more: bool,
     /// The client sends no more: the end is behind what there is, and nobody is told of it again.
     has_ended: bool,
+}
+
+impl Input {
+    /// True when a record is there, or what makes no sense.
+    fn has_record(&self) -> bool {
+        !self.given_back.is_empty() || self.incoming.has_record()
+    }
 }
 
 /// What epoll says of a connection.
@@ -125,7 +137,7 @@ struct Output {
 /// What a thread is to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// To serve the record; `has_more` says whether another thread should come too.
+    /// To serve the records; `has_more` says whether another thread should come too.
     Serve { has_more: bool },
     /// Nothing here, for now.
     Leave,
@@ -138,6 +150,7 @@ impl Connection {
         client.connections.fetch_add(1, Ordering::AcqRel);
         let input = Input {
             incoming: Incoming::default(),
+            given_back: VecDeque::new(),
             may_have_more: false,
             has_ended: false,
         };
@@ -161,8 +174,8 @@ impl Connection {
         &self.stream
     }
 
-    /// Takes the next record.
-    pub(crate) fn next(&self, record: &mut Record, told: Told) -> Next {
+    /// Takes the next records.
+    pub(crate) fn next(&self, batch: &mut Batch, told: Told) -> Next {
         let is_told = told != Told::Nothing;
         if is_told && self.send_waiting().is_err() {
             return Next::Close;
@@ -174,14 +187,14 @@ impl Connection {
             if self.is_closed.load(Ordering::Acquire) || self.is_at_limit() {
                 return Next::Leave;
             }
-            match input.incoming.take(record) {
-                Ok(true) => {
-                    self.under_way.fetch_add(1, Ordering::AcqRel);
+            match self.take(&mut input, batch) {
+                Ok(0) => {}
+                Ok(taken) => {
+                    self.under_way.fetch_add(taken, Ordering::AcqRel);
                     self.active.set();
-                    let has_more = input.may_have_more || input.incoming.has_record();
+                    let has_more = input.may_have_more || input.has_record();
                     return Next::Serve { has_more };
                 }
-                Ok(false) => {}
                 Err(Senseless) => return Next::Close,
             }
             if !input.may_have_more {
@@ -202,9 +215,39 @@ impl Connection {
         }
     }
 
-    /// A call that [`Connection::next`] gave is over.
-    pub(crate) fn done(&self) {
-        self.under_way.fetch_sub(1, Ordering::AcqRel);
+    /// Takes records that have come, as many as one thread shall have; gives how many.
+    fn take(&self, input: &mut Input, batch: &mut Batch) -> Result<usize, Senseless> {
+        let under_way = self.under_way.load(Ordering::Acquire);
+        // Where a client does not take its replies, one at a time.
+        let most = match self.client.waiting_bytes.load(Ordering::Acquire) > OF_CLIENT_MAX {
+            true => 1,
+            false => CALLS_MAX.min(UNDER_WAY_MAX.saturating_sub(under_way)),
+        };
+        while batch.len() < most && !batch.ends_long() {
+            match input.given_back.pop_front() {
+                Some(record) => *batch.space() = record,
+                None => match input.incoming.take(batch.space()) {
+                    Ok(true) => {}
+                    // Those before it are served first.
+                    Err(senseless) if batch.is_empty() => return Err(senseless),
+                    Ok(false) | Err(Senseless) => break,
+                },
+            }
+            batch.filled();
+        }
+        Ok(batch.len())
+    }
+
+    /// Another thread may serve those of them that wait.
+    pub(crate) fn give_back(&self, batch: &mut Batch) {
+        let count = batch.len();
+        self.input.lock().given_back.extend(batch.give_back());
+        self.under_way.fetch_sub(count, Ordering::AcqRel);
+    }
+
+    /// So many calls that [`Connection::next`] gave are over.
+    pub(crate) fn done(&self, calls: usize) {
+        self.under_way.fetch_sub(calls, Ordering::AcqRel);
     }
 
     /// True when nothing is to be read now. Somebody looks again in any case: who ends a call that
@@ -312,7 +355,9 @@ impl Connection {
         }
         let mut input = self.input.lock();
         input.incoming.shrink();
-        let is_stuck = !input.incoming.is_empty() || self.waiting_bytes.load(Ordering::Acquire) > 0;
+        let is_stuck = !input.incoming.is_empty()
+            || !input.given_back.is_empty()
+            || self.waiting_bytes.load(Ordering::Acquire) > 0;
         idle > if is_stuck { STUCK_MAX } else { IDLE_MAX }
     }
 

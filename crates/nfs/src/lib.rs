@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `server` | [`Server`]: the socket, the threads, the end |
 //! | `connection`, `table` | one connection; all of them, and their clients |
+//! | `turn` | the calls that a thread serves one after the other |
 //! | `record` | records in a stream of bytes |
 //! | `datagrams` | calls by UDP |
 //! | `service` | from a record to its reply |
@@ -69,6 +70,7 @@ mod server;
 mod service;
 mod status;
 mod table;
+mod turn;
 mod verifier;
 mod xdr;
 

@@ -43,6 +43,80 @@ impl Record {
     }
 }
 
+/// Records that were taken together, and wait for the thread that has taken them.
+#[derive(Default)]
+pub(crate) struct Batch {
+    records: Vec<Record>,
+    /// `next..end` wait.
+    next: usize,
+    end: usize,
+    given_back: usize,
+}
+
+impl Batch {
+    /// A place for one more.
+    pub(crate) fn space(&mut self) -> &mut Record {
+        if self.end == self.records.len() {
+            self.records.push(Record::default());
+        }
+        &mut self.records[self.end]
+    }
+
+    /// That place is filled.
+    pub(crate) fn filled(&mut self) {
+        self.end += 1;
+    }
+
+    /// True when the last one is long: others shall serve what comes behind it.
+    pub(crate) fn ends_long(&self) -> bool {
+        let last = self.records[self.next..self.end].last();
+        last.is_some_and(|record| record.bytes().len() >= LONG_BYTES)
+    }
+
+    /// Gives back memory that long records needed, when none waits.
+    pub(crate) fn shrink(&mut self) {
+        self.records
+            .retain(|record| record.buffer.capacity() <= 2 * LONG_BYTES);
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.next
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes the first one, in exchange for a buffer.
+    pub(crate) fn take(&mut self, record: &mut Record) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        std::mem::swap(record, &mut self.records[self.next]);
+        self.next += 1;
+        true
+    }
+
+    /// Takes all of them out, for others.
+    pub(crate) fn give_back(&mut self) -> impl Iterator<Item = Record> + '_ {
+        let waiting = self.next..self.end;
+        self.given_back += waiting.len();
+        self.end = self.next;
+        self.records[waiting].iter_mut().map(std::mem::take)
+    }
+
+    /// How many were given back since the last [`Batch::clear`].
+    pub(crate) fn given_back(&self) -> usize {
+        self.given_back
+    }
+
+    /// Begins anew.
+    pub(crate) fn clear(&mut self) {
+        (self.next, self.end, self.given_back) = (0, 0, 0);
+    }
+}
+
 /// Lengths that nobody sends who means well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Senseless;
@@ -168,6 +242,28 @@ pub(crate) fn put_mark(record: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_gives_back_what_was_not_taken() {
+        let mut batch = Batch::default();
+        let mut incoming = Incoming::default();
+        let bytes: Vec<u8> = (1..=3u8)
+            .flat_map(|number| [0x80, 0, 0, 1, number])
+            .collect();
+        incoming.read(&bytes[..]).unwrap();
+        while incoming.take(batch.space()).unwrap() {
+            batch.filled();
+        }
+        let mut record = Record::default();
+        assert!(batch.len() == 3 && batch.take(&mut record));
+        assert_eq!(record.bytes(), [1]);
+        let back: Vec<Record> = batch.give_back().collect();
+        let back: Vec<&[u8]> = back.iter().map(Record::bytes).collect();
+        assert_eq!(back, [[2], [3]]);
+        assert!(batch.is_empty() && batch.given_back() == 2 && !batch.take(&mut record));
+        batch.clear();
+        assert_eq!((batch.len(), batch.given_back()), (0, 0));
+    }
 
     fn fragment(bytes: &[u8], is_last: bool) -> Vec<u8> {
         let mark = bytes.len() as u32 | if is_last { LAST } else { 0 };

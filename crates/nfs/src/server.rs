@@ -4,13 +4,14 @@
 //! | thread | does |
 //! |---|---|
 //! | `nfs-accept` | takes connections in, and out when they are stale |
-//! | `nfs-0`, `nfs-1`, ... | wait for any connection, and serve a call of it |
+//! | `nfs-0`, `nfs-1`, ... | wait for any connection, and serve calls of it |
 //! | `nfs-udp` | serves calls by UDP |
 //! | `nfs-lockd-0`, ... | call clients back about locks |
 //!
-//! There is no queue: the thread that reads a call carries it out and sends the reply. The sockets
-//! are in one epoll instance, edge-triggered, so that one thread is woken for what comes, and no
-//! system call arms a socket again. See `connection` for how several threads share one.
+//! There is no queue: the thread that reads calls carries them out and sends the replies (`turn`).
+//! The sockets are in one epoll instance, edge-triggered, so that one thread is woken for what
+//! comes, and no system call arms a socket again. See `connection` for how several threads share
+//! one.
 //!
 //! A thread that waits for the disk (COMMIT, stable writes, changes of names) says so, and when too
 //! few are left that do not, another one is started, up to [`THREADS_MAX`].
@@ -34,7 +35,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Resource, getrlimit};
 
 use crate::classes;
-use crate::connection::{Connection, Next, Told};
+use crate::connection::{Connection, Told};
 use crate::datagrams;
 use crate::export::{Export, ExportOptions, Exports, Served};
 use crate::faults::Fault;
@@ -42,10 +43,9 @@ use crate::locks::{HeldLock, Locking};
 use crate::options::{Rpcbind, ServerOptions};
 use crate::portmap;
 use crate::procedures::Waits;
-use crate::record::{Record, put_mark};
-use crate::service::{Answer, Sender, Service};
+use crate::service::Service;
 use crate::table::{ConnectedClient, Table};
-use crate::xdr::Writer;
+use crate::turn::{self, Threads};
 
 /// The most connections.
 const CONNECTIONS_MAX: usize = 4096;
@@ -60,8 +60,6 @@ const LOCK_THREADS: usize = 4;
 const THREADS_MAX: usize = 128;
 /// What epoll says when the server is to stop.
 const STOP: u64 = u64::MAX;
-/// A reply buffer that has grown beyond this is given back when its thread has nothing to do.
-const REPLY_KEPT_BYTES: usize = 2 << 20;
 
 /// File systems that are served until [`Server::stop`].
 pub struct Server {
@@ -284,8 +282,7 @@ impl Shared {
     /// The life of a thread that serves.
     fn work(&self) {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
-        let mut record = Record::default();
-        let mut out = Writer::default();
+        let mut buffers = turn::Buffers::default();
         loop {
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
@@ -310,92 +307,13 @@ impl Shared {
                     continue;
                 };
                 let served = guarded("serving an NFS connection", || {
-                    self.serve(place, &connection, told, (&mut record, &mut out));
+                    turn::serve(self, place, &connection, told, &mut buffers);
                 });
                 if served.is_none() {
                     self.close(place, &connection);
                 }
             }
-            if out.capacity() > REPLY_KEPT_BYTES {
-                out = Writer::default();
-            }
-        }
-    }
-
-    /// Serves calls of a connection until none is left for this thread.
-    fn serve(
-        &self,
-        place: usize,
-        connection: &Arc<Connection>,
-        mut told: Told,
-        (record, out): (&mut Record, &mut Writer),
-    ) {
-        loop {
-            match connection.next(record, told) {
-                Next::Serve { has_more } => {
-                    if has_more {
-                        self.wake_for(place, connection);
-                    }
-                    let is_sound = self.answer(connection, record, out);
-                    connection.done();
-                    if !is_sound {
-                        return self.close(place, connection);
-                    }
-                }
-                Next::Leave => return,
-                Next::Close => return self.close(place, connection),
-            }
-            if self.is_stopping.load(Ordering::Acquire) {
-                return;
-            }
-            told = Told::Nothing;
-        }
-    }
-
-    /// Wakes another thread for a connection: setting what is waited for makes epoll look again,
-    /// and there is nearly always room to send.
-    fn wake_for(&self, place: usize, connection: &Connection) {
-        // It fails where the connection was closed meanwhile.
-        let _ = epoll::modify(
-            &self.epoll,
-            connection.stream(),
-            epoll::EventData::new_u64(place as u64),
-            interest(),
-        );
-    }
-
-    /// Carries out a call and sends the reply; false when the connection is to be closed.
-    fn answer(&self, connection: &Arc<Connection>, record: &Record, out: &mut Writer) -> bool {
-        let sender = Sender {
-            address: connection.client.address,
-            port: connection.port,
-            server: connection.server,
-            is_datagram: false,
-            replies: &connection.client.replies,
-            connection,
-        };
-        out.cut(0);
-        // The mark of the record.
-        out.u32(0);
-        let answer = self.service.answer(&sender, record.bytes(), out, self);
-        Fault::Connection.strike(record.bytes());
-        match answer {
-            Answer::Reply(also) => {
-                put_mark(out.at(0));
-                for other in also.iter().filter(|other| !Arc::ptr_eq(other, connection)) {
-                    let _ = other.send(out.bytes());
-                }
-                connection.send(out.bytes()).is_ok()
-            }
-            Answer::Later => true,
-            Answer::Close => false,
-        }
-    }
-
-    fn close(&self, place: usize, connection: &Arc<Connection>) {
-        if connection.close() {
-            let _ = epoll::delete(&self.epoll, connection.stream());
-            self.table.remove(place, connection);
+            buffers.shrink();
         }
     }
 
@@ -487,6 +405,35 @@ fn interest() -> epoll::EventFlags {
         | epoll::EventFlags::OUT
         | epoll::EventFlags::RDHUP
         | epoll::EventFlags::ET
+}
+
+impl Threads for Shared {
+    fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// Wakes another thread for a connection: setting what is waited for makes epoll look again,
+    /// and there is nearly always room to send.
+    fn wake_for(&self, place: usize, connection: &Connection) {
+        // It fails where the connection was closed meanwhile.
+        let _ = epoll::modify(
+            &self.epoll,
+            connection.stream(),
+            epoll::EventData::new_u64(place as u64),
+            interest(),
+        );
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    fn close(&self, place: usize, connection: &Arc<Connection>) {
+        if connection.close() {
+            let _ = epoll::delete(&self.epoll, connection.stream());
+            self.table.remove(place, connection);
+        }
+    }
 }
 
 impl Waits for Shared {

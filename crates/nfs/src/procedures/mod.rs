@@ -40,7 +40,7 @@ pub(crate) const PROGRAM: u32 = 100_003;
 pub(crate) const VERSION: u32 = 3;
 
 /// Who is told that a thread waits for the disk.
-pub(crate) trait Waits: Sync {
+pub(crate) trait Waits {
     fn begin_wait(&self);
     fn end_wait(&self);
 }
