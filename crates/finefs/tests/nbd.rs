@@ -14,6 +14,11 @@ struct Server {
 
 impl Server {
     fn start() -> Server {
+        Server::answering_after("0ms")
+    }
+
+    /// Each write takes so long.
+    fn answering_after(delay: &str) -> Server {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
         let mut mke2fs = Command::new("mke2fs");
@@ -22,8 +27,9 @@ impl Server {
         let socket = dir.path().join("socket");
         let log = format!("logfile={}", dir.path().join("log").display());
         let mut nbdkit = Command::new("nbdkit");
-        nbdkit.args(["-f", "--filter=log", "-U"]).arg(&socket);
-        let child = nbdkit.arg("file").arg(&image).arg(log).spawn().unwrap();
+        nbdkit.args(["-f", "--filter=log", "--filter=delay", "-U"]);
+        nbdkit.arg(&socket).arg("file").arg(&image).arg(log);
+        let child = nbdkit.arg(format!("wdelay={delay}")).spawn().unwrap();
         let start = Instant::now();
         while !socket.exists() {
             assert!(start.elapsed() < Duration::from_secs(20));
@@ -132,5 +138,34 @@ fn threads_share_an_export() {
         assert!(data == vec![(thread * 39) as u8; 39_000]);
     }
     drop(fs);
+    server.check();
+}
+
+/// Who waits for a commit that is under way leaves with it, and the next one is for all the others.
+#[test]
+fn threads_that_sync_share_commits() {
+    const THREADS: usize = 32;
+    const FILES: usize = 10;
+    let server = Server::answering_after("2ms");
+    let fs = ImageOptions::new().open(server.url()).unwrap();
+    fs.sync().unwrap();
+    let before = server.requests().len();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let fs = &fs;
+            scope.spawn(move || {
+                for number in 0..FILES {
+                    let file = fs.create(format!("file{thread}-{number}")).unwrap();
+                    file.write_all_at(&[7; 4096], 0).unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    let requests = server.requests();
+    let is_flush = |request: &&String| request.starts_with("Flush ");
+    let commits = requests[before..].iter().filter(is_flush).count();
+    assert!(commits * 6 <= THREADS * FILES, "{commits} commits");
+    fs.close().unwrap();
     server.check();
 }

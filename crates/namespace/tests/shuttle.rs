@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
 use finefs_namespace::{
-    At, Error, FileKind, Ino, LastLink, LockingScheme, RenameMode, SetAttributes,
+    At, Error, FileKind, Ino, LastLink, LockingScheme, RenameMode, SetAttributes, Store, SyncScope,
 };
 use finefs_testkit::CheckedStore;
 use world::{World, check, file_with, race, task};
@@ -350,6 +350,25 @@ fn commits_are_causally_closed() {
                 }),
             ],
         );
+    });
+}
+
+/// Of threads that sync at once one commits for the others, and none leaves before its file is in
+/// the store, or waits for ever.
+///
+/// Without: `notify_all` where a turn ends (as `notify_one` somebody waits for ever); `>= wanted`
+/// in `is_done` (as `>= wanted - 1` one leaves too early).
+#[test]
+fn threads_that_sync_leave_when_theirs_is_durable() {
+    check(400, World::new, |world, root| {
+        let sync = |name: &'static str| {
+            task(move |w: &World| {
+                let ino = w.file(root, name).unwrap();
+                w.namespace.sync_file(ino, SyncScope::All).unwrap();
+                w.store.load_inode(ino).expect("it is durable");
+            })
+        };
+        race(world, vec![sync("a"), sync("b"), sync("c")]);
     });
 }
 

@@ -30,6 +30,8 @@ use finefs_lockmeter::LockClass;
 
 /// A freeze or a thaw, with the commits that belong to it.
 pub static FREEZING: LockClass = LockClass::new("ns.freezing", 4);
+/// Whether somebody commits for all who sync; nothing is taken under it.
+pub static SYNC_TURN: LockClass = LockClass::new("ns.sync_turn", 5);
 /// One commit at a time; held over the whole commit, never inside an operation.
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
 /// Generations that were cut off the log and wait for their commit; never inside an operation.

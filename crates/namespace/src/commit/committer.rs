@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_locks::{Mutex, PerCpuCounter, cpu};
+use finefs_locks::{Condvar, Mutex, PerCpuCounter, cpu};
 
 use crate::base::classes;
 use crate::base::error::Result;
@@ -17,6 +17,7 @@ use crate::commit::wakeup::Wakeup;
 /// The state of committing.
 pub(crate) struct Committer {
     pub(super) lock: Mutex<State>,
+    pub(super) sync_turn: SyncTurn,
     pub folding: Folding,
     pub(super) wakeup: Arc<Wakeup>,
     is_closed: AtomicBool,
@@ -39,11 +40,53 @@ pub(super) struct State {
     pub is_frozen: bool,
 }
 
+/// One of those who sync commits for all that wait; they look what is durable when it is through,
+/// and need no lock to leave.
+pub(super) struct SyncTurn {
+    is_taken: Mutex<bool>,
+    is_over: Condvar,
+}
+
+/// The turn, until it is dropped.
+pub(super) struct Taken<'t>(&'t SyncTurn);
+
+impl SyncTurn {
+    fn new() -> SyncTurn {
+        SyncTurn {
+            is_taken: Mutex::new(&classes::SYNC_TURN, false),
+            is_over: Condvar::new(),
+        }
+    }
+
+    /// Waits for the turn; `None` where what is wanted is done by then.
+    pub fn take_unless(&self, is_done: impl Fn() -> bool) -> Option<Taken<'_>> {
+        let mut is_taken = self.is_taken.lock();
+        loop {
+            if is_done() {
+                return None;
+            }
+            if !*is_taken {
+                *is_taken = true;
+                return Some(Taken(self));
+            }
+            self.is_over.wait(&mut is_taken);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock() = false;
+        self.0.is_over.notify_all();
+    }
+}
+
 impl Committer {
     /// For batches as the store wants them.
     pub fn new(geometry: &Geometry) -> Committer {
         Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
+            sync_turn: SyncTurn::new(),
             folding: Folding::new(geometry.batch_records, cpu::count()),
             wakeup: Arc::new(Wakeup::new()),
             is_closed: AtomicBool::new(false),

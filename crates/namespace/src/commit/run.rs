@@ -93,6 +93,14 @@ impl Volume {
 
     /// Returns when the given generation is durable.
     pub(crate) fn commit_generation(&self, wanted: u64) -> Result<()> {
+        let turn = &self.committer.sync_turn;
+        let is_done = || self.health.failure().is_some() || self.log.committed() >= wanted;
+        let Some(_turn) = turn.take_unless(is_done) else {
+            return self
+                .health
+                .failure()
+                .map_or(Ok(()), |error| Err(error.clone()));
+        };
         let mut state = self.committer.lock.lock();
         if let Some(error) = self.health.failure() {
             return Err(error.clone());
