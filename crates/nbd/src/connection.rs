@@ -115,7 +115,7 @@ impl Connection {
             input: &mut input,
             deadline,
         }
-        .go(&uri.export)
+        .go(&uri.export, uri.security.as_ref())
         .map_err(plain)?;
         Ok(Connection {
             stream,

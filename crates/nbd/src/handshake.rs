@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use crate::protocol::{
     self, ALLOCATION, FIXED_NEWSTYLE, INFO_BLOCK_SIZE, INFO_EXPORT, NBD_MAGIC, NO_ZEROES,
-    OLD_MAGIC, OPT_GO, OPT_SET_META_CONTEXT, OPT_STRUCTURED_REPLY, OPTION_MAGIC,
+    OLD_MAGIC, OPT_GO, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY, OPTION_MAGIC,
     OPTION_REPLY_MAGIC, REP_ACK, REP_ERR_POLICY, REP_ERR_SHUTDOWN, REP_ERR_TLS_REQD,
     REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_ERROR, REP_INFO, REP_META_CONTEXT,
 };
 use crate::stream::{Input, Stream};
+use crate::uri::Security;
 
 /// A reply to an option is never longer than this.
 const REPLY_MAX: u32 = 64 << 10;
@@ -60,7 +61,7 @@ impl Reply {
         let kind = match self.kind {
             REP_ERR_UNSUP => "the server does not know an option".to_owned(),
             REP_ERR_POLICY => "the server does not allow it".to_owned(),
-            REP_ERR_TLS_REQD => "the server wants TLS, which finefs does not speak".to_owned(),
+            REP_ERR_TLS_REQD => "the server wants TLS; use nbds:// or nbds+unix://".to_owned(),
             REP_ERR_UNKNOWN => "there is no such export; check the name".to_owned(),
             REP_ERR_SHUTDOWN => "the server is shutting down".to_owned(),
             other => format!("the server refuses with error {}", other & !REP_ERROR),
@@ -78,8 +79,11 @@ fn wrong(what: &str) -> io::Error {
 
 impl Handshake<'_> {
     /// Asks for an export, which may be used from then on.
-    pub fn go(&mut self, name: &str) -> io::Result<Export> {
+    pub fn go(&mut self, name: &str, security: Option<&Security>) -> io::Result<Export> {
         self.greet()?;
+        if let Some(security) = security {
+            self.start_tls(security)?;
+        }
         let mut export = Export {
             block_min: 1,
             request_max: REQUEST_BYTES_MAX,
@@ -126,6 +130,23 @@ impl Handshake<'_> {
         }
         let ours = u32::from(FIXED_NEWSTYLE | flags & NO_ZEROES);
         self.write(&[&ours.to_be_bytes()])
+    }
+
+    fn start_tls(&mut self, security: &Security) -> io::Result<()> {
+        self.send(OPT_STARTTLS, &[])?;
+        let reply = self.receive(OPT_STARTTLS)?;
+        match reply.kind {
+            REP_ACK => {}
+            REP_ERR_UNSUP | REP_ERR_POLICY => {
+                return Err(wrong("the server does not speak TLS; use nbd://"));
+            }
+            _ => return Err(io::Error::other(reply.refusal())),
+        }
+        // What was sent before is not from whom the certificate will tell.
+        if !self.input.is_empty() {
+            return Err(wrong("the server goes on without TLS"));
+        }
+        self.stream.secure(security, self.deadline)
     }
 
     fn ask_for_structured_replies(&mut self) -> io::Result<bool> {

@@ -3,9 +3,11 @@
 //!
 //! | Module | Thing |
 //! |---|---|
-//! | [`uri`] | `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH` |
+//! | [`uri`] | `nbd://HOST[:PORT]/EXPORT` and `nbd+unix:///EXPORT?socket=PATH`, nbds for TLS |
 //! | `protocol` | the numbers of the protocol, and errors |
-//! | `stream` | a socket that waits no longer than it may |
+//! | `socket` | a socket that waits no longer than it may |
+//! | `tls` | `nbds://`: encryption, certificates |
+//! | `stream` | a socket with or without TLS |
 //! | `handshake` | from the greeting to what an export can do |
 //! | `connection` | requests on their way, and their replies |
 //! | `device` | the block device over one or several connections |
@@ -24,7 +26,7 @@
 //! # Locking
 //! No thread of its own: a caller that waits for its reply receives for the others too. `nbd.send`
 //! is held over one request, `nbd.receive` by the thread that receives; `nbd.requests` guards what
-//! is on its way and is never held over I/O.
+//! is on its way, `nbd.tls` what is encrypted, and neither is held over I/O.
 //!
 //! # References
 //! The NBD protocol and the NBD URI specification, of the project NetworkBlockDevice.
@@ -33,7 +35,9 @@ mod connection;
 mod device;
 mod handshake;
 mod protocol;
+mod socket;
 mod stream;
+mod tls;
 pub mod uri;
 
 pub use device::NbdDevice;

@@ -16,6 +16,7 @@ pub(crate) const FIXED_NEWSTYLE: u16 = 1;
 pub(crate) const NO_ZEROES: u16 = 2;
 
 /// Options.
+pub(crate) const OPT_STARTTLS: u32 = 5;
 pub(crate) const OPT_GO: u32 = 7;
 pub(crate) const OPT_STRUCTURED_REPLY: u32 = 8;
 pub(crate) const OPT_SET_META_CONTEXT: u32 = 10;

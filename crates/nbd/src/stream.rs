@@ -1,103 +1,57 @@
-//! A socket that waits no longer than it may.
+//! What a connection sends and receives by, with or without TLS.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use std::io::{self, IoSlice};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::uri::Server;
+use crate::socket::Socket;
+use crate::tls::Session;
+use crate::uri::{Security, Server};
 
-/// How often who waits looks at the clock.
-const TICK: Duration = Duration::from_millis(500);
-
-/// The socket of a connection; read and written by several threads at once.
+/// One thread may send while another receives.
 #[derive(Debug)]
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+pub(crate) struct Stream {
+    socket: Socket,
+    /// Set where it has been agreed on.
+    tls: OnceLock<Session>,
 }
 
 impl Stream {
     /// Connects within the time.
     pub fn connect(server: &Server, timeout: Duration) -> io::Result<Stream> {
-        let tick = Some(TICK.min(timeout));
-        match server {
-            Server::Tcp(host, port) => {
-                let mut outcome = Err(io::Error::other("the host has no address"));
-                for address in (host.as_str(), *port).to_socket_addrs()? {
-                    outcome = TcpStream::connect_timeout(&address, timeout);
-                    if outcome.is_ok() {
-                        break;
-                    }
-                }
-                let stream = outcome?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(tick)?;
-                stream.set_write_timeout(tick)?;
-                Ok(Stream::Tcp(stream))
-            }
-            Server::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(tick)?;
-                stream.set_write_timeout(tick)?;
-                Ok(Stream::Unix(stream))
-            }
-        }
+        Ok(Stream {
+            socket: Socket::connect(server, timeout)?,
+            tls: OnceLock::new(),
+        })
+    }
+
+    /// From now on all goes through TLS.
+    pub fn secure(&self, security: &Security, deadline: Instant) -> io::Result<()> {
+        let session = Session::open(&self.socket, security, deadline)?;
+        self.tls
+            .set(session)
+            .map_err(|_| io::Error::other("it is secured already"))
     }
 
     /// Ends both directions: who waits for it is woken.
     pub fn shut_down(&self) {
-        // One that has ended already is what is wanted.
-        let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        self.socket.shut_down();
     }
 
     /// Reads some bytes, at least one, before `deadline`.
     pub fn read_some(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
-        loop {
-            let outcome = match self {
-                Stream::Tcp(stream) => (&mut &*stream).read(buffer),
-                Stream::Unix(stream) => (&mut &*stream).read(buffer),
-            };
-            match outcome {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(length) if Instant::now() < deadline => return Ok(length),
-                Ok(_) => return Err(io::ErrorKind::TimedOut.into()),
-                Err(error) => check_time(error, deadline)?,
-            }
+        match self.tls.get() {
+            Some(session) => session.read_some(&self.socket, buffer, deadline),
+            None => self.socket.read_some(buffer, deadline),
         }
     }
 
     /// Writes all parts before `deadline`.
-    pub fn write_all(&self, mut parts: &mut [IoSlice<'_>], deadline: Instant) -> io::Result<()> {
-        IoSlice::advance_slices(&mut parts, 0);
-        while !parts.is_empty() {
-            let outcome = match self {
-                Stream::Tcp(stream) => (&mut &*stream).write_vectored(parts),
-                Stream::Unix(stream) => (&mut &*stream).write_vectored(parts),
-            };
-            match outcome {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(_) if Instant::now() >= deadline => {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                Ok(length) => IoSlice::advance_slices(&mut parts, length),
-                Err(error) => check_time(error, deadline)?,
-            }
+    pub fn write_all(&self, parts: &mut [IoSlice<'_>], deadline: Instant) -> io::Result<()> {
+        match self.tls.get() {
+            Some(session) => session.write_all(&self.socket, parts, deadline),
+            None => self.socket.write_all(parts, deadline),
         }
-        Ok(())
-    }
-}
-
-/// Goes on after a tick, until there is no time left.
-fn check_time(error: io::Error, deadline: Instant) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if Instant::now() < deadline => Ok(()),
-        io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
-        io::ErrorKind::Interrupted => Ok(()),
-        _ => Err(error),
     }
 }
 
@@ -139,6 +93,11 @@ impl Input {
             }
         }
         Ok(())
+    }
+
+    /// True when all that came has been looked at.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.buffer.len()
     }
 
     /// A number of so many bytes, as an array.

@@ -22,6 +22,15 @@ pub enum Server {
     Unix(PathBuf),
 }
 
+/// How a connection is secured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Security {
+    /// The name that the server's certificate must be for.
+    pub host: String,
+    /// Where certificates lie, if not where the machine has them.
+    pub certificates: Option<PathBuf>,
+}
+
 /// An export of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NbdUri {
@@ -33,6 +42,8 @@ pub struct NbdUri {
     pub export: String,
     /// How long the server may be silent while a reply is due.
     pub timeout: Duration,
+    /// How the connection is secured, if it is.
+    pub security: Option<Security>,
 }
 
 impl NbdUri {
@@ -40,16 +51,11 @@ impl NbdUri {
     pub fn parse(text: &OsStr) -> Result<NbdUri, String> {
         let text = text.to_str().ok_or("is no valid text")?;
         let (scheme, rest) = text.split_once("://").ok_or("is no URL")?;
-        let is_unix = match scheme {
-            "nbd" => false,
-            "nbd+unix" => true,
-            "nbds" | "nbds+unix" => {
-                return Err(
-                    "needs TLS, which finefs does not speak; use nbd:// through a tunnel \
-                            (ssh -L, stunnel)"
-                        .to_owned(),
-                );
-            }
+        let (is_unix, is_secure) = match scheme {
+            "nbd" => (false, false),
+            "nbd+unix" => (true, false),
+            "nbds" => (false, true),
+            "nbds+unix" => (true, true),
             _ => return Err(format!("{scheme}:// is not known")),
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -57,6 +63,7 @@ impl NbdUri {
         let authority = authority.rsplit_once('@').map_or(authority, |pair| pair.1);
         let mut socket = None;
         let mut timeout = TIMEOUT;
+        let (mut certificates, mut tls_host) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("socket", value) => socket = Some(OsString::from_vec(decoded(value))),
@@ -64,6 +71,13 @@ impl NbdUri {
                     let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
                     let seconds = seconds.ok_or("timeout= takes seconds, at least 1")?;
                     timeout = Duration::from_secs(seconds);
+                }
+                ("tls-certificates", value) => {
+                    certificates = Some(PathBuf::from(OsString::from_vec(decoded(value))));
+                }
+                ("tls-hostname", value) => tls_host = Some(text_of(value, "tls-hostname")?),
+                ("tls-psk-file", _) => {
+                    return Err("tls-psk-file: finefs knows servers by certificates only".into());
                 }
                 // The specification wants others to be ignored.
                 _ => {}
@@ -80,14 +94,26 @@ impl NbdUri {
                 Server::Tcp(host, port)
             }
         };
-        let export = String::from_utf8(decoded(path)).map_err(|_| "the export is no UTF-8")?;
+        let security = is_secure.then(|| Security {
+            host: tls_host.unwrap_or_else(|| match &server {
+                Server::Tcp(host, _) => host.clone(),
+                Server::Unix(_) => "localhost".to_owned(),
+            }),
+            certificates,
+        });
+        let export = text_of(path, "the export")?;
         Ok(NbdUri {
             text: text.to_owned(),
             server,
             export,
             timeout,
+            security,
         })
     }
+}
+
+fn text_of(text: &str, what: &str) -> Result<String, String> {
+    String::from_utf8(decoded(text)).map_err(|_| format!("{what} is no UTF-8"))
 }
 
 fn decoded(text: &str) -> Vec<u8> {
@@ -113,8 +139,7 @@ fn host_and_port(authority: &str) -> Result<(String, u16), String> {
         None | Some("") => PORT,
         Some(port) => port.parse().map_err(|_| format!("{port} is no port"))?,
     };
-    let host = String::from_utf8(decoded(host)).map_err(|_| "the host is no UTF-8")?;
-    Ok((host, port))
+    Ok((text_of(host, "the host")?, port))
 }
 
 #[cfg(test)]
@@ -158,6 +183,24 @@ mod tests {
     }
 
     #[test]
+    fn certificates_are_for_a_host() {
+        let security = |text: &str| parse(text).unwrap().security;
+        assert_eq!(security("nbd://host/e?tls-certificates=d"), None);
+        let of = |host: &str, certificates: Option<&str>| {
+            Some(Security {
+                host: host.to_owned(),
+                certificates: certificates.map(PathBuf::from),
+            })
+        };
+        assert_eq!(security("nbds://host/e"), of("host", None));
+        assert_eq!(
+            security("nbds://10.0.0.1/?tls-hostname=store&tls-certificates=/pki%20x"),
+            of("store", Some("/pki x"))
+        );
+        assert_eq!(security("nbds+unix:///?socket=s"), of("localhost", None));
+    }
+
+    #[test]
     fn what_is_no_such_url_is_refused() {
         for text in [
             "nbd://",
@@ -167,7 +210,7 @@ mod tests {
             "nbd+unix:///e",
             "nbd+unix:///e?socket=",
             "nbd+unix://host/e?socket=/s",
-            "nbds://host/e",
+            "nbds://host/e?tls-psk-file=f",
             "nbd://host/?timeout=0",
             "http://host/",
             "file",

@@ -8,10 +8,11 @@
 use crate::options::ImageDir;
 use crate::result::median;
 use crate::workload;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use finefs::ImageOptions;
 use finefs_harness::cleanup::Scratch;
-use finefs_harness::run::{self, Running};
+use finefs_harness::export::Export;
+use finefs_harness::run;
 use finefs_harness::sets;
 use finefs_workloads::InProcess;
 use std::io::{Read, Write};
@@ -48,46 +49,19 @@ pub struct Options {
 
 const IMAGE_MIB: u64 = 1024;
 const FILE_BYTES: usize = 4096;
-/// How long a server may need to listen.
-const START: Duration = Duration::from_secs(20);
 
 /// The rate over NBD is meant to be at least so much of that on a file.
 const GOAL: f64 = 0.7;
 /// Many threads that sync are meant to sync so many times as often as one.
 const GOAL_SYNCS: f64 = 20.0;
 
-/// nbdkit with a default ext4 image in its memory.
-struct Server {
-    socket: PathBuf,
-    _child: Running,
-}
-
-impl Server {
-    fn start(scratch: &Scratch, image: &Path) -> Result<Server> {
-        let socket = scratch.path().join("nbdkit");
-        let _ = std::fs::remove_file(&socket);
-        let mut command = run::cmd("nbdkit", ["-f", "-U"]);
-        let child = run::spawn(
-            command
-                .arg(&socket)
-                .arg("memory")
-                .arg(format!("{IMAGE_MIB}M")),
-        )?;
-        let start = Instant::now();
-        while !socket.exists() {
-            if start.elapsed() > START {
-                bail!("nbdkit does not listen");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let server = Server {
-            socket,
-            _child: child,
-        };
-        let mut fill = run::cmd("qemu-img", ["convert", "-n", "-f", "raw", "-O", "raw"]);
-        run::ok(fill.arg(image).arg(url(&server.socket)))?;
-        Ok(server)
-    }
+/// nbdkit with an image in its memory.
+fn serve(image: &Path) -> Result<Export> {
+    let size = format!("{IMAGE_MIB}M");
+    let export = Export::start("nbdkit", &["memory".as_ref(), size.as_ref()])?;
+    let mut fill = run::cmd("qemu-img", ["convert", "-n", "-f", "raw", "-O", "raw"]);
+    run::ok(fill.arg(image).arg(export.url()))?;
+    Ok(export)
 }
 
 fn url(socket: &Path) -> String {
@@ -107,8 +81,8 @@ pub fn run(options: &Options) -> Result<()> {
             let rate = match side {
                 0 => postmark(&image, options)?,
                 _ => {
-                    let server = Server::start(&scratch, &image)?;
-                    postmark(Path::new(&url(&server.socket)), options).context("over NBD")?
+                    let export = serve(&image)?;
+                    postmark(Path::new(&export.url()), options).context("over NBD")?
                 }
             };
             rates[side].push(rate);
@@ -159,11 +133,11 @@ fn syncs(scratch: &Scratch, threads: u64, options: &Options) -> Result<f64> {
     let image = scratch.path().join("image");
     let _ = std::fs::remove_file(&image);
     sets::find("ext4")?.make_image(&image, IMAGE_MIB)?;
-    let server = Server::start(scratch, &image)?;
+    let export = serve(&image)?;
     let link = scratch.path().join("link");
     let _ = std::fs::remove_file(&link);
     let half = Duration::from_micros(options.round_trip_ms * 500);
-    serve_link(&link, server.socket.clone(), half)?;
+    serve_link(&link, export.socket().to_owned(), half)?;
     let fs = ImageOptions::new().open(url(&link))?;
     let stop = AtomicBool::new(false);
     let done = AtomicU64::new(0);

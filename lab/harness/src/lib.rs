@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`sets`] | the table of mkfs feature sets and the making of images |
 //! | [`server`] | finefs, the kernel or fuse2fs as the server of a mount |
+//! | [`export`] | an image on nbdkit or qemu-nbd |
 //! | [`tree`], [`snapshot`], [`compare`] | a seeded source tree; what a tree looks like; two of them compared |
 //! | [`programs`] | the programs that work in a mount, each checking its own outcome |
 //! | [`fuse_ring`] | the kernel's switch for FUSE over io_uring |
@@ -17,6 +18,7 @@
 
 pub mod cleanup;
 pub mod compare;
+pub mod export;
 pub mod fuse_ring;
 pub mod programs;
 pub mod rng;

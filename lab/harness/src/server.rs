@@ -4,6 +4,7 @@
 //! proof itself.
 
 use crate::cleanup::{self, is_mounted};
+use crate::export::{Export, Storage};
 use crate::fuse_ring::{Switch, Transport};
 use crate::run::{self, Running};
 use crate::tools;
@@ -58,6 +59,7 @@ pub struct Server {
     /// The user that mounts and unmounts, when it is not this process's own.
     user: Option<User>,
     transport: Transport,
+    storage: Storage,
 }
 
 /// A user and the group with the same number.
@@ -94,6 +96,7 @@ impl Server {
             finefs,
             user: None,
             transport: Transport::default(),
+            storage: Storage::default(),
         })
     }
 
@@ -108,6 +111,11 @@ impl Server {
     /// The same server, reached that way (finefs only).
     pub fn reached_by(self, transport: Transport) -> Self {
         Self { transport, ..self }
+    }
+
+    /// The same server, which finds its images there (finefs only).
+    pub fn with_images_on(self, storage: Storage) -> Self {
+        Self { storage, ..self }
     }
 
     /// The same server with its binary at `path`.
@@ -134,6 +142,7 @@ impl Server {
         Ok(Mount {
             server: self.clone(),
             daemon: None,
+            export: None,
             _entry: cleanup::mount(&dir),
             dir,
         })
@@ -187,6 +196,7 @@ pub struct Mount {
     server: Server,
     dir: PathBuf,
     daemon: Option<Running>,
+    export: Option<Export>,
     _entry: cleanup::Entry,
 }
 
@@ -198,7 +208,7 @@ impl Mount {
 
     /// The command that mounts with finefs, and the switch to hold until it has.
     fn finefs_command(
-        &self,
+        &mut self,
         what: What<'_>,
         options: &[&str],
     ) -> Result<(Command, Option<Switch>)> {
@@ -207,7 +217,13 @@ impl Mount {
         let (option, switch) = self.server.transport.next()?;
         options.extend(option.map(ToString::to_string));
         match what {
-            What::Image(image) => drop(command.arg(image)),
+            What::Image(image) => {
+                self.export = self.server.storage.serve(image)?;
+                match &self.export {
+                    Some(export) => command.arg(export.url()),
+                    None => command.arg(image),
+                };
+            }
             What::Memory(mib) => {
                 command.arg("--memory");
                 options.push(format!("size={mib}M"));
@@ -311,6 +327,11 @@ impl Mount {
         self.daemon.as_ref().map(Running::pid)
     }
 
+    /// Kills the server that has the image, if there is one; finefs lives on.
+    pub fn cut_storage(&mut self) {
+        drop(self.export.take());
+    }
+
     /// Kills the server, which must be our child, and takes the dead mount away.
     pub fn kill(mut self) -> Result<()> {
         let Some(mut daemon) = self.daemon.take() else {
@@ -346,6 +367,9 @@ impl Mount {
             );
             ensure!(status.success(), "the server ended with {status}");
         }
+        if let Some(export) = self.export.take() {
+            export.end()?;
+        }
         Ok(started.elapsed())
     }
 }
@@ -363,6 +387,7 @@ pub fn judge(image: &Path, dir: &Path) -> Result<Mount> {
         finefs: PathBuf::new(),
         user: None,
         transport: Transport::default(),
+        storage: Storage::default(),
     };
     kernel
         .mount(What::Image(image), dir, &["ro"])

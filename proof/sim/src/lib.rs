@@ -1,5 +1,5 @@
 //! Devices for tests: one that keeps a record of what was written when, and what a crash at any
-//! moment of that record could leave; one that fails on request.
+//! moment of that record could leave; one that fails on request; a server of network block devices.
 //!
 //! | Module | Thing |
 //! |---|---|
@@ -7,10 +7,12 @@
 //! | [`record`] | a device that records every request that changes it |
 //! | [`crash`] | the states that a crash can leave, built from a record |
 //! | [`fault`] | a device that fails the n-th request |
+//! | [`nbd`] | a device as an NBD server's export |
 
 pub mod crash;
 pub mod fault;
 pub mod image;
+pub mod nbd;
 pub mod record;
 
 pub use crash::{Choice, Epoch, Limits, Part};

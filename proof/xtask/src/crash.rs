@@ -100,6 +100,16 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         let said = run::expect_printed(&mut command, LIMIT)?;
         Ok(said.lines().last().unwrap_or_default().to_owned())
     });
+    report.proof("crash/over NBD every state is right", || {
+        let mut command = simulator(seed);
+        command.args(["--nbd", "--image", "ext4-4k", "--only", "sequences of 2"]);
+        command.args(["--only", "threads", "--only", "records"]);
+        if options.long {
+            command.arg("--long");
+        }
+        let said = run::expect_printed(&mut command, LIMIT)?;
+        Ok(said.lines().last().unwrap_or_default().to_owned())
+    });
     // Synced things are lost without flushes; without the barrier, files show bytes of others.
     for (lie, kind) in [
         ("--without-flushes", "Tree="),

@@ -2,7 +2,8 @@
 //!
 //! Each time an image is mounted, a load runs, by turns PostMark, dbench and fio, and a writer
 //! syncs numbered files, replaces one file by renaming and appends to another, and notes outside of
-//! the mount what was synced. Then the server is killed. finefs must mount the image again,
+//! the mount what was synced. Then the server is killed, or, with `--cut`, first the server of the
+//! NBD export that the image lies on. finefs must mount the image again,
 //! everything that was noted must be there, and after the unmount `e2fsck -fn` must find nothing;
 //! nor may e2fsck on a copy of what the kill left, once it has replayed the journal.
 
@@ -31,6 +32,9 @@ pub struct Options {
     /// Feature sets of the image, by turns
     #[arg(long, default_values_t = ["ext4".to_owned(), "ext4-1k".to_owned(), "ext4-upstream".to_owned(), "ext3".to_owned()])]
     set: Vec<String>,
+    /// Kill the server that has the image first (with --storage)
+    #[arg(long)]
+    cut: bool,
 }
 
 /// What the writer had synced when the server died.
@@ -48,6 +52,9 @@ const IMAGE_MIB: u64 = 128;
 const RECORD: usize = 100;
 /// A load that has made nothing after so long does not work.
 const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long finefs goes on without its image.
+const CUT: Duration = Duration::from_millis(100);
 
 /// What runs beside the writer when the server dies.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +91,11 @@ pub fn run(
             for time in 0..times {
                 // Each image begins with another one, so that few kills are under all of them too.
                 let load = LOADS[(index + time as usize) % LOADS.len()];
-                let synced = once(server, &scratch, &image, load, &mut rng).with_context(|| {
-                    format!("kill {} of {times} under {load:?}, seed {seed}", time + 1)
-                })?;
+                let cut = options.cut;
+                let synced =
+                    once(server, &scratch, &image, load, cut, &mut rng).with_context(|| {
+                        format!("kill {} of {times} under {load:?}, seed {seed}", time + 1)
+                    })?;
                 files += synced.files.len();
                 records += synced.appended;
                 versions += synced.replaced;
@@ -105,10 +114,11 @@ fn once(
     scratch: &Scratch,
     image: &Path,
     load: Load,
+    cut: bool,
     rng: &mut Rng,
 ) -> Result<Synced> {
     let dir = scratch.subdir("mnt")?;
-    let mount = server.mount_in_foreground(What::Image(image), &dir, &["commit=1"])?;
+    let mut mount = server.mount_in_foreground(What::Image(image), &dir, &["commit=1"])?;
     for left in std::fs::read_dir(&dir)? {
         let left = left?.path();
         if left.is_dir() && !left.ends_with("lost+found") {
@@ -128,6 +138,10 @@ fn once(
     let synced = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write(&dir.join("synced"), writer_seed, &is_over));
         std::thread::sleep(pause);
+        if cut {
+            mount.cut_storage();
+            std::thread::sleep(CUT);
+        }
         let killed = mount.kill();
         is_over.store(true, Ordering::SeqCst);
         let synced = writer.join();

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, ensure};
 use clap::{Args, Parser, Subcommand};
+use finefs_harness::export::Storage;
 use finefs_harness::fuse_ring::Transport;
 use finefs_harness::programs::{self, FULL, QUICK};
 use finefs_harness::server::{Kind, Server};
@@ -107,6 +108,9 @@ struct Prove {
     /// How requests reach finefs: found, through io_uring, through /dev/fuse, or by turns
     #[arg(long, global = true, default_value = "alternate")]
     transport: Transport,
+    /// Where finefs finds the images that it mounts
+    #[arg(long, global = true, default_value = "file")]
+    storage: Storage,
     /// Where images and trees are made
     #[arg(long, global = true)]
     dir: Option<PathBuf>,
@@ -120,7 +124,9 @@ struct Prove {
 impl Prove {
     fn server(&self) -> Result<Server> {
         let server = Server::new(self.server, self.finefs.as_deref())?;
-        Ok(server.reached_by(self.transport))
+        Ok(server
+            .reached_by(self.transport)
+            .with_images_on(self.storage))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use finefs_sim::Limits;
-use finefs_testkit::crash::base::{Base, PROFILES, Profile};
+use finefs_testkit::crash::base::{Base, PROFILES, Profile, Reach};
 use finefs_testkit::crash::dbench;
 use finefs_testkit::crash::faults;
 use finefs_testkit::crash::judge::{Effort, mix};
@@ -76,6 +76,9 @@ struct Options {
     /// The superblock can be torn too
     #[arg(long)]
     torn_superblock: bool,
+    /// The image is reached through an NBD server that serves requests in any order
+    #[arg(long)]
+    nbd: bool,
     /// Every flush is ignored: violations must be found
     #[arg(long)]
     without_flushes: bool,
@@ -231,8 +234,11 @@ fn row(image: &str, kind: &str, report: &Report) -> String {
 
 /// All kinds of workloads on one kind of image; adds a row of the table for each.
 fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<Report, String> {
-    let base = Base::new(profile, &setup())?;
-    let shared = Base::new(profile, &threads::setup())?;
+    let mut base = Base::new(profile, &setup())?;
+    let mut shared = Base::new(profile, &threads::setup())?;
+    if options.nbd {
+        (base.reach, shared.reach) = (Reach::Nbd, Reach::Nbd);
+    }
     let generator = Generator::new(&base.model, &base.limits);
     let (long, seed) = (options.long, options.seed);
     let effort = &options.effort(profile);

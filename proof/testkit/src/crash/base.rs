@@ -8,6 +8,8 @@ use std::sync::Arc;
 use finefs_block::BlockDevice;
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Namespace, Options, Store};
+use finefs_nbd::{NbdDevice, NbdUri};
+use finefs_sim::nbd::{FLUSH, FUA, MULTI, NbdServer, Setup, ZEROES};
 use finefs_sim::{Image, ImageDevice};
 
 use super::step::Step;
@@ -109,6 +111,17 @@ pub struct Base {
     pub limits: finefs_namespace::Geometry,
     /// What all recovered images must have in common with it.
     pub totals: Totals,
+    /// How workloads reach the device.
+    pub reach: Reach,
+}
+
+/// How a workload reaches a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// By calls.
+    Direct,
+    /// Through an NBD server, which serves what comes together in any order.
+    Nbd,
 }
 
 /// Sums that no operation changes: what is free and what is used, of inodes and of space.
@@ -126,6 +139,8 @@ pub struct Opened {
     pub ns: Namespace,
     /// The store.
     pub store: Arc<ExtStore>,
+    /// What the device is reached through.
+    _server: Option<NbdServer>,
 }
 
 /// Opens a device for writing, which recovers what is on it.
@@ -138,7 +153,11 @@ pub fn open(device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
     let store = Arc::new(store);
     let ns = Namespace::without_thread(store.clone(), Options::default());
     let ns = ns.map_err(|error| error.to_string())?;
-    Ok(Opened { ns, store })
+    Ok(Opened {
+        ns,
+        store,
+        _server: None,
+    })
 }
 
 impl Base {
@@ -171,6 +190,28 @@ impl Base {
             totals: tree.totals,
             model,
             limits,
+            reach: Reach::Direct,
+        })
+    }
+
+    /// Opens a device as workloads reach it.
+    pub fn open(&self, device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
+        if self.reach == Reach::Direct {
+            return open(device);
+        }
+        let text = |error: std::io::Error| error.to_string();
+        let setup = Setup {
+            flags: 1 | FLUSH | FUA | ZEROES | MULTI,
+            reorders: true,
+            ..Setup::default()
+        };
+        let server = NbdServer::start(device, setup).map_err(text)?;
+        let url = NbdUri::parse(&server.url(60))?;
+        let client = NbdDevice::open(&url, false).map_err(text)?;
+        let opened = open(Arc::new(client))?;
+        Ok(Opened {
+            _server: Some(server),
+            ..opened
         })
     }
 }

@@ -157,6 +157,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "finefs-testkit",
         &[
             "finefs-sim",
+            "finefs-nbd",
             "finefs-dbench-load",
             "finefs-namespace",
             "finefs-block",
