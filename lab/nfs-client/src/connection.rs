@@ -10,6 +10,8 @@ use crate::wire::{Arguments, Items, MOUNT, NFS, Program, Records, put_call, resu
 pub mod procedure {
     /// Attributes of a handle.
     pub const GETATTR: u32 = 1;
+    /// Sets attributes.
+    pub const SETATTR: u32 = 2;
     /// A name of a directory.
     pub const LOOKUP: u32 = 3;
     /// What the caller may do.
@@ -60,19 +62,41 @@ pub fn made(items: &mut Items<'_>) -> io::Result<Handle> {
 impl Connection {
     /// Connects.
     pub fn new(address: SocketAddr) -> io::Result<Connection> {
-        let stream = TcpStream::connect(address)?;
+        Connection::of(TcpStream::connect(address)?)
+    }
+
+    /// One that somebody has connected.
+    pub fn of(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         Ok(Connection {
             stream,
             records: Records::default(),
             // Another one for each connection: servers keep replies by address and number, and what
             // is the same call with the same number was sent again to them.
-            xid: RandomState::new().hash_one(address) as u32,
+            xid: RandomState::new().hash_one(()) as u32,
         })
     }
 
     /// Calls, and gives what is behind the status, which must be 0 where there is one.
     pub fn call(
+        &mut self,
+        program: Program,
+        procedure: u32,
+        arguments: &Arguments,
+    ) -> io::Result<Vec<u8>> {
+        let result = self.call_any(program, procedure, arguments)?;
+        let mut items = Items(&result);
+        match items.word()? {
+            0 => Ok(items.0.to_vec()),
+            status => {
+                let what = format!("procedure {procedure} of {}: {status}", program.0);
+                Err(io::Error::other(what))
+            }
+        }
+    }
+
+    /// Calls, and gives the result, whatever it is.
+    pub fn call_any(
         &mut self,
         program: Program,
         procedure: u32,
@@ -84,14 +108,9 @@ impl Connection {
         self.stream.write_all(&call)?;
         loop {
             if let Some(record) = self.records.take()? {
-                let (xid, mut items) = result(record)?;
+                let (xid, items) = result(record)?;
                 if xid != self.xid {
                     continue;
-                }
-                let status = items.word()?;
-                if status != 0 {
-                    let what = format!("procedure {procedure} of {}: {status}", program.0);
-                    return Err(io::Error::other(what));
                 }
                 return Ok(items.0.to_vec());
             }

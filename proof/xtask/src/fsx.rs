@@ -32,7 +32,7 @@ impl Default for Options {
 /// Relative weights of the operations. Up to 1 MiB, so that indirect blocks and extents both come
 /// into play. Without a msync after each mapped write, which would make it a test of fsync's speed;
 /// fsync has its own small weight.
-const CONFIG: &str = "flen = 1048576\nnomsyncafterwrite = true\n\
+pub(crate) const CONFIG: &str = "flen = 1048576\nnomsyncafterwrite = true\n\
     [opsize]\nmax = 65536\n\
     [weights]\n\
     close_open = 1.0\ninvalidate = 1.0\nmapread = 10.0\nmapwrite = 10.0\nread = 10.0\nwrite = 10.0\n\

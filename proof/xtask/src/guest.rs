@@ -31,8 +31,10 @@ const FUNCTIONS: &str = include_str!("guest/functions.sh");
 pub struct Machine<'a> {
     /// Modules of its kernel, loaded in this order, what they need before them.
     pub modules: &'a [&'a str],
-    /// Programs of this machine, with their libraries.
+    /// Programs of this machine, by their names or paths, with their libraries.
     pub programs: &'a [&'a str],
+    /// Files of this machine, and where the guest has them.
+    pub files: &'a [(&'a Path, &'a str)],
     /// Disks: vda, vdb and so on. What the guest has written is in the file, also if it is killed.
     pub disks: &'a [&'a Path],
     /// It reaches this machine as 10.0.2.2.
@@ -73,6 +75,9 @@ impl Guests {
         let archive = self.pack("initrd", machine.modules, |root| {
             for program in machine.programs {
                 add_program(root, program)?;
+            }
+            for (file, place) in machine.files {
+                add_file(root, file, place)?;
             }
             std::fs::write(root.join("script"), [FUNCTIONS, machine.script].concat())?;
             Ok(std::fs::write(root.join("init"), INIT)?)
@@ -161,12 +166,19 @@ impl Guests {
 /// Copies a program into `bin`, and its libraries to where the loader looks for them.
 fn add_program(root: &Path, name: &str) -> Result<()> {
     let program = tools::program(name);
+    let name = program.file_name().context("a program is a file")?;
     std::fs::copy(&program, root.join("bin").join(name))?;
     for library in libraries_of(&program, &[])? {
-        let to = root.join(library.strip_prefix("/")?);
-        std::fs::create_dir_all(to.parent().context("a library is in a directory")?)?;
-        std::fs::copy(library, to)?;
+        add_file(root, &library, &library.to_string_lossy())?;
     }
+    Ok(())
+}
+
+/// Copies a file to where the guest has it.
+fn add_file(root: &Path, file: &Path, place: &str) -> Result<()> {
+    let to = root.join(place.trim_start_matches('/'));
+    std::fs::create_dir_all(to.parent().context("a file is in a directory")?)?;
+    std::fs::copy(file, to).with_context(|| file.display().to_string())?;
     Ok(())
 }
 
@@ -214,12 +226,24 @@ impl Guest {
     }
 
     /// Waits for the end; gives what the guest counted.
-    pub fn finish(mut self) -> Result<String> {
+    pub fn finish(self) -> Result<String> {
+        self.finish_with(|_| Ok(())).map(|(note, ())| note)
+    }
+
+    /// The same, and what is made of what the guest has said.
+    pub fn finish_with<T>(mut self, made: impl FnOnce(&Guest) -> Result<T>) -> Result<(String, T)> {
         self.wait_for("FINISHED")?;
+        let made = made(&self)?;
         let checks = self.checks();
         ensure!(checks > 0, "the guest checked nothing");
         self.end()?;
-        Ok(format!("{checks} checks by the guest"))
+        Ok((format!("{checks} checks by the guest"), made))
+    }
+
+    /// Lines that it said behind this word.
+    pub fn said(&self, word: &str) -> String {
+        let lines = self.seen.iter().filter_map(|line| line.strip_prefix(word));
+        lines.fold(String::new(), |text, line| text + line + "\n")
     }
 
     /// What it has found good.

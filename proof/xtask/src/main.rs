@@ -340,7 +340,7 @@ fn prove(options: Prove) -> Result<()> {
         }
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
-        What::Nfs(own) => nfs::run(&finefs()?, &parent, own, &mut report)?,
+        What::Nfs(own) => nfs::run(&finefs()?, &parent, own, options.seed, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,
         What::Boot => boot::run(&finefs()?, &parent, &mut report)?,
         What::List => {}

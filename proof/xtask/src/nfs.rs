@@ -7,12 +7,17 @@
 //!
 //! | proof | what the guest does |
 //! |---|---|
-//! | `memory`, `ext4` | trees copied in and out, links, renames, modes, 5,000 names, 50 MiB, files that are removed while they are open |
+//! | `memory`, `ext4` | trees copied in and out, tar, links, renames, modes, 5,000 names, 50 MiB, files that are removed while they are open |
+//! | `pjdfstest`, `fsx`, `dbench`, `git` | runs these programs (`programs`) |
 //! | `killed` | writes and syncs, while the server dies and comes back |
 //! | `locks` | locks, of two guests against each other, while the server in a third is killed (`lan`) |
+//! | `soak` | there is none: clients of this process come, go and die (`soak`) |
 
 mod lan;
+mod programs;
+mod soak;
 
+use self::programs::{On, Programs};
 use crate::guest::{Guest, Guests, Machine};
 use crate::report::Report;
 use anyhow::{Context, Result, bail, ensure};
@@ -29,6 +34,9 @@ pub struct Options {
     /// How often the server is killed under the guest
     #[arg(long, default_value_t = 2)]
     kills: u32,
+    /// Programs run for long, and on both file systems; the soak takes ten minutes
+    #[arg(long)]
+    long: bool,
     /// Only these
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -38,8 +46,13 @@ pub struct Options {
 enum Part {
     Memory,
     Ext4,
+    Pjdfstest,
+    Fsx,
+    Dbench,
+    Git,
     Killed,
     Locks,
+    Soak,
 }
 
 const IMAGE_MIB: u64 = 256;
@@ -54,9 +67,15 @@ const WORK: &str = include_str!("nfs/work.sh");
 const SYNCS: &str = include_str!("nfs/syncs.sh");
 
 /// Runs the proofs.
-pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
+pub fn run(
+    finefs: &Path,
+    parent: &Path,
+    options: &Options,
+    seed: u64,
+    report: &mut Report,
+) -> Result<()> {
     let guests = Guests::new(parent)?;
-    let mut prove = |part: Part, name, proof: &dyn Fn() -> Result<String>| {
+    let mut prove = |part: Part, name: &str, proof: &dyn Fn() -> Result<String>| {
         if options.only.is_empty() || options.only.contains(&part) {
             report.proof(name, proof);
         }
@@ -75,10 +94,31 @@ pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report)
         sets::fsck(&image)?;
         Ok(note)
     });
+    let programs = Programs {
+        guests: &guests,
+        finefs,
+        is_long: options.long,
+    };
+    for on in On::BOTH {
+        let name = |program| format!("nfs/{program}/{}", on.name());
+        prove(Part::Pjdfstest, &name("pjdfstest"), &|| {
+            programs.pjdfstest(on)
+        });
+        if on == On::Ext4 || options.long {
+            prove(Part::Dbench, &name("dbench"), &|| programs.dbench(on));
+            prove(Part::Git, &name("git"), &|| programs.git(on));
+        }
+        if on == On::Memory || options.long {
+            prove(Part::Fsx, &name("fsx"), &|| programs.fsx(on));
+        }
+    }
     prove(Part::Killed, "nfs/killed", &|| {
         killed(&guests, finefs, options.kills)
     });
     prove(Part::Locks, "nfs/locks", &|| lan::locks(&guests, finefs));
+    prove(Part::Soak, "nfs/soak", &|| {
+        soak::soak(&guests, finefs, seed, options.long)
+    });
     Ok(())
 }
 
@@ -147,6 +187,8 @@ fn image(guests: &Guests, set: &str) -> Result<PathBuf> {
 fn run_script(guests: &Guests, script: &str, port: u16) -> Result<Guest> {
     guests.start(&Machine {
         modules: &MODULES,
+        // By its path: the shell prefers its own, which does not compare.
+        programs: &["tar"],
         has_network: true,
         script: &format!("PORT={port}\n{ATTACH}{script}"),
         ..Machine::default()

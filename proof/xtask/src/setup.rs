@@ -294,6 +294,14 @@ fn fetch(packages: &[&str], into: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A conformance tool, installed when it is missing.
+pub fn conformance_tool(name: &str) -> Result<PathBuf> {
+    match CRATES.iter().find(|(known, _)| *known == name) {
+        Some((name, version)) => from_crates_io(name, version),
+        None => bail!("{name} is none of the conformance tools"),
+    }
+}
+
 /// The program of the crate `name`, installed in this version when it is missing.
 pub fn from_crates_io(name: &str, version: &str) -> Result<PathBuf> {
     from_crates_io_with(name, version, &[])

@@ -138,7 +138,7 @@ fn work(dir: &Path, server_pid: u32, options: &Options, seed: u64) -> Result<Vec
     Ok(resident)
 }
 
-fn resident_kib(pid: u32) -> Result<u64> {
+pub(crate) fn resident_kib(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next());
@@ -148,7 +148,8 @@ fn resident_kib(pid: u32) -> Result<u64> {
         .context("VmRSS is a number")
 }
 
-fn judge_memory(resident: &[u64]) -> Result<String> {
+/// The resident sizes of a server over the time, in KiB, must not grow.
+pub(crate) fn judge_memory(resident: &[u64]) -> Result<String> {
     let quarter = resident.len() / 4;
     ensure!(quarter > 0, "too short to say anything about memory");
     let median = |part: &[u64]| {

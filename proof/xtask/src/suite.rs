@@ -74,7 +74,10 @@ impl Options {
             ("crash", by_size(&[], &["--long"])),
             ("faults", by_size(&[], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
-            ("nfs", by_size(&["--kills", "1"], &["--kills", "10"])),
+            (
+                "nfs",
+                by_size(&["--kills", "1"], &["--kills", "10", "--long"]),
+            ),
             ("reiserfs", by_size(&[], &["--long"])),
             ("boot", Vec::new()),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),

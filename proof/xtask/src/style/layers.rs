@@ -218,7 +218,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-lockmeter",
         ],
     ),
-    ("xtask", &["finefs-harness"]),
+    ("xtask", &["finefs-harness", "finefs-nfs-client"]),
 ];
 
 /// Findings in the manifests.

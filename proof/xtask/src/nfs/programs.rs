@@ -1,0 +1,174 @@
+//! Programs that people run, in the guest, over a mount by NFS: the POSIX conformance tests, fsx,
+//! dbench, git.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use finefs_harness::programs::DBENCH_LOAD;
+use finefs_harness::run;
+use finefs_harness::{sets, tools};
+
+use super::{ATTACH, MODULES, Server, image};
+use crate::guest::{Guest, Guests, Machine};
+use crate::{fsx, pjdfstest, setup};
+
+const PJDFSTEST: &str = include_str!("programs/pjdfstest.sh");
+const FSX: &str = include_str!("programs/fsx.sh");
+const DBENCH: &str = include_str!("programs/dbench.sh");
+const GIT: &str = include_str!("programs/git.sh");
+
+/// The users of [`pjdfstest::CONFIG`].
+const PASSWD: &str = "root:x:0:0::/:/bin/sh\ndaemon:x:1:1::/:/bin/sh\n\
+                      nobody:x:65534:65534::/:/bin/sh\n";
+const GROUP: &str = "root:x:0:\ndaemon:x:1:\nnogroup:x:65534:\n";
+/// The server in the list of known failures.
+const KNOWN_AS: &str = "nfs";
+/// Of which the repository is made that git clones.
+const SOURCES: [&str; 2] = ["crates/nfs", "crates/namespace"];
+
+/// What is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum On {
+    Memory,
+    Ext4,
+}
+
+impl On {
+    pub(super) const BOTH: [On; 2] = [On::Memory, On::Ext4];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            On::Memory => "memory",
+            On::Ext4 => "ext4",
+        }
+    }
+}
+
+/// What the proofs share.
+pub(super) struct Programs<'a> {
+    pub guests: &'a Guests,
+    pub finefs: &'a Path,
+    /// For long.
+    pub is_long: bool,
+}
+
+impl Programs<'_> {
+    /// Serves, has a guest run a script with these programs and files, and gives what `made` makes
+    /// of what the guest has said. What is on an image is sound then.
+    fn run<T>(
+        &self,
+        on: On,
+        script: &str,
+        (programs, files): (&[&str], &[(&Path, &str)]),
+        made: impl FnOnce(&Guest) -> Result<T>,
+    ) -> Result<(String, T)> {
+        let image = match on {
+            On::Memory => None,
+            On::Ext4 => Some(image(self.guests, "ext4")?),
+        };
+        let server = match &image {
+            None => Server::start(self.finefs, &["--memory", "-o", "size=512m"], 0)?,
+            Some(image) => Server::start(self.finefs, &[&image.to_string_lossy()], 0)?,
+        };
+        let guest = self.guests.start(&Machine {
+            modules: &MODULES,
+            programs,
+            files,
+            has_network: true,
+            script: &format!("PORT={}\n{ATTACH}{script}", server.port),
+            ..Machine::default()
+        })?;
+        let finished = guest.finish_with(made)?;
+        server.end()?;
+        if let Some(image) = image {
+            sets::fsck(&image)?;
+        }
+        Ok(finished)
+    }
+
+    /// A file for the guest.
+    fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> Result<PathBuf> {
+        let path = self.guests.dir().join(name);
+        std::fs::write(&path, contents)?;
+        Ok(path)
+    }
+
+    pub(super) fn pjdfstest(&self, on: On) -> Result<String> {
+        let program = setup::conformance_tool("pjdfstest")?;
+        let [config, passwd, group] = [
+            self.write("pjdfstest.toml", pjdfstest::CONFIG)?,
+            self.write("passwd", PASSWD)?,
+            self.write("group", GROUP)?,
+        ];
+        let files = [
+            (&*config, "etc/pjdfstest.toml"),
+            (&passwd, "etc/passwd"),
+            (&group, "etc/group"),
+        ];
+        // Some tests execute a copy of sleep, under another name.
+        let programs = [&*program.to_string_lossy(), "sleep"];
+        let (_, outcomes) = self.run(on, PJDFSTEST, (&programs, &files), |guest| {
+            let mut outcomes = pjdfstest::Outcomes::new();
+            // Nothing is before the first.
+            for one in guest.said("outcome ").split("RUN\n").skip(1) {
+                outcomes.extend(pjdfstest::outcomes_of(one)?);
+            }
+            Ok(outcomes)
+        })?;
+        let known = pjdfstest::Known::read()?;
+        let reasons = known.reasons(KNOWN_AS, on.name());
+        pjdfstest::judge(&outcomes, &reasons, false)
+    }
+
+    pub(super) fn fsx(&self, on: On) -> Result<String> {
+        let program = setup::conformance_tool("fsx")?;
+        let config = self.write("fsx.toml", fsx::CONFIG)?;
+        let operations = if self.is_long { 20_000 } else { 1_000 };
+        let script = format!("OPERATIONS={operations}\n{FSX}");
+        let program = program.to_string_lossy();
+        let files = [(&*config, "etc/fsx.toml")];
+        Ok(self.run(on, &script, (&[&*program], &files), |_| Ok(()))?.0)
+    }
+
+    pub(super) fn dbench(&self, on: On) -> Result<String> {
+        setup::packages_of(|program| program == "dbench")?;
+        let (clients, seconds) = if self.is_long { (8, 120) } else { (4, 20) };
+        let script = format!("CLIENTS={clients} TIME={seconds}\n{DBENCH}");
+        let load = (Path::new(DBENCH_LOAD), "etc/client.txt");
+        Ok(self.run(on, &script, (&["dbench"], &[load]), |_| Ok(()))?.0)
+    }
+
+    pub(super) fn git(&self, on: On) -> Result<String> {
+        let (bundle, file_count) = self.repository()?;
+        let script = format!("FILES={file_count}\n{GIT}");
+        let files = [(&*bundle, "etc/repository.bundle")];
+        Ok(self.run(on, &script, (&["git"], &files), |_| Ok(()))?.0)
+    }
+
+    /// A repository in one file, and how many files it has.
+    fn repository(&self) -> Result<(PathBuf, usize)> {
+        let tree = self.guests.dir().join("repository");
+        if tree.exists() {
+            std::fs::remove_dir_all(&tree)?;
+        }
+        std::fs::create_dir(&tree)?;
+        let git = |words: &[&str]| {
+            let user = ["-c", "user.name=proof", "-c", "user.email=proof@localhost"];
+            let mut command = run::cmd("git", [&user, words].concat());
+            command.current_dir(&tree).env("HOME", &tree);
+            run::ok(command.env("GIT_CONFIG_NOSYSTEM", "1"))
+        };
+        git(&["init", "-q", "-b", "main"])?;
+        for source in SOURCES {
+            let source = tools::workspace().join(source);
+            run::ok(run::cmd("cp", ["-R"]).arg(source).arg(&tree))?;
+            git(&["add", "-A"])?;
+            git(&["commit", "-q", "-m", "more"])?;
+        }
+        let listed = git(&["ls-files", "-z"])?.stdout;
+        let bundle = self.guests.dir().join("bundle");
+        let create = ["bundle", "create", "-q"];
+        git(&[&create[..], &[&bundle.to_string_lossy(), "HEAD", "main"]].concat())?;
+        Ok((bundle, listed.matches('\0').count()))
+    }
+}
