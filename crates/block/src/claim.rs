@@ -5,10 +5,10 @@
 //! - Of a block device there is besides a handle that was opened with O_EXCL: while it is open, the
 //!   kernel gives the device to nobody else, also not to itself. A front end hands the device over
 //!   to the kernel (`fuseblk`), which then keeps others away: [`Claim::hand_over`].
-//! - A *server* of finefs sets two marks, shared locks on two bytes far behind any image's end:
-//!   that it has the image ([`Claim::mark_served`]), and later that it only writes out what is left
-//!   ([`Claim::mark_ending`]). Whoever finds the image in use looks for them, so that it can wait
-//!   for one that is about to end.
+//! - A *server* of finefs sets marks, shared locks on bytes far behind any image's end: that it has
+//!   the image for a mount ([`Claim::mark_served`]) or without ([`Claim::mark_exported`]), and
+//!   later that it only writes out what is left ([`Claim::mark_ending`]). Whoever finds the image
+//!   in use looks for them, so that it can wait for one that is about to end.
 //!
 //! The marks are locks of an open file description, so they go with the server whatever way it
 //! ends, and anybody who may open the image can see them. Where the storage has no such locks there
@@ -35,8 +35,10 @@ pub static CLAIM: LockClass = LockClass::new("block.claim", 93);
 /// A byte whose lock says something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
-    /// A server of finefs has it.
+    /// A server of finefs has it, for a mount.
     Served,
+    /// The same without a mount, for clients.
+    Exported,
     /// And that is about to end.
     Ending,
 }
@@ -44,6 +46,7 @@ pub(crate) enum Mark {
 impl Mark {
     fn lock(self, kind: libc::c_int) -> libc::flock {
         let byte = match self {
+            Mark::Exported => 3,
             Mark::Served => 2,
             Mark::Ending => 1,
         };
@@ -116,6 +119,11 @@ impl Claim {
     /// works.
     pub fn mark_served(&self) {
         let _ = Mark::Served.set(&self.0.file);
+    }
+
+    /// The same of a server whose clients come by themselves, without a mount.
+    pub fn mark_exported(&self) {
+        let _ = Mark::Exported.set(&self.0.file);
     }
 
     /// Says that the server only writes out what is left.

@@ -351,6 +351,10 @@ fn server_of(file: &File, metadata: &std::fs::Metadata) -> Option<OpenErrorKind>
         let by = "a finefs that is unmounted and still writes it out";
         return Some(of_finefs(by.to_owned(), Outlook::Ending));
     }
+    if Mark::Exported.is_set(file) {
+        let by = "finefs serve (finefs lsof shows its clients)";
+        return Some(of_finefs(by.to_owned(), Outlook::Lasting));
+    }
     if !Mark::Served.is_set(file) {
         return None;
     }

@@ -130,8 +130,13 @@ mod tests {
     fn others_are_not_waited_for() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let other = FileDevice::open(file.path(), Access::ReadWrite).unwrap();
-        let tried = patience(LONG).open(file.path(), Access::ReadWrite);
-        assert_eq!(outlook(tried.unwrap_err()), Outlook::Lasting);
+        let tried = || patience(LONG).open(file.path(), Access::ReadWrite);
+        assert_eq!(outlook(tried().unwrap_err()), Outlook::Lasting);
+        // It serves without a mount.
+        other.claim().unwrap().mark_exported();
+        let error = tried().unwrap_err();
+        assert!(error.to_string().contains("finefs serve"), "{error}");
+        assert_eq!(outlook(error), Outlook::Lasting);
         drop(other);
     }
 

@@ -97,6 +97,7 @@ fn table_of_clients(users: &[User]) -> String {
     for user in users {
         let what = match &user.lock {
             Some((owner, export, ino)) => format!("lock of {owner} on inode {ino} of {export}"),
+            None if user.connections == 1 => "1 connection".to_owned(),
             None => format!("{} connections", user.connections),
         };
         let name = user.name.as_deref().unwrap_or("-");

@@ -110,6 +110,14 @@ fn the_commands_on_mounts_take_what_is_served() {
     let users = succeed(&["lsof", "--json", &image]);
     assert!(users.contains("\"client\": \"127.0.0.1\""), "{users}");
 
+    assert!(succeed(&["lsof", &image]).ends_with(" 1 connection\n"));
+
+    let second = run(&["serve", "-f", "--nfs", "127.0.0.1:0", &image]);
+    assert_eq!(second.status.code(), Some(1));
+    let said = text(&second.stderr);
+    assert!(said.contains("already in use by finefs serve"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+
     succeed(&["freeze", &image]);
     let again = run(&["freeze", &serving.address]);
     assert!(

@@ -339,7 +339,7 @@ fn open_one(export: &Export, options: &MountOptions) -> CliResult<Open> {
         }
     })?;
     if let Some(claim) = &claim {
-        claim.mark_served();
+        claim.mark_exported();
     }
     Ok(Open {
         namespace,
