@@ -201,3 +201,58 @@ fn dump_shows_what_debugfs_shows() {
         .output();
     assert_eq!(none.unwrap().status.code(), Some(1));
 }
+
+/// The log of an image whose server was killed, beside debugfs's.
+#[test]
+fn dump_lists_the_log_as_debugfs_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let made = finefs(&["mkfs", "--size", "32m"], &image);
+    assert!(made.status.success(), "{}", text(&made));
+    let dump = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_finefs"));
+        let output = command.arg("dump").arg(&image).arg("journal").output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        text(&output)
+    };
+    assert!(dump().contains("start: none"), "{}", dump());
+    // Three transactions by hand; they revoke and hold blocks.
+    let script = dir.path().join("script");
+    std::fs::write(
+        &script,
+        "jo -c\njw -b 100-102 /dev/zero\njw -r 100,7\njw -b 50 /dev/zero\njc\n",
+    )
+    .unwrap();
+    let debugfs = |arguments: &[&str]| {
+        let output = Command::new("debugfs").args(arguments).arg(&image).output();
+        text(&output.unwrap())
+    };
+    debugfs(&["-w", "-f", script.to_str().unwrap()]);
+    let theirs = debugfs(&["-R", "logdump -a"]);
+    let ours = dump();
+    let numbers = |text: &str, before: &str| -> Vec<u64> {
+        let words = text.split(before).skip(1);
+        let numbers = words.filter_map(|rest| {
+            let digits = rest.chars().take_while(char::is_ascii_digit);
+            digits.collect::<String>().parse().ok()
+        });
+        numbers.collect()
+    };
+    let theirs_held = numbers(&theirs, "  FS block ");
+    assert_eq!(theirs_held.len(), 4, "{theirs}");
+    assert_eq!(numbers(&ours, ": block "), theirs_held, "{ours}{theirs}");
+    let theirs_revoked = numbers(&theirs, "Revoke FS block ");
+    assert_eq!(
+        numbers(&ours, "\n  block "),
+        theirs_revoked,
+        "{ours}{theirs}"
+    );
+    assert_eq!(theirs.matches("(commit block)").count(), 3, "{theirs}");
+    assert_eq!(
+        ours.matches(": commit of transaction ").count(),
+        3,
+        "{ours}"
+    );
+    assert!(!ours.contains("not replayed"), "{ours}");
+}

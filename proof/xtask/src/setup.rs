@@ -33,6 +33,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mkreiserfs", "reiserfsprogs"),
     ("qemu-img", "qemu-utils"),
     ("nbdkit", "nbdkit"),
+    ("openssl", "openssl"),
     ("sfdisk", "fdisk"),
     // Guests with the kernel's NFS client, and with its reiserfs.
     ("qemu-system-x86_64", "qemu-system-x86"),
