@@ -105,6 +105,31 @@ fn a_replaced_directory_gets_no_names() {
     });
 }
 
+/// A name that always names an empty directory, while another one replaces it, can be removed.
+///
+/// Without: the new attempt in `try_rmdir` where `lock_all` finds the child dead.
+#[test]
+fn a_directory_that_is_replaced_is_removed_all_the_same() {
+    check(400, World::new, |world, root| {
+        for name in ["d", "e"] {
+            let dir = world.directory(root, name);
+            world.namespace.forget(dir, 1);
+        }
+        race(
+            world,
+            vec![
+                task(move |w: &World| {
+                    let _ = w.rename((root, "e"), (root, "d"), RenameMode::Replace);
+                }),
+                task(move |w: &World| {
+                    let removed = w.namespace.remove_directory(&w.user, root, b"d");
+                    assert_eq!(removed, Ok(()));
+                }),
+            ],
+        );
+    });
+}
+
 /// Two directories go into each other: one must fail, and none is lost.
 ///
 /// Without: the topology lock in `try_rename`; `self.check_no_loop(moved, to.dir, guard)?`.

@@ -6,6 +6,7 @@
 //! | [`model`] | a file system as simple as can be: maps, byte vectors, no concurrency, no store |
 //! | [`operation`] | operations as plain data, made from a seed |
 //! | [`runner`] | runs operations on a namespace and the model, compares, and shrinks failures |
+//! | [`linear`] | histories of threads, and an order of the model that explains them |
 //! | [`crash`] | what is left when the machine stops at any moment, against the model |
 //! | [`checked_store`] | a store that replays every batch and checks that a file system comes of it |
 //!
@@ -16,6 +17,7 @@
 
 pub mod checked_store;
 pub mod crash;
+pub mod linear;
 pub mod model;
 pub mod operation;
 pub mod runner;

@@ -487,7 +487,10 @@ impl Namespace {
                 resize: &resize,
             },
         ];
-        let held = lock_all(&requests, guard)?;
+        // The child may be what died, when it was replaced; in a dead parent it is not found again.
+        let Ok(held) = lock_all(&requests, guard) else {
+            return Ok(false);
+        };
         let Some(node) = held.get(0).find(name, guard) else {
             return Err(Error::NotFound);
         };
