@@ -288,12 +288,19 @@ fn start_changes(
     Ok(sender)
 }
 
-/// Does it to each; where one of several cannot be frozen, none is.
+/// Does it to each; where one of several cannot be frozen, none is. One that is read-only among
+/// others is as if it were frozen.
 fn apply_to_all(change: Change, namespaces: &[Arc<Namespace>]) -> Result<(), String> {
-    for (at, namespace) in namespaces.iter().enumerate() {
+    let is_of_some = matches!(change, Change::Freeze | Change::Thaw)
+        && namespaces.iter().any(|namespace| !namespace.is_read_only());
+    let concerned: Vec<_> = namespaces
+        .iter()
+        .filter(|namespace| !is_of_some || !namespace.is_read_only())
+        .collect();
+    for (at, namespace) in concerned.iter().enumerate() {
         let applied = change.apply(namespace);
         if applied.is_err() && change == Change::Freeze {
-            for frozen in &namespaces[..at] {
+            for frozen in &concerned[..at] {
                 // It was frozen a moment ago.
                 let _ = Change::Thaw.apply(frozen);
             }

@@ -156,6 +156,10 @@ fn several_images_are_served_by_their_names() {
     let all = run(&["freeze", &serving.address]);
     assert!(!all.status.success());
     succeed(&["thaw", &one]);
+    // The second is read-only.
+    succeed(&["freeze", &serving.address]);
+    assert!(!run(&["freeze", &one]).status.success());
+    succeed(&["thaw", &serving.address]);
     succeed(&["sync", &serving.address]);
     let address = serving.address.clone();
     serving.end(&address);
