@@ -5,6 +5,10 @@
 //! the same manifest (names, attributes, checksums, extended attributes) by the same script, and
 //! the manifests must be the same. finefs must not have changed a byte of the image.
 //!
+//! The other way round, finefs fills an image (`written/*`), a guest goes on with it and is killed,
+//! finefs goes on with that and is killed; each time reiserfsck must find nothing, and both must
+//! show the same.
+//!
 //! | image | what is in it |
 //! |---|---|
 //! | `3.6`, `3.6-killed` | everything; the latter must be replayed |
@@ -41,7 +45,9 @@ pub struct Options {
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_blk", "reiserfs"];
 const PROGRAMS: [&str; 5] = ["getfattr", "setfattr", "setfacl", "lsattr", "chattr"];
 const MANIFEST: &str = include_str!("reiserfs/manifest.sh");
+const CONTENTS: &str = include_str!("reiserfs/contents.sh");
 const FILL: &str = include_str!("reiserfs/fill.sh");
+const GO_ON: &str = include_str!("reiserfs/go_on.sh");
 const LOOK: &str = include_str!("reiserfs/look.sh");
 /// How long a guest changes things before it is killed.
 const UNTIL_KILL: Duration = Duration::from_millis(2500);
@@ -116,6 +122,36 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// Images that finefs fills.
+const WRITTEN: &[Case] = &[
+    Case {
+        name: "3.6",
+        is_short: true,
+        ..BASE
+    },
+    Case {
+        name: "512-tea",
+        mkfs: &["-b", "512", "--hash", "tea"],
+        ..BASE
+    },
+    Case {
+        name: "1024-rupasov",
+        mkfs: &["-b", "1024", "--hash", "rupasov"],
+        ..BASE
+    },
+    Case {
+        name: "large",
+        mib: 192,
+        files: 6000,
+        ..BASE
+    },
+    Case {
+        name: "journal",
+        mkfs: &["-s", "600"],
+        ..BASE
+    },
+];
+
 /// Runs the proofs.
 pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
     let guests = Guests::new(parent)?;
@@ -123,6 +159,11 @@ pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report)
     for case in CASES.iter().filter(|case| options.long || case.is_short) {
         report.proof(&format!("reiserfs/{}", case.name), || {
             proof.case(case, options)
+        });
+    }
+    for case in WRITTEN.iter().filter(|case| options.long || case.is_short) {
+        report.proof(&format!("reiserfs/written/{}", case.name), || {
+            proof.written(case)
         });
     }
     report.proof("reiserfs/3.5", || proof.empty(&["--format", "3.5"]));
@@ -160,24 +201,100 @@ impl Proof<'_> {
 
     fn fill(&self, image: &Path, case: &Case) -> Result<()> {
         let ending = if case.is_killed { "killed" } else { "unmount" };
-        let settings = format!(
-            "OPTIONS={}\nFILES={}\nENDING={ending}\n",
-            case.options, case.files
-        );
+        self.guest_writes(
+            image,
+            case,
+            &format!("ENDING={ending}\n{FILL}"),
+            case.is_killed,
+        )
+    }
+
+    /// A guest runs a script on an image; to the end, or until it is killed under way.
+    fn guest_writes(&self, image: &Path, case: &Case, script: &str, is_killed: bool) -> Result<()> {
+        let settings = settings(case, "/bin/busybox");
         let mut guest = self.guests.start(&Machine {
             modules: &MODULES,
             programs: &PROGRAMS,
             disks: &[image],
-            script: &format!("{settings}{FILL}"),
+            script: &format!("{settings}{CONTENTS}{script}"),
             ..Machine::default()
         })?;
-        if case.is_killed {
+        if is_killed {
             guest.wait_for("CHANGING")?;
             std::thread::sleep(UNTIL_KILL);
             guest.kill();
             return Ok(());
         }
         guest.finish().map(drop)
+    }
+
+    fn written(&self, case: &Case) -> Result<String> {
+        let image = self.path("image");
+        make(&image, case.mib, case.mkfs)?;
+        let filled = self.finefs_writes(&image, case, "contents", false)?;
+        let first = self.agreed(&image).context("as finefs has filled it")?;
+        self.guest_writes(&image, case, GO_ON, true)?;
+        self.agreed(&image).context("as the guest has left it")?;
+        let changed = self.finefs_writes(&image, case, "change", true)?;
+        let last = self
+            .agreed(&image)
+            .context("as the killed finefs has left it")?;
+        // What is left is put in order by a mount that ends well.
+        self.finefs_writes(&image, case, "ls", false)?;
+        ensure!(
+            self.agreed(&image)? == last,
+            "a mount has changed something"
+        );
+        ensure!(filled.is_empty() && changed.is_empty(), "{filled}{changed}");
+        Ok(format!(
+            "{} and {} lines agree",
+            first.lines().count(),
+            last.lines().count()
+        ))
+    }
+
+    /// Runs a function of the script in a mount by finefs; to the end, or until finefs is killed
+    /// under way. What it complains of.
+    fn finefs_writes(
+        &self,
+        image: &Path,
+        case: &Case,
+        what: &str,
+        is_killed: bool,
+    ) -> Result<String> {
+        let dir = self.path("mnt");
+        std::fs::create_dir_all(&dir)?;
+        let server = Server::new(Kind::Finefs, Some(self.finefs))?;
+        let settings = settings(case, &tools::program("busybox").display().to_string());
+        let script = format!("{settings}{CONTENTS}{what} {}", dir.display());
+        let mut command = run::cmd("busybox", ["sh", "-c", &script]);
+        if is_killed {
+            let mount = server.mount_in_foreground(What::Image(image), &dir, &["commit=1"])?;
+            let writer = run::spawn(command.stdout(std::process::Stdio::null()))?;
+            std::thread::sleep(UNTIL_KILL);
+            mount.kill()?;
+            drop(writer);
+            return Ok(String::new());
+        }
+        let mount = server.mount(What::Image(image), &dir, &[])?;
+        let wrote = run::ok(&mut command);
+        mount.unmount()?;
+        Ok(wrote?.stderr)
+    }
+
+    /// The manifest of an image, of which finefs and a guest's kernel show the same, and of which
+    /// reiserfsck finds nothing when it has replayed the journal.
+    fn agreed(&self, image: &Path) -> Result<String> {
+        let by_finefs = self.by_finefs(image)?;
+        let by_kernel = self.by_kernel(image)?;
+        same(&by_finefs, &by_kernel)?;
+        let copy = self.path("copy");
+        run::ok(run::cmd("cp", ["--sparse=always"]).arg(image).arg(&copy))?;
+        let mut check = run::cmd(tools::program("reiserfsck"), ["--check", "-y", "-q"]);
+        let checked = run::ok(check.arg(&copy))?;
+        let text = checked.stdout + &checked.stderr;
+        ensure!(text.contains("No corruptions found"), "reiserfsck: {text}");
+        Ok(by_kernel)
     }
 
     /// The manifest of what finefs shows.
@@ -246,6 +363,14 @@ impl Proof<'_> {
         ensure!(info.contains("read-only"), "info says {info}");
         Ok("an empty root".to_owned())
     }
+}
+
+/// What the scripts are told.
+fn settings(case: &Case, source: &str) -> String {
+    format!(
+        "OPTIONS={}\nFILES={}\nSOURCE={source}\n",
+        case.options, case.files
+    )
 }
 
 /// Makes an empty file system.
