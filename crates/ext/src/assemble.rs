@@ -3,17 +3,16 @@
 use std::sync::{Arc, OnceLock};
 
 use finefs_block::BlockDevice;
-use finefs_buffers::BufferCache;
+use finefs_buffers::alloc::{Allocator, Layout};
+use finefs_buffers::data_cache::default_bytes;
+use finefs_buffers::{BufferCache, FileData};
 use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::InodeRules;
 use finefs_ext_disk::superblock::Superblock;
-use finefs_locks::PerCpuCounter;
 
 use crate::ExtOptions;
-use crate::alloc::{Allocator, Layout};
-use crate::data_cache::{DataCache, default_bytes};
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
 use crate::on_error::OnError;
@@ -71,7 +70,12 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         has_value_inodes: superblock.incompat().contains(Incompat::EA_INODE),
         reserved_inodes: Mutex::new(&RESERVED_INODES, Vec::new()),
         superblock: Mutex::new(&SUPERBLOCK, superblock),
-        data: DataCache::new(device.clone(), geometry.block_size, data_cache_bytes),
+        data: FileData::new(
+            device.clone(),
+            geometry.block_size,
+            geometry.size_bytes(),
+            data_cache_bytes,
+        ),
         device,
         geometry,
         buffers,
@@ -86,7 +90,6 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         bulk_load: options.bulk_load,
         quotas: OnceLock::new(),
         has_projects,
-        blocks_written: PerCpuCounter::new(0),
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
+use finefs_buffers::alloc::BitmapSource;
+use finefs_buffers::alloc::bits::Bits;
 use finefs_ext_disk::group::GroupFlags;
 use finefs_ext_disk::{GroupNo, Ino};
 use finefs_namespace::{Error, Result};
 
-use crate::alloc::BitmapSource;
-use crate::alloc::bits::Bits;
 use crate::error::at;
 use crate::group::DescRead;
 use crate::state::ExtState;
@@ -17,6 +17,10 @@ use crate::state::ExtState;
 impl BitmapSource for ExtState {
     fn describe(&self) -> String {
         self.device.describe()
+    }
+
+    fn repairer(&self) -> &'static str {
+        "e2fsck -f"
     }
 
     fn run_max(&self) -> u64 {

@@ -16,6 +16,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use finefs_buffers::alloc::GroupCounts;
+use finefs_buffers::alloc::bits::Bits;
 use finefs_buffers::{BufferCache, BufferRead};
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
@@ -24,8 +26,6 @@ use finefs_ext_disk::superblock::Superblock;
 use finefs_ext_disk::{GroupNo, PhysBlock};
 use finefs_namespace::{BlockRun, Error, Result};
 
-use crate::alloc::GroupCounts;
-use crate::alloc::bits::Bits;
 use crate::error::at;
 
 /// Where a group's metadata lies.

@@ -13,9 +13,8 @@
 //! | `fast_commit` | what fast commits of the kernel say, carried out in memory |
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
-//! | `data_cache` | data of files in memory, with writeback |
 //! | `load` | from the image's structures to the namespace's objects |
-//! | `group`, `alloc`, `bitmaps` | block groups, the live allocator, and what it reads |
+//! | `group`, `bitmaps` | block groups, and what the live allocator reads of them |
 //! | `damage`, `on_error` | what errors leave in the image, and what is done about them |
 //! | `apply` | from batches to the image's structures |
 //! | `quota` | what users, groups and projects have and may have |
@@ -32,20 +31,18 @@
 //!    loaded.
 //!
 //! # Locking
-//! See `state`. The order is: `ext.group` (60), `ext.quota` (74), `ext.superblock` (75),
-//! `buffers.shard` (80), `ext.write_out` and `ext.behind` (81), `ext.data_cache` (82).
+//! See `state`. The order is: `buffers.group` (60), `ext.quota` (74), `ext.superblock` (75),
+//! `buffers.shard` (80), `buffers.write_out` and `buffers.behind` (81), `buffers.data_cache` (82).
 
 pub mod error;
 pub mod features;
 pub mod info;
 pub mod replay;
 
-mod alloc;
 mod apply;
 mod assemble;
 mod bitmaps;
 mod damage;
-mod data_cache;
 mod fast_commit;
 mod found;
 mod group;

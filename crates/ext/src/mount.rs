@@ -387,7 +387,7 @@ pub(crate) fn mark_thawed(state: &ExtState) -> Result<()> {
 
 /// Empties the journal, and marks a cleanly closed image, if it was clean when it was mounted.
 pub(crate) fn mark_closed(state: &ExtState, was_valid: bool) -> Result<()> {
-    let written = state.blocks_written.exact().max(0) as u64 + state.data.blocks_written();
+    let written = state.data.blocks_written();
     let written_kib = written * u64::from(state.geometry.block_size / 1024);
     {
         let mut superblock = state.superblock.lock();

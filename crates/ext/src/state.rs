@@ -13,7 +13,7 @@
 //! ```text
 //! (the namespace's locks: up to 59)
 //!   ext.shared_xattrs      blocks of attributes that inodes share, in a commit
-//!   ext.group ...          the writing side: block groups, 60 to 69
+//!   buffers.group ...      the writing side: block groups, 60 to 69
 //!     ext.quota            what users, groups and projects have
 //!     ext.superblock       fields of the superblock
 //!       ext.journal        the writer of the journal; a leaf
@@ -21,9 +21,9 @@
 //!       ext.reserved_inodes   numbers for values of extended attributes; a leaf
 //!       ext.batch_groups   the groups as a commit leaves them; a leaf
 //!       buffers.shard      a shard of the buffer cache; a leaf
-//!       ext.write_out      whether somebody writes out file data; a leaf
-//!       ext.behind         pieces of large files that wait to be written out; a leaf
-//!       ext.data_cache     a shard of the file data in memory; a leaf
+//!       buffers.write_out  whether somebody writes out file data; a leaf
+//!       buffers.behind     pieces of large files that wait to be written out; a leaf
+//!       buffers.data_cache a shard of the file data in memory; a leaf
 //! ```
 
 use std::collections::HashSet;
@@ -31,7 +31,8 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use finefs_block::BlockDevice;
-use finefs_buffers::{BufferCache, BufferRead};
+use finefs_buffers::alloc::Allocator;
+use finefs_buffers::{BufferCache, BufferRead, FileData};
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::FsSeed;
 use finefs_ext_disk::dirent::DirRules;
@@ -41,12 +42,10 @@ use finefs_ext_disk::group::GroupDesc;
 use finefs_ext_disk::inode::{Inode, InodeRules};
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use finefs_ext_disk::{GroupNo, PhysBlock};
-use finefs_locks::{LockClass, PerCpuCounter};
+use finefs_locks::LockClass;
 use finefs_namespace::{BlockRun, Error, Ino, Result, Settled, Timestamp};
 
 use crate::BulkLoad;
-use crate::alloc::Allocator;
-use crate::data_cache::DataCache;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
@@ -99,8 +98,8 @@ pub(crate) struct ExtState {
     pub dir_rules: DirRules,
     /// The metadata.
     pub buffers: BufferCache,
-    /// Data of files that is not on the device yet.
-    pub data: DataCache,
+    /// Data of files.
+    pub data: FileData,
     /// The group descriptors (writing side).
     pub groups: GroupTable,
     /// The live allocator of blocks and inode numbers (writing side).
@@ -133,9 +132,6 @@ pub(crate) struct ExtState {
     /// What users, groups and projects have, where the image keeps account of that and may be
     /// written; set once, at mount.
     pub quotas: OnceLock<Quotas>,
-    /// Blocks of data written since the mount by those who write them, for the superblock's
-    /// account.
-    pub blocks_written: PerCpuCounter,
 }
 
 /// Where an inode lies.

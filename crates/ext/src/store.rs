@@ -1,10 +1,10 @@
 //! The store: glue between the trait of the namespace and the modules of this crate.
 
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::CACHED_BYTES_MAX;
 use finefs_ext_disk::casefold;
 use finefs_ext_disk::features::{Incompat, RoCompat};
 use finefs_ext_disk::indirect;
@@ -15,7 +15,6 @@ use finefs_namespace::{
     Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs,
     Store, write_padded,
 };
-use smallvec::{SmallVec, smallvec};
 
 use crate::apply::ImageCost;
 use crate::damage;
@@ -31,10 +30,6 @@ use crate::{ExtOptions, apply, trim};
 
 /// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
-
-/// A longer write goes to the device at once: it is one request there, and would fill the memory of
-/// many.
-const CACHED_BYTES_MAX: usize = 64 << 10;
 
 /// An ext2, ext3 or ext4 image as a store.
 pub struct ExtStore {
@@ -112,136 +107,6 @@ impl ExtStore {
         apply::set_quota_usage(&self.state, usage)
     }
 
-    /// Where a range of data lies on the device, if all of it lies in the file system.
-    fn data_offset(&self, block: BlockNo, offset_bytes: u64, length: usize) -> Result<u64> {
-        let size_bytes = self.state.geometry.size_bytes();
-        let start = block
-            .0
-            .checked_mul(u64::from(self.state.geometry.block_size))
-            .and_then(|start| start.checked_add(offset_bytes));
-        match start {
-            Some(start)
-                if start
-                    .checked_add(length as u64)
-                    .is_some_and(|end| end <= size_bytes) =>
-            {
-                Ok(start)
-            }
-            _ => Err(Error::corrupt(format_args!(
-                "block {}: past the end",
-                block.0
-            ))),
-        }
-    }
-
-    /// The parts of a range of data on the device that lie in one block each: the block, where in
-    /// it the part begins, and which of the bytes it is.
-    fn blocks_of(
-        &self,
-        start: u64,
-        length: usize,
-    ) -> impl Iterator<Item = (u64, usize, Range<usize>)> + use<> {
-        let block_bytes = u64::from(self.state.geometry.block_size);
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let at = start + done as u64;
-            let within = at % block_bytes;
-            let range = done..length.min(done + (block_bytes - within) as usize);
-            done = range.end;
-            (!range.is_empty()).then_some((at / block_bytes, within as usize, range))
-        })
-    }
-
-    /// Writes to blocks of which those that are not in the cache go to the device at once.
-    fn write_through(&self, start: u64, data: &[u8]) -> Result<()> {
-        let mut unwritten = 0;
-        for (number, within, range) in self.blocks_of(start, data.len()) {
-            let part = &data[range.clone()];
-            if self.state.data.change_or_drop(number, within, part) {
-                self.write_device(start, data, unwritten..range.start)?;
-                unwritten = range.end;
-            }
-        }
-        self.write_device(start, data, unwritten..data.len())
-    }
-
-    fn write_device(&self, start: u64, data: &[u8], range: Range<usize>) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let (place, part) = (start + range.start as u64, &data[range]);
-        let block = BlockNo(place / u64::from(self.state.geometry.block_size));
-        self.state
-            .device
-            .write_at(place, part)
-            .map_err(io_error("writing", block))?;
-        self.count_written(part.len() as u64);
-        Ok(())
-    }
-
-    /// Writes to the cache, and what it has no room for to the device. Where the blocks are blank,
-    /// what is left of them becomes zeros.
-    fn write_cached(&self, start: u64, data: &[u8], is_blank: bool) -> Result<()> {
-        let cache = &self.state.data;
-        let mut is_reserved = false;
-        for (number, within, range) in self.blocks_of(start, data.len()) {
-            let part = &data[range.clone()];
-            if !is_blank && cache.change(number, within, part) {
-                continue;
-            }
-            if !is_reserved {
-                self.reserve_around(start, data.len())?;
-                is_reserved = true;
-            }
-            let is_cached = match is_blank {
-                true => cache.put_blank(number, within, part),
-                false => self.put_over(number, within, part),
-            };
-            if is_cached {
-                continue;
-            }
-            match is_blank {
-                true => self.write_padded_through(number, within, part)?,
-                false => self.write_device(start, data, range)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes storage for the blocks of a range: nothing is cached that could not be written for
-    /// lack of it, as far as storage can be promised.
-    fn reserve_around(&self, start: u64, length: usize) -> Result<()> {
-        let block_bytes = u64::from(self.state.geometry.block_size);
-        let first = start / block_bytes;
-        let end = (start + length as u64).next_multiple_of(block_bytes);
-        self.state
-            .device
-            .reserve_around_at(first * block_bytes, end - first * block_bytes)
-            .map_err(io_error("taking storage for", BlockNo(first)))
-    }
-
-    /// Brings a block into the cache and changes it there: what `data` leaves of it is read before.
-    /// False when it cannot come in.
-    fn put_over(&self, block: u64, within: usize, data: &[u8]) -> bool {
-        let block_bytes = self.state.geometry.block_size as usize;
-        if data.len() == block_bytes {
-            return self.state.data.put_over(block, within, data, &[]);
-        }
-        let mut before: SmallVec<[u8; 4096]> = smallvec![0; block_bytes];
-        let place = block * block_bytes as u64;
-        // What cannot be read can perhaps be written.
-        let is_read = self.state.device.read_at(place, &mut before).is_ok();
-        is_read && self.state.data.put_over(block, within, data, &before)
-    }
-
-    /// Writes a blank block at once.
-    fn write_padded_through(&self, block: u64, within: usize, data: &[u8]) -> Result<()> {
-        let block_bytes = self.state.geometry.block_size as usize;
-        let mut padded: SmallVec<[u8; 4096]> = smallvec![0; block_bytes];
-        padded[within..within + data.len()].copy_from_slice(data);
-        self.write_device(block * block_bytes as u64, &padded, 0..block_bytes)
-    }
-
     /// The block group of an inode.
     fn group_of(&self, ino: Ino) -> u32 {
         let number = u32::try_from(ino.0).unwrap_or(0);
@@ -269,18 +134,6 @@ impl ExtStore {
             Some(damage) if self.state.on_error != OnError::Continue => Err(damage.clone()),
             _ => Ok(()),
         }
-    }
-
-    fn count_written(&self, length_bytes: u64) {
-        let blocks = length_bytes.div_ceil(u64::from(self.state.geometry.block_size));
-        self.state.blocks_written.add(blocks as i64);
-    }
-}
-
-fn io_error(what: &'static str, block: BlockNo) -> impl Fn(io::Error) -> Error {
-    move |error| match finefs_block::is_full(&error) {
-        true => Error::NoSpace,
-        false => Error::io(format_args!("{what} block {}: {error}", block.0)),
     }
 }
 
@@ -321,6 +174,8 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
         inline_max_bytes: apply::inline_max_bytes(&superblock, state.geometry.inode_size),
         has_fine_times: state.geometry.inode_size > 128,
         has_unwritten: has_extents,
+        has_packed_blocks: false,
+        maps_holes: false,
         // A record changes few blocks, and many change the same; at most twice as many come.
         batch_records: journal_blocks.map(|blocks| (blocks * 2 / 3).max(1)),
         is_read_only: state.is_read_only,
@@ -389,29 +244,13 @@ impl Store for ExtStore {
     }
 
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        let start = self.data_offset(block, offset_bytes, buffer.len())?;
-        let (state, mut unread) = (&self.state, 0);
-        let read_device = |part: &mut [u8], from: usize| {
-            let overlay = state.buffers.overlay();
-            overlay.read_at(&*state.device, start + from as u64, part)
-        };
-        let failed = io_error("reading", block);
-        for (number, within, range) in self.blocks_of(start, buffer.len()) {
-            if state.data.read(number, within, &mut buffer[range.clone()]) {
-                read_device(&mut buffer[unread..range.start], unread).map_err(&failed)?;
-                unread = range.end;
-            }
-        }
-        read_device(&mut buffer[unread..], unread).map_err(failed)
+        let overlay = self.state.buffers.overlay();
+        self.state.data.read(overlay, block, offset_bytes, buffer)
     }
 
     fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
         self.may_write()?;
-        let start = self.data_offset(block, offset_bytes, data.len())?;
-        match data.len() > CACHED_BYTES_MAX {
-            true => self.write_through(start, data),
-            false => self.write_cached(start, data, false),
-        }
+        self.state.data.write(block, offset_bytes, data)
     }
 
     fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
@@ -419,12 +258,11 @@ impl Store for ExtStore {
         if data.len() > CACHED_BYTES_MAX {
             return write_padded(self, block, offset_bytes, data);
         }
-        let start = self.data_offset(block, offset_bytes, data.len())?;
-        self.write_cached(start, data, true)
+        self.state.data.write_blank(block, offset_bytes, data)
     }
 
     fn write_behind(&self, run: BlockRun) {
-        self.state.data.write_behind(run);
+        self.state.data.cache().write_behind(run);
     }
 
     fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
@@ -435,23 +273,12 @@ impl Store for ExtStore {
     }
 
     fn forget_data(&self, run: BlockRun) {
-        self.state.data.abandon(run.start.0, run.length);
+        self.state.data.cache().abandon(run.start.0, run.length);
     }
 
     fn write_zeros(&self, run: BlockRun) -> Result<()> {
         self.may_write()?;
-        let length_bytes = run
-            .length
-            .saturating_mul(u64::from(self.state.geometry.block_size));
-        let length = usize::try_from(length_bytes).map_err(|_| Error::Invalid)?;
-        let start = self.data_offset(run.start, 0, length)?;
-        self.state.data.forget(run.start.0, run.length);
-        self.state
-            .device
-            .write_zeros_at(start, length_bytes)
-            .map_err(io_error("zeroing", run.start))?;
-        self.count_written(length_bytes);
-        Ok(())
+        self.state.data.write_zeros(run)
     }
 
     fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)> {
@@ -484,7 +311,7 @@ impl Store for ExtStore {
     }
 
     fn release_blocks(&self, run: BlockRun) {
-        self.state.data.forget(run.start.0, run.length);
+        self.state.data.cache().forget(run.start.0, run.length);
         self.state.allocator.release_blocks(&self.state, run);
     }
 

@@ -10,7 +10,7 @@ use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError, QuotaKind};
 use finefs_namespace::{
     AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
 };
-use finefs_reiser::ReiserStore;
+use finefs_reiser::{ReiserOptions, ReiserStore};
 
 use crate::error::Result;
 use crate::image_error::ImageError;
@@ -273,16 +273,18 @@ fn open_store(
     options: ImageOptions,
 ) -> std::result::Result<Opened, ImageError> {
     if format_of(&*device) == Some(Format::Reiserfs) {
-        let store = ReiserStore::open(device).map_err(ImageError::Reiserfs)?;
-        let mut notes = store.notes();
-        // Whoever asked for no more need not be told.
-        if options.is_read_only {
-            notes.remove(0);
-        }
+        let store = ReiserStore::open(
+            device,
+            &ReiserOptions {
+                is_read_only: options.is_read_only,
+                data_cache_bytes: options.data_cache_bytes,
+            },
+        )
+        .map_err(ImageError::Reiserfs)?;
         return Ok(Opened {
+            notes: store.notes(),
             store: Arc::new(store),
-            notes,
-            on_error: OnError::Continue,
+            on_error: OnError::ReadOnly,
         });
     }
     let store = ExtStore::open(

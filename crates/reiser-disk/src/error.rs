@@ -40,6 +40,9 @@ pub enum Corrupt {
     /// More free blocks than blocks.
     #[error("{0} free blocks")]
     FreeBlockCount(u32),
+    /// The map of object numbers does not begin with 1, does not ascend, or does not fit.
+    #[error("map of object numbers of {0} words")]
+    ObjectIds(u16),
     /// The root lies outside the file system.
     #[error("root block {0}")]
     RootBlock(u32),

@@ -25,6 +25,13 @@ pub struct JournalHeader {
 }
 
 impl JournalHeader {
+    /// Puts it into the header's block; what else is there stays.
+    pub fn write_to(&self, block: &mut [u8]) {
+        put(block, 0, self.flushed);
+        put(block, 4, self.next_start);
+        put(block, 8, self.mount_id);
+    }
+
     /// Reads the header's block.
     pub fn parse(block: &[u8]) -> Result<JournalHeader> {
         need("journal header", 12, block.len())?;
@@ -89,6 +96,46 @@ impl<'a> Description<'a> {
     }
 }
 
+/// The description block and the commit block of a transaction that changes these blocks.
+/// `None` where they are more than both have room for, or there is none.
+pub fn frame(
+    block_size: usize,
+    transaction: u32,
+    mount_id: u32,
+    places: &[u32],
+) -> Option<(Vec<u8>, Vec<u8>)> {
+    let here = Description::places_max(block_size);
+    if places.is_empty() || places.len() > 2 * here {
+        return None;
+    }
+    let (mut description, mut commit) = (vec![0; block_size], vec![0; block_size]);
+    for block in [&mut description, &mut commit] {
+        put(block, 0, transaction);
+        put(block, 4, places.len() as u32);
+    }
+    put(&mut description, 8, mount_id);
+    for (number, place) in places.iter().enumerate() {
+        match number.checked_sub(here) {
+            None => put(&mut description, 12 + number * 4, *place),
+            Some(number) => put(&mut commit, 8 + number * 4, *place),
+        }
+    }
+    let at = block_size - MAGIC_FROM_END;
+    description[at..at + MAGIC.len()].copy_from_slice(MAGIC);
+    Some((description, commit))
+}
+
+/// Changed blocks that a transaction has at most, as the header's block says; 0 where it does not.
+pub fn transaction_max(header: &[u8]) -> u32 {
+    le32(header, 24)
+}
+
+fn put(block: &mut [u8], at: usize, value: u32) {
+    if let Some(place) = block.get_mut(at..at + 4) {
+        place.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +162,27 @@ mod tests {
         let places = parsed.places(&commit).expect("both agree");
         assert_eq!(places.len(), 123);
         assert_eq!((places[0], places[121], places[122]), (9, 10, 11));
+    }
+
+    #[test]
+    fn what_is_framed_is_read() {
+        for length in [1, 122, 123, 244] {
+            let places: Vec<u32> = (100..100 + length).collect();
+            let (description, commit) = frame(512, 9, 4, &places).expect("there is room");
+            let parsed = Description::parse(&description).expect("it has its magic");
+            assert_eq!((parsed.transaction(), parsed.mount_id()), (9, 4));
+            assert_eq!(parsed.places(&commit), Some(places));
+        }
+        assert!(frame(512, 9, 4, &[1; 245]).is_none() && frame(512, 9, 4, &[]).is_none());
+        let header = JournalHeader {
+            flushed: 3,
+            next_start: 8,
+            mount_id: 2,
+        };
+        let mut block = [7; 16];
+        header.write_to(&mut block);
+        assert_eq!(JournalHeader::parse(&block), Ok(header));
+        assert_eq!(block[12..], [7; 4]);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | [`hash`] | the hashes of names: r5, tea, rupasov |
 //! | [`journal`] | journal header, description and commit blocks |
 //! | [`bitmap`] | where block bitmaps lie |
+//! | [`object_ids`] | the map of object numbers in use |
 //! | [`xattr`] | files that hold an extended attribute |
 //! | [`error`] | named errors |
 //!
@@ -49,6 +50,7 @@ pub mod indirect;
 pub mod journal;
 pub mod key;
 pub mod node;
+pub mod object_ids;
 pub mod stat;
 pub mod superblock;
 pub mod xattr;

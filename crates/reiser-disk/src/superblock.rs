@@ -28,8 +28,12 @@ const MAGIC_3_5: &[u8; 8] = b"ReIsErFs";
 const MAGIC_3_6: &[u8; 9] = b"ReIsEr2Fs";
 const MAGIC_JR: &[u8; 9] = b"ReIsEr3Fs";
 
-/// The state of a file system that was unmounted.
+/// The state of a file system that was unmounted, and of one that is mounted.
 const CLEAN: u16 = 1;
+const NOT_CLEAN: u16 = 2;
+
+/// The size of what format 3.5 has.
+const OLD_SIZE: usize = 76;
 
 /// Flag: the attributes in stat data are good (they were cleared once).
 const ATTRIBUTES_CLEARED: u32 = 1;
@@ -267,9 +271,85 @@ impl Superblock {
         }
     }
 
-    /// Numbers that are in use, as the object id map counts them: how many of its words there are.
+    /// How many words the map of object numbers has, and may have.
     pub fn object_ids(&self) -> (u16, u16) {
         (le16(&self.bytes, 48), le16(&self.bytes, 46))
+    }
+
+    /// Where the map of object numbers begins, in bytes from the superblock on.
+    pub fn object_ids_offset(&self) -> usize {
+        match self.version {
+            KeyVersion::V3_5 => OLD_SIZE,
+            KeyVersion::V3_6 => SUPERBLOCK_SIZE,
+        }
+    }
+
+    /// Puts the superblock to the start of bytes, as much of it as its format has.
+    pub fn write_to(&self, bytes: &mut [u8]) {
+        let length = self.object_ids_offset();
+        if let Some(place) = bytes.get_mut(..length) {
+            place.copy_from_slice(&self.bytes[..length]);
+        }
+    }
+
+    /// Sets the number of free blocks.
+    pub fn set_free_blocks(&mut self, blocks: u32) {
+        self.put32(4, blocks);
+    }
+
+    /// Sets the root of the tree and its levels.
+    pub fn set_root(&mut self, block: u32, levels: u16) {
+        self.put32(8, block);
+        self.put16(68, levels + 1);
+    }
+
+    /// Notes that it is unmounted, or mounted.
+    pub fn set_clean(&mut self, is_clean: bool) {
+        self.put16(50, if is_clean { CLEAN } else { NOT_CLEAN });
+    }
+
+    /// Notes that there are errors, or none: what reiserfsck sets.
+    pub fn set_check_state(&mut self, state: u16) {
+        self.put16(62, state);
+    }
+
+    /// Sets how many words the map of object numbers has.
+    pub fn set_object_ids(&mut self, words: u16) {
+        self.put16(48, words);
+    }
+
+    /// Sets the generation that the next new object gets, where the format has one.
+    pub fn set_inode_generation(&mut self, generation: u32) {
+        if self.version == KeyVersion::V3_6 {
+            self.put32(76, generation);
+        }
+    }
+
+    /// Counts a mount.
+    pub fn count_mount(&mut self) {
+        if self.version == KeyVersion::V3_6 {
+            self.put16(116, self.mount_counts().0.saturating_add(1));
+        }
+    }
+
+    /// Sets the label; false where it is too long, or the format has none.
+    pub fn set_label(&mut self, label: &[u8]) -> bool {
+        let is_there = self.version == KeyVersion::V3_6;
+        let place = self.bytes.get_mut(100..116).filter(|_| is_there);
+        let Some(place) = place.filter(|place| label.len() <= place.len()) else {
+            return false;
+        };
+        place.fill(0);
+        place[..label.len()].copy_from_slice(label);
+        true
+    }
+
+    fn put16(&mut self, at: usize, value: u16) {
+        self.bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn put32(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
 }
 
@@ -328,6 +408,40 @@ pub(crate) mod tests {
         let external = Superblock::parse(&bytes).expect("it has its magic");
         assert!(external.journal().is_external);
         assert!(Superblock::parse(&sample(b"ReIsEr4")).is_err());
+    }
+
+    #[test]
+    fn what_is_set_is_read() {
+        let mut superblock = Superblock::parse(&sample(MAGIC_3_6)).expect("it has its magic");
+        superblock.set_free_blocks(77);
+        superblock.set_root(99, 3);
+        superblock.set_clean(false);
+        superblock.set_check_state(1);
+        superblock.set_object_ids(6);
+        superblock.set_inode_generation(5);
+        superblock.count_mount();
+        assert!(superblock.set_label(b"name") && !superblock.set_label(&[b'x'; 17]));
+        let mut bytes = [7; SUPERBLOCK_SIZE + 1];
+        superblock.write_to(&mut bytes);
+        assert_eq!(bytes[SUPERBLOCK_SIZE], 7);
+        let read = Superblock::parse(&bytes).expect("it has its magic");
+        assert_eq!(read, superblock);
+        assert_eq!(
+            (read.free_blocks(), read.root_block(), read.levels()),
+            (77, 99, 3)
+        );
+        assert_eq!((read.is_clean(), read.check_state()), (false, 1));
+        assert_eq!((read.object_ids().0, read.inode_generation()), (6, 5));
+        assert_eq!(
+            (&read.label()[..5], read.mount_counts().0),
+            (&b"name\0"[..], 1)
+        );
+        let mut old = Superblock::parse(&sample(MAGIC_3_5)).expect("it has its magic");
+        old.set_inode_generation(5);
+        assert!(!old.set_label(b"name"));
+        let mut bytes = [7; SUPERBLOCK_SIZE];
+        old.write_to(&mut bytes);
+        assert!(bytes[OLD_SIZE..].iter().all(|&byte| byte == 7));
     }
 
     #[test]

@@ -36,6 +36,28 @@ pub fn value(content: &[u8]) -> Result<&[u8]> {
     }
 }
 
+/// The content of an attribute's file.
+pub fn content(value: &[u8]) -> Vec<u8> {
+    let mut content = Vec::with_capacity(HEADER_SIZE + value.len());
+    content.extend(MAGIC.to_le_bytes());
+    content.extend(sum_of_words(value).to_le_bytes());
+    content.extend(value);
+    content
+}
+
+/// The checksum as x86 makes it, and compares it whole: 32-bit words, with the carry brought round.
+fn sum_of_words(value: &[u8]) -> u32 {
+    let words = value.chunks(4).map(|chunk| {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u32::from_le_bytes(word)
+    });
+    words.fold(0_u32, |sum, word| match sum.overflowing_add(word) {
+        (sum, false) => sum,
+        (sum, true) => sum + 1,
+    })
+}
+
 /// The Internet checksum of RFC 1071, not folded.
 fn sum(value: &[u8]) -> u32 {
     let words = value.chunks(2).map(|pair| {
@@ -82,6 +104,13 @@ mod tests {
         ));
         content[0] = 0;
         assert!(value(&content).is_err() && value(b"AXFR").is_err());
+    }
+
+    #[test]
+    fn what_is_made_is_read() {
+        for value_bytes in [&b""[..], b"a", b"odd", b"even", &[0xff; 5000]] {
+            assert_eq!(value(&content(value_bytes)), Ok(value_bytes));
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct ImageInfo {
     pub image: String,
     /// Its size in bytes.
     pub image_bytes: u64,
-    /// What finefs can do with it: "read-only" or "none".
+    /// What finefs can do with it: "read-write", "read-only" or "none".
     pub access: &'static str,
     /// Why not more.
     pub access_reason: Option<String>,
@@ -108,10 +108,11 @@ impl ImageInfo {
             }
             info.journal.needs_replay = info.journal.transactions > 0;
         }
-        match mount::mount(device.clone()) {
-            Ok(_) => {
+        match mount::why_read_only(device.clone()) {
+            Ok(None) => info.access = "read-write",
+            Ok(Some(why)) => {
                 info.access = "read-only";
-                info.access_reason = Some("reiserfs is read, not written".to_owned());
+                info.access_reason = Some(why);
             }
             Err(error) => {
                 info.access = "none";
@@ -182,11 +183,13 @@ impl fmt::Display for ImageInfo {
             |name: &str, value: &dyn fmt::Display| writeln!(f, "{:<26}{value}", format!("{name}:"));
         line("Image", &self.image)?;
         line("Image size", &format_args!("{} bytes", self.image_bytes))?;
-        let reason = self.access_reason.as_deref().unwrap_or_default();
-        line(
-            "Access by finefs",
-            &format_args!("{} ({reason})", self.access),
-        )?;
+        match &self.access_reason {
+            None => line("Access by finefs", &self.access)?,
+            Some(reason) => line(
+                "Access by finefs",
+                &format_args!("{} ({reason})", self.access),
+            )?,
+        }
         line("Format", &self.format)?;
         line("Volume name", &or_none(&self.volume_name))?;
         line("UUID", &or_none(&self.uuid))?;

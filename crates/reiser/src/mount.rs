@@ -1,25 +1,38 @@
 //! From a device to a mounted file system.
 //!
 //! 1. The superblock: whether there is one, whether the image is whole.
-//! 2. The journal: what a replay would give is shown in place of what the device holds.
+//! 2. The journal: what a replay would give is put to its place, or, where nothing is written,
+//!    shown in place of what the device holds.
 //! 3. The superblock again, as the replay leaves it; the root directory.
+//! 4. To write: bitmaps and numbers of objects must be sound; the superblock notes the mount; what
+//!    save-links say is done.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use finefs_block::BlockDevice;
-use finefs_buffers::{BufferCache, CLEAN_LIMIT_BYTES, Overlay};
+use finefs_buffers::alloc::{Allocator, GroupCounts, Layout};
+use finefs_buffers::data_cache::default_bytes;
+use finefs_buffers::{BufferCache, CLEAN_LIMIT_BYTES, FileData, Overlay};
 use finefs_namespace::Error;
 use finefs_reiser_disk::bitmap::Bitmaps;
-use finefs_reiser_disk::key;
+use finefs_reiser_disk::object_ids::ObjectIds;
 use finefs_reiser_disk::stat::FileKind;
 use finefs_reiser_disk::superblock::{self, SUPERBLOCK_OFFSETS, SUPERBLOCK_SIZE, Superblock};
+use finefs_reiser_disk::{KeyVersion, ObjectKey, key};
 
+use crate::apply::save_links::{self, SaveLink};
+use crate::apply::{self, Commit};
 use crate::error::{MountError, MountErrorKind, detail, detail_of};
 use crate::journal;
+use crate::journal::writer::{JournalWriter, LogEnd};
 use crate::load::{inode, xattr};
+use crate::numbers::Numbers;
 use crate::objects::Objects;
-use crate::state::Mounted;
+use crate::state::{Mounted, Postponed, Writer, Writing};
 use crate::tree::{Root, Tree};
+use crate::{ReiserOptions, space};
 
 /// Where the superblock is, in bytes, if there is one.
 pub(crate) fn superblock_offset(device: &dyn BlockDevice) -> Option<u64> {
@@ -58,68 +71,266 @@ pub(crate) fn read_superblock(
     Ok(superblock)
 }
 
-/// Mounts. See the module's head.
-pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> std::result::Result<Mounted, MountError> {
+/// Mounts, to write if that is wanted and possible. See the module's head.
+pub(crate) fn mount(
+    device: Arc<dyn BlockDevice>,
+    options: &ReiserOptions,
+) -> std::result::Result<Mounted, MountError> {
     let name = device.describe();
-    open(device).map_err(|kind| MountError { device: name, kind })
+    open(device, options).map_err(|kind| MountError { device: name, kind })
 }
 
-fn open(device: Arc<dyn BlockDevice>) -> std::result::Result<Mounted, MountErrorKind> {
+fn open(
+    device: Arc<dyn BlockDevice>,
+    options: &ReiserOptions,
+) -> std::result::Result<Mounted, MountErrorKind> {
     let offset = superblock_offset(&*device).ok_or(MountErrorKind::NotReiserfs)?;
     let before = read_superblock(&*device, &Overlay::default(), offset)?;
-    let mut notes = vec!["mounted read-only: reiserfs is read, not written".to_owned()];
-    let overlay = match before.journal().is_external {
+    let mut notes = Vec::new();
+    let (overlay, log_end) = match before.journal().is_external {
         false => {
             let replay = journal::replay(&*device, &before)?;
-            match replay.transactions {
-                0 => {}
-                1 => notes.push("1 transaction of the journal is shown as replayed".to_owned()),
-                n => notes.push(format!(
-                    "{n} transactions of the journal are shown as replayed"
-                )),
+            let overlay = replay.overlay(before.block_size());
+            let after = read_superblock(&*device, &overlay, offset)?;
+            let is_written = !options.is_read_only && why_not_written(&after).is_none();
+            if replay.transactions > 0 {
+                notes.push(told(replay.transactions, is_written));
             }
-            replay.overlay
+            if is_written {
+                replay.carry_out(&*device, before.block_size())?;
+                (Overlay::default(), Some(replay.end))
+            } else {
+                (overlay, None)
+            }
         }
-        true if before.is_clean() => {
-            notes.push("the journal lies on another device; the file system is clean".to_owned());
-            Overlay::default()
-        }
+        true if before.is_clean() => (Overlay::default(), None),
         true => return Err(MountErrorKind::ExternalJournal),
     };
     let superblock = read_superblock(&*device, &overlay, offset)?;
     if superblock.check_state() != 0 {
         notes.push("reiserfsck has found errors in it; run reiserfsck".to_owned());
     }
+    let mut mounted = assemble(device, superblock, offset, overlay, options);
+    check_root(&mounted)?;
+    match xattr::roots(&mounted) {
+        Ok((_, xattrs)) => mounted.xattrs = xattrs,
+        Err(error) => notes.push(format!(
+            "extended attributes cannot be read ({}); run reiserfsck",
+            detail(&error)
+        )),
+    }
+    let begun = match (log_end, why_not_written(&mounted.superblock)) {
+        _ if options.is_read_only => Ok(()),
+        (_, Some(why)) => Err(why.to_owned()),
+        (None, None) => Ok(()),
+        (Some(end), None) => begin_writing(&mut mounted, end),
+    };
+    if let Err(why) = begun {
+        mounted.writing = None;
+        notes.insert(0, format!("mounted read-only: {why}"));
+    }
+    mounted.notes = notes;
+    Ok(mounted)
+}
+
+/// What was replayed, for the user.
+fn told(transactions: u32, is_written: bool) -> String {
+    let count = match transactions {
+        1 => "1 transaction of the journal".to_owned(),
+        n => format!("{n} transactions of the journal"),
+    };
+    match (is_written, transactions) {
+        (true, 1) => format!("{count} was replayed"),
+        (true, _) => format!("{count} were replayed"),
+        (false, 1) => format!("{count} is shown as replayed"),
+        (false, _) => format!("{count} are shown as replayed"),
+    }
+}
+
+/// Why a file system whose superblock says this is not written; `None` if it may be.
+pub(crate) fn why_not_written(superblock: &Superblock) -> Option<&'static str> {
+    match superblock {
+        it if it.journal().is_external => Some("the journal lies on another device"),
+        it if it.version() == KeyVersion::V3_5 => Some("format 3.5 is read, not written"),
+        it if it.check_state() != 0 => Some("there are errors"),
+        it if it.hash().is_none() => Some("the superblock does not name the hash of names"),
+        _ => None,
+    }
+}
+
+/// The file system without its writing side.
+fn assemble(
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    offset: u64,
+    overlay: Overlay,
+    options: &ReiserOptions,
+) -> Mounted {
     let (block_count, block_size) = (superblock.block_count(), superblock.block_size());
     let root = Root {
         block: superblock.root_block(),
         levels: superblock.levels(),
     };
-    let tree = Tree::new(
-        BufferCache::with(device.clone(), block_size, overlay, CLEAN_LIMIT_BYTES),
-        root,
-        Bitmaps::new(block_count, block_size, offset),
-        superblock.journal(),
-    );
-    let mut mounted = Mounted {
+    let size_bytes = u64::from(block_count) * u64::from(block_size);
+    let is_written = !options.is_read_only && why_not_written(&superblock).is_none();
+    // What is only read does not come in, and no more than there is.
+    let cache_bytes = match is_written {
+        true => (options.data_cache_bytes.unwrap_or_else(default_bytes)).min(size_bytes),
+        false => 0,
+    };
+    Mounted {
+        superblock_at: (offset % u64::from(block_size)) as usize,
+        tree: Tree::new(
+            BufferCache::with(device.clone(), block_size, overlay, CLEAN_LIMIT_BYTES),
+            root,
+            Bitmaps::new(block_count, block_size, offset),
+            superblock.journal(),
+        ),
+        data: FileData::new(device.clone(), block_size, size_bytes, cache_bytes),
         hash: superblock.hash(),
         has_attributes: superblock.has_attributes(),
         device,
         superblock,
-        tree,
         objects: Objects::new(),
         xattrs: None,
-        notes,
-    };
-    check_root(&mounted)?;
-    match xattr::root(&mounted) {
-        Ok(xattrs) => mounted.xattrs = xattrs,
-        Err(error) => mounted.notes.push(format!(
-            "extended attributes cannot be read ({}); run reiserfsck",
-            detail(&error)
-        )),
+        xattr_directories: AtomicU64::new(1),
+        notes: Vec::new(),
+        writing: None,
     }
-    Ok(mounted)
+}
+
+/// What a file system that is written begins with.
+struct Prepared {
+    layout: Layout,
+    counts: Vec<GroupCounts>,
+    numbers: ObjectIds,
+    links: Vec<SaveLink>,
+    /// The hidden directory of the root, and that of attributes.
+    private: Option<ObjectKey>,
+    xattrs: Option<ObjectKey>,
+    xattr_directories: u64,
+}
+
+fn found(error: Error) -> String {
+    format!("{}; run reiserfsck", detail(&error))
+}
+
+/// Looks whether the file system can be written: its bitmaps and the map of numbers must be sound.
+fn prepare(mounted: &Mounted) -> std::result::Result<Prepared, String> {
+    let superblock = &mounted.superblock;
+    if let Some(why) = why_not_written(superblock) {
+        return Err(why.to_owned());
+    }
+    let (private, xattrs) = xattr::roots(mounted).map_err(found)?;
+    let xattr_directories = xattr::count(mounted).map_err(found)?;
+    let (layout, counts) = space::layout(&mounted.tree, superblock).map_err(found)?;
+    let free: u64 = counts
+        .iter()
+        .map(|count| u64::from(count.free_blocks))
+        .sum();
+    if free != u64::from(superblock.free_blocks()) {
+        return Err(format!(
+            "{free} blocks are free in the bitmaps, {} by the superblock; run reiserfsck",
+            superblock.free_blocks()
+        ));
+    }
+    let block = mounted
+        .tree
+        .buffers
+        .read(u64::from(mounted.superblock_block()));
+    let block = block.map_err(found)?;
+    let map = block.get(mounted.superblock_at + superblock.object_ids_offset()..);
+    let (words, words_max) = superblock.object_ids();
+    let map = map.unwrap_or_default();
+    let numbers = ObjectIds::parse(map, words)
+        .map_err(|error| format!("{}; run reiserfsck", detail_of(&error)))?;
+    if words > words_max || 4 * usize::from(words_max) > map.len() {
+        return Err("the map of object numbers does not fit; run reiserfsck".to_owned());
+    }
+    Ok(Prepared {
+        layout,
+        counts,
+        numbers,
+        links: save_links::find(mounted).map_err(found)?,
+        private,
+        xattrs,
+        xattr_directories,
+    })
+}
+
+/// Why an image would not be written; nothing is.
+pub(crate) fn why_read_only(
+    device: Arc<dyn BlockDevice>,
+) -> std::result::Result<Option<String>, MountError> {
+    let options = ReiserOptions {
+        is_read_only: true,
+        ..ReiserOptions::default()
+    };
+    Ok(prepare(&mount(device, &options)?).err())
+}
+
+/// Makes the file system one that is written. What an earlier mount left to be done is done.
+fn begin_writing(mounted: &mut Mounted, end: LogEnd) -> std::result::Result<(), String> {
+    let Prepared {
+        layout,
+        counts,
+        numbers,
+        links,
+        private,
+        xattrs,
+        xattr_directories,
+    } = prepare(mounted)?;
+    mounted.xattr_directories = AtomicU64::new(xattr_directories);
+    let mut superblock = mounted.superblock.clone();
+    superblock.count_mount();
+    let writer = Writer {
+        journal: JournalWriter::open(mounted.device.clone(), &superblock, end).map_err(found)?,
+        numbers: numbers.clone(),
+        superblock,
+        orphans: HashSet::new(),
+        postponed: Postponed::default(),
+    };
+    let generation = writer.superblock.inode_generation();
+    mounted.writing = Some(Writing::new(
+        Allocator::new(layout, &counts),
+        Numbers::new(numbers, generation),
+        writer,
+    ));
+    begin(mounted, &links).map_err(found)?;
+    if xattrs.is_none() {
+        mounted.xattrs = match make_xattr_root(mounted, private) {
+            Ok(made) => Some(made),
+            // There are no attributes then.
+            Err(Error::NoSpace) => None,
+            Err(error) => return Err(found(error)),
+        };
+    }
+    Ok(())
+}
+
+/// Notes the mount, and does what save-links say.
+fn begin(mounted: &Mounted, links: &[SaveLink]) -> Result<(), Error> {
+    let writing = mounted.writing()?;
+    let mut writer = writing.take_writer()?;
+    apply::mark_mounted(mounted, &mut writer)?;
+    if !links.is_empty() {
+        Commit::new(mounted, writing, &mut writer, 0).carry_out(links)?;
+    }
+    writing.put_writer(writer);
+    Ok(())
+}
+
+/// Makes the hidden directories of attributes, where there is room for them.
+fn make_xattr_root(mounted: &Mounted, private: Option<ObjectKey>) -> Result<ObjectKey, Error> {
+    const BLOCKS: u64 = 16;
+    let writing = mounted.writing()?;
+    if !writing.allocator.reserve(mounted, BLOCKS) {
+        return Err(Error::NoSpace);
+    }
+    let mut writer = writing.take_writer()?;
+    let made = Commit::new(mounted, writing, &mut writer, BLOCKS).make_xattr_root(private);
+    writing.put_writer(writer);
+    made
 }
 
 fn check_root(mounted: &Mounted) -> std::result::Result<(), MountErrorKind> {

@@ -42,21 +42,39 @@ impl Objects {
         &self.shards[object_id as usize % SHARDS]
     }
 
+    /// Forgets an object that is gone.
+    pub fn forget(&self, object_id: u32) {
+        self.shard(object_id).lock().remove(&object_id);
+    }
+
     /// Remembers an object.
     pub fn note(&self, object: ObjectKey) {
         let mut shard = self.shard(object.object_id).lock();
         shard.insert(object.object_id, object.dir_id);
     }
 
-    /// The object of an inode number; `Error::Stale` where there is none.
-    pub fn find(&self, tree: &Tree, ino: Ino) -> Result<ObjectKey> {
+    /// Remembers an object that was read, unless its number is known: what was read may be older.
+    pub fn note_read(&self, object: ObjectKey) {
+        let mut shard = self.shard(object.object_id).lock();
+        shard.entry(object.object_id).or_insert(object.dir_id);
+    }
+
+    /// Sees to it that an inode number is known if there is one: reads the tree where it must. Not
+    /// to be called within [`Tree::consistent`].
+    pub fn look(&self, tree: &Tree, ino: Ino) -> Result<()> {
+        let is_known = u32::try_from(ino.0).is_ok_and(|number| self.known(number).is_some());
+        if !is_known && !self.is_complete.load(Ordering::Acquire) {
+            let found = tree.consistent(|| read_all(tree))?;
+            found.into_iter().for_each(|object| self.note_read(object));
+            // What was made since is known.
+            self.is_complete.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The object of an inode number that was looked for; `Error::Stale` where there is none.
+    pub fn find(&self, ino: Ino) -> Result<ObjectKey> {
         let object_id = u32::try_from(ino.0).map_err(|_| Error::Stale)?;
-        if let Some(found) = self.known(object_id) {
-            return Ok(found);
-        }
-        if !self.is_complete.load(Ordering::Acquire) {
-            self.read_all(tree)?;
-        }
         self.known(object_id).ok_or(Error::Stale)
     }
 
@@ -64,19 +82,20 @@ impl Objects {
         let dir_id = self.shard(object_id).lock().get(&object_id).copied()?;
         Some(ObjectKey { dir_id, object_id })
     }
+}
 
-    fn read_all(&self, tree: &Tree) -> Result<()> {
-        let first = ObjectKey {
-            dir_id: 0,
-            object_id: 0,
-        };
-        tree.visit(&Key::from(first, 0), &mut |head, _, _| {
-            if head.key.kind == ItemKind::StatData {
-                self.note(head.key.object);
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        self.is_complete.store(true, Ordering::Release);
-        Ok(())
-    }
+/// All objects of a tree.
+fn read_all(tree: &Tree) -> Result<Vec<ObjectKey>> {
+    let first = ObjectKey {
+        dir_id: 0,
+        object_id: 0,
+    };
+    let mut objects = Vec::new();
+    tree.visit(&Key::from(first, 0), &mut |head, _, _| {
+        if head.key.kind == ItemKind::StatData {
+            objects.push(head.key.object);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(objects)
 }

@@ -3,28 +3,29 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::CACHED_BYTES_MAX;
 use finefs_namespace::{
-    Batch, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent, FileKind,
-    Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
+    FileKind, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store, write_padded,
 };
-use finefs_reiser_disk::KeyVersion;
 use finefs_reiser_disk::directory::NAME_MAX;
+use finefs_reiser_disk::{KeyVersion, ObjectKey, indirect};
 
+use crate::ReiserOptions;
+use crate::apply::cost::{self, ImageCost};
 use crate::error::MountError;
 use crate::load::{directory, inode, map, tail, xattr};
-use crate::mount;
-use crate::state::{Mounted, ROOT};
-
-/// The most links of anything (the kernel's REISERFS_LINK_MAX).
-const LINK_MAX: u32 = 64_535;
+use crate::state::{LINK_MAX, Mounted, ROOT, Writer};
+use crate::{apply, mount};
 
 /// What the kernel asks of direct I/O on a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 
-/// A reiserfs image as a store, read-only.
+/// A reiserfs image as a store.
 pub struct ReiserStore {
     mounted: Mounted,
     geometry: Geometry,
+    cost: Option<ImageCost>,
 }
 
 impl std::fmt::Debug for ReiserStore {
@@ -36,29 +37,55 @@ impl std::fmt::Debug for ReiserStore {
 }
 
 impl ReiserStore {
-    /// Mounts the image on `device`.
+    /// Mounts the image on `device`. What keeps it from being written leaves a note, the first one,
+    /// and makes the store read-only.
     ///
     /// # Errors
     /// What keeps it from being read.
-    pub fn open(device: Arc<dyn BlockDevice>) -> std::result::Result<ReiserStore, MountError> {
-        let mounted = mount::mount(device)?;
-        let geometry = geometry(&mounted);
-        Ok(ReiserStore { mounted, geometry })
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        options: &ReiserOptions,
+    ) -> std::result::Result<ReiserStore, MountError> {
+        let mounted = mount::mount(device, options)?;
+        let capacity = mounted.writing.as_ref().map(|writing| writing.capacity);
+        let geometry = geometry(&mounted, capacity);
+        let (block_size, bitmaps) = (geometry.block_size_bytes, mounted.tree.bitmaps.count);
+        Ok(ReiserStore {
+            cost: capacity.map(|capacity| ImageCost::new(block_size, bitmaps, capacity)),
+            mounted,
+            geometry,
+        })
     }
 
     /// What the user should know about this mount, one line each.
     pub fn notes(&self) -> Vec<String> {
         self.mounted.notes.clone()
     }
+
+    /// Changes what the superblock says of the mount.
+    fn mark(&self, mark: impl Fn(&Mounted, &mut Writer) -> Result<()>) -> Result<()> {
+        let writing = self.mounted.writing()?;
+        let mut writer = writing.take_writer()?;
+        let outcome = mark(&self.mounted, &mut writer);
+        writing.put_writer(writer);
+        outcome
+    }
+
+    /// What a load of an inode gives of a tree that no commit changes meanwhile.
+    fn load<T>(&self, ino: Ino, load: impl Fn(&Mounted) -> Result<T>) -> Result<T> {
+        self.mounted.objects.look(&self.mounted.tree, ino)?;
+        self.mounted.tree.consistent(|| load(&self.mounted))
+    }
 }
 
-fn geometry(mounted: &Mounted) -> Geometry {
+fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
     let superblock = &mounted.superblock;
     let block_size = superblock.block_size();
     let file_size_max_bytes = match superblock.version() {
         KeyVersion::V3_5 => i32::MAX as u64,
         KeyVersion::V3_6 => map::BLOCKS_MAX * u64::from(block_size),
     };
+    let target_max = indirect::direct_max(block_size as usize) / 8 * 8;
     Geometry {
         root: ROOT,
         block_size_bytes: block_size,
@@ -69,15 +96,18 @@ fn geometry(mounted: &Mounted) -> Geometry {
         directory_link_max: None,
         directory_links_counted_max: LINK_MAX,
         name_max: NAME_MAX as u32,
-        symlink_max: block_size,
-        symlink_inline_max: 0,
+        symlink_max: (target_max as u32).min(libc::PATH_MAX as u32 - 1),
+        symlink_inline_max: target_max as u32,
         inline_max_bytes: 0,
         folding: None,
         has_fine_times: false,
         has_unwritten: false,
-        batch_records: None,
-        is_read_only: true,
-        stops_on_damage: false,
+        has_packed_blocks: true,
+        maps_holes: true,
+        // A record changes few blocks, and many change the same; at most twice as many come.
+        batch_records: capacity.map(|blocks| (blocks as u64 / 2).max(1)),
+        is_read_only: mounted.writing.is_none(),
+        stops_on_damage: true,
         identity: Identity::derived(superblock.uuid(), &superblock.journal_magic().to_le_bytes()),
     }
 }
@@ -88,20 +118,22 @@ impl Store for ReiserStore {
     }
 
     fn load_inode(&self, ino: Ino) -> Result<InodeImage> {
-        inode::load(&self.mounted, ino)
+        self.load(ino, |mounted| inode::load(mounted, ino))
     }
 
     fn load_directory(&self, ino: Ino) -> Result<DirectoryImage> {
-        directory::load(&self.mounted, ino)
+        self.load(ino, |mounted| directory::load(mounted, ino))
     }
 
     fn load_extents(&self, ino: Ino) -> Result<Vec<Extent>> {
-        map::load(&self.mounted, ino)
+        self.load(ino, |mounted| map::load(mounted, ino))
     }
 
     fn load_symlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let object = self.mounted.objects.find(&self.mounted.tree, ino)?;
-        let mut target = tail::content(&self.mounted, object, libc::PATH_MAX as usize)?;
+        let mut target = self.load(ino, |mounted| {
+            let object = mounted.objects.find(ino)?;
+            tail::content(mounted, object, libc::PATH_MAX as usize)
+        })?;
         // Some kernels counted the zeros that fill it up.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {
             target.truncate(end);
@@ -113,58 +145,149 @@ impl Store for ReiserStore {
     }
 
     fn load_xattrs(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        xattr::load(&self.mounted, ino)
+        self.load(ino, |mounted| xattr::load(mounted, ino))
     }
 
     fn read(&self, block: BlockNo, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        tail::read(&self.mounted, block, offset_bytes, buffer)
+        let mounted = &self.mounted;
+        if !block.is_packed() {
+            return tail::read(mounted, block, offset_bytes, buffer);
+        }
+        let tree = &mounted.tree;
+        tree.consistent(|| tail::read(mounted, block, offset_bytes, buffer))
     }
 
-    fn write(&self, _: BlockNo, _: u64, _: &[u8]) -> Result<()> {
-        Err(Error::ReadOnly)
+    fn write(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.mounted.writing()?;
+        self.mounted.data.write(block, offset_bytes, data)
     }
 
-    fn write_zeros(&self, _: BlockRun) -> Result<()> {
-        Err(Error::ReadOnly)
+    fn write_blank(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        self.mounted.writing()?;
+        match data.len() > CACHED_BYTES_MAX {
+            true => write_padded(self, block, offset_bytes, data),
+            false => self.mounted.data.write_blank(block, offset_bytes, data),
+        }
     }
 
-    fn allocate_inode(&self, _: Ino, _: FileKind) -> Result<(Ino, u32)> {
-        Err(Error::ReadOnly)
+    fn write_behind(&self, run: BlockRun) {
+        self.mounted.data.cache().write_behind(run);
     }
 
-    fn release_inode(&self, _: Ino, _: FileKind) {}
-
-    fn allocate_blocks(&self, _: Ino, _: Option<Goal>, _: u64) -> Result<BlockRun> {
-        Err(Error::ReadOnly)
+    fn sync_data(&self, runs: &[BlockRun]) -> Result<()> {
+        if self.mounted.writing.is_none() {
+            return Ok(());
+        }
+        self.mounted.data.write_runs(runs)?;
+        let flushed = self.mounted.device.flush();
+        flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
     }
 
-    fn release_blocks(&self, _: BlockRun) {}
-
-    fn reserve(&self, _: &[Plan]) -> Result<u64> {
-        Err(Error::ReadOnly)
+    fn forget_data(&self, run: BlockRun) {
+        self.mounted.data.cache().abandon(run.start.0, run.length);
     }
 
-    fn unreserve(&self, _: u64) {}
-
-    fn check_xattrs(&self, _: Ino, _: Option<u64>, _: &[(&[u8], &[u8])]) -> Result<()> {
-        Err(Error::ReadOnly)
+    fn write_zeros(&self, run: BlockRun) -> Result<()> {
+        self.mounted.writing()?;
+        self.mounted.data.write_zeros(run)
     }
 
-    fn commit(&self, _: Batch, _: &Captured<'_>) -> Result<Committed> {
-        Err(Error::ReadOnly)
+    fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)> {
+        let writing = self.mounted.writing()?;
+        let dir_id = u32::try_from(parent.0).map_err(|_| Error::Stale)?;
+        let object_id = writing.numbers.take().ok_or(Error::NoSpace)?;
+        self.mounted.objects.note(ObjectKey { dir_id, object_id });
+        // Where the format has none, the directory's number stands for it.
+        let has_generation =
+            self.mounted.superblock.version() == KeyVersion::V3_6 && !kind.is_device();
+        let generation = match has_generation {
+            true => writing.numbers.generation(),
+            false => dir_id,
+        };
+        Ok((Ino(u64::from(object_id)), generation))
+    }
+
+    fn release_inode(&self, ino: Ino, _: FileKind) {
+        if let Some(writing) = &self.mounted.writing {
+            apply::release_number(&self.mounted, writing, ino);
+        }
+    }
+
+    fn allocate_blocks(&self, _: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun> {
+        let allocator = &self.mounted.writing()?.allocator;
+        let run = allocator.allocate_data(&self.mounted, 0, goal, count)?;
+        match allocator.damage() {
+            Some(damage) => {
+                self.release_blocks(run);
+                Err(damage.clone())
+            }
+            None => Ok(run),
+        }
+    }
+
+    fn release_blocks(&self, run: BlockRun) {
+        if let Some(writing) = &self.mounted.writing {
+            self.mounted.data.cache().forget(run.start.0, run.length);
+            writing.allocator.release_blocks(&self.mounted, run);
+        }
+    }
+
+    fn reserve(&self, plans: &[Plan]) -> Result<u64> {
+        cost::reserve(&self.mounted, plans)
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        if let Some(writing) = &self.mounted.writing {
+            writing.allocator.unreserve(blocks);
+        }
+    }
+
+    fn check_xattrs(&self, ino: Ino, _: Option<u64>, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+        self.mounted.writing()?;
+        if xattrs.is_empty() {
+            return Ok(());
+        }
+        if self.mounted.xattrs.is_none() {
+            return Err(Error::NotSupported);
+        }
+        // Old stat data has no generation, by which attributes are found.
+        let stat = self.load(ino, |mounted| {
+            let object = mounted.objects.find(ino)?;
+            inode::stat(mounted, object)
+        });
+        match stat {
+            Ok(stat) if !stat.is_new => Err(Error::NotSupported),
+            // It is new.
+            Ok(_) | Err(Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {
+        apply::commit(&self.mounted, batch, captured)
+    }
+
+    fn batch_cost(&self) -> Option<&dyn BatchCost> {
+        self.cost.as_ref().map(|cost| cost as &dyn BatchCost)
     }
 
     fn statfs(&self) -> StatFs {
         let superblock = &self.mounted.superblock;
-        let free = u64::from(superblock.free_blocks());
+        let (free, kept) = match &self.mounted.writing {
+            Some(writing) => (
+                writing.allocator.free_counts().0,
+                writing.allocator.kept_back(),
+            ),
+            None => (u64::from(superblock.free_blocks()), 0),
+        };
         // As the kernel tells it: without superblock and bitmaps. There is no number of inodes.
         let overhead = u64::from(self.mounted.tree.bitmaps.count) + 1;
         StatFs {
             block_size_bytes: superblock.block_size(),
             blocks: u64::from(superblock.block_count()).saturating_sub(overhead),
             blocks_free: free,
-            blocks_reserved: 0,
-            blocks_available: free,
+            blocks_reserved: kept,
+            blocks_available: free.saturating_sub(kept),
             inodes: 0,
             inodes_free: 0,
             name_max: NAME_MAX as u32,
@@ -179,7 +302,18 @@ impl Store for ReiserStore {
         self.mounted.device.describe()
     }
 
+    fn freeze(&self) -> Result<()> {
+        self.mark(apply::mark_clean)
+    }
+
+    fn thaw(&self) -> Result<()> {
+        self.mark(apply::mark_mounted)
+    }
+
     fn close(&self) -> Result<()> {
-        Ok(())
+        match self.mounted.writing.is_some() {
+            true => self.mark(apply::mark_clean),
+            false => Ok(()),
+        }
     }
 }

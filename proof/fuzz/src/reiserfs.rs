@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use finefs_block::MemoryDevice;
 use finefs_namespace::{AtimePolicy, Namespace, Options};
-use finefs_reiser::{ImageInfo, ReiserStore};
+use finefs_reiser::{ImageInfo, ReiserOptions, ReiserStore};
 use finefs_reiser_disk::directory::DirectoryItem;
 use finefs_reiser_disk::journal::{Description, JournalHeader};
 use finefs_reiser_disk::node::{Internal, Leaf, level};
@@ -103,7 +103,11 @@ pub fn walk(data: &[u8]) {
     if let Ok(info) = ImageInfo::gather(device.clone()) {
         assert!(info.to_string().lines().count() > 5);
     }
-    let store = match ReiserStore::open(device) {
+    let options = ReiserOptions {
+        is_read_only: true,
+        ..ReiserOptions::default()
+    };
+    let store = match ReiserStore::open(device, &options) {
         Ok(store) => Arc::new(store),
         Err(error) => {
             let line = error.to_string();

@@ -165,6 +165,11 @@ impl Model {
         id
     }
 
+    /// The root has links that names do not tell of (reiserfs: its own, a hidden directory's).
+    pub fn set_root_links(&mut self, links: u32) {
+        self.get_mut(Model::ROOT).links = links;
+    }
+
     fn get(&self, id: Id) -> Result<&Node> {
         self.nodes.get(&id).ok_or_else(|| vec![Error::Stale])
     }

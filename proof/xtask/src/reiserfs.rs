@@ -360,7 +360,7 @@ impl Proof<'_> {
             "ls shows {listed:?}"
         );
         let info = run::ok(run::cmd(self.finefs, ["info"]).arg(image))?.stdout;
-        ensure!(info.contains("read-only"), "info says {info}");
+        ensure!(info.contains("Access by finefs"), "info says {info}");
         Ok("an empty root".to_owned())
     }
 }

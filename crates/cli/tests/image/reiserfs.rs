@@ -1,4 +1,4 @@
-//! What the commands do with reiserfs: they read it as they read ext4, and never write it.
+//! What the commands do with reiserfs: they read and write it as they do ext4.
 
 use std::fs;
 use std::path::Path;
@@ -64,25 +64,63 @@ fn reiserfs_is_read_and_converted() {
     );
 }
 
+fn assert_sound(place: &Place, image: &str) {
+    let output = Command::new("reiserfsck")
+        .args(["--check", "--yes"])
+        .arg(place.path(image))
+        .output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No corruptions found"), "{said}");
+}
+
 #[test]
-fn reiserfs_is_not_written() {
+fn reiserfs_is_written() {
     let place = Place::new();
     unpack(&place);
-    let before = fs::read(place.path("old.img")).unwrap();
-    fs::write(place.path("file"), "new").unwrap();
-    for words in [
-        &["cp", "file", "old.img:/"][..],
-        &["rm", "-r", "old.img:/kinds"],
-    ] {
-        let said = place.fails(1, words);
-        assert!(said.contains("reiserfs is read, not written"), "{said}");
-    }
+    fs::write(place.path("file"), vec![b'x'; 100_000]).unwrap();
+    place.ok(&["mkdir", "-p", "old.img:/new/deep"]);
+    place.ok(&["cp", "file", "old.img:/new/deep/"]);
+    place.ok(&["cp", "-r", "old.img:/attributes", "old.img:/new/"]);
+    assert_sound(&place, "old.img");
+    assert_eq!(
+        place.ok(&["diff", "old.img:/attributes", "old.img:/new/attributes"]),
+        ""
+    );
+    place.ok(&["rm", "-r", "old.img:/kinds", "old.img:/attributes"]);
+    assert_sound(&place, "old.img");
+    let listed = place.ok(&["ls", "old.img"]);
+    assert!(
+        listed.contains("new") && !listed.contains("kinds"),
+        "{listed}"
+    );
+    let bytes = place.ok(&["cat", "old.img:/new/deep/file"]);
+    assert!(bytes == "x".repeat(100_000));
+    let info = place.ok(&["info", "old.img"]);
+    assert!(
+        info.contains("read-write") && info.contains("nothing to replay"),
+        "{info}"
+    );
     let said = place.fails(1, &["mkfs", "old.img"]);
     assert!(said.contains("a reiserfs file system"), "{said}");
-    assert!(
-        fs::read(place.path("old.img")).unwrap() == before,
-        "it was written"
-    );
+}
+
+/// What keeps an image from being written is said, and nothing of it is.
+#[test]
+fn reiserfs_of_old_is_not_written() {
+    let place = Place::new();
+    let image = place.path("old.img");
+    fs::File::create(&image).unwrap().set_len(40 << 20).unwrap();
+    let made = Command::new("mkreiserfs")
+        .args(["-q", "-q", "-f", "-f", "--format", "3.5"])
+        .arg(&image)
+        .output();
+    assert!(made.unwrap().status.success());
+    let before = fs::read(&image).unwrap();
+    let said = place.fails(1, &["mkdir", "old.img:/new"]);
+    assert!(said.contains("format 3.5 is read, not written"), "{said}");
+    assert!(fs::read(&image).unwrap() == before, "it was written");
 }
 
 #[test]

@@ -36,20 +36,13 @@ pub(crate) fn write(state: &ExtState, space: &Space<'_>, threads: CommitThreads)
 /// Writes out the file data that is in memory: it must be durable no later than what refers to it,
 /// and the first flush that follows makes it so.
 pub(crate) fn write_data(state: &ExtState) -> Result<()> {
-    state.data.write_out().map_err(data_error)
+    state.data.write_out()
 }
 
 /// Writes out what is in memory of these blocks, durably.
 pub(crate) fn sync_data(state: &ExtState, runs: &[BlockRun]) -> Result<()> {
-    state.data.write_runs(runs).map_err(data_error)?;
+    state.data.write_runs(runs)?;
     flush(state)
-}
-
-fn data_error(error: std::io::Error) -> Error {
-    match finefs_block::is_full(&error) {
-        true => Error::NoSpace,
-        false => Error::io(format_args!("writing file data: {error}")),
-    }
 }
 
 /// Takes storage for the dirty buffers' places and the log's.

@@ -14,14 +14,14 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use finefs_buffers::alloc::BitmapSource;
+use finefs_buffers::alloc::bits::Bits;
 use finefs_ext_disk::GroupNo;
 use finefs_ext_disk::group::{GroupDesc, GroupFlags};
 use finefs_locks::LockClass;
 use finefs_namespace::{Error, NumberMap, Result};
 
 use super::reservation;
-use crate::alloc::BitmapSource;
-use crate::alloc::bits::Bits;
 use crate::error::at;
 use crate::state::ExtState;
 use crate::sync::{Mutex, MutexGuard};

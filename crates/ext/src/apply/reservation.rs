@@ -93,7 +93,7 @@ fn blocks_for(state: &ExtState, plan: Plan, has_extents: bool) -> u64 {
         // Block maps: a run that fits one indirect block (see `BitmapSource::run_max`) can touch
         // two of them, two double ones, and the triple one. A file may have holes anywhere, so that
         // the upper ones are no rarer than the lower.
-        Plan::Mapping { extents } => extents.saturating_mul(if has_extents { 1 } else { 5 }),
+        Plan::Mapping { extents, .. } => extents.saturating_mul(if has_extents { 1 } else { 5 }),
         Plan::Split { extents } => match has_extents {
             true => extents,
             // A block map has a pointer for each block, and nothing to split.

@@ -374,7 +374,7 @@ pub(super) fn release(state: &ExtState, runs: &[BlockRun], threads: CommitThread
             pieces.flatten().for_each(work);
         });
     };
-    share(&|run| state.data.forget(run.start.0, run.length));
+    share(&|run| state.data.cache().forget(run.start.0, run.length));
     if state.discards {
         discard(state, runs.to_vec());
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use finefs_buffers::alloc::BitmapSource;
 use finefs_ext_disk::GroupNo;
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::jbd2::fast_commit::{self, FcEntry, FcRange, FcTag};
@@ -15,7 +16,6 @@ use finefs_namespace::{
 };
 
 use super::raw;
-use crate::alloc::BitmapSource;
 use crate::apply;
 use crate::error::at;
 use crate::load::{directory, inode, map};

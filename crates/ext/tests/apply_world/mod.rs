@@ -394,7 +394,10 @@ impl World {
                 .next()
                 .map_or(u64::MAX, |(next, _)| *next);
             let wanted = (logical + length).min(end) - at;
-            self.reserve(&[Plan::Mapping { extents: 1 }])?;
+            self.reserve(&[Plan::Mapping {
+                extents: 1,
+                hole: 0,
+            }])?;
             let goal = self.nodes[&ino]
                 .map
                 .range(..at)
@@ -439,7 +442,10 @@ impl World {
 
     /// Writes to unwritten blocks.
     pub fn convert(&mut self, ino: Ino, logical: u64, length: u64) -> Result<()> {
-        self.reserve(&[Plan::Mapping { extents: 2 }])?;
+        self.reserve(&[Plan::Mapping {
+            extents: 2,
+            hole: 0,
+        }])?;
         let block_size = self.block_size();
         let blocks: Vec<(u64, u64)> = self.nodes[&ino]
             .map
@@ -467,7 +473,10 @@ impl World {
 
     /// Frees the blocks of a range; `u64::MAX - logical` for "to the end".
     pub fn unmap(&mut self, ino: Ino, logical: u64, length: u64) -> Result<()> {
-        self.reserve(&[Plan::Mapping { extents: 1 }])?;
+        self.reserve(&[Plan::Mapping {
+            extents: 1,
+            hole: 0,
+        }])?;
         self.node(ino)
             .map
             .retain(|at, _| *at < logical || *at >= logical.saturating_add(length));

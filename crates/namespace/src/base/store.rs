@@ -72,6 +72,10 @@ pub struct Geometry {
     pub has_fine_times: bool,
     /// Blocks can be allocated without being written (unwritten extents).
     pub has_unwritten: bool,
+    /// The last blocks of a file may be packed ([`BlockNo::PACKED`]).
+    pub has_packed_blocks: bool,
+    /// To map blocks behind a hole takes space for the hole too.
+    pub maps_holes: bool,
     /// About how many log records a batch should have at most, so that the store can commit it in
     /// one step (a journal is only so long). More are taken too.
     pub batch_records: Option<u64>,
@@ -447,6 +451,9 @@ pub enum Plan {
     Mapping {
         /// Number of runs.
         extents: u64,
+        /// Blocks of the hole between them and what is mapped before, if nothing was mapped behind;
+        /// 0 but where [`Geometry::maps_holes`] is true.
+        hole: u64,
     },
     /// Up to `extents` extents are split, as a part of them is freed or converted. That frees
     /// space, or uses what was allocated before, so it must work where no other plan finds space.

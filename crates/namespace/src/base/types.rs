@@ -28,6 +28,18 @@ pub(crate) type NameBytes = smallvec::SmallVec<[u8; 24]>;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockNo(pub u64);
 
+impl BlockNo {
+    /// The bit of numbers that are no blocks of the device: what they stand for lies elsewhere in
+    /// the store, packed with other things. It can be read and not written, so that the namespace
+    /// moves it to blocks before it changes (`Geometry::has_packed_blocks`).
+    pub const PACKED: u64 = 1 << 63;
+
+    /// True for what is no block of the device.
+    pub fn is_packed(self) -> bool {
+        self.0 & BlockNo::PACKED != 0
+    }
+}
+
 /// A point in time: 34 bits of seconds since 1901-12-13T20:45:52Z and 30 bits of nanoseconds.
 ///
 /// This is exactly the range and grain of ext4's large inodes (1901 to 2446), and it fits one

@@ -132,6 +132,18 @@ impl ExtentMap {
         found
     }
 
+    /// The first block behind all that are mapped before `block`, which may be far.
+    pub fn mapped_end(&self, block: u64, guard: &Guard) -> u64 {
+        let in_segment = |index: u64| {
+            let extents = self.segment(index)?.read(guard);
+            let after = extents.partition_point(|extent| extent.logical < block);
+            let last = after.checked_sub(1).map(|last| &extents[last])?;
+            Some(last.end().min(block))
+        };
+        let mut segments = (0..=block / SEGMENT_BLOCKS).rev();
+        segments.find_map(in_segment).unwrap_or(0)
+    }
+
     /// The store block just after what is mapped at or before `block`: a goal for allocation.
     pub fn goal(&self, block: u64, guard: &Guard) -> Option<BlockNo> {
         let index = block / SEGMENT_BLOCKS;

@@ -105,6 +105,8 @@ impl MemoryStore {
                 folding: None,
                 has_fine_times: true,
                 has_unwritten: true,
+                has_packed_blocks: false,
+                maps_holes: false,
                 batch_records: None,
                 is_read_only: false,
                 stops_on_damage: false,

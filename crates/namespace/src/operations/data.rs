@@ -149,7 +149,7 @@ impl Namespace {
     }
 
     /// Reads bytes within the file; holes and unwritten blocks are zeros.
-    fn read_mapped(
+    pub(crate) fn read_mapped(
         &self,
         extents: &ExtentMap,
         offset_bytes: u64,
@@ -269,8 +269,9 @@ impl Namespace {
             check_mutable(file.inode)?;
             check_unsealed(file.inode)?;
             let block_bytes = self.block_bytes();
+            let packed = u64::from(self.geometry.has_packed_blocks);
             let range = file.body.contents().data.append(&self.scheme, || {
-                file.inode.size_bytes() / block_bytes * block_bytes
+                file.inode.size_bytes().saturating_sub(packed) / block_bytes * block_bytes
             });
             let offset_bytes = file.inode.size_bytes();
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
@@ -324,15 +325,20 @@ impl Namespace {
         guard: &Guard,
     ) -> DataGuard<'g> {
         let block_bytes = self.block_bytes();
-        loop {
-            let size = file.inode.size_bytes();
-            let start = if file.body.inline().is_some() {
+        let start_for = |size: u64| {
+            if file.body.inline().is_some() {
                 0
+            } else if to > size && self.geometry.has_packed_blocks {
+                // The last block must not stay packed.
+                from.min(size.saturating_sub(1))
             } else if size.is_multiple_of(block_bytes) {
                 from
             } else {
                 from.min(size)
-            };
+            }
+        };
+        loop {
+            let start = start_for(file.inode.size_bytes());
             let range =
                 file.body
                     .contents()
@@ -341,8 +347,7 @@ impl Namespace {
                         may_overwrite && self.is_overwrite(file, from, to, guard)
                     });
             // The file may have shrunk before the range was granted.
-            let size = file.inode.size_bytes();
-            if size.is_multiple_of(block_bytes) || range.start() <= size {
+            if range.start() <= start_for(file.inode.size_bytes()) {
                 return range;
             }
         }
@@ -357,7 +362,9 @@ impl Namespace {
         let mut block = from / block_bytes;
         while block * block_bytes < to {
             match file.extents.find(block, guard) {
-                Found::Mapped(extent) if extent.state == ExtentState::Written => {
+                Found::Mapped(extent)
+                    if extent.state == ExtentState::Written && !extent.physical.is_packed() =>
+                {
                     block = extent.end();
                 }
                 _ => return false,
@@ -397,6 +404,7 @@ impl Namespace {
         self.move_out(file, guard)?;
         let block_bytes = self.block_bytes();
         let end = offset_bytes + data.len() as u64;
+        self.unpack(file, (offset_bytes, end), guard)?;
         let mut pending = Pending::new(self);
         let mut converted: Vec<Conversion> = Vec::new();
         let mut pieces: SmallVec<[Piece; 4]> = SmallVec::new();
@@ -436,7 +444,8 @@ impl Namespace {
             });
             done += length;
         }
-        let reservation = self.reserve_mapping(pending.extents.len(), converted.len())?;
+        let hole = pending.hole_before(file.extents, guard);
+        let reservation = self.reserve_mapping(pending.extents.len(), hole, converted.len())?;
 
         let written = self
             .clear_end(file, range, offset_bytes, guard)
@@ -598,10 +607,17 @@ impl Namespace {
         }
     }
 
-    /// Reserves what it takes to map so many new runs, and to split extents so many times.
-    pub(crate) fn reserve_mapping(&self, runs: usize, splits: usize) -> Result<Reservation<'_>> {
+    /// Reserves what it takes to map so many new runs, behind a hole, and to split extents so many
+    /// times.
+    pub(crate) fn reserve_mapping(
+        &self,
+        runs: usize,
+        hole: u64,
+        splits: usize,
+    ) -> Result<Reservation<'_>> {
         let runs = (runs > 0).then_some(Plan::Mapping {
             extents: runs as u64,
+            hole,
         });
         let splits = (splits > 0).then_some(Plan::Split {
             extents: splits as u64,
@@ -645,11 +661,13 @@ impl Namespace {
         }
         let inode = file.inode;
         let block_bytes = self.block_bytes();
-        let from = size_bytes.min(inode.size_bytes()) / block_bytes * block_bytes;
+        let packed = u64::from(self.geometry.has_packed_blocks);
+        let last = || inode.size_bytes().saturating_sub(packed);
+        let from = size_bytes.min(last()) / block_bytes * block_bytes;
         let mut range = file.body.contents().data.write_to_end(&self.scheme, from);
         // The file may have shrunk before the range was granted: take it from further down.
-        while range.start() > inode.size_bytes() {
-            let start = inode.size_bytes() / block_bytes * block_bytes;
+        while range.start() > last() {
+            let start = last() / block_bytes * block_bytes;
             drop(range);
             range = file.body.contents().data.write_to_end(&self.scheme, start);
         }
@@ -657,6 +675,7 @@ impl Namespace {
             return Ok(());
         }
         self.move_out(&file, guard)?;
+        self.unpack_for_size(&file, size_bytes, guard)?;
         let size_before = inode.size_bytes();
         if size_bytes > size_before {
             self.clear_tail(&file, size_before, size_bytes, guard)?;

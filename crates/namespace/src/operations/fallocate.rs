@@ -64,6 +64,7 @@ impl Namespace {
             let bounds = (offset_bytes, end);
             let range = self.lock_write(&file, bounds, false, guard);
             self.move_out(&file, guard)?;
+            self.unpack(&file, bounds, guard)?;
             match mode {
                 AllocateMode::Extend => self.fill(&file, &range, bounds, true, guard),
                 AllocateMode::KeepSize => self.fill(&file, &range, bounds, false, guard),
@@ -125,7 +126,8 @@ impl Namespace {
             self.check_beyond(file.inode, to)?;
         }
         let pending = self.take_holes(file, (from, to), guard)?;
-        let reservation = self.reserve_mapping(pending.extents.len(), 0)?;
+        let hole = pending.hole_before(file.extents, guard);
+        let reservation = self.reserve_mapping(pending.extents.len(), hole, 0)?;
         if may_grow {
             self.clear_end(file, range, to, guard)?;
         }
@@ -199,7 +201,8 @@ impl Namespace {
             true => (written_ranges(file, &whole, guard), CONVERSION_SPLITS),
             false => (Vec::new(), 0),
         };
-        let reservation = self.reserve_mapping(pending.extents.len(), splits)?;
+        let hole = pending.hole_before(file.extents, guard);
+        let reservation = self.reserve_mapping(pending.extents.len(), hole, splits)?;
         let zeroed = || {
             if may_grow {
                 self.clear_end(file, range, to, guard)?;
@@ -257,7 +260,7 @@ impl Namespace {
         let whole = self.whole_blocks(from, to);
         let freed = file.extents.runs(whole.start, whole.end, guard);
         let splits = if freed.is_empty() { 0 } else { PUNCH_SPLITS };
-        let reservation = self.reserve_mapping(0, splits)?;
+        let reservation = self.reserve_mapping(0, 0, splits)?;
         self.note_write(file, self.zero_ends(file, from, to, guard))?;
         let now = self.now();
         if freed.is_empty() {

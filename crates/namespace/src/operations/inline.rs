@@ -124,7 +124,7 @@ impl Namespace {
             let state = ExtentState::Written;
             self.fill_hole(file, &mut pending, 0, 1, state, guard)?;
         }
-        let reservation = self.reserve_mapping(pending.extents.len(), 0)?;
+        let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;
         for extent in &pending.extents {
             let start = extent.physical;
             let written = self

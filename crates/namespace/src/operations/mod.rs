@@ -41,6 +41,7 @@ mod lookup;
 mod new_inode;
 pub(crate) mod open_file;
 pub(crate) mod owner_locks;
+mod packed;
 pub(crate) mod paths;
 mod pending;
 pub(crate) mod read_directory;

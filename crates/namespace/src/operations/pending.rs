@@ -1,7 +1,10 @@
 //! Blocks of a write that no log names yet.
 
+use crossbeam_epoch::Guard;
+
 use crate::base::error::Result;
 use crate::base::store::{BlockRun, Charge, Extent};
+use crate::data::extent_map::ExtentMap;
 use crate::inode::Ownership;
 use crate::namespace::Namespace;
 
@@ -33,6 +36,18 @@ impl<'n> Pending<'n> {
         };
         let charged = self.namespace.charge(&self.of(run.length));
         charged.inspect_err(|_| self.namespace.store.release_blocks(run))
+    }
+
+    /// Blocks of the hole between what is mapped and these blocks, if they come behind all of it; 0
+    /// where holes take no space.
+    pub fn hole_before(&self, mapped: &ExtentMap, guard: &Guard) -> u64 {
+        let first = self.extents.first().map(|extent| extent.logical);
+        match first.filter(|_| self.namespace.geometry.maps_holes) {
+            Some(first) if mapped.next_mapped(first, guard).is_none() => {
+                first - mapped.mapped_end(first, guard)
+            }
+            _ => 0,
+        }
     }
 
     fn of(&self, blocks: u64) -> Charge {

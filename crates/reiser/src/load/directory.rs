@@ -19,7 +19,7 @@ use crate::state::{Mounted, ROOT};
 
 /// Loads all entries of a directory.
 pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
-    let object = mounted.objects.find(&mounted.tree, ino)?;
+    let object = mounted.objects.find(ino)?;
     if inode::stat(mounted, object)?.kind != FileKind::Directory {
         return Err(Error::NotADirectory);
     }
@@ -40,7 +40,7 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
             damage = Some(left_out(ino, "a name that was there before"));
         }
         Ok(entry) => {
-            mounted.objects.note(entry.object);
+            mounted.objects.note_read(entry.object);
             entries.push(EntryImage {
                 name: entry.name.to_vec(),
                 ino: Ino(u64::from(entry.object.object_id)),
@@ -56,7 +56,7 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
     let parent = match (object == key::ROOT, parent) {
         (true, _) => ROOT,
         (false, Some(parent)) => {
-            mounted.objects.note(parent);
+            mounted.objects.note_read(parent);
             Ino(u64::from(parent.object_id))
         }
         (false, None) => {

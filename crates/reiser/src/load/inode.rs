@@ -1,6 +1,7 @@
 //! Attributes of objects.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use finefs_namespace::{
     Attributes, Error, FileFlags, FileKind, Ino, InodeImage, Result, Times, Timestamp,
@@ -30,7 +31,7 @@ pub(crate) fn generation(object: ObjectKey, stat: &StatData) -> u32 {
 
 /// Loads an inode as the namespace has it.
 pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<InodeImage> {
-    let object = mounted.objects.find(&mounted.tree, ino)?;
+    let object = mounted.objects.find(ino)?;
     let stat = stat(mounted, object)?;
     if stat.link_count == 0 {
         return Err(Error::Stale);
@@ -61,7 +62,10 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<InodeImage> {
         attributes,
         inline: None,
         unreadable: None,
-        may_have_acls: stat.is_new && kind != FileKind::Symlink && mounted.xattrs.is_some(),
+        may_have_acls: stat.is_new
+            && kind != FileKind::Symlink
+            && mounted.xattrs.is_some()
+            && mounted.xattr_directories.load(Ordering::Acquire) > 0,
     })
 }
 
@@ -79,7 +83,7 @@ fn flags(mounted: &Mounted, stat: &StatData) -> FileFlags {
 /// Space used, as the kernel counts it: with the items of the object, each block number among them.
 /// Old stat data has the number of blocks only in some files, and other things in it in the rest,
 /// so that no more counts than the size comes to.
-fn sectors(stat: &StatData, block_size: usize) -> u64 {
+pub(crate) fn sectors(stat: &StatData, block_size: usize) -> u64 {
     let stat_bytes = if stat.is_new {
         stat::NEW_SIZE
     } else {

@@ -17,7 +17,7 @@ pub(crate) const BLOCKS_MAX: u64 = u32::MAX as u64;
 
 /// Loads the mapping of a regular file.
 pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<Vec<Extent>> {
-    let object = mounted.objects.find(&mounted.tree, ino)?;
+    let object = mounted.objects.find(ino)?;
     match inode::stat(mounted, object)?.kind {
         FileKind::Regular => of_object(mounted, object),
         _ => Err(Error::Invalid),

@@ -13,12 +13,11 @@ use crate::state::Mounted;
 
 /// Bits of the place in the file: tails end files of a few blocks, or of 4 GiB in old formats.
 const PLACE_BITS: u32 = 31;
-const IS_TAIL: u64 = 1 << 63;
 
 /// The number of a file's block that is in the tree; `None` where the file is too long for one.
 pub(crate) fn block(object: ObjectKey, logical: u64) -> Option<BlockNo> {
     let has_room = logical < 1 << PLACE_BITS;
-    let number = IS_TAIL | u64::from(object.object_id) << PLACE_BITS | logical;
+    let number = BlockNo::PACKED | u64::from(object.object_id) << PLACE_BITS | logical;
     has_room.then_some(BlockNo(number))
 }
 
@@ -32,22 +31,8 @@ pub(crate) fn read(
     if let Some(outcome) = read_tail(mounted, block, offset_bytes, buffer) {
         return outcome;
     }
-    let block_size = mounted.tree.buffers.block_size_bytes() as u64;
-    let size_bytes = u64::from(mounted.tree.block_count) * block_size;
-    let start = block.0.checked_mul(block_size);
-    let start = start.and_then(|start| start.checked_add(offset_bytes));
-    let Some(start) = start.filter(|start| {
-        let end = start.checked_add(buffer.len() as u64);
-        end.is_some_and(|end| end <= size_bytes)
-    }) else {
-        return Err(Error::corrupt(format_args!(
-            "block {}: past the end",
-            block.0
-        )));
-    };
     let overlay = mounted.tree.buffers.overlay();
-    let read = overlay.read_at(&*mounted.device, start, buffer);
-    read.map_err(|error| Error::io(format_args!("reading block {}: {error}", block.0)))
+    mounted.data.read(overlay, block, offset_bytes, buffer)
 }
 
 /// Fills a buffer from a block on that is in the tree; `None` if this one is on the device.
@@ -57,13 +42,13 @@ fn read_tail(
     offset_bytes: u64,
     buffer: &mut [u8],
 ) -> Option<Result<()>> {
-    if block.0 & IS_TAIL == 0 {
+    if !block.is_packed() {
         return None;
     }
     let object_id = block.0 >> PLACE_BITS & u64::from(u32::MAX);
     let logical = block.0 & ((1 << PLACE_BITS) - 1);
     let block_size = mounted.tree.buffers.block_size_bytes() as u64;
-    let object = mounted.objects.find(&mounted.tree, Ino(object_id));
+    let object = mounted.objects.find(Ino(object_id));
     Some(object.and_then(|object| {
         let start = logical * block_size + offset_bytes;
         bytes(mounted, object, start, buffer)
@@ -111,6 +96,8 @@ pub(crate) fn content(mounted: &Mounted, object: ObjectKey, length_max: usize) -
             object.object_id
         )));
     };
+    // Its packed blocks are found by its number.
+    mounted.objects.note_read(object);
     let block_size = mounted.tree.buffers.block_size_bytes();
     let mut content = vec![0; length];
     for extent in map::of_object(mounted, object)? {

@@ -1,6 +1,8 @@
 //! Extended attributes: files in a directory for each object that has some, named by its number and
 //! generation, below a hidden directory of the root.
 
+use std::sync::atomic::Ordering;
+
 use finefs_ext_disk::acl;
 use finefs_namespace::{Error, Ino, Result};
 use finefs_reiser_disk::{ObjectKey, key, xattr};
@@ -13,21 +15,33 @@ use crate::state::Mounted;
 const VALUE_MAX_BYTES: usize = 64 << 10;
 
 /// Attributes whose values have one form for users and another one on disk.
-const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+pub(crate) const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// The directory of all attributes, where there is one.
-pub(crate) fn root(mounted: &Mounted) -> Result<Option<ObjectKey>> {
+/// The hidden directory of the root, and the directory of all attributes in it, where they are.
+pub(crate) fn roots(mounted: &Mounted) -> Result<(Option<ObjectKey>, Option<ObjectKey>)> {
     match directory::find(mounted, key::ROOT, xattr::PRIVATE_ROOT, mounted.hash)? {
-        None => Ok(None),
-        Some(private) => directory::find(mounted, private, xattr::XATTRS_ROOT, mounted.hash),
+        None => Ok((None, None)),
+        Some(private) => {
+            let xattrs = directory::find(mounted, private, xattr::XATTRS_ROOT, mounted.hash)?;
+            Ok((Some(private), xattrs))
+        }
+    }
+}
+
+/// How many objects have attributes.
+pub(crate) fn count(mounted: &Mounted) -> Result<u64> {
+    match mounted.xattrs {
+        None => Ok(0),
+        Some(xattrs) => Ok(directory::names(mounted, xattrs)?.len() as u64),
     }
 }
 
 /// Loads all attributes of an object: full name and value.
 pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let object = mounted.objects.find(&mounted.tree, ino)?;
+    let object = mounted.objects.find(ino)?;
     let stat = inode::stat(mounted, object)?;
-    let Some(root) = mounted.xattrs.filter(|_| stat.is_new) else {
+    let is_there = stat.is_new && mounted.xattr_directories.load(Ordering::Acquire) > 0;
+    let Some(root) = mounted.xattrs.filter(|_| is_there) else {
         return Ok(Vec::new());
     };
     let generation = inode::generation(object, &stat);

@@ -59,6 +59,11 @@ impl<'a, S: NodeSpace> Staged<'a, S> {
         &mut self.space
     }
 
+    /// The space, when nothing of the batch is wanted any more.
+    pub fn into_space(self) -> S {
+        self.space
+    }
+
     /// How many blocks changed.
     pub fn changed_count(&self) -> usize {
         self.blocks.len()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use finefs_block::MemoryDevice;
 use finefs_namespace::{Attributes, Error, FileKind, Ino, Store};
-use finefs_reiser::ReiserStore;
+use finefs_reiser::{ReiserOptions, ReiserStore};
 
 /// An image of `tests/images`, unpacked.
 pub fn unpacked(name: &str) -> Vec<u8> {
@@ -27,7 +27,11 @@ pub fn unpacked(name: &str) -> Vec<u8> {
 /// Mounts bytes.
 pub fn mount(bytes: &[u8]) -> Result<ReiserStore, String> {
     let device = Arc::new(MemoryDevice::from_bytes(bytes));
-    ReiserStore::open(device).map_err(|error| error.to_string())
+    let options = ReiserOptions {
+        is_read_only: true,
+        ..ReiserOptions::default()
+    };
+    ReiserStore::open(device, &options).map_err(|error| error.to_string())
 }
 
 /// What there is at a path, or why it cannot be read.

@@ -135,6 +135,7 @@ impl<'a> Run<'a> {
                 numbers.insert(model.add_directory(&name, found.permissions), ino);
             }
         }
+        model.set_root_links(attributes.link_count);
         let mut slots = [None; SLOTS];
         slots[0] = Some(Held {
             id: Model::ROOT,

@@ -163,6 +163,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-block",
             "finefs-check",
             "finefs-ext",
+            "finefs-reiser",
+            "finefs-reiser-disk",
             "finefs-buffers",
             "finefs-ext-disk",
             "finefs-locks",

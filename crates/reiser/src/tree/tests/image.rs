@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::model;
+use crate::ReiserOptions;
 use crate::mount;
 use crate::state::Mounted;
 use crate::tree::Root;
@@ -141,10 +142,18 @@ fn reiserfsck(path: &Path) {
     );
 }
 
+/// The test writes by itself.
+fn read_only() -> ReiserOptions {
+    ReiserOptions {
+        is_read_only: true,
+        ..ReiserOptions::default()
+    }
+}
+
 impl Image {
     fn new(bytes: &[u8], block_size: usize, seed: u64) -> Image {
         let device = Arc::new(MemoryDevice::from_bytes(bytes));
-        let mounted = mount::mount(device.clone()).expect("it mounts");
+        let mounted = mount::mount(device.clone(), &read_only()).expect("it mounts");
         let space = Space::load(&mounted);
         let stat = crate::load::inode::stat(&mounted, key::ROOT).expect("it is sound");
         let root = Object {

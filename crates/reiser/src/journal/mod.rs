@@ -8,6 +8,8 @@
 //! # References
 //! `journal_read` and `journal_read_transaction` in `fs/reiserfs/journal.c` of Linux.
 
+pub(crate) mod writer;
+
 use std::collections::HashMap;
 
 use finefs_block::BlockDevice;
@@ -16,16 +18,40 @@ use finefs_reiser_disk::journal::{Description, JournalHeader};
 use finefs_reiser_disk::superblock::{JournalPlace, Superblock};
 
 use crate::error::MountErrorKind;
+use writer::LogEnd;
 
 type Result<T> = std::result::Result<T, MountErrorKind>;
 
 /// What a replay would give.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Replay {
-    /// The newest copies.
-    pub overlay: Overlay,
+    /// Where the newest copies lie.
+    pub sources: HashMap<u64, Source>,
     /// Whole transactions.
     pub transactions: u32,
+    /// Where the log goes on.
+    pub end: LogEnd,
+}
+
+impl Replay {
+    /// What it shows in place of what the device holds.
+    pub fn overlay(&self, block_size: u32) -> Overlay {
+        Overlay::new(block_size, self.sources.clone())
+    }
+
+    /// Puts the newest copies to their places, durably.
+    pub fn carry_out(&self, device: &dyn BlockDevice, block_size: u32) -> Result<()> {
+        let failed = |error| MountErrorKind::Io(format!("replaying the journal: {error}"));
+        let mut copies: Vec<(&u64, &Source)> = self.sources.iter().collect();
+        copies.sort_unstable_by_key(|(block, _)| **block);
+        let mut bytes = vec![0; block_size as usize];
+        for (block, source) in copies {
+            source.read(device, 0, &mut bytes).map_err(failed)?;
+            let place = *block * u64::from(block_size);
+            device.write_at(place, &bytes).map_err(failed)?;
+        }
+        device.flush().map_err(failed)
+    }
 }
 
 /// A transaction that counts.
@@ -55,8 +81,13 @@ pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Resul
     };
     let mut sources = HashMap::new();
     let mut transactions = 0;
-    let Some((mut at, mut transaction)) = log.first()? else {
-        return Ok(Replay::default());
+    let (first, end) = log.first()?;
+    let Some((mut at, mut transaction)) = first else {
+        return Ok(Replay {
+            sources,
+            transactions,
+            end,
+        });
     };
     let mut walked = 0;
     loop {
@@ -75,9 +106,18 @@ pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Resul
             _ => break,
         }
     }
+    let end = LogEnd {
+        at,
+        number: transaction
+            .number
+            .wrapping_add(1)
+            .max(LogEnd::UNUSED.number),
+        mount_id: transaction.mount_id,
+    };
     Ok(Replay {
-        overlay: Overlay::new(log.block_size, sources),
+        sources,
         transactions,
+        end,
     })
 }
 
@@ -112,8 +152,9 @@ impl Log<'_> {
         }))
     }
 
-    /// The first transaction that may not be in its place, and where it begins.
-    fn first(&self) -> Result<Option<(u32, Transaction)>> {
+    /// The first transaction that may not be in its place, and where it begins; and where the log
+    /// goes on if there is none.
+    fn first(&self) -> Result<(Option<(u32, Transaction)>, LogEnd)> {
         let header = self.block(self.place.blocks)?;
         let header = JournalHeader::parse(&header)
             .map_err(|error| MountErrorKind::Journal(error.to_string()))?;
@@ -122,9 +163,15 @@ impl Log<'_> {
             let counts = |found: &Transaction| {
                 found.number > header.flushed && found.mount_id == header.mount_id
             };
-            return Ok(found.filter(counts).map(|found| (header.next_start, found)));
+            let found = found.filter(counts).map(|found| (header.next_start, found));
+            let end = LogEnd {
+                at: header.next_start,
+                number: header.flushed.wrapping_add(1).max(LogEnd::UNUSED.number),
+                mount_id: header.mount_id,
+            };
+            return Ok((found, end));
         }
-        self.oldest()
+        Ok((self.oldest()?, LogEnd::UNUSED))
     }
 
     /// The oldest transaction of the newest mount, where no header says which one it is.

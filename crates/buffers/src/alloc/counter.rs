@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use finefs_locks::LimitedCounter;
 
 /// See the module's head.
-pub(crate) struct SpaceCounter {
+pub struct SpaceCounter {
     open: LimitedCounter,
     backing: AtomicU64,
     unverified: AtomicU64,
@@ -38,14 +38,14 @@ pub(crate) struct SpaceCounter {
 }
 
 /// The pool of a file system of this many blocks: 2 %, at most 4096 blocks.
-pub(crate) fn pool_blocks(blocks: u64) -> u64 {
+pub fn pool_blocks(blocks: u64) -> u64 {
     (blocks / 50).min(4096)
 }
 
 impl SpaceCounter {
     /// For groups whose descriptors call `free` blocks free, of which the superuser's share is
     /// `reserved_for_root`. None of the groups is known to be sound yet.
-    pub(crate) fn new(free: u64, reserved_for_root: u64, pool: u64) -> SpaceCounter {
+    pub fn new(free: u64, reserved_for_root: u64, pool: u64) -> SpaceCounter {
         SpaceCounter {
             open: LimitedCounter::new(0),
             backing: AtomicU64::new(0),
@@ -58,13 +58,13 @@ impl SpaceCounter {
 
     /// Blocks that groups may have whose bitmap nobody looked at. Where it is 0, whatever was found
     /// can be taken.
-    pub(crate) fn unverified(&self) -> u64 {
+    pub fn unverified(&self) -> u64 {
         self.uncounted.load(Ordering::Acquire)
     }
 
     /// A group was looked at: its descriptor calls `expected` blocks free, and `found` are. (They
     /// differ where it is damaged.)
-    pub(crate) fn admit(&self, expected: u64, found: u64) {
+    pub fn admit(&self, expected: u64, found: u64) {
         self.unverified.fetch_sub(expected, Ordering::AcqRel);
         self.give(found);
         // The superuser's share may have been among what was unverified.
@@ -85,23 +85,23 @@ impl SpaceCounter {
     }
 
     /// Takes up to `wanted` blocks for data; 0 when there are none.
-    pub(crate) fn take_data(&self, wanted: u64) -> u64 {
+    pub fn take_data(&self, wanted: u64) -> u64 {
         self.open.take_up_to(wanted)
     }
 
     /// Takes exactly `blocks` for metadata to come; false when there are not as many.
-    pub(crate) fn reserve(&self, blocks: u64) -> bool {
+    pub fn reserve(&self, blocks: u64) -> bool {
         self.take_exactly(blocks, self.pool)
     }
 
     /// The same for what must go on when others find no space: takes from the pool too, and leaves
     /// half of it.
-    pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
+    pub fn reserve_from_pool(&self, blocks: u64) -> bool {
         self.take_exactly(blocks, self.pool / 2)
     }
 
     /// Takes one block while a batch is applied whose reservation is used up.
-    pub(crate) fn take_for_commit(&self) -> bool {
+    pub fn take_for_commit(&self) -> bool {
         take_up_to(&self.backing, 1, 0) == 1 || self.open.try_take(1)
     }
 
@@ -117,7 +117,7 @@ impl SpaceCounter {
     }
 
     /// Gives blocks back.
-    pub(crate) fn give(&self, blocks: u64) {
+    pub fn give(&self, blocks: u64) {
         let mut left = blocks;
         let wanted = self.backing_wanted();
         // The common case reads lines that hardly ever change.
@@ -136,13 +136,13 @@ impl SpaceCounter {
     }
 
     /// Strikes blocks of a group that turned out to be damaged.
-    pub(crate) fn strike(&self, blocks: u64) {
+    pub fn strike(&self, blocks: u64) {
         let from_open = self.open.take_up_to(blocks);
         take_up_to(&self.backing, blocks - from_open, 0);
     }
 
     /// What is kept back for metadata when there is enough of it.
-    pub(crate) fn backing_target(&self) -> u64 {
+    pub fn backing_target(&self) -> u64 {
         self.reserved_for_root.saturating_add(self.pool)
     }
 

@@ -2,10 +2,10 @@
 //!
 //! # Purpose
 //! What the kernel's page cache is to ext4, but of blocks of the device instead of pages of files,
-//! and of what was written alone: a block comes in when it is written, by at most 64 KiB at a time,
-//! not when it is read. A write is a copy into memory, which makes the block *dirty*. *Writeback*
-//! brings it to the device in the order of the device, adjacent blocks in one request; then it is
-//! *clean* and stays, to be read and changed, until its memory is wanted for another.
+//! and of what was written alone: a block comes in when it is written, by at most 64 KiB at a
+//! time, not when it is read. A write is a copy into memory, which makes the block *dirty*.
+//! *Writeback* brings it to the device in the order of the device, adjacent blocks in one request;
+//! then it is *clean* and stays, to be read and changed, until its memory is wanted for another.
 //!
 //! Writeback happens
 //! - before each commit, of everything ([`DataCache::write_out`]): data=ordered;
@@ -42,14 +42,15 @@
 //!    `Store::write` of this crate.
 //!
 //! # Locking
-//! Each shard has one lock (class `ext.data_cache`), a leaf. No lock is held over I/O: one thread
-//! at a time writes out all, or makes room, which a flag says (class `ext.write_out`, a leaf too).
-//! Beside it one thread at a time writes out pieces of large files, for all that come to the end of
-//! one: to write to one file is exclusive in the kernel, so that side by side they would wait for
-//! each other there. Who wants to forget a block that is under writeback, or to write it, waits on
-//! the shard's condition variable: for one request, as blocks are marked just before, in ascending
-//! order, so that none wait for each other in a circle. [`DataCache::abandon`] does not wait. To
-//! read a block that is not in the cache takes no lock: see the filter of `shard`.
+//! Each shard has one lock (class `buffers.data_cache`), a leaf. No lock is held over I/O: one
+//! thread at a time writes out all, or makes room, which a flag says (class `buffers.write_out`, a
+//! leaf too). Beside it one thread at a time writes out pieces of large files, for all that come
+//! to the end of one: to write to one file is exclusive in the kernel, so that side by side they
+//! would wait for each other there. Who wants to forget a block that is under writeback, or to
+//! write it, waits on the shard's condition variable: for one request, as blocks are marked just
+//! before, in ascending order, so that none wait for each other in a circle.
+//! [`DataCache::abandon`] does not wait. To read a block that is not in the cache takes no lock:
+//! see the filter of `shard`.
 //!
 //! # References
 //! Linux `mm/page-writeback.c` and `Documentation/filesystems/ext4/` on data=ordered; here blocks
@@ -67,19 +68,19 @@ use finefs_block::BlockDevice;
 use finefs_locks::LockClass;
 use finefs_namespace::BlockRun;
 
-use crate::sync::{Condvar, Mutex};
-pub(crate) use budget::default_bytes;
+pub use budget::default_bytes;
+use finefs_locks::{Condvar, Mutex};
 use shard::{Limits, Room, Shard};
 use write_back::Flusher;
 
 /// A shard of the file data in memory.
-pub static DATA_CACHE: LockClass = LockClass::new("ext.data_cache", 82);
+pub static DATA_CACHE: LockClass = LockClass::new("buffers.data_cache", 82);
 
 /// Whether somebody writes out what is dirty.
-pub static WRITE_OUT: LockClass = LockClass::new("ext.write_out", 81);
+pub static WRITE_OUT: LockClass = LockClass::new("buffers.write_out", 81);
 
 /// Pieces of large files that wait to be written out.
-pub static BEHIND: LockClass = LockClass::new("ext.behind", 81);
+pub static BEHIND: LockClass = LockClass::new("buffers.behind", 81);
 
 /// So many pieces wait for the thread that writes them out. Each has 1 MiB or less.
 const PIECES_WAITING_MAX: usize = 4;
@@ -106,7 +107,7 @@ const STREAMED_BYTES: usize = 4 << 20;
 const ONE_BY_ONE_MAX: u64 = 1 << 14;
 
 /// See the module's head.
-pub(crate) struct DataCache {
+pub struct DataCache {
     device: Arc<dyn BlockDevice>,
     block_bytes: usize,
     shards: Box<[Shard]>,
@@ -191,8 +192,8 @@ impl DataCache {
         })
     }
 
-    /// Makes a block dirty that has `data` from byte `within` on, and around it what the cache has,
-    /// or else the device, which is `before`. False when there is no room.
+    /// Makes a block dirty that has `data` from byte `within` on, and around it what the cache
+    /// has, or else the device, which is `before`. False when there is no room.
     pub fn put_over(&self, block: u64, within: usize, data: &[u8], before: &[u8]) -> bool {
         self.put(block, |bytes, is_new| {
             if is_new {

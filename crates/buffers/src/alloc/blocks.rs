@@ -59,7 +59,7 @@ impl Near {
 
 impl Allocator {
     /// Takes 1 to `count` adjacent free blocks for data of an inode in `inode_group`.
-    pub(crate) fn allocate_data(
+    pub fn allocate_data(
         &self,
         source: &dyn BitmapSource,
         inode_group: u32,
@@ -107,14 +107,14 @@ impl Allocator {
     }
 
     /// Takes one block for metadata, near `goal`. The caller has it from a reservation.
-    pub(crate) fn take_reserved(&self, source: &dyn BitmapSource, goal: u64) -> Option<u64> {
+    pub fn take_reserved(&self, source: &dyn BitmapSource, goal: u64) -> Option<u64> {
         let place = self.split_block(goal).unwrap_or((0, 0));
         self.take(source, place, Near::Goal { chunk: 0 }, 1)
             .map(|run| run.start.0)
     }
 
     /// Adds one block to a reservation that was too small; false when there is none.
-    pub(crate) fn extend_reservation(&self, source: &dyn BitmapSource) -> bool {
+    pub fn extend_reservation(&self, source: &dyn BitmapSource) -> bool {
         self.find(source, || self.space.take_for_commit())
     }
 
@@ -302,7 +302,7 @@ impl Allocator {
     }
 
     /// The blocks of the group that holds a block.
-    pub(crate) fn group_around(&self, block: u64) -> Option<Range<u64>> {
+    pub fn group_around(&self, block: u64) -> Option<Range<u64>> {
         let (group, _) = self.split_block(block)?;
         let start = self.block_at(group, 0);
         let length = u64::from(self.layout.blocks_per_group);
@@ -312,7 +312,7 @@ impl Allocator {
     /// Takes the first free run of at least `run_min` blocks in `blocks`, which lie in one group.
     /// Where others have claimed so much of what is free that it cannot be had whole, it is
     /// shorter, or not taken.
-    pub(crate) fn take_free_run(
+    pub fn take_free_run(
         &self,
         source: &dyn BitmapSource,
         blocks: Range<u64>,
@@ -339,7 +339,7 @@ impl Allocator {
 
     /// Takes those of these blocks that are free, for somebody who knows already what becomes of
     /// them.
-    pub(crate) fn claim_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
+    pub fn claim_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
         let mut at = run.start.0;
         let end = at.saturating_add(run.length);
         while at < end
@@ -359,7 +359,7 @@ impl Allocator {
 
     /// Makes blocks free at once: those never logged, and those whose commit is durable. Blocks
     /// that are free already are not counted twice.
-    pub(crate) fn release_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
+    pub fn release_blocks(&self, source: &dyn BitmapSource, run: BlockRun) {
         let mut at = run.start.0;
         let end = at.saturating_add(run.length);
         while at < end {

@@ -9,7 +9,7 @@ use finefs_namespace::Error;
 
 use super::bits::Bits;
 use super::{Allocator, BitmapSource, Bitmaps};
-use crate::error::detail;
+use crate::detail;
 
 /// What a bitmap is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +40,9 @@ impl Allocator {
         };
         let damage = format!("group {group}: {which} bitmap: {}", detail(problem));
         log::error!(
-            "{}: {damage}; nothing is allocated or freed there until e2fsck -f has repaired it",
-            source.describe()
+            "{}: {damage}; nothing is allocated or freed there until {} has repaired it",
+            source.describe(),
+            source.repairer()
         );
         let _ = self.damage.first.set(Error::corrupt(damage));
         self.damage.is_new.store(true, Ordering::Release);
@@ -49,7 +50,7 @@ impl Allocator {
 
     /// Takes a group out of use, as something was freed that its bitmap calls free. What was given
     /// out there before stays given out.
-    pub(crate) fn condemn_blocks(&self, source: &dyn BitmapSource, number: u32, problem: Error) {
+    pub fn condemn_blocks(&self, source: &dyn BitmapSource, number: u32, problem: Error) {
         let Some(group) = self.group(number) else {
             return;
         };
@@ -66,7 +67,7 @@ impl Allocator {
     }
 
     /// The same for its inodes.
-    pub(crate) fn condemn_inodes(&self, source: &dyn BitmapSource, number: u32, problem: Error) {
+    pub fn condemn_inodes(&self, source: &dyn BitmapSource, number: u32, problem: Error) {
         if let Some(group) = self.group(number) {
             self.condemn_held_inodes(source, number, group.bitmaps.lock(), problem);
         }
@@ -92,25 +93,25 @@ impl Allocator {
     }
 
     /// The first bitmap that was found damaged.
-    pub(crate) fn damage(&self) -> Option<&Error> {
+    pub fn damage(&self) -> Option<&Error> {
         self.damage.first.get()
     }
 
     /// The same, once for all that was found damaged since this was last asked.
-    pub(crate) fn take_damage(&self) -> Option<&Error> {
+    pub fn take_damage(&self) -> Option<&Error> {
         let is_new = self.damage.is_new.swap(false, Ordering::AcqRel);
         self.damage().filter(|_| is_new)
     }
 
     /// True when a group's block bitmap is damaged, so that its blocks must be neither taken nor
     /// freed. It is loaded.
-    pub(crate) fn has_damaged_blocks(&self, group: u32) -> bool {
+    pub fn has_damaged_blocks(&self, group: u32) -> bool {
         self.group(group)
             .is_none_or(|group| group.bitmaps.lock().has_damaged_blocks)
     }
 
     /// The same for its inode bitmap.
-    pub(crate) fn has_damaged_inodes(&self, group: u32) -> bool {
+    pub fn has_damaged_inodes(&self, group: u32) -> bool {
         self.group(group)
             .is_none_or(|group| group.bitmaps.lock().has_damaged_inodes)
     }

@@ -31,7 +31,7 @@ use finefs_namespace::NumberMap;
 use zerocopy::FromZeros;
 
 use super::DATA_CACHE;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use finefs_locks::{Condvar, Mutex, MutexGuard};
 
 /// Memory for so many bytes of blocks is taken at a time.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -4,7 +4,7 @@
 
 /// A bitmap with its number of free bits.
 #[derive(Clone, Debug)]
-pub(crate) struct Bits {
+pub struct Bits {
     words: Box<[u64]>,
     length: u32,
     free: u32,
@@ -13,7 +13,7 @@ pub(crate) struct Bits {
 impl Bits {
     /// From the bytes of an on-disk bitmap; bits at and after `length` and those that `bytes` does
     /// not reach count as used.
-    pub(crate) fn from_bytes(bytes: &[u8], length: u32) -> Bits {
+    pub fn from_bytes(bytes: &[u8], length: u32) -> Bits {
         let mut words = vec![!0u64; length.div_ceil(64) as usize].into_boxed_slice();
         for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
             let mut raw = [0xff; 8];
@@ -34,12 +34,12 @@ impl Bits {
     }
 
     /// A bitmap of `length` free bits.
-    pub(crate) fn all_free(length: u32) -> Bits {
+    pub fn all_free(length: u32) -> Bits {
         Bits::from_bytes(&vec![0; length.div_ceil(8) as usize], length)
     }
 
     /// The bytes of an on-disk bitmap; what lies behind the length is set, as it must be there.
-    pub(crate) fn write_to(&self, bytes: &mut [u8]) {
+    pub fn write_to(&self, bytes: &mut [u8]) {
         bytes.fill(0xff);
         for (chunk, word) in bytes.chunks_mut(8).zip(&self.words) {
             chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
@@ -47,24 +47,24 @@ impl Bits {
     }
 
     /// True when no bit of the range is free.
-    pub(crate) fn all_used(&self, start: u32, count: u32) -> bool {
+    pub fn all_used(&self, start: u32, count: u32) -> bool {
         self.next_free(start)
             .is_none_or(|free| free >= start.saturating_add(count))
     }
 
     /// True when no bit at or after `start` is in use.
-    pub(crate) fn all_free_from(&self, start: u32) -> bool {
+    pub fn all_free_from(&self, start: u32) -> bool {
         let count = self.length.saturating_sub(start);
         self.run_at(start, count) == count
     }
 
     /// Number of free bits.
-    pub(crate) fn free(&self) -> u32 {
+    pub fn free(&self) -> u32 {
         self.free
     }
 
     /// Marks a range used; tells how many of its bits were free before.
-    pub(crate) fn set_range(&mut self, start: u32, count: u32) -> u32 {
+    pub fn set_range(&mut self, start: u32, count: u32) -> u32 {
         let mut changed = 0;
         self.for_each_mask(start, count, |word, mask| {
             changed += (!*word & mask).count_ones();
@@ -75,7 +75,7 @@ impl Bits {
     }
 
     /// Marks a range free; tells how many of its bits were in use before.
-    pub(crate) fn clear_range(&mut self, start: u32, count: u32) -> u32 {
+    pub fn clear_range(&mut self, start: u32, count: u32) -> u32 {
         let mut changed = 0;
         self.for_each_mask(start, count, |word, mask| {
             changed += (*word & mask).count_ones();
@@ -98,7 +98,7 @@ impl Bits {
     }
 
     /// The first free bit at or after `from`.
-    pub(crate) fn next_free(&self, from: u32) -> Option<u32> {
+    pub fn next_free(&self, from: u32) -> Option<u32> {
         let mut index = (from / 64) as usize;
         let mut word = !*self.words.get(index)? & (!0 << (from % 64));
         while word == 0 {
@@ -109,7 +109,7 @@ impl Bits {
     }
 
     /// Length of the free run that starts at `start`, at most `max`. It looks no further than that.
-    pub(crate) fn run_at(&self, start: u32, max: u32) -> u32 {
+    pub fn run_at(&self, start: u32, max: u32) -> u32 {
         let end = start.saturating_add(max).min(self.length);
         let mut at = start;
         while at < end {
@@ -124,7 +124,7 @@ impl Bits {
 
     /// The first chunk of `count` free bits, aligned to as many, at or after `from`, or else before
     /// it.
-    pub(crate) fn find_chunk(&self, from: u32, count: u32) -> Option<u32> {
+    pub fn find_chunk(&self, from: u32, count: u32) -> Option<u32> {
         let first = from.checked_next_multiple_of(count)?;
         let find = |mut at: u32, end: u32| {
             while at < end && at + count <= self.length {
@@ -141,7 +141,7 @@ impl Bits {
 
     /// The first free run of at least `wanted` bits at or after `from`, or, where there is none,
     /// the longest one after `from`.
-    pub(crate) fn find_run(&self, from: u32, wanted: u32) -> Option<(u32, u32)> {
+    pub fn find_run(&self, from: u32, wanted: u32) -> Option<(u32, u32)> {
         let mut best: Option<(u32, u32)> = None;
         let mut at = from;
         while let Some(start) = self.next_free(at) {

@@ -24,7 +24,7 @@ struct Sums {
 impl Allocator {
     /// Takes a free inode number near `parent_group`; also gives a generation for it.
     /// `spreads`: it is a directory of the root.
-    pub(crate) fn allocate_inode_number(
+    pub fn allocate_inode_number(
         &self,
         source: &dyn BitmapSource,
         parent_group: u32,
@@ -132,7 +132,7 @@ impl Allocator {
     }
 
     /// Takes a number, if it is free, for somebody who knows already what becomes of it.
-    pub(crate) fn claim_inode(&self, source: &dyn BitmapSource, ino: u32, is_directory: bool) {
+    pub fn claim_inode(&self, source: &dyn BitmapSource, ino: u32, is_directory: bool) {
         let index = ino.saturating_sub(1);
         let number = index / self.layout.inodes_per_group;
         if let Some(mut bitmaps) = self.lock_inodes(source, number, true)
@@ -148,12 +148,7 @@ impl Allocator {
     }
 
     /// Makes an inode number free at once.
-    pub(crate) fn release_inode_number(
-        &self,
-        source: &dyn BitmapSource,
-        ino: u32,
-        is_directory: bool,
-    ) {
+    pub fn release_inode_number(&self, source: &dyn BitmapSource, ino: u32, is_directory: bool) {
         let Some(index) = ino.checked_sub(1) else {
             return;
         };

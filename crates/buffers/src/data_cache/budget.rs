@@ -11,7 +11,7 @@ const SHARE: u64 = 16;
 
 /// In bytes: a share of the machine's memory, or of what its control group may have if that is
 /// less.
-pub(crate) fn default_bytes() -> u64 {
+pub fn default_bytes() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok();
     let machine = machine.as_deref().and_then(total_bytes);
     // In a container the root of this tree is the container's group.

@@ -26,6 +26,10 @@ impl BitmapSource for Source {
         "a test".to_owned()
     }
 
+    fn repairer(&self) -> &'static str {
+        "nobody"
+    }
+
     fn run_max(&self) -> u64 {
         u64::MAX
     }

@@ -32,7 +32,7 @@
 //!
 //! # Locking
 //! ```text
-//! ext.group      one at a time; nothing is called under it but the counter of blocks
+//! buffers.group      one at a time; nothing is called under it but the counter of blocks
 //! ```
 //! Bitmaps are read from the device before the lock is taken. A busy group is passed over where
 //! another will do.
@@ -40,9 +40,9 @@
 //! # References
 //! Linux `fs/ext4/{mballoc,ialloc}.c` for the policies.
 
-pub(crate) mod bits;
+pub mod bits;
 mod blocks;
-pub(crate) mod counter;
+pub mod counter;
 mod damage;
 mod inodes;
 #[cfg(test)]
@@ -60,12 +60,14 @@ use counter::SpaceCounter;
 use damage::{Damage, Kind};
 
 /// The two bitmaps of a block group.
-pub static GROUP: LockClass = LockClass::new("ext.group", 60);
+pub static GROUP: LockClass = LockClass::new("buffers.group", 60);
 
 /// Where bitmaps come from: the device, or what a descriptor says of a group never used.
-pub(crate) trait BitmapSource: Sync {
+pub trait BitmapSource: Sync {
     /// Names it for messages.
     fn describe(&self) -> String;
+    /// The command that repairs what it holds.
+    fn repairer(&self) -> &'static str;
     /// The most blocks that one allocation may give.
     fn run_max(&self) -> u64;
     /// The block bitmap of a group, with all metadata blocks set.
@@ -85,34 +87,34 @@ pub(crate) trait BitmapSource: Sync {
 
 /// The numbers that the allocator needs to know of the file system.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// The block that group 0 starts at.
-    pub(crate) first_data_block: u64,
+    pub first_data_block: u64,
     /// Blocks in the file system, `first_data_block` included.
-    pub(crate) blocks: u64,
+    pub blocks: u64,
     /// Blocks of a group; the last may have fewer.
-    pub(crate) blocks_per_group: u32,
+    pub blocks_per_group: u32,
     /// Inodes of a group.
-    pub(crate) inodes_per_group: u32,
+    pub inodes_per_group: u32,
     /// Inodes of a block of the inode table.
-    pub(crate) inodes_per_block: u32,
+    pub inodes_per_block: u32,
     /// Groups whose metadata lies together (flex_bg), at least 1.
-    pub(crate) groups_per_flex: u32,
+    pub groups_per_flex: u32,
     /// Blocks kept for the superuser.
-    pub(crate) reserved_for_root: u64,
+    pub reserved_for_root: u64,
     /// The most blocks that one allocation gives.
-    pub(crate) run_max: u64,
+    pub run_max: u64,
 }
 
 /// What a descriptor says of its group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupCounts {
+pub struct GroupCounts {
     /// Free blocks.
-    pub(crate) free_blocks: u32,
+    pub free_blocks: u32,
     /// Free inodes.
-    pub(crate) free_inodes: u32,
+    pub free_inodes: u32,
     /// Directories.
-    pub(crate) directories: u32,
+    pub directories: u32,
 }
 
 #[derive(Default)]
@@ -162,7 +164,7 @@ pub struct Allocator {
 
 impl Allocator {
     /// The allocator of a file system whose descriptors say `counts`.
-    pub(crate) fn new(layout: Layout, counts: &[GroupCounts]) -> Allocator {
+    pub fn new(layout: Layout, counts: &[GroupCounts]) -> Allocator {
         let seed = std::collections::hash_map::RandomState::new()
             .build_hasher()
             .finish();
@@ -170,7 +172,7 @@ impl Allocator {
     }
 
     /// One that gives one thread the same each time, on whatever CPUs it runs.
-    pub(crate) fn repeatable(layout: Layout, counts: &[GroupCounts], seed: u64) -> Allocator {
+    pub fn repeatable(layout: Layout, counts: &[GroupCounts], seed: u64) -> Allocator {
         Allocator::with(layout, counts, seed, 1)
     }
 
@@ -351,13 +353,13 @@ impl Allocator {
 
     /// Loads both bitmaps of a group. A commit calls it before it changes them on the device, so
     /// that a later load cannot take what the commit frees for free before it is durable.
-    pub(crate) fn load_group(&self, source: &dyn BitmapSource, group: u32) {
+    pub fn load_group(&self, source: &dyn BitmapSource, group: u32) {
         drop(self.lock_blocks(source, group, true));
         drop(self.lock_inodes(source, group, true));
     }
 
     /// Reserves blocks for metadata to come; false when there are not as many.
-    pub(crate) fn reserve(&self, source: &dyn BitmapSource, blocks: u64) -> bool {
+    pub fn reserve(&self, source: &dyn BitmapSource, blocks: u64) -> bool {
         blocks == 0 || self.find(source, || self.space.reserve(blocks))
     }
 
@@ -374,12 +376,12 @@ impl Allocator {
 
     /// The same for what frees space, or uses what was allocated before: it finds blocks where
     /// others find none.
-    pub(crate) fn reserve_from_pool(&self, blocks: u64) -> bool {
+    pub fn reserve_from_pool(&self, blocks: u64) -> bool {
         blocks == 0 || self.space.reserve_from_pool(blocks)
     }
 
     /// Gives back what [`Allocator::reserve`] took.
-    pub(crate) fn unreserve(&self, blocks: u64) {
+    pub fn unreserve(&self, blocks: u64) {
         if blocks > 0 {
             self.space.give(blocks);
         }
@@ -387,7 +389,7 @@ impl Allocator {
 
     /// Free blocks, and free inodes. What is only reserved for operations counts as free: most of
     /// it comes back.
-    pub(crate) fn free_counts(&self) -> (u64, u64) {
+    pub fn free_counts(&self) -> (u64, u64) {
         let (mut blocks, mut inodes) = (0, 0);
         for group in &self.groups {
             blocks += u64::from(group.free_blocks.load(Ordering::Relaxed));
@@ -397,7 +399,7 @@ impl Allocator {
     }
 
     /// Free blocks that data may not use.
-    pub(crate) fn kept_back(&self) -> u64 {
+    pub fn kept_back(&self) -> u64 {
         self.space.backing_target()
     }
 

@@ -1,0 +1,128 @@
+//! The end of a group: what was staged is published, and becomes durable through the journal.
+
+use std::ops::Range;
+
+use finefs_namespace::{Error, Result};
+use finefs_reiser_disk::superblock::Superblock;
+
+use super::Commit;
+use crate::journal::writer::{Change, JournalWriter};
+use crate::space::{Space, settle_nodes};
+use crate::state::{Mounted, Writer};
+use crate::tree::staged::Staged;
+
+/// What the superblock says while a batch is half durable: reiserfsck finds errors.
+const HAS_ERRORS: u16 = 1;
+
+impl Commit<'_> {
+    /// Ends a group: all that was changed since the last one is durable when this returns, the last
+    /// one or one of several. `Error::NoSpace`: there is no storage for it below the device, and it
+    /// was published.
+    pub(super) fn group(&mut self, is_last: bool) -> Result<()> {
+        let mounted = self.mounted;
+        let (more, gone) = settle_nodes(&mut self.staged, &mounted.tree)?;
+        self.used += more;
+        self.freed.extend(gone.into_iter().map(super::run_of));
+        if !is_last && !self.is_split {
+            log::warn!(
+                "{}: a commit larger than the journal is written in parts",
+                mounted.device.describe()
+            );
+        }
+        self.is_split |= !is_last;
+        self.put_superblock(if is_last { 0 } else { HAS_ERRORS })?;
+        let changed = self.staged.changed();
+        mounted
+            .tree
+            .publish(&changed, self.staged.freed(), self.root);
+        drop(changed);
+        let reserved = std::mem::take(&mut self.staged.space().reserved);
+        let space = Space::new(mounted, self.writing, reserved);
+        self.staged = Staged::new(&mounted.tree, space);
+        write(mounted, &mut self.writer.journal)
+    }
+
+    /// Puts the superblock as it is now into its block, with the map of numbers behind it.
+    fn put_superblock(&mut self, check_state: u16) -> Result<()> {
+        let superblock = &mut self.writer.superblock;
+        let free = i64::from(superblock.free_blocks()) - std::mem::take(&mut self.used);
+        let free = u32::try_from(free)
+            .map_err(|_| Error::corrupt("the superblock's number of free blocks is wrong"))?;
+        superblock.set_free_blocks(free);
+        superblock.set_root(self.root.block, self.root.levels);
+        superblock.set_inode_generation(self.writing.numbers.generation());
+        superblock.set_check_state(check_state);
+        let words = self.writer.numbers.words(superblock.object_ids().1);
+        superblock.set_object_ids(words.len() as u16);
+        let superblock = superblock.clone();
+        let at = self.mounted.superblock_at;
+        let block = self.staged.edit(self.mounted.superblock_block())?;
+        superblock.write_to(block.get_mut(at..).unwrap_or_default());
+        let map = at + superblock.object_ids_offset();
+        for (place, word) in block[map..].chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// Makes dirty data and all dirty buffers durable. `Error::NoSpace` when there is no storage for
+/// them below the device: none of the buffers was written then.
+fn write(mounted: &Mounted, journal: &mut JournalWriter) -> Result<()> {
+    mounted.data.write_out()?;
+    let changes = mounted.tree.buffers.dirty();
+    reserve(mounted, &journal.places(changes.len()), &changes)?;
+    journal.commit(&changes)?;
+    mounted.tree.buffers.write_these(&changes)
+}
+
+/// Takes storage for the dirty buffers' places and the log's.
+fn reserve(mounted: &Mounted, log: &[Range<u64>], changes: &[Change]) -> Result<()> {
+    let block_bytes = mounted.tree.buffers.block_size_bytes() as u64;
+    let mut ranges: Vec<Range<u64>> = log.to_vec();
+    for (block, _) in changes {
+        let start = block * block_bytes;
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end += block_bytes,
+            _ => ranges.push(start..start + block_bytes),
+        }
+    }
+    for range in ranges {
+        let taken = mounted
+            .device
+            .reserve_at(range.start, range.end - range.start);
+        taken.map_err(|error| match finefs_block::is_full(&error) {
+            true => Error::NoSpace,
+            false => Error::io(format_args!("taking storage: {error}")),
+        })?;
+    }
+    Ok(())
+}
+
+/// Notes that the file system is mounted, durably.
+pub(crate) fn mark_mounted(mounted: &Mounted, writer: &mut Writer) -> Result<()> {
+    mark(mounted, writer, |superblock| superblock.set_clean(false))
+}
+
+/// Notes that it is not, and empties the log. After a commit; nothing else is under way.
+pub(crate) fn mark_clean(mounted: &Mounted, writer: &mut Writer) -> Result<()> {
+    mark(mounted, writer, |superblock| superblock.set_clean(true))?;
+    writer.journal.checkpoint()
+}
+
+/// Changes the superblock, durably.
+fn mark(
+    mounted: &Mounted,
+    writer: &mut Writer,
+    change: impl FnOnce(&mut Superblock),
+) -> Result<()> {
+    change(&mut writer.superblock);
+    let mut block = mounted
+        .tree
+        .buffers
+        .modify(u64::from(mounted.superblock_block()))?;
+    let place = block.get_mut(mounted.superblock_at..).unwrap_or_default();
+    writer.superblock.write_to(place);
+    drop(block);
+    write(mounted, &mut writer.journal)
+}
