@@ -82,7 +82,7 @@ fn reiserfs_is_written() {
     fs::write(place.path("file"), vec![b'x'; 100_000]).unwrap();
     place.ok(&["mkdir", "-p", "old.img:/new/deep"]);
     place.ok(&["cp", "file", "old.img:/new/deep/"]);
-    place.ok(&["cp", "-r", "old.img:/attributes", "old.img:/new/"]);
+    place.ok(&["cp", "-a", "old.img:/attributes", "old.img:/new/"]);
     assert_sound(&place, "old.img");
     assert_eq!(
         place.ok(&["diff", "old.img:/attributes", "old.img:/new/attributes"]),
