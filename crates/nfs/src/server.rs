@@ -14,7 +14,9 @@
 //! one.
 //!
 //! A thread that waits for the disk (COMMIT, stable writes, changes of names) says so, and when too
-//! few are left that do not, another one is started, up to [`THREADS_MAX`].
+//! few are left that do not, another one is started, up to [`THREADS_MAX`]. A thread that was not
+//! needed for so long as [`KEPT`] ends when it has been woken: more threads than CPUs that do not
+//! wait get into each other's way.
 //!
 //! A panic ends no thread. In a call it costs the call, which is answered with an error; outside of
 //! one it costs the connection, which its client opens again.
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use finefs_locks::{Mutex, cpu};
 use finefs_namespace::Namespace;
@@ -56,6 +59,8 @@ const OTHER_FILES: usize = 128;
 const THREADS_PER_CPU: usize = 2;
 /// Threads that call clients back: so many clients that do not answer hold up the others.
 const LOCK_THREADS: usize = 4;
+/// Threads are kept for so long when fewer wait for the disk.
+const KEPT: Duration = Duration::from_secs(1);
 /// The most threads.
 const THREADS_MAX: usize = 128;
 /// What epoll says when the server is to stop.
@@ -83,6 +88,10 @@ struct Shared {
     /// How many there are, and how many of them wait for the disk.
     thread_count: AtomicUsize,
     waiting: AtomicUsize,
+    /// The most that waited at a time since somebody looked.
+    most_waiting: AtomicUsize,
+    /// The same of the time before.
+    lately_waiting: AtomicUsize,
     /// Threads that should not wait, at least.
     spare: usize,
 }
@@ -237,6 +246,8 @@ impl Shared {
             threads: Mutex::new(&classes::THREADS, Vec::new()),
             thread_count: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            most_waiting: AtomicUsize::new(0),
+            lately_waiting: AtomicUsize::new(0),
             spare: (THREADS_PER_CPU * cpu::count()).clamp(2, THREADS_MAX),
         }))
     }
@@ -250,7 +261,11 @@ impl Shared {
             .name(format!("nfs-{number}"))
             .spawn(move || itself.work());
         match thread {
-            Ok(thread) => self.threads.lock().push(thread),
+            Ok(thread) => {
+                let mut threads = self.threads.lock();
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+            }
             Err(error) => {
                 self.thread_count.fetch_sub(1, Ordering::AcqRel);
                 return Err(error);
@@ -314,7 +329,30 @@ impl Shared {
                 }
             }
             buffers.shrink();
+            if self.is_one_too_many() {
+                return;
+            }
         }
+    }
+
+    /// True for a thread that is to end, which is no longer counted.
+    fn is_one_too_many(&self) -> bool {
+        let counts = [&self.waiting, &self.most_waiting, &self.lately_waiting];
+        let waiting = counts.map(|count| count.load(Ordering::Acquire));
+        let needed = waiting.into_iter().max().unwrap_or(0) + self.spare;
+        let one_less = |threads| (threads > needed).then(|| threads - 1);
+        self.thread_count.load(Ordering::Acquire) > needed
+            && self
+                .thread_count
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less)
+                .is_ok()
+    }
+
+    /// Another [`KEPT`] begins.
+    fn look_at_waiting(&self) {
+        let waiting = self.waiting.load(Ordering::Acquire);
+        let most = self.most_waiting.swap(waiting, Ordering::AcqRel);
+        self.lately_waiting.store(most, Ordering::Release);
     }
 
     /// The life of the thread that takes connections in.
@@ -323,7 +361,12 @@ impl Shared {
             tv_sec: 1,
             tv_nsec: 0,
         };
+        let mut looked = Instant::now();
         while !self.is_stopping.load(Ordering::Acquire) {
+            if looked.elapsed() >= KEPT {
+                looked = Instant::now();
+                self.look_at_waiting();
+            }
             let mut events: Vec<PollFd<'_>> = listeners
                 .iter()
                 .map(|listener| PollFd::new(listener, PollFlags::IN))
@@ -348,7 +391,7 @@ impl Shared {
                 Err(error) => {
                     // Out of descriptors: some may be closed soon.
                     log::warn!("nfs: a connection cannot be accepted: {error}");
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    std::thread::sleep(Duration::from_millis(100));
                     break;
                 }
             }
@@ -439,6 +482,9 @@ impl Threads for Shared {
 impl Waits for Shared {
     fn begin_wait(&self) {
         let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
+        if waiting > self.most_waiting.load(Ordering::Relaxed) {
+            self.most_waiting.fetch_max(waiting, Ordering::AcqRel);
+        }
         let threads = self.thread_count.load(Ordering::Acquire);
         let is_short = threads < THREADS_MAX && threads < waiting + self.spare;
         if is_short

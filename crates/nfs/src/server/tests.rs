@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, UdpSocket};
-use std::time::Duration;
 
 use finefs_namespace::{MemoryStore, Options};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -100,5 +99,34 @@ fn a_panic_at_a_connection_keeps_no_other_out() {
     unlucky.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(call(&mut unlucky, 1), None);
     assert_eq!(call(&mut connected(&server), 2), Some(words(&DONE)));
+    server.stop();
+}
+
+#[test]
+fn threads_that_are_not_needed_any_more_end() {
+    let server = serve();
+    let shared = &server.shared;
+    let count = || shared.thread_count.load(Ordering::Acquire);
+    assert_eq!(count(), shared.spare);
+    let mut stream = connected(&server);
+    for _ in 0..20 {
+        shared.begin_wait();
+    }
+    assert_eq!(count(), shared.spare + 20);
+    assert_eq!(call(&mut stream, 1), Some(words(&DONE)));
+    assert_eq!(count(), shared.spare + 20, "they wait");
+    for _ in 0..20 {
+        shared.end_wait();
+    }
+    let begun = Instant::now();
+    while count() > shared.spare {
+        assert!(begun.elapsed() < PATIENCE, "{} are left", count());
+        assert_eq!(call(&mut stream, 2), Some(words(&DONE)));
+    }
+    // And come again.
+    shared.begin_wait();
+    assert_eq!(count(), shared.spare + 1);
+    assert!(shared.threads.lock().len() <= shared.spare + 20);
+    shared.end_wait();
     server.stop();
 }
