@@ -240,6 +240,32 @@ fn one_source_goes_to_one_place() {
     });
 }
 
+/// One name is renamed over another one by two threads, one of which replaces nothing: one of them
+/// does it, and the other finds no source. The names are looked up one after the other, between
+/// which they may come to name one inode, or the second one to be there.
+///
+/// Without: the look under the locks in `settled`.
+#[test]
+fn one_name_is_renamed_over_another_twice() {
+    for (mode, target) in [
+        (RenameMode::Replace, Some("t")),
+        (RenameMode::Replace, None),
+        (RenameMode::NoReplace, None),
+    ] {
+        check(300, World::either, move |world, root| {
+            world.file(root, "f").unwrap();
+            if let Some(target) = target {
+                world.file(root, target).unwrap();
+            }
+            let rename = |mode| task(move |w: &World| w.rename((root, "f"), (root, "t"), mode));
+            let done = race(world, vec![rename(RenameMode::Replace), rename(mode)]);
+            let is_done = |result: &&Result<(), Error>| result.is_ok();
+            assert_eq!(done.iter().filter(is_done).count(), 1, "{done:?}");
+            assert!(done.contains(&Err(Error::NotFound)), "{done:?}");
+        });
+    }
+}
+
 /// Who sees the new name does not see the old one after that; who does not see the old one sees
 /// the new one.
 ///

@@ -473,7 +473,12 @@ impl Namespace {
         let (dir, table, name) = (located.dir, located.table, located.name());
         let child = self.child(dir, table, name, guard)?;
         self.check_remove(caller, dir, child)?;
-        let names = self.check_rmdir(child, guard)?;
+        let names = match self.check_rmdir(child, guard) {
+            Ok(names) => names,
+            // That counts if the name still names it.
+            Err(error) if located.names(child, guard)? => return Err(error),
+            Err(_) => return Ok(false),
+        };
         let resize = names.lock_resize();
         let requests = [
             Request::Name {

@@ -79,6 +79,8 @@ type Dying<'g> = Option<(&'g Inode, &'g NameTable)>;
 struct Renaming<'a, 'g> {
     from: Side<'a, 'g>,
     to: Side<'a, 'g>,
+    /// Which of the names a slash follows.
+    slashes: (bool, bool),
     moved: &'g Inode,
     /// What is replaced or exchanged.
     victim: Target<'g>,
@@ -160,11 +162,11 @@ impl Namespace {
         let from = self.locate(caller, from, guard)?;
         let to = self.locate(caller, to, guard)?;
         let renaming = self.look_up(&from, &to, mode, guard)?;
-        self.check_above(&renaming, guard)?;
-        self.check_rename(caller, &renaming)?;
-        if renaming.is_of_one_inode() {
-            // POSIX rename() does nothing then.
-            return Ok(Some(None));
+        let refused = self.check(caller, &renaming, guard).err();
+        // POSIX rename() does nothing where both name one inode. The names were looked up one after
+        // the other: what was seen counts if they name this at once.
+        if refused.is_some() || renaming.is_of_one_inode() {
+            return renaming.settled(refused, guard);
         }
         let _topology = self.lock_topology(&renaming, guard)?;
 
@@ -309,10 +311,10 @@ impl Namespace {
             Err(Error::NotFound) => None,
             Err(error) => return Err(error),
         };
-        check_there(slashes, moved, victim, mode)?;
         Ok(Renaming {
             from,
             to,
+            slashes,
             moved,
             victim,
             mode,
@@ -326,6 +328,14 @@ impl Namespace {
             return Err(Error::Invalid);
         }
         Ok(Side { dir, table, name })
+    }
+
+    /// Whether the rename may be, as far as a look without locks tells.
+    fn check(&self, caller: &Caller, renaming: &Renaming<'_, '_>, guard: &Guard) -> Result<()> {
+        let (moved, victim) = (renaming.moved, renaming.victim);
+        check_there(renaming.slashes, moved, victim, renaming.mode)?;
+        self.check_above(renaming, guard)?;
+        self.check_rename(caller, renaming)
     }
 
     /// EINVAL or ENOTEMPTY when one of the two lies above the other's place; Linux tells that
@@ -651,6 +661,17 @@ impl<'a, 'g> Renaming<'a, 'g> {
             });
         }
         requests
+    }
+
+    /// What a rename that is refused, or has nothing to do, comes to: `None` where the names no
+    /// longer name what they named when they were looked up.
+    fn settled(&self, refused: Option<Error>, guard: &'g Guard) -> Result<Option<Option<Ino>>> {
+        let held = lock_all(&self.requests(None, None), guard)?;
+        match (self.look_again(&held, guard), refused) {
+            (None, _) => Ok(None),
+            (Some(_), Some(error)) => Err(error),
+            (Some(_), None) => Ok(Some(None)),
+        }
     }
 
     /// The nodes of both names, whose buckets are held, if they name what they named before.

@@ -28,7 +28,7 @@ use crate::base::error::{Error, Result};
 use crate::base::store::FoldName;
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::inode::Inode;
-use crate::names::name_table::{HashedName, NameTable};
+use crate::names::name_table::{HashedName, NameTable, Request, lock_all};
 use crate::names::path_cache::Way;
 use crate::namespace::Namespace;
 use crate::operations::lookup::Named;
@@ -78,7 +78,7 @@ pub(crate) struct Located<'g> {
     pub is_root: bool,
 }
 
-impl Located<'_> {
+impl<'g> Located<'g> {
     /// The name, hashed for the directory's table.
     pub fn name(&self) -> HashedName<'_> {
         HashedName {
@@ -86,6 +86,19 @@ impl Located<'_> {
             hash: self.hash,
             fold: self.fold,
         }
+    }
+
+    /// Whether it names this inode, by a look under the lock of its bucket. An error where the
+    /// directory is gone.
+    pub fn names(&self, inode: &Inode, guard: &'g Guard) -> Result<bool> {
+        let request = Request::Name {
+            dir: self.dir.ino,
+            table: self.table,
+            name: self.name(),
+        };
+        let held = lock_all(&[request], guard)?;
+        let node = held.get(0).find(self.name(), guard);
+        Ok(node.is_some_and(|node| node.ino == inode.ino))
     }
 }
 
