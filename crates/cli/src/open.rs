@@ -56,6 +56,9 @@ pub(crate) fn open(
     if let Some(path) = &options.journal {
         image_options = image_options.journal(path);
     }
+    if let Some(size) = options.cache {
+        image_options = image_options.cache(size.bytes());
+    }
     if let Some(size) = options.data_cache {
         image_options = image_options.data_cache_max(size.bytes());
     }

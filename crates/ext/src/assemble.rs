@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 
 use finefs_block::BlockDevice;
 use finefs_buffers::alloc::{Allocator, Layout};
-use finefs_buffers::data_cache::default_bytes;
 use finefs_buffers::{BufferCache, FileData};
 use finefs_ext_disk::dirent::DirRules;
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
@@ -56,10 +55,7 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
     // What is only read does not come in, and no more than there is.
     let data_cache_bytes = match is_read_only {
         true => 0,
-        false => options
-            .data_cache_bytes
-            .unwrap_or_else(default_bytes)
-            .min(geometry.size_bytes()),
+        false => options.data_cache_bytes.min(geometry.size_bytes()),
     };
     ExtState {
         seed: superblock.has_metadata_csum().then(|| superblock.seed()),

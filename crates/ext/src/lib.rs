@@ -69,9 +69,10 @@ pub use store::ExtStore;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
+use finefs_buffers::CLEAN_LIMIT_BYTES;
 
 /// How an image is mounted.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ExtOptions {
     /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
     /// a note.)
@@ -80,9 +81,10 @@ pub struct ExtOptions {
     pub mount_point: Option<Vec<u8>>,
     /// What to do about damage; what the superblock says where this is `None`.
     pub on_error: Option<OnError>,
-    /// How much memory the cache of file data takes at most, in bytes; as much as suits the machine
-    /// where this is `None`.
-    pub data_cache_bytes: Option<u64>,
+    /// How much memory the cache of file data takes at most, in bytes.
+    pub data_cache_bytes: u64,
+    /// The same of clean blocks of metadata.
+    pub buffer_bytes: u64,
     /// Storage below blocks that a commit frees is given back once it is durable. That of files
     /// that were removed before any commit named them stays until it is trimmed.
     pub discards: bool,
@@ -92,6 +94,22 @@ pub struct ExtOptions {
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
+}
+
+impl Default for ExtOptions {
+    fn default() -> ExtOptions {
+        ExtOptions {
+            is_read_only: false,
+            mount_point: None,
+            on_error: None,
+            data_cache_bytes: 64 << 20,
+            buffer_bytes: CLEAN_LIMIT_BYTES as u64,
+            discards: false,
+            limits: Vec::new(),
+            journal: None,
+            bulk_load: None,
+        }
+    }
 }
 
 /// An image is filled that is of no use to anybody before that has come to its end.

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_buffers::{BufferCache, CLEAN_LIMIT_BYTES, Overlay};
+use finefs_buffers::{BufferCache, Overlay};
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::FileKind as DiskKind;
@@ -99,7 +99,7 @@ fn open(
         device.clone(),
         geometry.block_size,
         overlay,
-        CLEAN_LIMIT_BYTES,
+        usize::try_from(options.buffer_bytes).unwrap_or(usize::MAX),
     );
     let mut groups = GroupTable::load(&superblock, &geometry, &buffers)
         .map_err(|error| damaged("group descriptors", &error))?;

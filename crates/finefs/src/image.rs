@@ -12,6 +12,7 @@ use finefs_namespace::{
 };
 use finefs_reiser::{ReiserOptions, ReiserStore};
 
+use crate::cache_size::Shares;
 use crate::error::Result;
 use crate::image_error::ImageError;
 
@@ -35,6 +36,7 @@ pub struct ImageOptions {
     limits: Vec<QuotaKind>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
+    cache_bytes: Option<u64>,
     data_cache_bytes: Option<u64>,
     bulk_load: Option<BulkLoad>,
     namespace: Options,
@@ -125,9 +127,13 @@ impl ImageOptions {
         self
     }
 
-    /// Inodes in memory above which clean ones that nobody uses are put out of it.
-    pub fn inode_cache_max(mut self, inodes: u64) -> ImageOptions {
-        self.namespace.inode_cache_max = inodes;
+    /// Memory for what the image holds, in bytes, above which what was not used lately leaves it:
+    /// inodes, names, mappings, blocks of metadata, data that was written; also of files that are
+    /// open. What waits for a commit stays, and has a commit made when there is too much of it. At
+    /// first an eighth of the machine's memory (of the control group's, in a container), and at
+    /// least 64 MiB. A directory that is used is in memory whole.
+    pub fn cache(mut self, size_bytes: u64) -> ImageOptions {
+        self.cache_bytes = Some(size_bytes);
         self
     }
 
@@ -138,11 +144,10 @@ impl ImageOptions {
         self
     }
 
-    /// Memory that the cache of file data takes at most, in bytes. At first a sixteenth of the
-    /// machine's memory (of the control group's, in a container), at least 32 MiB and at most 1
-    /// GiB. What is written stays there, dirty (half of it at most, about) until the next commit,
-    /// and then clean until the memory is wanted for something else, or nothing uses it for some
-    /// seconds.
+    /// Memory that the cache of file data takes at most, in bytes. At first three eighths of
+    /// [`ImageOptions::cache`], at most 1 GiB. What is written stays there, dirty (half of it at
+    /// most, about) until the next commit, and then clean until the memory is wanted for something
+    /// else, or nothing uses it for some seconds.
     pub fn data_cache_max(mut self, size_bytes: u64) -> ImageOptions {
         self.data_cache_bytes = Some(size_bytes);
         self
@@ -244,11 +249,13 @@ pub fn open_image(path: &Path, options: ImageOptions) -> Result<Image> {
     let image = device.describe();
     let mut namespace_options = options.namespace.clone();
     namespace_options.is_read_only |= options.is_read_only;
+    let shares = Shares::new(options.cache_bytes, options.data_cache_bytes);
+    namespace_options.cache_bytes = shares.inodes;
     let Opened {
         store,
         notes,
         on_error,
-    } = open_store(device, journal, options)?;
+    } = open_store(device, journal, options, shares)?;
     let namespace = Namespace::new(store, namespace_options)
         .map_err(|error| ImageError::Namespace { image, error })?;
     Ok(Image {
@@ -271,13 +278,14 @@ fn open_store(
     device: Arc<dyn BlockDevice>,
     journal: Option<Arc<dyn BlockDevice>>,
     options: ImageOptions,
+    shares: Shares,
 ) -> std::result::Result<Opened, ImageError> {
     if format_of(&*device) == Some(Format::Reiserfs) {
         let store = ReiserStore::open(
             device,
             &ReiserOptions {
                 is_read_only: options.is_read_only,
-                data_cache_bytes: options.data_cache_bytes,
+                data_cache_bytes: Some(shares.data),
             },
         )
         .map_err(ImageError::Reiserfs)?;
@@ -295,7 +303,8 @@ fn open_store(
                 .mount_point
                 .map(|path| path.into_os_string().into_vec()),
             on_error: options.on_error,
-            data_cache_bytes: options.data_cache_bytes,
+            data_cache_bytes: shares.data,
+            buffer_bytes: shares.buffers,
             discards: options.discards,
             bulk_load: options.bulk_load,
             journal,

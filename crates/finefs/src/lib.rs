@@ -53,6 +53,7 @@
 //! | `image`, `image_error` | opening images and memory, for this API and for front ends |
 
 mod appender;
+mod cache_size;
 mod caller;
 mod classes;
 mod dir;

@@ -188,7 +188,7 @@ fn names_survive_eviction_of_their_directories() {
     const FILES: usize = 30;
     let directory = tempfile::tempdir().unwrap();
     let image = make(directory.path(), "ext4");
-    let fs = ImageOptions::new().inode_cache_max(1).open(&image).unwrap();
+    let fs = ImageOptions::new().cache(0).open(&image).unwrap();
     for number in 0..DIRECTORIES {
         fs.create_dir_all(format!("a/d{number}")).unwrap();
     }

@@ -49,8 +49,8 @@ impl Checked {
 
     fn open(store: &Arc<CheckedStore>) -> Namespace {
         let options = Options {
-            // So few that commits evict whatever they may.
-            inode_cache_max: 3,
+            // So little that whatever may be evicted is, all the time.
+            cache_bytes: 0,
             // However little there is.
             commit_threads: CommitThreads::Always(const { NonZeroUsize::new(2).unwrap() }),
             ..Options::default()

@@ -247,8 +247,8 @@ fn stress(threads: u64, store: CheckedStore) {
     let shared: Arc<CheckedStore> = Arc::clone(&store);
     let options = Options {
         commit_interval: Duration::from_millis(3),
-        // So few that every commit evicts whatever it may.
-        inode_cache_max: 3,
+        // So little that whatever may be evicted is, all the time.
+        cache_bytes: 0,
         ..Options::default()
     };
     let namespace = Namespace::new(shared, options).unwrap();

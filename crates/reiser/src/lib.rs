@@ -63,7 +63,7 @@ pub struct ReiserOptions {
     /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
     /// a note.)
     pub is_read_only: bool,
-    /// How much memory the cache of file data takes at most, in bytes; as much as suits the
-    /// machine where this is `None`.
+    /// How much memory the cache of file data takes at most, in bytes; 64 MiB where this is
+    /// `None`.
     pub data_cache_bytes: Option<u64>,
 }

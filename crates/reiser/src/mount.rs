@@ -13,7 +13,6 @@ use std::sync::atomic::AtomicU64;
 
 use finefs_block::BlockDevice;
 use finefs_buffers::alloc::{Allocator, GroupCounts, Layout};
-use finefs_buffers::data_cache::default_bytes;
 use finefs_buffers::{BufferCache, CLEAN_LIMIT_BYTES, FileData, Overlay};
 use finefs_namespace::Error;
 use finefs_reiser_disk::bitmap::Bitmaps;
@@ -33,6 +32,9 @@ use crate::objects::Objects;
 use crate::state::{Mounted, Postponed, Writer, Writing};
 use crate::tree::{Root, Tree};
 use crate::{ReiserOptions, space};
+
+/// For file data, where nobody says.
+const DATA_CACHE_BYTES: u64 = 64 << 20;
 
 /// Where the superblock is, in bytes, if there is one.
 pub(crate) fn superblock_offset(device: &dyn BlockDevice) -> Option<u64> {
@@ -175,7 +177,7 @@ fn assemble(
     let is_written = !options.is_read_only && why_not_written(&superblock).is_none();
     // What is only read does not come in, and no more than there is.
     let cache_bytes = match is_written {
-        true => (options.data_cache_bytes.unwrap_or_else(default_bytes)).min(size_bytes),
+        true => (options.data_cache_bytes.unwrap_or(DATA_CACHE_BYTES)).min(size_bytes),
         false => 0,
     };
     Mounted {

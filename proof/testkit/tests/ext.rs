@@ -42,8 +42,8 @@ fn open(path: &Path) -> Namespace {
     let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).unwrap();
     assert!(!store.geometry().is_read_only, "{:?}", store.notes());
     let options = Options {
-        // So few that commits evict whatever they may.
-        inode_cache_max: 3,
+        // So little that whatever may be evicted is, all the time.
+        cache_bytes: 0,
         ..Options::default()
     };
     Namespace::without_thread(Arc::new(store), options).unwrap()

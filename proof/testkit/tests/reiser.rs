@@ -46,7 +46,7 @@ fn open_on(device: Arc<dyn BlockDevice>) -> Namespace {
     assert!(!store.geometry().is_read_only, "{:?}", store.notes());
     let options = Options {
         // So few that commits evict whatever they may.
-        inode_cache_max: 3,
+        cache_bytes: 0,
         ..Options::default()
     };
     Namespace::without_thread(Arc::new(store), options).unwrap()

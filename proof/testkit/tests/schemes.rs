@@ -29,8 +29,8 @@ const WITHOUT: [LockingScheme; 4] = [
 
 fn options(locking: LockingScheme) -> Options {
     Options {
-        // So few that commits evict whatever they may.
-        inode_cache_max: 3,
+        // So little that whatever may be evicted is, all the time.
+        cache_bytes: 0,
         locking,
         ..Options::default()
     }

@@ -14,6 +14,7 @@
 //! | [`guest`] | Debian's kernel in qemu |
 //! | [`nfs`] | the kernel's NFS client, in a guest |
 //! | [`reiserfs`] | images that the last kernels with reiserfs have filled, in a guest |
+//! | [`memory`] | the server's memory under a limit |
 //! | [`soak`] | mixed load for long on an image that is nearly full |
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
@@ -46,6 +47,7 @@ pub mod images;
 pub mod kill;
 pub mod lock_teeth;
 pub mod matrix;
+pub mod memory;
 pub mod mkfs;
 pub mod nfs;
 pub mod package;

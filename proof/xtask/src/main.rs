@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use xtask::report::Report;
 use xtask::{
-    acl, bad_input, boot, crash, differential, fsx, fuzz, images, kill, lock_teeth, mkfs, nfs,
-    package, pjdfstest, python, reiserfs, tsan, unprivileged,
+    acl, bad_input, boot, crash, differential, fsx, fuzz, images, kill, lock_teeth, memory, mkfs,
+    nfs, package, pjdfstest, python, reiserfs, tsan, unprivileged,
 };
 use xtask::{check, demo, matrix, public_api, setup, soak, style, suite, teeth};
 
@@ -183,6 +183,8 @@ enum What {
     Differential(differential::Options),
     /// Mixed load for long on an image that is nearly full
     Soak(soak::Options),
+    /// The server's memory under a limit, with more files than it can hold
+    Memory(memory::Options),
     /// What is left when the server is killed at random moments
     Kill(kill::Options),
     /// The kernel's NFS client, in a guest, over a served image
@@ -339,6 +341,7 @@ fn prove(options: Prove) -> Result<()> {
             differential::run(&server()?, &parent, own, options.seed, &mut report)?;
         }
         What::Soak(own) => soak::run(&server()?, &parent, own, options.seed, &mut report)?,
+        What::Memory(own) => memory::run(&server()?, &parent, own, &mut report)?,
         What::Kill(own) => kill::run(&server()?, &parent, own, options.seed, &mut report)?,
         What::Nfs(own) => nfs::run(&finefs()?, &parent, own, options.seed, &mut report)?,
         What::Reiserfs(own) => reiserfs::run(&finefs()?, &parent, own, &mut report)?,

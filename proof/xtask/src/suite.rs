@@ -80,6 +80,10 @@ impl Options {
             ),
             ("reiserfs", by_size(&[], &["--long"])),
             ("boot", Vec::new()),
+            (
+                "memory",
+                by_size(&["--files", "200000", "--cache-mib", "16"], &[]),
+            ),
             ("soak", by_size(&["--minutes", "1"], &["--minutes", "30"])),
             ("matrix", by_size(&["--ci"], &[])),
         ]
@@ -418,6 +422,7 @@ mod tests {
             "kill",
             "nfs",
             "reiserfs",
+            "memory",
             "soak",
             "matrix",
         ];

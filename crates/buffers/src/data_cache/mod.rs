@@ -20,7 +20,6 @@
 //! |---|---|
 //! | `shard` | the blocks of a shard, their memory, eviction |
 //! | `write_back` | what goes to the device when |
-//! | `budget` | how much memory is taken where nobody says |
 //!
 //! # Data model
 //! A block that is in the cache is in it whole, and what the cache has stands for what the device
@@ -56,7 +55,6 @@
 //! Linux `mm/page-writeback.c` and `Documentation/filesystems/ext4/` on data=ordered; here blocks
 //! are allocated at once.
 
-mod budget;
 mod shard;
 mod write_back;
 
@@ -68,7 +66,6 @@ use finefs_block::BlockDevice;
 use finefs_locks::LockClass;
 use finefs_namespace::BlockRun;
 
-pub use budget::default_bytes;
 use finefs_locks::{Condvar, Mutex};
 use shard::{Limits, Room, Shard};
 use write_back::Flusher;

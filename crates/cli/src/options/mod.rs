@@ -41,7 +41,9 @@ pub(crate) struct MountOptions {
     pub lacks_barriers: bool,
     /// Give storage below what is removed back.
     pub discards: bool,
-    /// Memory for file data; by the machine's where it is not given.
+    /// Memory for what the image holds; by the machine's where it is not given.
+    pub cache: Option<Size>,
+    /// Of it, memory for file data.
     pub data_cache: Option<Size>,
     pub on_error: Option<OnError>,
     pub has_acls: bool,
@@ -74,6 +76,7 @@ impl Default for MountOptions {
             commit_interval: namespace.commit_interval,
             lacks_barriers: false,
             discards: false,
+            cache: None,
             data_cache: None,
             on_error: None,
             has_acls: namespace.has_acls,

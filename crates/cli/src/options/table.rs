@@ -7,8 +7,8 @@ use finefs::AtimePolicy;
 
 use super::MountOptions;
 use super::values::{
-    barrier, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device, journal_path,
-    locking, mode, offset, room, threads, uid,
+    barrier, cache, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device,
+    journal_path, locking, mode, offset, room, threads, uid,
 };
 use crate::CliResult;
 
@@ -324,11 +324,21 @@ static WRITING: &[Row] = &[
     .takes("SECONDS", "30")
     .of(Of::Image),
     row(
+        &["cache"],
+        Done(
+            cache,
+            "memory for all that is held of the image, beyond which what was not used lately goes: \
+             bytes, or with k, m, g or % (default: an eighth of the memory, at least 64m)",
+        ),
+    )
+    .takes("SIZE", "256m")
+    .of(Of::Image),
+    row(
         &["data_cache"],
         Done(
             data_cache,
-            "memory for what is written to files, until the commit and after it: bytes, or with k, m, \
-             g or % (default: a sixteenth of the memory, 32m to 1g)",
+            "of it, memory for what is written to files, until the commit and after it (default: \
+             three eighths, at most 1g)",
         ),
     )
     .takes("SIZE", "64m")

@@ -121,6 +121,11 @@ pub(super) fn room(options: &mut MountOptions, name: &str, value: &str) -> CliRe
     Ok(())
 }
 
+pub(super) fn cache(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.cache = Some(Size::parse(name, value)?);
+    Ok(())
+}
+
 pub(super) fn data_cache(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     options.data_cache = Some(Size::parse(name, value)?);
     Ok(())

@@ -84,7 +84,7 @@ fn mounted(shadow: Arc<Shadow>) -> Result<ExtState> {
         is_read_only: false,
     };
     let options = ExtOptions {
-        data_cache_bytes: Some(0),
+        data_cache_bytes: 0,
         ..ExtOptions::default()
     };
     let state = assemble(parts, &options);

@@ -36,6 +36,8 @@ pub static SYNC_TURN: LockClass = LockClass::new("ns.sync_turn", 5);
 pub static COMMIT: LockClass = LockClass::new("ns.commit", 5);
 /// Generations that were cut off the log and wait for their commit; never inside an operation.
 pub static GENERATIONS: LockClass = LockClass::new("ns.generations", 7);
+/// One sweep for what can leave memory at a time; never inside an operation.
+pub static EVICTION: LockClass = LockClass::new("ns.eviction", 8);
 /// Operations (readers) against global operations (the writer).
 pub static GATE: LockClass = LockClass::new("ns.gate", 10);
 /// What one shard of the log was folded into.

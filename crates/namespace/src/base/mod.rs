@@ -8,6 +8,7 @@
 //! | `classes` | the lock classes of the namespace and their order |
 //! | [`guard`] | what front ends do about panics, and about many errors |
 //! | [`number_map`] | hash tables keyed by inode or block |
+//! | `memory` | how much memory is taken |
 //! | [`parallel`] | work that several threads share |
 //! | `radix`, `once_box` | arrays and boxes that are filled once and read without a lock |
 //! | `retire` | when memory that readers may still see is given back |
@@ -24,6 +25,7 @@ pub mod error;
 pub mod file_flags;
 mod file_kind;
 pub mod guard;
+pub(crate) mod memory;
 pub mod number_map;
 pub(crate) mod once_box;
 pub mod parallel;

@@ -95,6 +95,19 @@ impl<T: Default, const TOP: usize, const MIDDLE: usize, const LEAF: usize>
         Some(&leaf.0[low])
     }
 
+    /// Bytes that the leaves take, which are nearly all of it.
+    pub fn bytes(&self) -> usize {
+        let Some(middles) = self.top.get() else {
+            return 0;
+        };
+        let middles = middles.iter().flat_map(|line| &line.0);
+        let leaves = middles.filter_map(OnceBox::get).flat_map(|middle| {
+            let slots = middle.iter().flat_map(|line| &line.0);
+            slots.filter_map(OnceBox::get)
+        });
+        leaves.count() * size_of::<Leaf<T, LEAF>>()
+    }
+
     /// Visits every element of every leaf that exists, from `first` on, in ascending order, until
     /// `visit` answers false.
     pub fn for_each_from(&self, first: u64, mut visit: impl FnMut(u64, &T) -> bool) {
@@ -146,6 +159,7 @@ mod tests {
             assert!(array.get(index).is_none());
         }
         assert_eq!(array.get(7).unwrap().load(Ordering::Relaxed), 8);
+        assert_eq!(array.bytes(), 4 * 64 * 8);
         let mut seen = Vec::new();
         array.for_each_from(7, |index, element| {
             if element.load(Ordering::Relaxed) != 0 {

@@ -3,16 +3,22 @@
 
 use std::sync::{Arc, OnceLock};
 
-use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
-use finefs_locks::{Condvar, Mutex, PerCpuCounter, cpu};
+use finefs_locks::primitive::atomic::{AtomicU8, Ordering};
+use finefs_locks::{Condvar, Mutex, cpu};
 
 use crate::base::classes;
 use crate::base::error::Result;
 use crate::base::store::Geometry;
 use crate::base::types::Ino;
+use crate::commit::eviction::Eviction;
 use crate::commit::folding::Folding;
 use crate::commit::oplog::FreedSpace;
 use crate::commit::wakeup::Wakeup;
+
+/// The namespace ends: no operation begins any more.
+const CLOSED: u8 = 1;
+/// There is too much in memory: operations help to give some back before they begin.
+const HELP: u8 = 2;
 
 /// The state of committing.
 pub(crate) struct Committer {
@@ -20,18 +26,16 @@ pub(crate) struct Committer {
     pub(super) sync_turn: SyncTurn,
     pub folding: Folding,
     pub(super) wakeup: Arc<Wakeup>,
-    is_closed: AtomicBool,
+    pub(super) eviction: Eviction,
+    /// What operations have to know before they begin: the constants below, or 0.
+    notice: AtomicU8,
     /// What the end came to. Who ends it a second time waits here for the first.
     pub end: OnceLock<Result<()>>,
-    /// Inodes in memory, about.
-    pub inodes_loaded: PerCpuCounter,
 }
 
 /// What one commit leaves to the next.
 #[derive(Default)]
 pub(super) struct State {
-    /// Where the search for inodes to evict goes on.
-    pub evict_from: Ino,
     /// Inodes that a postponed commit frees.
     pub freed: Vec<Ino>,
     /// Space that it frees.
@@ -82,16 +86,16 @@ impl Drop for Taken<'_> {
 }
 
 impl Committer {
-    /// For batches as the store wants them.
-    pub fn new(geometry: &Geometry) -> Committer {
+    /// For batches as the store wants them, and as they fit into so much memory.
+    pub fn new(geometry: &Geometry, cache_bytes: u64) -> Committer {
         Committer {
             lock: Mutex::new(&classes::COMMIT, State::default()),
             sync_turn: SyncTurn::new(),
-            folding: Folding::new(geometry.batch_records, cpu::count()),
+            folding: Folding::new(geometry.batch_records, cpu::count(), cache_bytes),
             wakeup: Arc::new(Wakeup::new()),
-            is_closed: AtomicBool::new(false),
+            eviction: Eviction::new(),
+            notice: AtomicU8::new(0),
             end: OnceLock::new(),
-            inodes_loaded: PerCpuCounter::new(0),
         }
     }
 
@@ -102,11 +106,27 @@ impl Committer {
 
     /// The namespace ends: no operation begins any more.
     pub fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        self.notice.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
     pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.notice.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// True when operations cannot just begin.
+    #[inline]
+    pub fn has_notice(&self) -> bool {
+        self.notice.load(Ordering::Acquire) != 0
+    }
+
+    /// Asks operations to help with eviction, or no longer.
+    pub fn want_help(&self, is_wanted: bool) {
+        let has_asked = self.notice.load(Ordering::Relaxed) & HELP != 0;
+        match (is_wanted, has_asked) {
+            (true, false) => drop(self.notice.fetch_or(HELP, Ordering::Relaxed)),
+            (false, true) => drop(self.notice.fetch_and(!HELP, Ordering::Relaxed)),
+            _ => {}
+        }
     }
 }
 
@@ -114,5 +134,6 @@ impl Drop for Committer {
     fn drop(&mut self) {
         self.wakeup.end();
         self.folding.wakeup.end();
+        self.eviction.wakeup.end();
     }
 }

@@ -1,72 +1,273 @@
-//! Eviction: clean inodes that nobody refers to leave memory while there are too many.
+//! Eviction: what can be loaded again leaves memory while there is more than the mount may have.
+//!
+//! # What leaves
+//! A whole inode, with its names, mapping and attributes, if all of it is on the store (no commit
+//! and no sync is due), nobody has locks on the file and nobody is still to be told of an error of
+//! writing. That somebody refers to it keeps no inode in memory: files are open by number, and so
+//! is what the kernel has cached. The references stay behind, in the inode table; whoever uses the
+//! inode next loads it and begins with them. So there is no need to ask the kernel to forget.
+//!
+//! # When
+//! [`Memory`](crate::base::memory::Memory) tells when to look at the sum. Above the limit a thread
+//! sweeps, beside the operations. An eighth above it, operations help before they begin.
+//! Without that thread (`Namespace::without_thread`) operations and commits do it alone.
+//!
+//! Second chance: a hand goes round the inode table. It marks what it passes as idle, and takes
+//! what is so since the last time. To use an inode takes the mark away, by the same look at its
+//! state that tells whether it is gone.
+//!
+//! When all that is left waits for a commit, there is one, and no sweep before that has ended.
+//!
+//! # Invariant
+//! An inode is evicted only while the gate is closed. No operation runs then, so none is left with
+//! a cell that is no longer in the table: those hold no references on what they pass through.
+//! Candidates are sought without the gate; it is closed for a few hundred at a time.
+//!
+//! # Locking
+//! One sweep at a time, under `ns.eviction`, which nobody takes inside an operation.
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crossbeam_epoch::Guard;
+use finefs_locks::Mutex;
+use finefs_locks::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::base::classes;
+use crate::base::error::{Error, Result};
+use crate::base::retire;
 use crate::base::types::Ino;
-use crate::commit::committer::State;
 use crate::commit::volume::Volume;
+use crate::commit::wakeup::{Wake, Wakeup};
 use crate::inode::{Core, FileBody, Inode};
 
-/// Inodes that are evicted while the gate is closed once: some ten microseconds.
-const EVICTED_AT_ONCE: usize = 256;
+/// Inodes that are evicted while the gate is closed once: some hundred microseconds.
+const EVICTED_AT_ONCE: usize = 512;
 
-impl Volume {
-    /// Puts clean inodes that nobody refers to out of memory while there are too many.
-    ///
-    /// Nothing is evicted while an operation runs: those hold no references on the directories that
-    /// they pass through. Candidates are sought beside the operations, and a few at a time are
-    /// looked at again, and evicted, while the gate is closed.
-    pub(super) fn evict(&self, state: &mut State) {
-        let surplus = self.committer.inodes_loaded.exact()
-            - self.options.inode_cache_max.min(i64::MAX as u64) as i64;
-        if surplus <= 0 || !self.store.can_reload() {
-            return;
+/// Inodes that the hand passes under one guard: what others retire meanwhile has to wait.
+const PASSED_AT_ONCE: usize = 8192;
+
+/// Times that the hand goes round before it gives up: one marks, the next takes.
+const ROUNDS_MAX: u32 = 2;
+
+/// The thread looks whether the namespace is still there.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A sweep that gives back less than one part in so many is not worth another one before something
+/// was committed.
+const WORTH_PART: i64 = 32;
+
+/// The generation that was durable when a sweep gave up, where none has.
+const NEVER: u64 = u64::MAX;
+
+/// See the module's head.
+pub(crate) struct Eviction {
+    hand: Mutex<Ino>,
+    /// Wakes the thread.
+    pub(super) wakeup: Arc<Wakeup>,
+    has_thread: AtomicBool,
+    /// The thread was woken, and has not begun.
+    is_asked: AtomicBool,
+    /// The newest durable generation when all that was left waited for a commit.
+    gave_up_at: AtomicU64,
+}
+
+impl Eviction {
+    /// Nothing was swept.
+    pub fn new() -> Eviction {
+        Eviction {
+            hand: Mutex::new(&classes::EVICTION, Ino(0)),
+            wakeup: Arc::new(Wakeup::new()),
+            has_thread: AtomicBool::new(false),
+            is_asked: AtomicBool::new(false),
+            gave_up_at: AtomicU64::new(NEVER),
         }
-        self.inodes.join_all_references(&crossbeam_epoch::pin());
-        let mut wanted = surplus as usize;
-        while wanted > 0 {
-            let guard = &crossbeam_epoch::pin();
-            let most = wanted.min(EVICTED_AT_ONCE);
-            let mut candidates: Vec<&Inode> = Vec::new();
-            self.inodes.for_each_from(state.evict_from, guard, |inode| {
-                if self.is_evictable(inode) {
-                    candidates.push(inode);
-                }
-                candidates.len() < most
-            });
-            let is_end = candidates.len() < most;
-            state.evict_from = match candidates.last() {
-                Some(last) if !is_end => Ino(last.ino.0 + 1),
-                _ => Ino(0),
-            };
-            wanted -= candidates.len();
-            self.evict_these(&candidates, guard);
-            if is_end {
+    }
+}
+
+/// Starts the thread that sweeps, which ends with the volume's owner.
+pub(crate) fn start_thread<N>(owner: &Arc<N>) -> Result<()>
+where
+    N: Deref<Target = Volume> + Send + Sync + 'static,
+{
+    let weak: Weak<N> = Arc::downgrade(owner);
+    let wakeup = Arc::clone(&owner.committer.eviction.wakeup);
+    let run = move || {
+        loop {
+            let wake = wakeup.wait(LOOK_INTERVAL);
+            let Some(owner) = weak.upgrade() else {
                 return;
+            };
+            match wake {
+                Wake::Woken => owner.sweep(),
+                Wake::TimedOut => {}
+                Wake::Ended => return,
             }
         }
+    };
+    std::thread::Builder::new()
+        .name("finefs-evict".into())
+        .spawn(run)
+        .map_err(|error| Error::io(format_args!("cannot start a thread: {error}")))?;
+    let eviction = &owner.committer.eviction;
+    eviction.has_thread.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+impl Volume {
+    /// Counts bytes that came.
+    #[inline]
+    pub(crate) fn note_memory(&self, bytes: i64) {
+        if self.memory.add(bytes) {
+            self.look_at_memory();
+        }
+    }
+
+    /// Counts anew what an inode takes.
+    pub(crate) fn recount(&self, core: &Core) {
+        let bytes = core.bytes(&crossbeam_epoch::pin());
+        self.note_memory(core.count(bytes));
+    }
+
+    /// An inode leaves memory: tells how many bytes it had.
+    pub(crate) fn discount(&self, core: &Core) -> i64 {
+        let change = core.count(0);
+        self.memory.add(change);
+        -change
+    }
+
+    #[cold]
+    fn look_at_memory(&self) {
+        let eviction = &self.committer.eviction;
+        if self.memory.surplus() == 0
+            || eviction.gave_up_at.load(Ordering::Relaxed) == self.log.committed()
+        {
+            return;
+        }
+        if self.memory.is_exceeded() {
+            self.committer.want_help(true);
+        }
+        if eviction.has_thread.load(Ordering::Relaxed)
+            && !eviction.is_asked.swap(true, Ordering::Relaxed)
+        {
+            eviction.wakeup.wake();
+        }
+    }
+
+    /// Gives memory back until there is room, or nothing is left that could go. Outside of any
+    /// operation.
+    pub(crate) fn sweep(&self) {
+        let eviction = &self.committer.eviction;
+        eviction.is_asked.store(false, Ordering::Relaxed);
+        if !self.store.can_reload() {
+            return self.committer.want_help(false);
+        }
+        let mut hand = eviction.hand.lock();
+        self.memory.set_fixed(self.inodes.bytes());
+        // Whoever waited for the lock finds that it is done.
+        let has_ended = self.memory.surplus() == 0 || {
+            let evicted = self.turn_hand(&mut hand);
+            self.memory.surplus() == 0 || evicted > self.memory.bytes() / WORTH_PART
+        };
+        let committed = match has_ended {
+            true => NEVER,
+            false => self.log.committed(),
+        };
+        eviction.gave_up_at.store(committed, Ordering::Relaxed);
+        self.committer.want_help(false);
+        drop(hand);
+        retire::settle();
+        if !has_ended {
+            self.commit_for_memory();
+        }
+    }
+
+    /// What waited for a commit can go now.
+    pub(super) fn sweep_after_commit(&self) {
+        if self.memory.surplus() == 0 {
+            return;
+        }
+        match self.committer.eviction.has_thread.load(Ordering::Relaxed) {
+            true => self.look_at_memory(),
+            false => self.sweep(),
+        }
+    }
+
+    /// Has a commit made of all that waits for one, so that it can leave memory.
+    fn commit_for_memory(&self) {
+        let has_thread = self.committer.eviction.has_thread.load(Ordering::Relaxed);
+        // Images that are built come out the same only if nothing is committed by itself.
+        if has_thread && self.options.fixed_time.is_none() && self.log.has_uncommitted() {
+            self.cut_for_sync();
+            self.committer.wake();
+        }
+    }
+
+    /// Evicts until there is room; tells how many bytes.
+    fn turn_hand(&self, hand: &mut Ino) -> i64 {
+        self.inodes.join_all_references(&crossbeam_epoch::pin());
+        let (mut rounds, mut evicted) = (0, 0);
+        while rounds < ROUNDS_MAX && !self.committer.is_closed() {
+            let guard = &crossbeam_epoch::pin();
+            let mut candidates: Vec<&Inode> = Vec::new();
+            let (mut passed, mut last) = (0, None);
+            self.inodes.for_each_from(*hand, guard, |inode| {
+                (passed, last) = (passed + 1, Some(inode.ino));
+                if self.is_evictable(inode) && inode.references.were_idle() {
+                    candidates.push(inode);
+                }
+                candidates.len() < EVICTED_AT_ONCE && passed < PASSED_AT_ONCE
+            });
+            let is_end = candidates.len() < EVICTED_AT_ONCE && passed < PASSED_AT_ONCE;
+            *hand = match last {
+                Some(last) if !is_end => Ino(last.0 + 1),
+                _ => Ino(0),
+            };
+            rounds += u32::from(is_end);
+            if !candidates.is_empty() {
+                evicted += self.evict_these(&candidates, guard);
+            }
+            if self.memory.has_room() {
+                break;
+            }
+        }
+        evicted
     }
 
     fn is_evictable(&self, inode: &Inode) -> bool {
         inode.loaded().is_some_and(|core| {
-            !inode.references.any() && !self.log.is_dirty(core) && !self.is_unsynced(core)
+            inode.references.may_be_kept_apart()
+                && inode.ino != self.geometry.root
+                && !self.log.is_dirty(core)
+                && !self.is_unsynced(core)
+                && !core.has_file_locks()
         })
     }
 
-    /// True when data was overwritten that no commit has written out. A sync must find that.
+    /// True when data was overwritten that no commit has written out, which a sync must find; or
+    /// when writing failed, which is told by count.
     fn is_unsynced(&self, core: &Core) -> bool {
-        let contents = core.file().ok().and_then(FileBody::used_contents);
-        contents.is_some_and(|contents| contents.unsynced.generation() > self.log.committed())
+        let Ok(file) = core.file() else { return false };
+        let contents = FileBody::used_contents(file);
+        file.write_errors.were_recorded()
+            || contents.is_some_and(|it| it.unsynced.generation() > self.log.committed())
     }
 
-    fn evict_these(&self, candidates: &[&Inode], guard: &Guard) {
+    fn evict_these(&self, candidates: &[&Inode], guard: &Guard) -> i64 {
         let _gate = self.gate.write();
-        for inode in candidates.iter().filter(|inode| self.is_evictable(inode)) {
+        let mut evicted = 0;
+        for inode in candidates {
+            // It may have been used since.
+            if !inode.references.is_idle() || !self.is_evictable(inode) {
+                continue;
+            }
             let lock = inode.lock();
-            if inode.references.evict(&lock) {
-                self.inodes.remove(inode, guard);
-                self.committer.inodes_loaded.add(-1);
+            if let Some(references) = inode.references.evict(&lock) {
+                self.inodes.keep_references(inode, references, guard);
+                evicted += self.discount(inode);
             }
         }
+        evicted
     }
 }

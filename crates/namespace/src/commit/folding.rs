@@ -55,6 +55,12 @@ const WINDOWS_PART: usize = 8;
 const OBJECTS_MAX: usize = 1 << 18;
 const HEAP_BYTES_MAX: usize = 64 << 20;
 
+/// An object that waits for its commit takes about so many bytes, its inode included, and several
+/// generations wait.
+const OBJECT_BYTES: u64 = 2048;
+/// The bytes beside them are at most one part in so many of the memory that there is.
+const HEAP_PART: u64 = 8;
+
 /// A cut must leave more than one part in so many unused where adding up anew could help.
 const WORTH_ADDING_UP_PART: u64 = 8;
 
@@ -80,6 +86,9 @@ pub(crate) struct Folding {
     /// Wakes the thread.
     pub(super) wakeup: Arc<Wakeup>,
     window: usize,
+    /// What a generation has at most.
+    objects_max: usize,
+    heap_bytes_max: usize,
     started: Instant,
 }
 
@@ -126,11 +135,14 @@ impl State {
 }
 
 impl Folding {
-    /// For batches of about so many records, and a log of so many shards.
-    pub fn new(batch_records: Option<u64>, shards: usize) -> Folding {
+    /// For batches of about so many records, a log of so many shards, and so much memory.
+    pub fn new(batch_records: Option<u64>, shards: usize, cache_bytes: u64) -> Folding {
         let wanted = batch_records.and_then(|records| usize::try_from(records).ok());
         let window = wanted.map_or(WINDOW_MAX, |wanted| wanted / WINDOWS_PART / shards);
+        let share = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Folding {
+            objects_max: share(cache_bytes / OBJECT_BYTES).clamp(WINDOW_MAX, OBJECTS_MAX),
+            heap_bytes_max: share(cache_bytes / HEAP_PART).clamp(1 << 20, HEAP_BYTES_MAX),
             shards: (0..shards)
                 .map(|_| CachePadded::new(Shard::new()))
                 .collect(),
@@ -347,7 +359,7 @@ impl Volume {
         for (ino, _) in &cancelled.inodes {
             if let Some(inode) = self.inodes.get(*ino, guard) {
                 self.inodes.remove(inode, guard);
-                self.committer.inodes_loaded.add(-1);
+                self.discount(inode);
             }
         }
         for run in &cancelled.blocks {
@@ -362,10 +374,11 @@ impl Volume {
     /// Whether the running generation is as large as the store takes at once, but for one part in
     /// `part`.
     fn is_generation_full(&self, part: u64) -> bool {
-        let shards = &self.committer.folding.shards;
+        let folding = &self.committer.folding;
+        let shards = &folding.shards;
         let sum = |of: fn(&Shard) -> usize| -> usize { shards.iter().map(|shard| of(shard)).sum() };
-        if sum(|shard| shard.objects.load(Ordering::Relaxed)) > OBJECTS_MAX
-            || sum(|shard| shard.heap_bytes.load(Ordering::Relaxed)) > HEAP_BYTES_MAX
+        if sum(|shard| shard.objects.load(Ordering::Relaxed)) > folding.objects_max
+            || sum(|shard| shard.heap_bytes.load(Ordering::Relaxed)) > folding.heap_bytes_max
         {
             return true;
         }

@@ -15,7 +15,7 @@
 //! | `options`, `volume` | what operations and commits share |
 //! | `run` | a commit |
 //! | `settled` | what only a commit settles: sizes and space |
-//! | `eviction` | inodes leave memory after a commit |
+//! | `eviction` | what can be loaded again leaves memory |
 //!
 //! # When
 //! Every `commit_interval`, on fsync and sync, when space is short, and when there is as much to
@@ -52,7 +52,7 @@
 mod batch_size;
 pub(crate) mod committer;
 mod delta;
-mod eviction;
+pub(crate) mod eviction;
 mod folded;
 pub(crate) mod folding;
 pub(crate) mod freeze;

@@ -32,8 +32,10 @@ pub struct Options {
     pub has_bsd_groups: bool,
     /// Refuse all changes.
     pub is_read_only: bool,
-    /// Inodes in memory above which clean ones that nobody refers to are evicted.
-    pub inode_cache_max: u64,
+    /// Bytes of memory for what can be loaded again: inodes, names, mappings, attributes. Above
+    /// them what was not used lately is evicted, also if it is open or the kernel refers to it.
+    /// What waits for a commit is held in bounds that are made of this one.
+    pub cache_bytes: u64,
     /// Changes wait while the file system is frozen. Else they fail with
     /// [`Error::Frozen`](crate::Error::Frozen) before anything has happened, and the caller tries
     /// again after [`Namespace::wait_for_thaw`](crate::Namespace::wait_for_thaw).
@@ -78,7 +80,7 @@ impl Default for Options {
             notes_directories: true,
             has_bsd_groups: false,
             is_read_only: false,
-            inode_cache_max: 200_000,
+            cache_bytes: u64::MAX,
             waits_for_thaw: true,
             file_locks_max: 1 << 20,
             has_acls: true,

@@ -95,7 +95,7 @@ impl Volume {
     pub(crate) fn commit_generation(&self, wanted: u64) -> Result<()> {
         let turn = &self.committer.sync_turn;
         let is_done = || self.health.failure().is_some() || self.log.committed() >= wanted;
-        let Some(_turn) = turn.take_unless(is_done) else {
+        let Some(taken) = turn.take_unless(is_done) else {
             return self
                 .health
                 .failure()
@@ -125,7 +125,8 @@ impl Volume {
                 Err(_) => return outcome,
             }
         }
-        self.evict(&mut state);
+        drop((state, taken));
+        self.sweep_after_commit();
         Ok(())
     }
 
@@ -149,7 +150,8 @@ impl Volume {
             return Ok(false);
         };
         self.commit_transaction(&mut state, cut, &crossbeam_epoch::pin())?;
-        self.evict(&mut state);
+        drop(state);
+        self.sweep_after_commit();
         Ok(true)
     }
 
@@ -195,7 +197,7 @@ impl Volume {
                     cell.filter(|inode| inode.is_gone() && inode.dirty_generation() <= number)
                 {
                     self.inodes.remove(inode, guard);
-                    self.committer.inodes_loaded.add(-1);
+                    self.discount(inode);
                 }
             }
         });

@@ -94,6 +94,7 @@ impl Volume {
         let Some(core) = cell.and_then(|inode| inode.loaded()) else {
             return;
         };
+        self.recount(core);
         if let Some(size_bytes) = settled.directory_bytes {
             // Nothing but commits changes these.
             core.set_size(&core.lock(), size_bytes);

@@ -6,6 +6,7 @@ use finefs_locks::BigReader;
 
 use crate::base::classes;
 use crate::base::error::{Error, Result};
+use crate::base::memory::Memory;
 use crate::base::store::{Geometry, Store};
 use crate::commit::committer::Committer;
 use crate::commit::freeze::Freeze;
@@ -24,6 +25,8 @@ pub struct Volume {
     pub(crate) options: Options,
     pub(crate) scheme: Scheme,
     pub(crate) inodes: InodeTable,
+    /// What they take.
+    pub(crate) memory: Memory,
     pub(crate) log: OperationLog,
     /// The store takes batches, so operations log what they do.
     pub(crate) keeps_log: bool,
@@ -38,7 +41,17 @@ impl Volume {
     pub(crate) fn new(store: Arc<dyn Store>, mut options: Options) -> Volume {
         let geometry = store.geometry().clone();
         options.is_read_only |= geometry.is_read_only;
-        let committer = Committer::new(&geometry);
+        // What cannot be loaded again is only counted.
+        let cache_bytes = match store.can_reload() {
+            true => options.cache_bytes,
+            false => u64::MAX,
+        };
+        // Images that are built come out the same only if batches do.
+        let batch_bytes = match options.fixed_time {
+            None => cache_bytes,
+            Some(_) => u64::MAX,
+        };
+        let committer = Committer::new(&geometry, batch_bytes);
         Volume {
             // What a store cannot load again it keeps in memory.
             scheme: Scheme::new(options.locking(), store.can_reload()),
@@ -48,6 +61,7 @@ impl Volume {
             store,
             options,
             inodes: InodeTable::new(),
+            memory: Memory::new(cache_bytes),
             gate: BigReader::new(&classes::GATE),
             health: Health::default(),
             freeze: Freeze::new(),

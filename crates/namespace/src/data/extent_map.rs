@@ -89,6 +89,16 @@ impl ExtentMap {
         }
     }
 
+    /// Bytes on the heap.
+    pub fn bytes(&self, guard: &Guard) -> usize {
+        let mut bytes = self.rest.bytes() + self.first.bytes(guard);
+        self.rest.for_each_from(1, |_, segment| {
+            bytes += segment.bytes(guard);
+            true
+        });
+        bytes
+    }
+
     /// True when nothing is mapped and nothing was beyond the first segment.
     pub fn is_empty(&self, guard: &Guard) -> bool {
         self.first.read(guard).is_empty() && self.rest.is_empty()
@@ -290,6 +300,16 @@ impl ExtentMap {
 }
 
 impl Segment {
+    /// Bytes on the heap.
+    fn bytes(&self, guard: &Guard) -> usize {
+        let extents = self.read(guard).len();
+        let spilled = extents.saturating_sub(Extents::new().inline_size());
+        match extents {
+            0 => 0,
+            _ => size_of::<Extents>() + 16 + spilled * size_of::<Extent>(),
+        }
+    }
+
     fn read<'g>(&self, guard: &'g Guard) -> &'g [Extent] {
         // SAFETY: a slice is destroyed only after it was replaced and all guards of then ended.
         match unsafe { self.extents.load(Ordering::Acquire, guard).as_ref() } {

@@ -33,6 +33,11 @@ impl WriteErrors {
         WriteErrors(AtomicU64::new(SEEN))
     }
 
+    /// True when there was an error.
+    pub fn were_recorded(&self) -> bool {
+        self.0.load(Ordering::Acquire) != SEEN
+    }
+
     /// Counts an error.
     pub fn record(&self) {
         let next = |word: u64| Some((word & !SEEN).wrapping_add(ONE));

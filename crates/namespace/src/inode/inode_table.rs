@@ -3,6 +3,9 @@
 //! Finding an inode takes no lock and writes nothing: four loads. Cells are reclaimed by epochs, so
 //! a reference to one is good for as long as its epoch guard.
 //!
+//! An inode that is evicted while it is referred to leaves its references in the place of its cell,
+//! marked KEPT: 16 bytes for a number are all that the kernel's caches cost.
+//!
 //! Beside the cell, a number's [`InodeSlot`] counts the names that inodes of this number lost,
 //! whether in memory or not: by that it can be told, without a look at the directory, that what was
 //! named is named still.
@@ -16,9 +19,38 @@ use crate::base::retire::retire;
 use crate::base::types::Ino;
 use crate::inode::Inode;
 
+/// Tag of a slot's word that is no address of a cell but the references of an inode that was
+/// evicted, above the tag.
+const KEPT: usize = 1;
+const KEPT_AT: u32 = align_of::<Inode>().trailing_zeros();
+
+/// The word that keeps so many references.
+fn kept<'g>(references: u64) -> Shared<'g, Inode> {
+    match usize::try_from(references << KEPT_AT) {
+        Ok(0) | Err(_) => Shared::null(),
+        Ok(word) => Shared::from(std::ptr::without_provenance(word)).with_tag(KEPT),
+    }
+}
+
+/// The references that a word keeps; `None` for a cell, and for none.
+fn references_in(word: Shared<'_, Inode>) -> Option<u64> {
+    (word.tag() == KEPT).then(|| (word.as_raw().addr() >> KEPT_AT) as u64)
+}
+
+/// The cell that a word names.
+fn cell_in(word: Shared<'_, Inode>) -> Option<&Inode> {
+    match word.tag() {
+        // SAFETY: a cell is destroyed only after its slot stopped naming it and every guard that
+        // could have loaded it has ended.
+        0 => unsafe { word.as_ref() },
+        _ => None,
+    }
+}
+
 /// What there is for a number.
 #[derive(Default)]
 pub(crate) struct InodeSlot {
+    /// The cell, or what [`kept`] makes.
     cell: Atomic<Inode>,
     /// A sequence counter (as `d_seq` of a dentry): twice the names that were taken away, and one
     /// more while one is being taken. Changed under the inode's lock.
@@ -39,10 +71,7 @@ impl InodeSlot {
     /// The cell, if there is one; it may be gone or not loaded.
     #[inline]
     pub fn cell<'g>(&self, guard: &'g Guard) -> Option<&'g Inode> {
-        let cell = self.cell.load(Ordering::Acquire, guard);
-        // SAFETY: a cell is destroyed only after its slot stopped naming it and every guard that
-        // could have loaded it has ended.
-        unsafe { cell.as_ref() }
+        cell_in(self.cell.load(Ordering::Acquire, guard))
     }
 }
 
@@ -99,19 +128,17 @@ impl InodeTable {
             return Some(found);
         }
         let slot = &self.slots.get_or_make(ino.0)?.cell;
-        let fresh = Owned::new(Inode::unloaded(ino));
-        let cell = match slot.compare_exchange(
-            Shared::null(),
-            fresh,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-            guard,
-        ) {
-            Ok(installed) => installed,
-            Err(lost) => lost.current,
-        };
-        // SAFETY: as in `InodeSlot::cell`.
-        unsafe { cell.as_ref() }
+        loop {
+            let now = slot.load(Ordering::Acquire, guard);
+            if let Some(found) = cell_in(now) {
+                return Some(found);
+            }
+            let fresh = Owned::new(Inode::unloaded(ino, references_in(now).unwrap_or(0)));
+            let put = slot.compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire, guard);
+            if let Ok(installed) = put {
+                return cell_in(installed);
+            }
+        }
     }
 
     /// Puts a created inode in its slot, over the cell of an earlier inode of that number which is
@@ -120,18 +147,46 @@ impl InodeTable {
         let slot = &self.slots.get_or_make(inode.ino.0)?.cell;
         let fresh = inode.into_shared(guard);
         let old = slot.swap(fresh, Ordering::AcqRel, guard);
-        // SAFETY: `old` was loaded under this guard.
-        if let Some(earlier) = unsafe { old.as_ref() } {
+        if let Some(earlier) = cell_in(old) {
             debug_assert!(earlier.is_gone() || earlier.loaded().is_none());
             // SAFETY: the slot no longer names it, so no later guard can reach it.
             unsafe { retire(old, guard) };
         }
-        // SAFETY: as in `InodeSlot::cell`.
-        unsafe { fresh.as_ref() }
+        cell_in(fresh)
     }
 
     /// Takes a cell that is gone out of the table.
     pub fn remove(&self, inode: &Inode, guard: &Guard) {
+        self.replace(inode, 0, guard);
+    }
+
+    /// Takes a cell that was evicted out of the table, and keeps its references.
+    pub fn keep_references(&self, inode: &Inode, references: u64, guard: &Guard) {
+        self.replace(inode, references, guard);
+    }
+
+    /// Gives back references on an inode that is not in memory; false when it is.
+    pub fn release_kept(&self, ino: Ino, count: u64, guard: &Guard) -> bool {
+        let Some(InodeSlot { cell: slot, .. }) = self.slot(ino) else {
+            return true;
+        };
+        let less = |word| {
+            let left = references_in(word).map(|references| {
+                debug_assert!(references >= count, "more given back than taken");
+                references.saturating_sub(count)
+            });
+            left.map(kept)
+        };
+        let before = slot.fetch_update(Ordering::AcqRel, Ordering::Acquire, guard, less);
+        before.map_or_else(|now| now.is_null(), |_| true)
+    }
+
+    /// Bytes that the slots take, whose number only grows.
+    pub fn bytes(&self) -> usize {
+        self.slots.bytes()
+    }
+
+    fn replace(&self, inode: &Inode, references: u64, guard: &Guard) {
         debug_assert!(inode.is_gone());
         let Some(InodeSlot { cell: slot, .. }) = self.slot(inode.ino) else {
             return;
@@ -140,7 +195,7 @@ impl InodeTable {
         if slot
             .compare_exchange(
                 expected,
-                Shared::null(),
+                kept(references),
                 Ordering::AcqRel,
                 Ordering::Acquire,
                 guard,
@@ -170,7 +225,7 @@ impl Drop for InodeTable {
         let guard = unsafe { crossbeam_epoch::unprotected() };
         self.slots.for_each_from(0, |_, slot| {
             let cell = slot.cell.swap(Shared::null(), Ordering::Relaxed, guard);
-            if !cell.is_null() {
+            if cell_in(cell).is_some() {
                 // SAFETY: as above; each cell is in one slot.
                 drop(unsafe { cell.into_owned() });
             }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | (here) | the inode: its words, what its kind adds, and its lock |
 //! | `references`, `split_references` | users, counted so that CPUs do not pass its line around |
+//! | `size` | the memory that it takes |
 //! | `inode_table` | the inodes in memory, by number |
 //! | `acl`, `acl_cell` | what an ACL says and whom it lets; where permission checks find it |
 //!
@@ -28,6 +29,7 @@ pub(crate) mod acl;
 pub(crate) mod acl_cell;
 pub(crate) mod inode_table;
 pub(crate) mod references;
+mod size;
 mod split_references;
 
 use std::collections::BTreeMap;
@@ -55,6 +57,7 @@ use crate::inode::acl_cell::{AclCell, AclMarks};
 use crate::inode::references::References;
 use crate::names::name_table::NameTable;
 use crate::schemes::{DataLock, LockingScheme, Scheme};
+pub(crate) use size::INODE_BYTES;
 
 /// A cell of the inode table.
 #[repr(C)]
@@ -65,10 +68,11 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub fn unloaded(ino: Ino) -> Inode {
+    /// A cell without content, with `references` references.
+    pub fn unloaded(ino: Ino, references: u64) -> Inode {
         Inode {
             ino,
-            references: References::new(0),
+            references: References::new(references),
             core: OnceLatch::new(&classes::LOAD),
         }
     }
@@ -92,10 +96,10 @@ impl Inode {
         scheme.load(&self.core, load)
     }
 
-    /// True when it was loaded, and neither freed nor evicted.
+    /// True when it was loaded, is neither freed nor evicted, and need not be told that it is used.
     #[inline]
     pub fn is_usable(&self) -> bool {
-        self.core.get().is_some() && !self.is_gone()
+        self.core.get().is_some() && !self.references.want_attention()
     }
 
     /// True when the inode was freed or evicted.
@@ -142,7 +146,8 @@ pub(crate) struct Core {
     words: Words,
     times: [AtomicU64; 4],
     pub body: Body,
-    pub device: u64,
+    /// Bytes that it was counted for, see [`Core::count`].
+    counted: AtomicU64,
     /// Order of the records of this inode.
     sequence: AtomicU64,
     /// The log generation of the newest record of this inode, 0 when it never had one; and in the
@@ -210,7 +215,8 @@ pub(crate) enum Body {
     Regular(FileBody),
     Directory(DirectoryBody),
     Symlink(OnceLatch<Box<[u8]>>),
-    Special,
+    /// With the device's number, where it is one.
+    Special(u64),
 }
 
 pub(crate) struct FileBody {
@@ -356,7 +362,7 @@ impl Core {
                 table: OnceLatch::new(&classes::LOAD),
             }),
             FileKind::Symlink => Body::Symlink(OnceLatch::new(&classes::LOAD)),
-            _ => Body::Special,
+            _ => Body::Special(image.attributes.device),
         };
         let core = Core {
             unreadable: image.unreadable.map(Box::new),
@@ -394,7 +400,7 @@ impl Core {
                 let text = target.unwrap_or_default().into();
                 Body::Symlink(OnceLatch::ready(&classes::LOAD, text))
             }
-            _ => Body::Special,
+            _ => Body::Special(attributes.device),
         };
         Core::new(attributes, body, config)
     }
@@ -405,7 +411,7 @@ impl Core {
             ino: a.ino,
             generation: a.generation,
             kind: a.kind,
-            device: a.device,
+            counted: AtomicU64::new(INODE_BYTES as u64),
             // 0 is the creation's.
             sequence: AtomicU64::new(1),
             dirty: AtomicU64::new(0),
@@ -474,6 +480,11 @@ impl Core {
     /// The locks on the file.
     pub fn file_locks(&self) -> MutexGuard<'_, Option<Box<FileLocks>>> {
         self.rare().file_locks.lock()
+    }
+
+    /// True when there are locks on the file, or requests for them.
+    pub fn has_file_locks(&self) -> bool {
+        !self.never_had_locks() && self.file_locks().is_some()
     }
 
     /// True when there were never locks on the file.
@@ -740,10 +751,9 @@ impl Core {
             uid: ownership.uid,
             gid: ownership.gid,
             // For all others it is 0, and would be one cache line more.
-            device: if self.kind.is_device() {
-                self.device
-            } else {
-                0
+            device: match self.body {
+                Body::Special(device) => device,
+                _ => 0,
             },
             size_bytes,
             sectors: self.sectors(),

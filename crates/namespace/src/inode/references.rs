@@ -2,7 +2,7 @@
 //!
 //! # Data model
 //! [`References`] is two words of the inode.
-//! - `life`: the count, with the bits UNLINKED, GONE and EVICTED.
+//! - `life`: the count, with the bits UNLINKED, GONE, EVICTED and IDLE.
 //! - `sharing`: how often references were taken on another CPU than the time before, with that CPU;
 //!   or, with SPLIT, the [`SplitCount`] in which each CPU counts for itself.
 //!
@@ -21,9 +21,14 @@
 //! when another inode needs the room, of which there is for
 //! [`SPLIT_COUNTS_MAX`](finefs_locks::SPLIT_COUNTS_MAX) inodes of a file system.
 //!
+//! # Eviction
+//! An inode that has a name leaves memory whether it is referred to or not: the slot of the inode
+//! table keeps the count ([`References::evict`]), and whoever brings the inode back begins with it.
+//! IDLE is the clock's bit: the hand sets it, and the next use of the inode takes it away.
+//!
 //! # Invariants
-//! 1. GONE is set only by a compare-and-swap from zero references, under the inode's lock, and
-//!    stays.
+//! 1. GONE is set only by a compare-and-swap under the inode's lock: from zero references, or with
+//!    EVICTED; and stays.
 //! 2. An inode becomes split, and stops being so, under its lock, and is not split while UNLINKED
 //!    or GONE is set. So who adds to a part of it has a reference.
 //! 3. While a count is open one inode has it in `sharing`, and BIAS in `life`; or the thread that
@@ -47,9 +52,11 @@ const GONE: u64 = 1 << 63;
 const UNLINKED: u64 = 1 << 62;
 /// Set in `life`, with GONE, when a clean inode was put out of memory: load it again.
 const EVICTED: u64 = 1 << 61;
-const REFERENCES: u64 = EVICTED - 1;
+/// Set in `life` when the hand of the clock has passed, and nobody has used the inode since.
+const IDLE: u64 = 1 << 60;
+const REFERENCES: u64 = IDLE - 1;
 /// In `life` while the count is split: more than all references together.
-const BIAS: u64 = 1 << 60;
+const BIAS: u64 = 1 << 59;
 
 /// Set in `sharing` when the rest of it is a [`SplitCount`]. Else its lower half is the CPU that
 /// took a reference last, plus 1, and its upper half counts how often that was another one than
@@ -182,6 +189,35 @@ impl References {
         self.life.load(Ordering::Acquire) & REFERENCES != 0
     }
 
+    /// True when the inode was freed or evicted, or is to be told that it is used.
+    #[inline]
+    pub fn want_attention(&self) -> bool {
+        self.life.load(Ordering::Acquire) & (GONE | IDLE) != 0
+    }
+
+    /// The inode is used.
+    pub fn note_use(&self) {
+        if self.life.load(Ordering::Relaxed) & IDLE != 0 {
+            self.life.fetch_and(!IDLE, Ordering::AcqRel);
+        }
+    }
+
+    /// True when nobody has used the inode since this was asked last.
+    pub fn were_idle(&self) -> bool {
+        self.is_idle() || self.life.fetch_or(IDLE, Ordering::AcqRel) & IDLE != 0
+    }
+
+    /// True when nobody has used the inode since [`References::were_idle`] was asked.
+    pub fn is_idle(&self) -> bool {
+        self.life.load(Ordering::Acquire) & IDLE != 0
+    }
+
+    /// True when the inode has a name, and its count is not split.
+    pub fn may_be_kept_apart(&self) -> bool {
+        let life = self.life.load(Ordering::Acquire);
+        life & (UNLINKED | GONE) == 0 && life & REFERENCES < BIAS / 2
+    }
+
     /// True when the inode was freed or evicted.
     pub fn are_gone(&self) -> bool {
         self.life.load(Ordering::Acquire) & GONE != 0
@@ -213,13 +249,9 @@ impl References {
 
     /// Ends an unlinked inode that nobody refers to; true for the one caller that does it.
     pub fn end_unlinked(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
+        let end = |life: u64| (life & !IDLE == UNLINKED).then_some(UNLINKED | GONE);
         self.life
-            .compare_exchange(
-                UNLINKED,
-                UNLINKED | GONE,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, end)
             .is_ok()
     }
 
@@ -230,11 +262,14 @@ impl References {
         before & (UNLINKED | GONE) == UNLINKED
     }
 
-    /// Ends a clean inode that nobody refers to, for memory's sake.
-    pub fn evict(&self, _evidence: &MutexGuard<'_, Guarded>) -> bool {
-        self.life
-            .compare_exchange(0, GONE | EVICTED, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+    /// Puts a clean inode out of memory, unless it has no name or its count is split: gives the
+    /// references that there are, which the caller keeps. While no operation runs.
+    pub fn evict(&self, _evidence: &MutexGuard<'_, Guarded>) -> Option<u64> {
+        if !self.may_be_kept_apart() {
+            return None;
+        }
+        let before = self.life.fetch_or(GONE | EVICTED, Ordering::AcqRel);
+        Some(before & REFERENCES)
     }
 }
 

@@ -86,6 +86,10 @@ const BUCKETS_PER_CPU: usize = 32;
 const BUCKETS_MIN: usize = 4;
 /// In tables of more buckets, and of more than writers that meet ask for, two share a cache line.
 const APART_MAX: usize = 1024;
+/// In tables of at most so many buckets names are counted.
+const COUNTED_MAX: usize = 256;
+/// What a name takes, with what its allocation costs.
+const NAME_BYTES: usize = size_of::<Node>() + 16;
 /// Growth asks for the first node of a chain so many buckets ahead.
 const AHEAD: usize = 8;
 /// A cache line: one bucket or two.
@@ -573,6 +577,19 @@ impl NameTable {
         let held = self.lock_hash(dir, name.hash, guard)?;
         self.check_hashed(name)?;
         Ok(held)
+    }
+
+    /// About how many bytes it takes on the heap: exactly so many while it is small.
+    pub fn bytes(&self, guard: &Guard) -> usize {
+        let current = self.current(guard);
+        let names = match current.count() {
+            ..=COUNTED_MAX => current
+                .buckets()
+                .map(|bucket| bucket.length() as usize)
+                .sum(),
+            _ => self.length_about(guard) as usize,
+        };
+        names * NAME_BYTES + current.lines.len() * size_of::<Line>()
     }
 
     /// About how many names there are: three for each bucket, and nothing is counted.

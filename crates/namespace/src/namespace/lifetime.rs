@@ -36,10 +36,19 @@ impl Namespace {
             return;
         }
         let guard = &crossbeam_epoch::pin();
-        let Some(inode) = self.inodes.get(ino, guard) else {
-            return;
+        let inode = loop {
+            if let Some(inode) = self.inodes.get(ino, guard) {
+                break inode;
+            }
+            if self.inodes.release_kept(ino, count, guard) {
+                return;
+            }
         };
         if inode.loaded().is_none() {
+            // It comes back, or did not, and what it left behind is in its cell.
+            if inode.references.any() {
+                let _ = inode.references.release(&self.inodes.split_counts, count);
+            }
             return;
         }
         if inode.references.release(&self.inodes.split_counts, count) {

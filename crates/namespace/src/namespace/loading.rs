@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::types::Ino;
 use crate::data::extent_map::ExtentMap;
-use crate::inode::{Body, Core, Inode, Xattrs};
+use crate::inode::{Body, Core, INODE_BYTES, Inode, Xattrs};
 use crate::names::name_table::NameTable;
 use crate::namespace::Namespace;
 
@@ -33,15 +33,21 @@ impl Namespace {
                 self.inodes.get(ino, guard)
             }
             .ok_or(Error::Stale)?;
-            cell.load(&self.scheme, || {
+            cell.references.note_use();
+            let mut is_fresh = false;
+            let core = cell.load(&self.scheme, || {
                 let image = self.note_load(self.store.load_inode(ino))?;
-                self.committer.inodes_loaded.add(1);
+                is_fresh = true;
                 Ok(if self.geometry.has_unwritten {
                     Core::from_image_with_extents(image, self.inode_config())
                 } else {
                     Core::from_image(image, self.inode_config())
                 })
             })?;
+            if is_fresh {
+                self.note_memory(INODE_BYTES);
+                self.recount(core);
+            }
             if !cell.is_gone() {
                 // A cell that was put where a freed inode's had been may be loaded as the next
                 // inode of that number, whose own cell has taken its place before its creation
@@ -62,7 +68,9 @@ impl Namespace {
     /// The names of a directory; loaded if need be.
     pub(crate) fn table<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
         let directory = inode.directory()?;
-        self.scheme.load(&directory.table, || {
+        let mut is_fresh = false;
+        let table = self.scheme.load(&directory.table, || {
+            is_fresh = true;
             if let Some(error) = &inode.unreadable {
                 return Err(error.as_ref().clone());
             }
@@ -82,13 +90,24 @@ impl Namespace {
                     inode.flags().contains(FileFlags::CASEFOLD),
                 ),
             ))
-        })
+        })?;
+        self.recount_if(is_fresh, inode);
+        Ok(table)
+    }
+
+    /// Counts anew what an inode takes of which something was loaded.
+    fn recount_if(&self, is_fresh: bool, core: &Core) {
+        if is_fresh {
+            self.recount(core);
+        }
     }
 
     /// The mapping of a regular file; loaded if need be.
     pub(crate) fn extents<'g>(&self, inode: &'g Inode, guard: &Guard) -> Result<&'g ExtentMap> {
         let file = inode.file()?;
-        self.scheme.load(&file.contents().extents, || {
+        let mut is_fresh = false;
+        let extents = self.scheme.load(&file.contents().extents, || {
+            is_fresh = true;
             if let Some(error) = &inode.unreadable {
                 return Err(error.as_ref().clone());
             }
@@ -105,7 +124,9 @@ impl Namespace {
                 }
             }
             Ok(map)
-        })
+        })?;
+        self.recount_if(is_fresh, inode);
+        Ok(extents)
     }
 
     /// The text of a symbolic link; loaded if need be.
@@ -113,24 +134,31 @@ impl Namespace {
         let Body::Symlink(text) = &inode.body else {
             return Err(Error::Invalid);
         };
+        let mut is_fresh = false;
         let text = self.scheme.load(text, || {
+            is_fresh = true;
             if let Some(error) = &inode.unreadable {
                 return Err(error.as_ref().clone());
             }
             let target = self.note_load(self.store.load_symlink(inode.ino));
             target.map(Vec::into_boxed_slice)
         })?;
+        self.recount_if(is_fresh, inode);
         Ok(text)
     }
 
     /// The extended attributes; loaded if need be.
     pub(crate) fn values<'g>(&self, inode: &'g Core) -> Result<&'g RwLock<Xattrs>> {
-        self.scheme.load(inode.xattrs(), || {
+        let mut is_fresh = false;
+        let values = self.scheme.load(inode.xattrs(), || -> Result<_> {
+            is_fresh = true;
             let loaded = self.note_load(self.store.load_xattrs(inode.ino))?;
             let values = loaded
                 .into_iter()
                 .map(|(name, value)| (name.into(), value.into()));
             Ok(RwLock::new(&classes::XATTR, values.collect()))
-        })
+        })?;
+        self.recount_if(is_fresh, inode);
+        Ok(values)
     }
 }

@@ -30,6 +30,7 @@ use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::store::{Geometry, Plan, Store};
 use crate::base::types::{Ino, SECTOR_BYTES, StatFs, Timestamp};
+use crate::commit::eviction;
 use crate::commit::oplog::Record;
 use crate::commit::options::Options;
 use crate::commit::run::start_threads;
@@ -81,6 +82,9 @@ impl Namespace {
         let namespace = Arc::new(Namespace::without_thread(store, options)?);
         if namespace.keeps_log {
             start_threads(&namespace)?;
+        }
+        if namespace.store.can_reload() {
+            eviction::start_thread(&namespace)?;
         }
         Ok(namespace)
     }
@@ -162,9 +166,9 @@ impl Namespace {
 
     /// Begins an operation that changes nothing.
     pub(crate) fn begin(&self, call: Call) -> Result<Operation<'_>> {
-        let gate = self.gate.read();
-        if self.committer.is_closed() {
-            return Err(Namespace::shut_down_error());
+        let mut gate = self.gate.read();
+        if self.committer.has_notice() {
+            gate = self.heed_notice(gate)?;
         }
         let outer = self.scheme.enter(call);
         Ok(Operation {
@@ -172,6 +176,20 @@ impl Namespace {
             _outer: outer,
             _gate: gate,
         })
+    }
+
+    /// What an operation does before it begins, where it cannot just begin.
+    #[cold]
+    fn heed_notice<'n>(&'n self, gate: BigReadGuard<'n>) -> Result<BigReadGuard<'n>> {
+        drop(gate);
+        if !self.committer.is_closed() {
+            self.sweep();
+        }
+        let gate = self.gate.read();
+        match self.committer.is_closed() {
+            true => Err(Namespace::shut_down_error()),
+            false => Ok(gate),
+        }
     }
 
     /// What everybody is told who comes after the shut-down.

@@ -42,7 +42,7 @@ impl Namespace {
             extents.clear(guard, |run| self.store.release_blocks(run));
         }
         self.inodes.remove(inode, guard);
-        self.committer.inodes_loaded.add(-1);
+        self.discount(inode);
         self.store.release_inode(inode.ino, inode.kind);
     }
 

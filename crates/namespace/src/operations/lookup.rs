@@ -8,8 +8,8 @@ use crate::access::permission::EXECUTE;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::types::{Attributes, Caller, Ino};
-use crate::inode::Inode;
 use crate::inode::inode_table::InodeSlot;
+use crate::inode::{INODE_BYTES, Inode};
 use crate::names::name_table::{HashedName, NameTable, Node};
 use crate::names::path_cache::{End, Way};
 use crate::namespace::Namespace;
@@ -225,7 +225,7 @@ impl Namespace {
             && found.is_by_name()
             && found.is_named(guard)
         {
-            let inodes = || self.committer.inodes_loaded.approximate().max(0) as u64;
+            let inodes = || (self.memory.bytes() / INODE_BYTES).max(0) as u64;
             let end = End {
                 ino: inode.ino,
                 name_seq,

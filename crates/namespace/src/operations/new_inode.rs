@@ -9,6 +9,7 @@ use crate::base::file_flags::FileFlags;
 use crate::base::store::{Charge, Store};
 use crate::base::types::{Attributes, Caller, FileKind, INODES_END, Ino, Times};
 use crate::commit::oplog::Record;
+use crate::inode::INODE_BYTES;
 use crate::inode::{Core, Inode};
 use crate::namespace::Namespace;
 
@@ -156,7 +157,7 @@ impl Namespace {
     }
 
     pub(crate) fn insert<'g>(&self, inode: Owned<Inode>, guard: &'g Guard) -> Result<&'g Inode> {
-        self.committer.inodes_loaded.add(1);
+        self.note_memory(INODE_BYTES);
         self.inodes.insert(inode, guard).ok_or(Error::NoSpace)
     }
 

@@ -79,8 +79,8 @@ impl World {
         let shared: Arc<CheckedStore> = Arc::clone(&store);
         let options = Options {
             locking,
-            // So few that every commit evicts whatever it may.
-            inode_cache_max: 3,
+            // So little that whatever may be evicted is, all the time.
+            cache_bytes: 0,
             // However little there is.
             commit_threads: CommitThreads::Always(const { NonZeroUsize::new(2).unwrap() }),
             ..Options::default()

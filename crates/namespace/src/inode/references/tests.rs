@@ -69,10 +69,10 @@ fn what_is_held_in_parts_is_not_evicted() {
     namespace.inodes.split_references(inode, guard);
     let file = namespace.open(&Caller::root(), ino, OpenAccess::Read);
     assert!(inode.references.any());
-    assert!(!inode.references.evict(&inode.lock()));
+    assert_eq!(inode.references.evict(&inode.lock()), None);
     drop(file);
     namespace.inodes.join_all_references(guard);
-    assert!(inode.references.evict(&inode.lock()));
+    assert_eq!(inode.references.evict(&inode.lock()), Some(0));
 }
 
 #[test]

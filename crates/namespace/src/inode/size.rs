@@ -1,0 +1,45 @@
+//! What an inode takes in memory, with all that is loaded of it: for the account in
+//! [`Memory`](crate::base::memory::Memory).
+
+use crossbeam_epoch::Guard;
+use finefs_locks::Mutex;
+use finefs_locks::primitive::atomic::Ordering;
+
+use crate::base::types::Attributes;
+use crate::inode::{Body, Contents, Core, Inode, Rare};
+
+/// What an inode takes at least, with what its allocations cost.
+pub(crate) const INODE_BYTES: i64 =
+    (size_of::<Inode>() + size_of::<Mutex<Attributes>>() + 2 * 16) as i64;
+
+impl Core {
+    /// About how many bytes it takes, with all that is loaded of it.
+    pub fn bytes(&self, guard: &Guard) -> u64 {
+        let body = match &self.body {
+            Body::Regular(file) => file.used_contents().map_or(0, |contents| {
+                let extents = contents.extents.get();
+                size_of::<Contents>() + extents.map_or(0, |extents| extents.bytes(guard))
+            }),
+            Body::Directory(directory) => {
+                let table = directory.table.get();
+                table.map_or(0, |table| table.bytes(guard))
+            }
+            Body::Symlink(text) => text.get().map_or(0, |text| text.len()),
+            Body::Special(_) => 0,
+        };
+        let xattrs = self.rare.get().and_then(|rare| rare.xattrs.get());
+        let xattrs = xattrs.map_or(0, |xattrs| {
+            let values = xattrs.read();
+            let bytes = values
+                .iter()
+                .map(|(name, value)| name.len() + value.len() + 64);
+            size_of::<Rare>() + bytes.sum::<usize>()
+        });
+        INODE_BYTES as u64 + (body + xattrs) as u64
+    }
+
+    /// It is counted for so many bytes from now on: tells how many they are more than before.
+    pub fn count(&self, bytes: u64) -> i64 {
+        bytes.wrapping_sub(self.counted.swap(bytes, Ordering::Relaxed)) as i64
+    }
+}
