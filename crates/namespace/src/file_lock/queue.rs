@@ -6,6 +6,7 @@
 //! 3. A request counts [`CREDIT`] locks against the limit while it waits, so that granting it
 //!    cannot fail.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -133,6 +134,28 @@ impl FileLocks {
         for queue in [&mut self.ranges, &mut self.whole] {
             let change = queue.held.clear(owner);
             queue.changed(change, &(0..u64::MAX), credits);
+        }
+    }
+
+    /// Drops all locks of these owners, of both families, and takes back what they wait for: first
+    /// that, so that no lock goes from one of them to the next.
+    pub(crate) fn clear_all(&mut self, owners: &HashSet<Owner>, credits: &mut i64) {
+        for queue in [&mut self.ranges, &mut self.whole] {
+            let before = queue.waiters.len();
+            queue
+                .waiters
+                .retain(|waiter| !owners.contains(&waiter.owner));
+            *credits += ((before - queue.waiters.len()) as u64 * CREDIT) as i64;
+            let mut all = Change {
+                is_weaker: false,
+                added: 0,
+            };
+            for owner in owners {
+                let change = queue.held.clear(*owner);
+                all.is_weaker |= change.is_weaker;
+                all.added += change.added;
+            }
+            queue.changed(all, &(0..u64::MAX), credits);
         }
     }
 

@@ -402,3 +402,36 @@ fn first_come_first_served() {
     drop(holder);
     assert_gone(&namespace, ino);
 }
+
+#[test]
+fn owners_that_go_together_grant_each_other_nothing() {
+    let namespace = namespace(100);
+    let ino = file(&namespace, "f");
+    let open = open(&namespace, ino);
+    let locks = namespace.owner_locks(ino);
+    let granted = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let wait = |owner, range: Range<u64>| {
+        let granted = Arc::clone(&granted);
+        let at_end = Box::new(move || granted.lock().unwrap().push(owner));
+        let waits = locks.lock_later(owner, Exclusive, &range, at_end).unwrap();
+        waits.expect("others are in the way")
+    };
+    locks.lock(1, Exclusive, &(0..10)).unwrap();
+    locks.lock(4, Exclusive, &(20..30)).unwrap();
+    let (of_second, of_third) = (wait(2, 0..10), wait(3, 5..6));
+    let stays = wait(3, 20..21);
+    locks.release_all([1, 2]);
+    assert_eq!(
+        *granted.lock().unwrap(),
+        [3],
+        "not the second, which goes too"
+    );
+    assert_eq!(namespace.pending_lock(&of_third), Some(Ok(())));
+    assert!(namespace.withdraw_pending_lock(&of_second));
+    assert!(!locks.has_any(1) && !locks.has_any(2));
+    locks.release_all([3, 4]);
+    assert!(namespace.withdraw_pending_lock(&stays));
+    assert_eq!(*granted.lock().unwrap(), [3]);
+    drop(open);
+    assert_gone(&namespace, ino);
+}

@@ -1,6 +1,7 @@
 //! Byte-range locks of owners who have no open file here, but a number: clients of other machines.
 //! They exclude the locks of open files and of processes, and wait without a thread.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -123,6 +124,16 @@ impl OwnerLocks<'_> {
             .namespace
             .with_file_locks(self.ino, |_, locks, _| has(locks));
         found == Some(true)
+    }
+
+    /// Drops all locks of these owners on the file, and takes back what they wait for, whose
+    /// [`PendingLock`]s are still to be withdrawn.
+    pub fn release_all(&self, owners: impl IntoIterator<Item = u64>) {
+        let owners: HashSet<Owner> = owners.into_iter().map(Owner::Process).collect();
+        let namespace = self.namespace;
+        namespace.with_file_locks(self.ino, |_, locks, credits| {
+            locks.clear_all(&owners, credits);
+        });
     }
 
     /// Drops all locks of the owner on the file.

@@ -32,6 +32,7 @@ mod shares;
 mod telling;
 mod waits;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -472,23 +473,39 @@ impl Locking {
 
     /// Drops all locks of a client.
     fn free(&self, address: IpAddr, name: &[u8]) {
-        let is_it = |host: &hosts::Host| host.address == address && *host.name == *name;
-        for (owner, files) in self.hosts.owners(is_it) {
+        self.free_all(|host| host.address == address && *host.name == *name);
+        self.shares.release_all(address, name);
+    }
+
+    /// Drops the byte-range locks of the clients that are meant.
+    fn free_all(&self, is_it: impl Fn(&hosts::Host) -> bool) {
+        let owners = self.hosts.owners(is_it);
+        let mut of_files: HashMap<File, Vec<u64>> = HashMap::new();
+        for (owner, files) in &owners {
+            for file in files {
+                of_files.entry(*file).or_default().push(*owner);
+            }
+        }
+        // All of a file at once: one by one they would be granted to each other.
+        for (file, owners) in of_files {
+            if let Ok((export, held)) = self.hold_again(file) {
+                let locks = export.namespace.owner_locks(held.ino());
+                locks.release_all(owners);
+            }
+        }
+        for (owner, files) in owners {
             for (key, wait) in self.waits.of(owner) {
                 self.give_up(&key, &wait);
             }
             for file in files {
-                if let Ok((export, held)) = self.hold_again(file) {
-                    export.namespace.owner_locks(held.ino()).release(owner);
-                }
                 self.tidy(owner, file);
             }
         }
-        self.shares.release_all(address, name);
     }
 
     /// Drops the locks of all clients.
     pub(crate) fn release_all(&self) {
+        self.free_all(|_| true);
         for host in self.hosts.with_locks() {
             self.free(host.address, &host.name);
         }

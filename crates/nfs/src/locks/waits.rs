@@ -17,6 +17,7 @@
 //! [`Namespace::lock_later`]: finefs_namespace::OwnerLocks::lock_later
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -90,8 +91,9 @@ pub(super) struct Waits(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    waits: HashMap<Key, Arc<Wait>>,
-    of_owners: HashMap<u64, usize>,
+    of_owners: HashMap<u64, HashMap<Key, Arc<Wait>>>,
+    /// Of all owners.
+    count: usize,
 }
 
 impl Waits {
@@ -100,17 +102,18 @@ impl Waits {
     }
 
     pub(super) fn find(&self, key: &Key) -> Option<Arc<Wait>> {
-        self.0.lock().waits.get(key).cloned()
+        let table = self.0.lock();
+        table.of_owners.get(&key.owner)?.get(key).cloned()
     }
 
     /// Enters a wait; `None` when there are too many, or it is there.
     pub(super) fn enter(&self, key: &Key, lock: &[u8], cookie: &[u8]) -> Option<Arc<Wait>> {
-        let mut table = self.0.lock();
-        let of_owner = table.of_owners.get(&key.owner).copied().unwrap_or(0);
-        if table.waits.contains_key(key)
-            || of_owner >= OF_OWNER_MAX
-            || table.waits.len() >= WAITS_MAX
-        {
+        let table = &mut *self.0.lock();
+        let of_owner = table.of_owners.get(&key.owner);
+        let is_full = |of_owner: &HashMap<Key, Arc<Wait>>| {
+            of_owner.contains_key(key) || of_owner.len() >= OF_OWNER_MAX
+        };
+        if table.count >= WAITS_MAX || of_owner.is_some_and(is_full) {
             return None;
         }
         let last = Last {
@@ -122,35 +125,34 @@ impl Waits {
             pending: OnceLock::new(),
             last: Mutex::new(&classes::LOCK_WAIT, last),
         });
-        table.waits.insert(key.clone(), Arc::clone(&wait));
-        table.of_owners.insert(key.owner, of_owner + 1);
+        let of_owner = table.of_owners.entry(key.owner).or_default();
+        of_owner.insert(key.clone(), Arc::clone(&wait));
+        table.count += 1;
         Some(wait)
     }
 
     /// Takes a wait out; true for the one who has.
     pub(super) fn take_out(&self, key: &Key, wait: &Arc<Wait>) -> bool {
-        let mut table = self.0.lock();
+        let table = &mut *self.0.lock();
+        let Entry::Occupied(mut of_owner) = table.of_owners.entry(key.owner) else {
+            return false;
+        };
         let is_there = |there: &Arc<Wait>| Arc::ptr_eq(there, wait);
-        if !table.waits.get(key).is_some_and(is_there) {
+        if !of_owner.get().get(key).is_some_and(is_there) {
             return false;
         }
-        table.waits.remove(key);
-        if let Some(count) = table.of_owners.get_mut(&key.owner) {
-            *count -= 1;
-            if *count == 0 {
-                table.of_owners.remove(&key.owner);
-            }
+        of_owner.get_mut().remove(key);
+        if of_owner.get().is_empty() {
+            of_owner.remove();
         }
+        table.count -= 1;
         true
     }
 
     /// The waits of an owner.
     pub(super) fn of(&self, owner: u64) -> Vec<(Key, Arc<Wait>)> {
         let table = self.0.lock();
-        if !table.of_owners.contains_key(&owner) {
-            return Vec::new();
-        }
-        let of_owner = table.waits.iter().filter(|(key, _)| key.owner == owner);
+        let of_owner = table.of_owners.get(&owner).into_iter().flatten();
         let of_owner = of_owner.map(|(key, wait)| (key.clone(), Arc::clone(wait)));
         of_owner.collect()
     }
