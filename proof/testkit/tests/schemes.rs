@@ -270,7 +270,12 @@ impl World {
             hook: Arc::clone(&hook),
         };
         let store = ExtStore::open(Arc::new(device), &ExtOptions::default()).unwrap();
-        let namespace = Namespace::without_thread(Arc::new(store), options(locking)).unwrap();
+        // What its threads use stays in memory: to make room a thread waits for all others.
+        let options = Options {
+            locking,
+            ..Options::default()
+        };
+        let namespace = Namespace::without_thread(Arc::new(store), options).unwrap();
         World {
             directory,
             hook,
