@@ -7,7 +7,7 @@
 //!
 //! | proof | what the guest does |
 //! |---|---|
-//! | `memory`, `ext4` | trees copied in and out, tar, links, renames, modes, 5,000 names, 50 MiB, files that are removed while they are open |
+//! | `memory`, `ext4` | trees copied, tar, links, renames, modes, 5,000 names, 50 MiB, open files removed |
 //! | `pjdfstest`, `fsx`, `dbench`, `git` | runs these programs (`programs`) |
 //! | `killed` | writes and syncs, while the server dies and comes back |
 //! | `locks` | locks, of two guests against each other, while the server in a third is killed (`lan`) |

@@ -44,8 +44,8 @@ pub(super) struct State {
     pub is_frozen: bool,
 }
 
-/// One of those who sync commits for all that wait; they look what is durable when it is through,
-/// and need no lock to leave.
+/// Of the threads that sync, one commits for all that wait. The others look at what is durable when
+/// its turn ends, and need not take the lock of commits to leave.
 pub(super) struct SyncTurn {
     is_taken: Mutex<bool>,
     is_over: Condvar,
