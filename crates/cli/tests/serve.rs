@@ -203,6 +203,74 @@ fn what_cannot_be_served_is_told() {
     );
 }
 
+/// Which option, of which export, and what there is: in the first line of the usage error.
+#[test]
+fn what_is_no_option_of_an_export_is_named() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "a,image");
+    let there_are = "there are ro, rw, sync, async, secure, insecure, clients=CIDR and \
+                     squash=root|all|none";
+    for (options, said) in [
+        ("typo", format!("no option \"typo\"; {there_are}")),
+        ("ro,typo,rw", format!("no option \"typo\"; {there_are}")),
+        ("ro=yes", format!("no option \"ro=yes\"; {there_are}")),
+        ("", format!("no option \"\"; {there_are}")),
+        ("squash=some", "squash=some: give root, all or none".into()),
+        (
+            "clients=192.0.2.0/33",
+            "clients=192.0.2.0/33: give an address".into(),
+        ),
+    ] {
+        let export = format!("data={image},{options}");
+        let refused = run(&["serve", "-f", "--export", &export]);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let line = text(&refused.stderr).lines().next().unwrap().to_owned();
+        assert!(line.contains(&format!("'{export}'")), "{line}");
+        assert!(line.contains(&said), "{line}");
+    }
+    // What is not there may be meant with its commas.
+    let missing = run(&["serve", "-f", "--export", "a=/none,typo"]);
+    assert_eq!(missing.status.code(), Some(1));
+    let said = text(&missing.stderr);
+    assert_eq!(said, "finefs: /none,typo: no such file; check the path\n");
+}
+
+/// root of a client is nobody, and everybody else may not write in what mkfs has made.
+#[test]
+fn an_image_in_which_no_client_can_write_is_told() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "image");
+    let advice = |words: &[&str]| {
+        let log = directory.path().join("said");
+        let words: Vec<&str> = words.iter().copied().chain([&*image]).collect();
+        let to = std::fs::File::create(&log).unwrap();
+        let serving = Serving::start_by(finefs().stderr(to), &words);
+        serving.end(&image);
+        std::fs::read_to_string(log).unwrap()
+    };
+    let told = advice(&[]);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("no client can write in /"), "{told}");
+    assert!(
+        told.contains(&format!("finefs chown UID {image}:/")),
+        "{told}"
+    );
+    let told = advice(&["--squash", "all"]);
+    assert!(
+        told.contains(&format!("finefs chown 65534 {image}:/")),
+        "{told}"
+    );
+    assert_eq!(advice(&["--squash", "none"]), "");
+    assert_eq!(advice(&["--ro"]), "");
+    succeed(&["chown", "1000", &format!("{image}:/")]);
+    assert_eq!(advice(&[]), "");
+    assert!(advice(&["--squash", "all"]).contains("no client can write"));
+    succeed(&["chown", "0", &format!("{image}:/")]);
+    // What is in it may be for those who have it.
+    succeed(&["mkdir", &format!("{image}:/home")]);
+    assert_eq!(advice(&[]), "");
+}
+
 #[test]
 fn who_has_locks_is_noted_where_the_user_says() {
     let directory = TempDir::new().unwrap();

@@ -15,7 +15,7 @@ use crate::rpc::Credential;
 use crate::verifier::Verifier;
 
 /// Who squashed callers become: nobody, as in exports(5).
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 
 /// Ports below are root's.
 const RESERVED_PORTS: u16 = 1024;

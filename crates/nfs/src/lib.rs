@@ -74,7 +74,7 @@ mod turn;
 mod verifier;
 mod xdr;
 
-pub use export::{ExportOptions, Network, Served, Squash, UnknownNetwork};
+pub use export::{ExportOptions, NOBODY, Network, Served, Squash, UnknownNetwork};
 pub use locks::HeldLock;
 pub use options::{LockOptions, RPCBIND_PORT, Rpcbind, ServerOptions};
 pub use server::Server;

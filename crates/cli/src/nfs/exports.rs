@@ -1,9 +1,13 @@
 //! What is to be served: `IMAGE`, `--memory`, or `--export` once for each file system.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use finefs_nfs::{ExportOptions, Network, Squash};
+
+/// The options that there are.
+const OPTIONS: &str =
+    "ro, rw, sync, async, secure, insecure, clients=CIDR and squash=root|all|none";
 
 /// A file system that is to be served.
 #[derive(Clone, Debug)]
@@ -34,6 +38,9 @@ impl FromStr for Export {
             }
             image = before;
         }
+        if let Some(word) = unknown_option(image) {
+            return Err(format!("no option {word:?}; there are {OPTIONS}"));
+        }
         if image.is_empty() {
             return Err("give NAME=IMAGE".into());
         }
@@ -45,6 +52,20 @@ impl FromStr for Export {
             options,
         })
     }
+}
+
+/// What is no option, where the path before it and other options is there, and the whole is not.
+fn unknown_option(image: &str) -> Option<&str> {
+    let is_there = |path: &str| finefs_disk::is_url(path.as_ref()) || Path::new(path).exists();
+    let (mut rest, mut unknown) = (image, None);
+    while !is_there(rest) {
+        let (before, word) = rest.rsplit_once(',')?;
+        if !apply(&mut ExportOptions::default(), word).unwrap_or(false) {
+            unknown = Some(word);
+        }
+        rest = before;
+    }
+    unknown
 }
 
 /// Applies an option of exports(5); false when it is none.

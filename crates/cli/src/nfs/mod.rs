@@ -235,6 +235,11 @@ impl Serve {
             let rpcbind = self.rpcbind();
             print(&told::how_to_mount(&served, server.address(), rpcbind))?;
             let running = Arc::new(Running::default());
+            for (export, one) in all.iter().zip(&opened) {
+                if let Some(advice) = told::advice(export, &one.source, &one.namespace) {
+                    say(advice);
+                }
+            }
             let channels = answer(&all, &opened, &server, options, &running);
             // Nobody else sets it.
             let _ = running.server.set(server);

@@ -1,8 +1,14 @@
-//! What the user of `finefs serve` is told: how clients mount.
+//! What the user of `finefs serve` is told: how clients mount, and where none of them can write.
 
 use std::net::{IpAddr, SocketAddr};
 
-use finefs_nfs::Rpcbind;
+use finefs::front_end::namespace::{AtimeUpdate, Attributes, DirectoryEntry, Namespace};
+use finefs_nfs::{NOBODY, Rpcbind, Squash};
+
+use super::exports::Export;
+
+/// Write permission of owner, group and others.
+const WRITE: [u32; 3] = [0o200, 0o020, 0o002];
 
 /// What is served, and how to mount it. `served` has names of exports and what they are.
 pub(super) fn how_to_mount(
@@ -43,6 +49,52 @@ pub(super) fn how_to_mount(
         plain = is_plain.trim_end_matches(']'),
     );
     text
+}
+
+/// What to do where what is served is as mkfs makes it, and no client can make a file in it.
+pub(super) fn advice(export: &Export, source: &str, namespace: &Namespace) -> Option<String> {
+    let (squash, whom, owner) = match export.options.squash {
+        Squash::Root => ("root", "root", "UID".to_owned()),
+        Squash::All => ("all", "everybody", NOBODY.to_string()),
+        Squash::None => return None,
+    };
+    if export.options.is_read_only || namespace.is_read_only() {
+        return None;
+    }
+    // An error comes to light with the first client.
+    let root = namespace.attributes(namespace.root()).ok()?;
+    if may_write(export.options.squash, &root) || !is_fresh(namespace) {
+        return None;
+    }
+    let (name, uid) = (&export.name, root.uid);
+    Some(format!(
+        "{source}: no client can write in {name}: it belongs to user {uid}, and squash={squash} \
+         makes {whom} nobody; give it away (finefs chown {owner} {source}:/ when it is not served), \
+         or serve it with squash=none"
+    ))
+}
+
+/// True when a client can be somebody who may write in this directory, by its permission bits.
+fn may_write(squash: Squash, directory: &Attributes) -> bool {
+    let can_be = |number: u32| match squash {
+        Squash::Root => number != 0,
+        Squash::All => number == NOBODY,
+        Squash::None => true,
+    };
+    let [owner, group, others] = WRITE.map(|bit| directory.permissions & bit != 0);
+    owner && can_be(directory.uid) || group && can_be(directory.gid) || others
+}
+
+/// True when there is nothing in a file system but what mkfs makes.
+fn is_fresh(namespace: &Namespace) -> bool {
+    let mut is_fresh = true;
+    let mut look = |entry: DirectoryEntry<'_>| {
+        is_fresh = matches!(entry.name, b"." | b".." | b"lost+found");
+        is_fresh
+    };
+    let root = namespace.root();
+    let listed = namespace.read_directory_with_atime(root, 0, &mut look, AtimeUpdate::Never);
+    listed.is_ok() && is_fresh
 }
 
 #[cfg(test)]
