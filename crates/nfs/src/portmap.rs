@@ -53,6 +53,19 @@ impl Map {
         Map(entries.collect())
     }
 
+    /// With the port mapper itself, which is at this port: rpcinfo(8) asks for it first.
+    pub(crate) fn with_itself(mut self, port: u16) -> Map {
+        let versions = [4, 3, 2].into_iter();
+        let both = versions.flat_map(|version| [(version, TCP), (version, UDP)]);
+        self.0.extend(both.map(|(version, protocol)| Entry {
+            program: PROGRAM,
+            version,
+            protocol,
+            port,
+        }));
+        self
+    }
+
     fn port(&self, program: u32, protocol: u32) -> Option<u16> {
         let is_it = |entry: &&Entry| entry.program == program && entry.protocol == protocol;
         self.0.iter().find(is_it).map(|entry| entry.port)
@@ -203,38 +216,36 @@ mod tests {
 
     #[test]
     fn ports_are_told_in_all_versions() {
-        let map = Map::new(2049);
+        let map = Map::new(2049).with_itself(111);
         let server = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let answer = |version, ask: &Writer| {
+            let mut out = Writer::default();
+            let call = (version, GETPORT);
+            map.run(server, call, &mut Reader::new(ask.bytes()), &mut out)
+                .unwrap();
+            out
+        };
         let mut ask = Writer::default();
         for word in [locks::PROGRAM, 4, UDP, 0] {
             ask.u32(word);
         }
-        let mut out = Writer::default();
-        map.run(
-            server,
-            (2, GETPORT),
-            &mut Reader::new(ask.bytes()),
-            &mut out,
-        )
-        .unwrap();
-        assert_eq!(out.bytes(), 2049u32.to_be_bytes());
-        let mut ask = Writer::default();
-        ask.u32(procedures::PROGRAM);
-        ask.u32(3);
-        ask.opaque(b"tcp");
-        ask.opaque(b"");
-        ask.opaque(b"");
-        out.cut(0);
-        map.run(
-            server,
-            (4, GETPORT),
-            &mut Reader::new(ask.bytes()),
-            &mut out,
-        )
-        .unwrap();
-        assert_eq!(
-            Reader::new(out.bytes()).opaque(99),
-            Ok(&b"192.0.2.1.8.1"[..])
-        );
+        assert_eq!(answer(2, &ask).bytes(), 2049u32.to_be_bytes());
+        for (program, version, address) in [
+            (
+                procedures::PROGRAM,
+                procedures::VERSION,
+                &b"192.0.2.1.8.1"[..],
+            ),
+            (PROGRAM, 2, b"192.0.2.1.0.111"),
+        ] {
+            let mut ask = Writer::default();
+            ask.u32(program);
+            ask.u32(version);
+            ask.opaque(b"tcp");
+            ask.opaque(b"");
+            ask.opaque(b"");
+            let out = answer(4, &ask);
+            assert_eq!(Reader::new(out.bytes()).opaque(99), Ok(address));
+        }
     }
 }

@@ -123,9 +123,11 @@ impl Server {
             None => {}
             Some(Rpcbind::Register) => registered = Some(portmap::Map::new(address.port())),
             Some(Rpcbind::Serve(rpcbind)) => {
-                listeners.push(TcpListener::bind(rpcbind)?);
-                places.push(rpcbind);
-                port_map = Some(portmap::Map::new(address.port()));
+                let listener = TcpListener::bind(rpcbind)?;
+                let own = listener.local_addr()?;
+                listeners.push(listener);
+                places.push(own);
+                port_map = Some(portmap::Map::new(address.port()).with_itself(own.port()));
             }
         }
         for listener in &listeners {

@@ -108,11 +108,11 @@ pub(crate) struct Serve {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Squashed {
-    /// root
+    /// Root of a client
     Root,
-    /// all
+    /// Everybody
     All,
-    /// none: root of a client is root here
+    /// Nobody does: root of a client is root here
     None,
 }
 
