@@ -23,6 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("finefs-ext-disk", &[]),
+    ("finefs-confine", &[]),
     (
         "finefs-buffers",
         &[
@@ -139,6 +140,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "finefs-check",
             "finefs-image",
             "finefs",
+            "finefs-confine",
             "finefs-fuse",
             "finefs-nfs",
             "finefs-ext",
@@ -186,6 +188,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "finefs-bench",
         &[
             "finefs-cli",
+            "finefs-confine",
             "finefs-fuse",
             "finefs-harness",
             "finefs-nfs-client",

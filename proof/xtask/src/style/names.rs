@@ -92,6 +92,7 @@ const UNSAFE: &[&str] = &[
     "crates/namespace/src/names/name_table/chain.rs",
     "crates/namespace/src/data/extent_map.rs",
     "crates/namespace/src/memory/pages.rs",
+    "crates/confine/src/threads.rs",
     "crates/fuse/src/device.rs",
     "crates/fuse/src/ring.rs",
     "crates/cli/src/background.rs",
