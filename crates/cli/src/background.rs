@@ -12,6 +12,9 @@
 //!   out of memory, aborted) would leave a mount at which every call fails with ENOTCONN; the
 //!   watcher takes that away and says so in the system log. It passes signals on to the server.
 //!
+//! - Where the server is confined, the watcher is its attendant too (`attendant`). In the
+//!   foreground, where nothing watches, the attendant is a process beside the server.
+//!
 //! All forks happen while the process has one thread. Readiness is one byte in a pipe whose write
 //! end only the server holds, so that its end is seen whatever way it comes.
 
@@ -20,12 +23,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::attendant::{self, Attendant, Attending};
 use crate::{CliResult, Failure, logger, say};
 
 /// How long the kernel may take to see that a server is gone.
@@ -42,49 +49,80 @@ pub(crate) enum Role {
     /// It has nothing to do any more but to end.
     Done(ExitCode),
     /// It is the server.
-    Server(Readiness),
+    Server(Readiness, Option<Attendant>),
 }
 
 /// Starts watcher and server. Must be called while the process has one thread. `mount_point` is
 /// what the watcher looks after, if it is a mount; `log` takes the server's messages once it is in
-/// the background.
-pub(crate) fn start(mount_point: Option<PathBuf>, log: Option<File>) -> CliResult<Role> {
-    let fail = |error: io::Error| Failure::new(format!("cannot go to the background: {error}"));
+/// the background; `is_attended` has the watcher be an attendant.
+pub(crate) fn start(
+    mount_point: Option<PathBuf>,
+    log: Option<File>,
+    is_attended: bool,
+) -> CliResult<Role> {
+    let attended = mount_point.clone().filter(|_| is_attended);
+    let ends = attended.map(attendant::pair).transpose().map_err(fail)?;
+    let (attendant, attending) = ends.unzip();
     let (read_end, write_end) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
     match fork().map_err(fail)? {
         Some(watcher) => {
-            drop(write_end);
+            drop((write_end, attendant, attending));
             Ok(Role::Done(launch(watcher, read_end)))
         }
         None => match fork() {
             Ok(Some(server)) => {
-                drop((read_end, write_end));
-                Ok(Role::Done(watch(server, mount_point)))
+                drop((read_end, write_end, attendant));
+                Ok(Role::Done(watch(server, mount_point, attending)))
             }
             Ok(None) => {
-                drop(read_end);
-                Ok(Role::Server(Readiness {
+                drop((read_end, attending));
+                let readiness = Readiness {
                     pipe: write_end.into(),
                     log,
-                }))
+                };
+                Ok(Role::Server(readiness, attendant))
             }
             Err(error) => Err(fail(error)),
         },
     }
 }
 
+fn fail(error: io::Error) -> Failure {
+    Failure::new(format!("cannot go to the background: {error}"))
+}
+
+/// Starts an attendant beside this process, which has one thread.
+pub(crate) fn start_attendant(mount_point: PathBuf) -> CliResult<Attendant> {
+    let fail = |error: io::Error| Failure::new(format!("cannot start an attendant: {error}"));
+    let (attendant, attending) = attendant::pair(mount_point).map_err(fail)?;
+    if fork().map_err(fail)?.is_some() {
+        return Ok(attendant);
+    }
+    drop(attendant);
+    let _ = rustix::process::setsid();
+    // It ends when the server has, whoever tells both to.
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
+    }
+    let _ = leave_terminal();
+    attending.attend();
+    std::process::exit(0)
+}
+
 impl Readiness {
-    /// The mount is usable: leaves the terminal and lets the launcher end.
-    pub(crate) fn report(mut self) -> CliResult<()> {
-        let fail = |error: io::Error| Failure::new(format!("cannot go to the background: {error}"));
+    /// Leaves the terminal: what is left to say goes to the log.
+    pub(crate) fn leave(&mut self) -> CliResult<()> {
         // Fails only for the leader of a process group, which a forked process is not.
         let _ = rustix::process::setsid();
         logger::redirect(self.log.take());
-        leave_terminal().map_err(fail)?;
+        leave_terminal().map_err(fail)
+    }
+
+    /// The mount is usable: lets the launcher end.
+    pub(crate) fn report(mut self) {
         // A launcher that is gone (killed) needs no report.
         let _ = self.pipe.write_all(b"R");
-        Ok(())
     }
 }
 
@@ -117,13 +155,15 @@ fn launch(watcher: Pid, read_end: OwnedFd) -> ExitCode {
 }
 
 /// The watcher's life.
-fn watch(server: Pid, mount_point: Option<PathBuf>) -> ExitCode {
+fn watch(server: Pid, mount_point: Option<PathBuf>, attending: Option<Attending>) -> ExitCode {
     let _ = rustix::process::setsid();
     let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]);
     let _ = leave_terminal();
     let Ok(mut signals) = signals else {
         return ExitCode::FAILURE;
     };
+    let attend = |attending: Attending| std::thread::spawn(move || attending.attend());
+    let attending = attending.map(attend);
     // The server may have ended before the handlers stood.
     let mut status = wait(server, WaitOptions::NOHANG);
     while status.is_none() {
@@ -141,6 +181,8 @@ fn watch(server: Pid, mount_point: Option<PathBuf>) -> ExitCode {
                 Some(mount_point) => clean_up(&mount_point),
                 None => tell_of_death(),
             }
+            // The socket goes too.
+            let _ = attending.map(std::thread::JoinHandle::join);
             ExitCode::FAILURE
         }
     }
@@ -178,8 +220,15 @@ fn is_dead(mount_point: &std::path::Path) -> bool {
         if !matches!(finefs_fuse::mount_at(mount_point), Ok(Some(m)) if m.is_finefs()) {
             return false;
         }
-        match std::fs::metadata(mount_point) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return true,
+        // The kernel would answer of what it has cached.
+        let asked = rustix::fs::statx(
+            CWD,
+            mount_point,
+            AtFlags::STATX_FORCE_SYNC,
+            StatxFlags::MODE,
+        );
+        match asked {
+            Err(rustix::io::Errno::NOTCONN) => return true,
             _ if Instant::now() > deadline => return false,
             _ => std::thread::sleep(Duration::from_millis(10)),
         }

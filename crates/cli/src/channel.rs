@@ -173,8 +173,8 @@ static END: LockClass = LockClass::new("cli.end", 99);
 
 /// The server's end of the channel.
 pub(crate) struct Answering {
-    /// Its name goes before it does.
-    socket: Socket,
+    /// Its name goes before it does; `None` where the attendant has it.
+    socket: Option<Socket>,
     server: Server,
     end: Arc<Mutex<End>>,
 }
@@ -245,10 +245,15 @@ impl Answering {
         });
         let server = server.map_err(|error| error.to_string())?;
         Ok(Answering {
-            socket,
+            socket: Some(socket),
             server,
             end,
         })
+    }
+
+    /// The socket, for somebody else to remove.
+    pub(crate) fn take_socket(&mut self) -> Option<Socket> {
+        self.socket.take()
     }
 
     /// The server has ended so: tells who wants to know, and answers no more.

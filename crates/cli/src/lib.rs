@@ -20,6 +20,7 @@
 //! | `open` | opening what is mounted or served |
 //! | `output` | what is printed |
 //! | `size` | numbers with k, m, g or % |
+//! | `confine`, `attendant` | what a server is left, and who does the rest |
 //! | `background` | fork, the report of readiness, the watcher |
 //! | `serve` | the life of a mounted file system: signals, its end |
 //! | `logger` | stderr, a file or the system log |
@@ -38,11 +39,13 @@
     allow(dead_code, reason = "some of it serves them alone")
 )]
 
+mod attendant;
 mod background;
 #[cfg(feature = "build")]
 mod build;
 pub mod channel;
 mod check;
+mod confine;
 #[cfg(feature = "formats")]
 mod convert;
 mod dump;

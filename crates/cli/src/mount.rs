@@ -11,8 +11,10 @@ use finefs::front_end::namespace::Namespace;
 use finefs_block::Claim;
 use finefs_fuse::AttachError;
 
+use crate::attendant::Attendant;
 use crate::background::{self, Readiness, Role};
 use crate::channel::Answering;
+use crate::confine::{self, Sandbox};
 use crate::options::{self, MountOptions};
 use crate::output::print;
 use crate::serve::{self, EndSignals};
@@ -91,16 +93,22 @@ impl Mount {
         let is_foreground = self.foreground;
         let plan = self.plan(options)?;
         logger::start(plan.options.is_debug);
+        let place = plan.directory.clone();
+        let is_attended = plan.options.sandbox != Sandbox::Off || plan.options.run_as.is_some();
         if is_foreground {
             if log.is_some() {
                 logger::redirect(log);
             }
-            return plan.serve(None);
+            let attendant = match is_attended {
+                true => Some(background::start_attendant(place)?),
+                false => None,
+            };
+            return plan.serve(None, attendant);
         }
         // Looked at before the fork, while a relative path still means what the user meant.
-        match background::start(Some(plan.directory.clone()), log)? {
+        match background::start(Some(place), log, is_attended)? {
             Role::Done(status) => Ok(status),
-            Role::Server(readiness) => plan.serve(Some(readiness)),
+            Role::Server(readiness, attendant) => plan.serve(Some(readiness), attendant),
         }
     }
 
@@ -190,17 +198,21 @@ impl Mount {
 
 impl Plan {
     /// Opens, mounts, serves.
-    fn serve(self, readiness: Option<Readiness>) -> CliResult<ExitCode> {
+    fn serve(
+        self,
+        readiness: Option<Readiness>,
+        attendant: Option<Attendant>,
+    ) -> CliResult<ExitCode> {
+        let image = self.image.as_deref();
+        let MountOptions {
+            sandbox, run_as, ..
+        } = &self.options;
+        let confinement = confine::prepare(*sandbox, run_as.as_ref(), image)?;
         let signals = EndSignals::catch()?;
         // Before the image is opened, which marks it as in use.
         finefs_fuse::check_mount_point(&self.directory).map_err(Failure::new)?;
         let opened = progress::during(&format!("opening {}", self.source), || {
-            open::open(
-                self.image.as_deref(),
-                Some(&self.directory),
-                &self.options,
-                &self.source,
-            )
+            open::open(image, Some(&self.directory), &self.options, &self.source)
         });
         let (namespace, claim) = opened?;
         if let Some(claim) = &claim {
@@ -223,6 +235,8 @@ impl Plan {
                     readiness,
                     channel,
                     claim,
+                    confinement,
+                    attendant,
                 };
                 serve::serve(mount, &namespace, &self.source, signals, ends)
             }

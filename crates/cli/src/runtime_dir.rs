@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::process::Uid;
+use serde::{Deserialize, Serialize};
 
 /// How long the directory's lock is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -92,7 +93,7 @@ fn make(path: &Path, owner: Uid) -> io::Result<()> {
 }
 
 /// A socket in such a directory; its name goes when it is dropped.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Socket {
     directory: PathBuf,
     name: String,
@@ -107,7 +108,7 @@ impl Socket {
         Socket::listen_in(&places(owner), name, owner)
     }
 
-    fn listen_in(
+    pub(crate) fn listen_in(
         places: &[PathBuf],
         name: &str,
         owner: Uid,
@@ -122,8 +123,13 @@ impl Socket {
         Err(NoPlace(reasons))
     }
 
+    /// Its name stays: another process has it.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
+    }
+
     #[cfg(test)]
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.join(&self.name)
     }
 }

@@ -12,6 +12,8 @@
 //!
 //! A frozen mount thaws first, so that the unmount does not wait for who waits for it.
 //!
+//! A confined server has its attendant unmount it.
+//!
 //! - Unmounted by anybody (`finefs umount`, fusermount3 -u, umount(8)): the session ends by itself.
 //! - SIGTERM, SIGINT, SIGHUP: unmounts. If it is busy: the kernel's dirty pages are fetched, the
 //!   mount is detached (no new user can come), those who still have files open may go on for
@@ -19,8 +21,6 @@
 //!   of users who are left then fail with ENOTCONN.
 //! - A server thread that panics outside of an operation: as a signal, but the exit status is 1.
 
-use std::fs::File;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -32,8 +32,10 @@ use finefs_fuse::{DetachError, Mount, SERVER_THREAD_PREFIX, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::attendant::{self, Attendant};
 use crate::background::Readiness;
 use crate::channel::Answering;
+use crate::confine::Pending;
 use crate::{CliResult, Failure, progress};
 
 /// How long the users of a busy mount may go on after a signal.
@@ -76,6 +78,38 @@ pub(crate) struct Ends {
     pub channel: Option<Answering>,
     /// Is marked when only the end is left.
     pub claim: Option<Claim>,
+    /// What confines the server when all is set up.
+    pub confinement: Option<Pending>,
+    /// What unmounts then.
+    pub attendant: Option<Attendant>,
+}
+
+impl Ends {
+    /// Confines the server and lets the launcher end. From here on nothing new is opened. The error
+    /// is told when the mount, which is there, has been taken away.
+    fn begin(&mut self) -> CliResult<()> {
+        if let Some(readiness) = &mut self.readiness {
+            readiness.leave()?;
+        }
+        if let Some(attendant) = &self.attendant {
+            let socket = self.channel.as_mut().and_then(Answering::take_socket);
+            attendant.begin(socket).map_err(Failure::new)?;
+        }
+        if let Some(confinement) = self.confinement.take() {
+            confinement.apply()?;
+        }
+        if let Some(readiness) = self.readiness.take() {
+            readiness.report();
+        }
+        Ok(())
+    }
+
+    fn unmount(&self, unmounter: &Unmounter, is_lazy: bool) -> Result<(), DetachError> {
+        match &self.attendant {
+            Some(attendant) => attendant.unmount(is_lazy),
+            None => attendant::unmount(unmounter, is_lazy),
+        }
+    }
 }
 
 /// Serves `mount` to its end. `what` names it in messages.
@@ -84,13 +118,14 @@ pub(crate) fn serve(
     namespace: &Arc<Namespace>,
     what: &str,
     signals: EndSignals,
-    ends: Ends,
+    mut ends: Ends,
 ) -> CliResult<ExitCode> {
     let unmounter = mount.unmounter();
     let (sender, events) = channel();
     watch_for_panics(sender.clone());
-    if let Some(readiness) = ends.readiness {
-        readiness.report()?;
+    let begun = ends.begin();
+    if begun.is_err() {
+        let _ = sender.send(Event::Crashed);
     }
     start_threads(mount, signals, &sender)?;
 
@@ -99,12 +134,12 @@ pub(crate) fn serve(
         Ok(Event::Ended(result)) => is_sound &= report_end(what, result),
         Ok(Event::Signal) => {
             thaw(namespace);
-            end_by_force(what, &unmounter, &events, &mut is_sound);
+            end_by_force(what, &unmounter, &ends, &events, &mut is_sound);
         }
         Ok(Event::Crashed) | Err(_) => {
             is_sound = false;
             thaw(namespace);
-            end_by_force(what, &unmounter, &events, &mut is_sound);
+            end_by_force(what, &unmounter, &ends, &events, &mut is_sound);
         }
     }
     if let Some(claim) = &ends.claim {
@@ -114,9 +149,13 @@ pub(crate) fn serve(
     if let Err(line) = &result {
         log::error!("{line}");
     }
+    if let Some(attendant) = &ends.attendant {
+        attendant.remove_socket();
+    }
     if let Some(channel) = ends.channel {
         channel.finish(&result);
     }
+    begun?;
     is_sound &= result.is_ok();
     Ok(if is_sound {
         ExitCode::SUCCESS
@@ -203,16 +242,21 @@ fn report_end(what: &str, result: std::io::Result<()>) -> bool {
 }
 
 /// Ends a mount from our side; see the module's head.
-fn end_by_force(what: &str, unmounter: &Unmounter, events: &Receiver<Event>, is_sound: &mut bool) {
-    match unmounter.unmount(false) {
+fn end_by_force(
+    what: &str,
+    unmounter: &Unmounter,
+    ends: &Ends,
+    events: &Receiver<Event>,
+    is_sound: &mut bool,
+) {
+    match ends.unmount(unmounter, false) {
         Ok(()) => {}
         Err(DetachError::Busy) => {
             log::warn!(
                 "{what}: busy; detached, its users have {} s",
                 GRACE.as_secs()
             );
-            fetch_dirty_pages(unmounter.path());
-            if let Err(error) = unmounter.unmount(true) {
+            if let Err(error) = ends.unmount(unmounter, true) {
                 log::error!("{what}: cannot detach it: {error}");
             }
         }
@@ -235,13 +279,6 @@ fn end_by_force(what: &str, unmounter: &Unmounter, events: &Receiver<Event>, is_
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }
-    }
-}
-
-/// Makes the kernel send what it has not written yet (write-back cache, shared mappings).
-fn fetch_dirty_pages(path: &Path) {
-    if let Ok(directory) = File::open(path) {
-        let _ = rustix::fs::syncfs(&directory);
     }
 }
 

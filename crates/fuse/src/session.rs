@@ -89,8 +89,7 @@ impl Mount {
         let attached = attach::attach(&path, options)?;
         let device = Arc::new(Device::new(attached.device));
         // Found now, while nothing else can have been mounted over it by who follows the rules.
-        let number = mount_at(&path).ok().flatten().map(|mount| mount.device);
-        let unmounter = Unmounter { path, number };
+        let unmounter = Unmounter::of(&path);
 
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
         let ring_threads = if options.has_ring {
@@ -364,6 +363,15 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
+    /// Of what is mounted now at `path` (absolute, without symbolic links).
+    pub fn of(path: &Path) -> Unmounter {
+        let number = mount_at(path).ok().flatten().map(|mount| mount.device);
+        Unmounter {
+            path: path.to_owned(),
+            number,
+        }
+    }
+
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.path

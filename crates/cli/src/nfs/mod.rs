@@ -187,9 +187,9 @@ impl Serve {
             }
             return self.serve(&options, None);
         }
-        match background::start(None, log)? {
+        match background::start(None, log, false)? {
             Role::Done(status) => Ok(status),
-            Role::Server(readiness) => self.serve(&options, Some(readiness)),
+            Role::Server(readiness, _) => self.serve(&options, Some(readiness)),
         }
     }
 
@@ -243,8 +243,9 @@ impl Serve {
             let channels = answer(&all, &opened, &server, options, &running);
             // Nobody else sets it.
             let _ = running.server.set(server);
-            if let Some(readiness) = readiness {
-                readiness.report()?;
+            if let Some(mut readiness) = readiness {
+                readiness.leave()?;
+                readiness.report();
             }
             Ok((running, channels))
         });

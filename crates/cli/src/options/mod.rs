@@ -1,11 +1,12 @@
 //! The options of `-o`: those of mount(8), the kernel's ext4, fuse2fs and mount.fuse3.
 //!
-//! One table has them all (`table`): what is done, what is ignored and why that does no harm, what
-//! is refused and why. What is not in it is an error that names the option: a typing error must not
-//! silently mount something different. Of options that contradict each other the last one counts,
-//! as with mount(8).
+//! One table has them all (`table`, of rows, `row`): what is done, what is ignored and why that
+//! does no harm, what is refused and why. What is not in it is an error that names the option: a
+//! typing error must not silently mount something different. Of options that contradict each other
+//! the last one counts, as with mount(8).
 
 mod page;
+mod row;
 mod table;
 mod values;
 
@@ -15,9 +16,10 @@ use std::time::Duration;
 
 use finefs::{AtimePolicy, LockingScheme, OnError};
 
+use crate::confine::{RunAs, Sandbox};
 use crate::size::Size;
 use crate::{CliResult, Failure};
-use table::{Of, What};
+use row::{Of, What};
 
 pub use page::{OptionText, OptionsPage, options_page};
 pub(crate) use page::{help, page};
@@ -49,6 +51,9 @@ pub(crate) struct MountOptions {
     pub has_acls: bool,
     pub locking: LockingScheme,
     pub is_debug: bool,
+    /// Whether the server is confined, and as whom it goes on.
+    pub sandbox: Sandbox,
+    pub run_as: Option<RunAs>,
     /// What shall be shown as mounted; only for memory.
     pub source: Option<String>,
     /// Of a memory file system: its size and its root.
@@ -82,6 +87,8 @@ impl Default for MountOptions {
             has_acls: namespace.has_acls,
             locking: namespace.locking,
             is_debug: false,
+            sandbox: Sandbox::default(),
+            run_as: None,
             source: None,
             size: None,
             mode: None,
@@ -221,7 +228,7 @@ mod tests {
     }
 
     /// With a value if it takes one.
-    fn words(row: &table::Row) -> Vec<String> {
+    fn words(row: &row::Row) -> Vec<String> {
         let mut words = Vec::new();
         for name in row.names {
             let name = name.replace('*', "something");
@@ -423,6 +430,8 @@ mod tests {
             ("resuid=5", "resuid=5"),
             ("errors=ignore", "errors=ignore"),
             ("subtype=ext4", "subtype=ext4"),
+            ("sandbox=yes", "sandbox=yes"),
+            ("setuid=no-such-user", "setuid=no-such-user"),
             ("locking=big", "big-spin"),
             ("locking=unlocked-data", "one of fine"),
         ] {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::table::{GROUPS, Row, What};
+use super::row::{Row, What};
+use super::table::GROUPS;
 
 /// Where descriptions begin, and where lines end.
 const INDENT: usize = 25;

@@ -5,87 +5,11 @@
 
 use finefs::AtimePolicy;
 
-use super::MountOptions;
+use super::row::{Group, Of, Row, What, row};
 use super::values::{
     barrier, cache, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device,
-    journal_path, locking, mode, offset, room, threads, uid,
+    journal_path, locking, mode, offset, room, sandbox, setuid, threads, uid,
 };
-use crate::CliResult;
-
-/// Takes an option: its name, and its value or nothing.
-type Set = fn(&mut MountOptions, &str, &str) -> CliResult<()>;
-
-/// What becomes of an option.
-pub(super) enum What {
-    /// A flag of the mount, which a remount changes too.
-    Flag(Set, &'static str),
-    /// Heeded from the mount to its end.
-    Done(Set, &'static str),
-    /// Without effect, and why that does no harm.
-    Ignored(&'static str),
-    /// Refused, and what to do instead.
-    Refused(&'static str),
-}
-
-/// What can be mounted with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Of {
-    Both,
-    Image,
-    Memory,
-}
-
-/// The value that an option takes.
-#[derive(Clone, Copy)]
-pub(super) struct Value {
-    pub shown: &'static str,
-    pub is_optional: bool,
-    /// A valid one.
-    #[cfg_attr(not(test), allow(dead_code))]
-    pub example: &'static str,
-}
-
-/// Options that are treated alike.
-pub(super) struct Row {
-    /// A name that ends with `*` stands for all that begin so; one with `=` for that value alone.
-    pub names: &'static [&'static str],
-    pub value: Option<Value>,
-    pub of: Of,
-    pub what: What,
-}
-
-const fn row(names: &'static [&'static str], what: What) -> Row {
-    Row {
-        names,
-        value: None,
-        of: Of::Both,
-        what,
-    }
-}
-
-impl Row {
-    const fn takes(self, shown: &'static str, example: &'static str) -> Row {
-        let value = Some(Value {
-            shown,
-            is_optional: false,
-            example,
-        });
-        Row { value, ..self }
-    }
-
-    const fn may_take(self, shown: &'static str, example: &'static str) -> Row {
-        let value = Some(Value {
-            shown,
-            is_optional: true,
-            example,
-        });
-        Row { value, ..self }
-    }
-
-    const fn of(self, of: Of) -> Row {
-        Row { of, ..self }
-    }
-}
 
 use What::{Done, Flag, Ignored, Refused};
 
@@ -100,12 +24,6 @@ const LABEL: &str = "finefs has no security labels for a whole mount; leave it o
 const OF_KERNEL: &str = "the kernel tells it of a mount";
 const PROPAGATION: &str =
     "mount(8) does that by itself, with no file system's help: mount --bind and the like";
-
-/// Options about one thing.
-pub(super) struct Group {
-    pub heading: &'static str,
-    pub rows: &'static [Row],
-}
 
 /// The table.
 pub(super) static GROUPS: &[Group] = &[
@@ -474,6 +392,25 @@ static SERVER: &[Row] = &[
     )
     .takes("auto|off|N", "0"),
     row(
+        &["sandbox"],
+        Done(
+            sandbox,
+            "once mounted, the server can open no other file, run no program, reach no other \
+             machine, and has no rights of root: auto (default) as far as the kernel can, on or no \
+             mount, off",
+        ),
+    )
+    .takes("auto|on|off", "on"),
+    row(
+        &["setuid"],
+        Done(
+            setuid,
+            "once mounted, the server is this user, a name or number, or with owner that of the \
+             image (root only); the mount stays root's",
+        ),
+    )
+    .takes("USER|owner", "65534"),
+    row(
         &["locking"],
         Done(
             locking,
@@ -760,11 +697,6 @@ static FUSE: &[Row] = &[
         &["fakeroot"],
         Refused("owners and permissions count; see default_permissions and allow_other"),
     ),
-    row(
-        &["setuid"],
-        Refused("run finefs mount as that user (mount.fuse3 does so by itself)"),
-    )
-    .takes("USER", "joe"),
     row(
         &["fd", "modules"],
         Refused("finefs opens /dev/fuse itself, and has no modules"),

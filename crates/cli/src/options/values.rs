@@ -6,6 +6,7 @@ use finefs::{LockingScheme, OnError};
 use finefs_fuse::WakeupLatency;
 
 use super::MountOptions;
+use crate::confine::{RunAs, Sandbox};
 use crate::size::{self, Size};
 use crate::{CliResult, Failure};
 
@@ -145,6 +146,22 @@ pub(super) fn uid(options: &mut MountOptions, name: &str, value: &str) -> CliRes
 
 pub(super) fn gid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     options.gid = Some(number(name, value)?);
+    Ok(())
+}
+
+pub(super) fn sandbox(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    options.sandbox = match value {
+        "auto" => Sandbox::Auto,
+        "on" => Sandbox::On,
+        "off" => Sandbox::Off,
+        _ => return Err(bad(name, value, "auto, on or off")),
+    };
+    Ok(())
+}
+
+pub(super) fn setuid(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    let run_as = RunAs::parse(value);
+    options.run_as = Some(run_as.ok_or_else(|| bad(name, value, "owner, or a user"))?);
     Ok(())
 }
 

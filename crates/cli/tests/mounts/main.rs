@@ -4,6 +4,7 @@ mod aio;
 mod aligned;
 mod as_the_kernel;
 mod channel;
+mod confined;
 mod direct;
 mod ending;
 mod errors;
