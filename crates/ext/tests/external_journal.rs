@@ -12,29 +12,8 @@ use std::sync::Arc;
 use finefs_block::{Access, BlockDevice, FileDevice};
 use finefs_ext::{ExtOptions, ExtStore, MountError, MountErrorKind};
 use finefs_namespace::Store;
+use finefs_sim::LoopDevice;
 use image::{lookup, run, unmount};
-
-/// A file as a loop device.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Option<Loop> {
-        let output = Command::new("losetup")
-            .args(["-f", "--show"])
-            .arg(file)
-            .output();
-        let output = output.ok().filter(|output| output.status.success())?;
-        Some(Loop(
-            String::from_utf8(output.stdout).ok()?.trim().to_owned(),
-        ))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
-}
 
 fn file(directory: &Path, name: &str, bytes: u64) -> PathBuf {
     let path = directory.join(name);
@@ -87,19 +66,19 @@ fn journal_elsewhere(block: &str) {
             .args(["-q", "-O", "journal_dev", "-b", block])
             .arg(path));
     }
-    let Some(log) = Loop::new(&journal) else {
+    let Ok(log) = LoopDevice::over(&journal) else {
         eprintln!("skipped: there are no loop devices");
         return;
     };
     run(Command::new("mke2fs")
         .args(["-q", "-t", "ext4", "-b", block, "-J"])
-        .arg(format!("device={}", log.0))
+        .arg(format!("device={}", log.path().display()))
         .arg(&image));
 
     let place = directory.path().join("mounted");
     fs::create_dir(&place).unwrap();
     run(Command::new("mount")
-        .args(["-o", &format!("loop,journal_path={}", log.0)])
+        .args(["-o", &format!("loop,journal_path={}", log.path().display())])
         .args([&image, &place]));
     fs::write(place.join("held"), "by the log").unwrap();
     run(Command::new("sync").arg("-f").arg(&place));
@@ -108,7 +87,7 @@ fn journal_elsewhere(block: &str) {
         directory.path().join("crashed-log"),
     );
     fs::copy(&image, &crashed).unwrap();
-    fs::write(&crashed_log, fs::read(&log.0).unwrap()).unwrap();
+    fs::write(&crashed_log, fs::read(log.path()).unwrap()).unwrap();
     unmount(&place);
 
     let refused = open(&crashed, None, false).unwrap_err();
@@ -165,8 +144,8 @@ fn a_protected_image_is_mounted_once() {
     let held = dump(&image);
     assert!(!held.contains("0xff4d4d50"), "{held}");
     // By another way to the same storage, as another host has it.
-    if let Some(other) = Loop::new(&image) {
-        let refused = open(Path::new(&other.0), None, false).unwrap_err();
+    if let Ok(other) = LoopDevice::over(&image) {
+        let refused = open(other.path(), None, false).unwrap_err();
         assert!(
             matches!(refused.kind, MountErrorKind::InUse(_)),
             "{refused}"

@@ -166,6 +166,10 @@ impl BlockDevice for FaultDevice {
         }
     }
 
+    fn set_len_bytes(&self, length_bytes: u64) -> io::Result<()> {
+        self.inner.set_len_bytes(length_bytes)
+    }
+
     fn describe(&self) -> String {
         format!("failing {}", self.inner.describe())
     }

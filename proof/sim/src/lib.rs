@@ -7,15 +7,18 @@
 //! | [`record`] | a device that records every request that changes it |
 //! | [`crash`] | the states that a crash can leave, built from a record |
 //! | [`fault`] | a device that fails the n-th request |
+//! | [`loop_device`] | a file as a block device |
 //! | [`nbd`] | a device as an NBD server's export |
 
 pub mod crash;
 pub mod fault;
 pub mod image;
+pub mod loop_device;
 pub mod nbd;
 pub mod record;
 
 pub use crash::{Choice, Epoch, Limits, Part};
 pub use fault::{Fault, FaultDevice, FaultOn};
 pub use image::{Image, ImageDevice};
+pub use loop_device::LoopDevice;
 pub use record::{Recorded, RecordingDevice, Request};
