@@ -3,7 +3,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
@@ -42,13 +43,17 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC).union(OFlags:
 impl HostDir {
     /// Opens a directory, through symbolic links.
     pub fn open(path: &Path) -> Result<HostDir> {
+        HostDir::open_from(rustix::fs::CWD, path)
+    }
+
+    fn open_from(start: BorrowedFd<'_>, path: &Path) -> Result<HostDir> {
         let failed = |error: Errno| Error::host(path.display().to_string(), error);
         let shown = path;
         let path = match path.as_os_str().is_empty() {
             true => Path::new("."),
             false => path,
         };
-        let fd = open_in_steps(path).map_err(failed)?;
+        let fd = open_in_steps(start, path).map_err(failed)?;
         let base = Base {
             fd: rustix::io::fcntl_dupfd_cloexec(&fd, 0).map_err(failed)?,
             shown: shown.to_owned(),
@@ -97,41 +102,97 @@ impl HostDir {
     }
 
     fn read_xattrs(&self, name: &OsStr, follow: Follow) -> rustix::io::Result<Vec<Xattr>> {
-        let path = self.through_proc(name);
-        let list = |buffer: &mut [u8]| match follow {
-            Follow::Yes => rustix::fs::listxattr(&path, buffer),
-            Follow::No => rustix::fs::llistxattr(&path, buffer),
+        read_xattrs(&self.through_proc(name), follow)
+    }
+}
+
+fn read_xattrs(path: &Path, follow: Follow) -> rustix::io::Result<Vec<Xattr>> {
+    let list = |buffer: &mut [u8]| match follow {
+        Follow::Yes => rustix::fs::listxattr(path, buffer),
+        Follow::No => rustix::fs::llistxattr(path, buffer),
+    };
+    let names = match grown(list) {
+        Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        names => names?,
+    };
+    let mut xattrs = Vec::new();
+    for key in names.split(|byte| *byte == 0).filter(|key| !key.is_empty()) {
+        let key = OsStr::from_bytes(key);
+        let get = |buffer: &mut [u8]| match follow {
+            Follow::Yes => rustix::fs::getxattr(path, key, buffer),
+            Follow::No => rustix::fs::lgetxattr(path, key, buffer),
         };
-        let names = match grown(list) {
-            Err(Errno::NOTSUP) => return Ok(Vec::new()),
-            names => names?,
-        };
-        let mut xattrs = Vec::new();
-        for key in names.split(|byte| *byte == 0).filter(|key| !key.is_empty()) {
-            let key = OsStr::from_bytes(key);
-            let get = |buffer: &mut [u8]| match follow {
-                Follow::Yes => rustix::fs::getxattr(&path, key, buffer),
-                Follow::No => rustix::fs::lgetxattr(&path, key, buffer),
-            };
-            match grown(get) {
-                Ok(value) => xattrs.push((key.to_owned(), value)),
-                Err(Errno::NODATA | Errno::NOTSUP) => {}
-                Err(error) => return Err(error),
-            }
+        match grown(get) {
+            Ok(value) => xattrs.push((key.to_owned(), value)),
+            Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(error) => return Err(error),
         }
-        xattrs.sort();
-        Ok(xattrs)
+    }
+    xattrs.sort();
+    Ok(xattrs)
+}
+
+/// The working directory of a thread that has one of its own, where that is allowed: by names in
+/// it, extended attributes are read in a third of the time that a path through /proc takes.
+pub(crate) struct WorkingDir {
+    /// Where the process is: relative paths start there. `None` without one of its own.
+    process: Option<OwnedFd>,
+    /// It is the thread's: it stays in it.
+    _in_thread: PhantomData<*const ()>,
+}
+
+impl WorkingDir {
+    /// Gives this thread one of its own; it should be one that does only this.
+    pub fn of_this_thread() -> WorkingDir {
+        let process = rustix::fs::open(".", DIRECTORY, Mode::empty());
+        let is_own = nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).is_ok();
+        WorkingDir {
+            process: process.ok().filter(|_| is_own),
+            _in_thread: PhantomData,
+        }
+    }
+
+    /// Opens a directory by a path from where the process is.
+    pub fn open(&self, path: &Path) -> Result<HostDir> {
+        let start = self
+            .process
+            .as_ref()
+            .map_or(rustix::fs::CWD, |fd| fd.as_fd());
+        HostDir::open_from(start, path)
+    }
+
+    /// Makes a directory the working directory of this thread.
+    pub fn enter<'d>(&'d mut self, dir: &'d HostDir) -> Inside<'d> {
+        let is_here = self.process.is_some() && rustix::process::fchdir(&dir.fd).is_ok();
+        Inside { dir, is_here }
+    }
+}
+
+/// A directory that is the working directory of this thread, if that can be.
+pub(crate) struct Inside<'d> {
+    dir: &'d HostDir,
+    is_here: bool,
+}
+
+impl Inside<'_> {
+    /// All extended attributes of a file in it that may be read.
+    pub fn xattrs(&self, name: &OsStr) -> Result<Vec<Xattr>> {
+        let xattrs = match self.is_here {
+            true => read_xattrs(Path::new(name), Follow::No),
+            false => self.dir.read_xattrs(name, Follow::No),
+        };
+        xattrs.map_err(self.dir.failed(name))
     }
 }
 
 /// Opens a directory by a path that may be longer than the system takes at once.
-fn open_in_steps(path: &Path) -> rustix::io::Result<OwnedFd> {
+fn open_in_steps(start: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     const STEP_BYTES_MAX: usize = 4000;
     let mut fd = None;
     let mut step = PathBuf::new();
-    let open = |fd: &Option<OwnedFd>, step: &Path| match fd {
-        None => rustix::fs::open(step, DIRECTORY, Mode::empty()),
-        Some(fd) => rustix::fs::openat(fd, step, DIRECTORY, Mode::empty()),
+    let open = |fd: &Option<OwnedFd>, step: &Path| {
+        let from = fd.as_ref().map_or(start, |fd| fd.as_fd());
+        rustix::fs::openat(from, step, DIRECTORY, Mode::empty())
     };
     for part in path.components() {
         let length = step.as_os_str().len() + part.as_os_str().len() + 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::squash;
 use crate::error::{Error, Result};
 use crate::host::HostDir;
-use crate::tree::{Follow, SourceDir};
+use crate::tree::{Follow, SourceDir, SourceFile};
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -100,8 +100,9 @@ impl Content {
         take: &mut Take<'_>,
     ) -> Result<()> {
         let wanted = CHUNK_BYTES.min(self.size as usize);
-        if reader.buffer.len() < wanted {
-            reader.buffer.resize(wanted, 0);
+        // And a byte that should not be there: see `read_chunk`.
+        if reader.buffer.len() <= wanted {
+            reader.buffer.resize(wanted + 1, 0);
         }
         match &self.data {
             Data::Host { directory, name } => {
@@ -109,10 +110,10 @@ impl Content {
                 let (Some((_, dir)), buffer) = (&reader.directory, &mut reader.buffer) else {
                     return Ok(());
                 };
-                self.read_file(dir, name, &mut buffer[..wanted], block, take)
+                self.read_file(dir, name, &mut buffer[..=wanted], block, take)
             }
             Data::Image { directory, name } => {
-                let buffer = &mut reader.buffer[..wanted];
+                let buffer = &mut reader.buffer[..=wanted];
                 self.read_file(&**directory, name, buffer, block, take)
             }
             Data::Archive { file, segments } => {
@@ -136,33 +137,55 @@ impl Content {
         take: &mut Take<'_>,
     ) -> Result<()> {
         let file = dir.open_file(name, Follow::No)?;
-        let changed = || Error::new(dir.shown(name), CHANGED);
-        let mut at = 0;
-        while let Some((start, end)) = file.data_after(at)? {
+        let has_holes = self.data_bytes < self.size;
+        let data_after = |at| match has_holes {
+            true => file.data_after(at),
+            false => Ok((at < self.size).then_some((at, self.size))),
+        };
+        let (mut at, mut is_end_seen) = (0, false);
+        let mut is_whole = true;
+        while is_whole && let Some((start, end)) = data_after(at)? {
             // From the start of the block: one that begins with a hole is one piece.
             at = start / block as u64 * block as u64;
-            while at < end.min(self.size) {
-                let wanted = buffer.len().min((self.size - at) as usize);
-                let part = &mut buffer[..wanted];
-                let count = read_whole(part, at, &mut |buffer, at| file.read_at(buffer, at))?;
-                if count < wanted {
-                    return Err(changed());
+            while is_whole && at < end.min(self.size) {
+                let wanted = (buffer.len() - 1).min((self.size - at) as usize);
+                is_end_seen = at + wanted as u64 == self.size;
+                let count = read_chunk(&*file, &mut buffer[..=wanted], at, is_end_seen)?;
+                is_whole = count == wanted;
+                if is_whole {
+                    give(&buffer[..count], at, block, take)?;
+                    at += count as u64;
                 }
-                give(&buffer[..count], at, block, take)?;
-                at += count as u64;
             }
             if at >= self.size {
                 break;
             }
         }
-        // It is as long as it was.
-        let mut last = [0; 2];
-        let from = self.size.saturating_sub(1);
-        match file.read_at(&mut last, from)? as u64 == self.size - from {
+        if is_whole && !is_end_seen {
+            let mut last = [0; 2];
+            let from = self.size.saturating_sub(1);
+            is_whole = file.read_at(&mut last, from)? as u64 == self.size - from;
+        }
+        match is_whole {
             true => Ok(()),
-            false => Err(changed()),
+            false => Err(Error::new(dir.shown(name), CHANGED)),
         }
     }
+}
+
+/// Fills a buffer but for its last byte. That is asked for too where the file should end, so that
+/// one call tells its length; gives what there is.
+fn read_chunk(file: &dyn SourceFile, buffer: &mut [u8], at: u64, is_last: bool) -> Result<usize> {
+    let wanted = buffer.len() - 1;
+    let asked = wanted + usize::from(is_last);
+    let mut done = 0;
+    while done < wanted {
+        match file.read_at(&mut buffer[done..asked], at + done as u64)? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    Ok(done)
 }
 
 fn read_segments(
@@ -264,5 +287,46 @@ mod tests {
         })
         .unwrap();
         assert_eq!(given, [(100, 412), (1024, 76)]);
+    }
+
+    #[test]
+    fn a_file_that_is_not_as_long_as_it_was_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path: Arc<Path> = Arc::from(directory.path());
+        let chunk = CHUNK_BYTES as u64;
+        for size in [0, 1, 4096, 5000, chunk, chunk + 1] {
+            for (length, data_bytes) in [(size, size), (size + 1, size), (size, size / 2)]
+                .into_iter()
+                .chain(size.checked_sub(1).map(|less| (less, size)))
+            {
+                std::fs::write(path.join("file"), vec![1; length as usize]).unwrap();
+                let data = Data::Host {
+                    directory: Arc::clone(&path),
+                    name: "file".into(),
+                };
+                let content = Content {
+                    data,
+                    size,
+                    data_bytes,
+                };
+                let mut read = 0;
+                let outcome = content.read(
+                    &mut Reader::default(),
+                    &String::new,
+                    4096,
+                    &mut |at, part| {
+                        assert_eq!(at, read);
+                        read += part.len() as u64;
+                        Ok(())
+                    },
+                );
+                assert_eq!(
+                    outcome.is_ok(),
+                    length == size,
+                    "{length} bytes, {size} wanted"
+                );
+                assert!(outcome.is_err() || read == size);
+            }
+        }
     }
 }

@@ -252,7 +252,13 @@ pub fn build(
         Target::Device { .. } => std::env::temp_dir(),
     };
     let rules = &options.rules;
-    let mut manifest = list(sources, (&directory, Path::new("/")), rules, progress)?;
+    let mut manifest = list(
+        sources,
+        (&directory, Path::new("/")),
+        rules,
+        options.jobs,
+        progress,
+    )?;
     progress.note_all(manifest.totals());
     let mut file_system = options.file_system.clone();
     if options.is_repeatable {
@@ -379,6 +385,7 @@ fn list(
     sources: &[Source],
     (directory, top): (&Path, &Path),
     rules: &Rules,
+    jobs: usize,
     progress: &Progress,
 ) -> Result<Manifest> {
     let labels = rules.file_contexts.as_deref().map(Labels::read);
@@ -389,9 +396,9 @@ fn list(
         match source {
             Source::Image(address) => {
                 let dir = images.dir(address, Access::Read)?;
-                scan::add_image(&mut manifest, Arc::new(dir), progress)?;
+                scan::add_image(&mut manifest, Arc::new(dir), jobs, progress)?;
             }
-            Source::Directory(path) => scan::add(&mut manifest, path, progress)?,
+            Source::Directory(path) => scan::add(&mut manifest, path, jobs, progress)?,
             Source::Archive(path) => {
                 archive(&mut manifest, Some(path), directory, rules, progress)?
             }

@@ -61,7 +61,7 @@ pub fn onto(
     progress: &Progress,
 ) -> Result<Added> {
     let directory = images.directory_of(address);
-    let manifest = list(sources, (&directory, &address.path), rules, progress)?;
+    let manifest = list(sources, (&directory, &address.path), rules, jobs, progress)?;
     progress.note_all(manifest.totals());
     let top = Arc::new(images.dir(address, Access::Write)?);
     Survey::of(&manifest, &top)?.check(&manifest, &top, address)?;

@@ -1,10 +1,14 @@
 //! Directories as sources, of the host or of images.
+//!
+//! Threads list directories, each for itself; what they find is put into the manifest by one, in
+//! the order of names from the top.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use finefs::FileKind;
 
@@ -13,45 +17,53 @@ use super::content::{Content, Data};
 use super::manifest::{Attributes, Kind, Manifest, Node, ROOT};
 use crate::attributes::Xattr;
 use crate::copy::may_be_kept;
-use crate::error::Result;
-use crate::host::HostDir;
+use crate::error::{Error, Result};
+use crate::host::WorkingDir;
 use crate::tree::{Follow, SourceDir, check_plain};
 
-/// Lists a directory of the host with all that is in it.
-pub(super) fn add(manifest: &mut Manifest, path: &Path, progress: &Progress) -> Result<()> {
-    add_all(manifest, Place::Host(Arc::from(path)), progress)
+/// Lists a directory of the host with all that is in it, by `jobs` threads.
+pub(super) fn add(
+    manifest: &mut Manifest,
+    path: &Path,
+    jobs: usize,
+    progress: &Progress,
+) -> Result<()> {
+    add_all(manifest, Place::Host(Arc::from(path)), jobs, progress)
 }
 
-/// Lists a directory of an image with all that is in it.
+/// Lists a directory of an image with all that is in it, by `jobs` threads.
 pub(super) fn add_image(
     manifest: &mut Manifest,
     dir: Arc<dyn SourceDir>,
+    jobs: usize,
     progress: &Progress,
 ) -> Result<()> {
-    add_all(manifest, Place::Image(dir), progress)
+    add_all(manifest, Place::Image(dir), jobs, progress)
 }
 
 /// A directory that is listed. One of the host is opened when its turn comes: there may be more of
 /// them than a process may have open.
+#[derive(Clone)]
 enum Place {
     Host(Arc<Path>),
     Image(Arc<dyn SourceDir>),
 }
 
 impl Place {
-    fn open(&self) -> Result<Arc<dyn SourceDir>> {
-        Ok(match self {
-            Place::Host(path) => Arc::new(HostDir::open(path)?),
-            Place::Image(dir) => Arc::clone(dir),
-        })
-    }
-
     /// A directory in this one.
     fn below(&self, name: &OsStr) -> Result<Place> {
         Ok(match self {
             Place::Host(path) => Place::Host(Arc::from(path.join(name))),
             Place::Image(dir) => Place::Image(dir.open_dir(name, Follow::No)?),
         })
+    }
+
+    /// How messages name a file in it.
+    fn shown(&self, name: &OsStr) -> String {
+        match self {
+            Place::Host(path) => path.join(name).display().to_string(),
+            Place::Image(dir) => dir.shown(name),
+        }
     }
 
     /// The data of a file in it.
@@ -70,94 +82,211 @@ impl Place {
     }
 }
 
-fn add_all(manifest: &mut Manifest, top: Place, progress: &Progress) -> Result<()> {
-    let root = top.open()?;
-    let found = root.attributes(OsStr::new("."), Follow::No)?;
-    manifest.set_attributes(ROOT, attributes(&*root, OsStr::new("."), &found)?);
-    let mut scan = Scan {
-        manifest,
-        links: HashMap::new(),
-    };
-    // Directories, and their paths in the image.
-    let mut todo = vec![(top, PathBuf::from("/"), ROOT)];
-    while let Some((place, inside, node)) = todo.pop() {
-        progress.check()?;
-        let dir = place.open()?;
-        let mut names = dir.names()?;
-        names.sort();
-        progress
-            .listed
-            .fetch_add(names.len() as u64, Ordering::Relaxed);
-        for name in names {
-            let inner = scan.one(&*dir, &place, &name, (node, inside.as_path()))?;
-            if let Some(inner) = inner {
-                todo.push((place.below(&name)?, inside.join(&name), inner));
-            }
-        }
-    }
-    Ok(())
+/// What a directory was found to be.
+struct Listed {
+    attributes: Attributes,
+    entries: Vec<Entry>,
+}
+
+/// A file in it.
+struct Entry {
+    name: OsString,
+    node: Node,
+    /// Device and inode number of a file with several names.
+    several: Option<(u64, u64)>,
+    /// What a directory is opened by.
+    place: Option<Place>,
+}
+
+/// A directory that a thread is to list, and where the answer goes.
+struct Task {
+    place: Place,
+    answer: Sender<Result<Listed>>,
+}
+
+/// A directory that is being listed: where it lies in the image, its node, and the answer.
+struct Awaited {
+    place: Place,
+    inside: PathBuf,
+    node: usize,
+    answer: Receiver<Result<Listed>>,
+}
+
+fn add_all(manifest: &mut Manifest, top: Place, jobs: usize, progress: &Progress) -> Result<()> {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let start = |_| {
+            let (sender, tasks) = channel();
+            scope.spawn(|| list_all(tasks, &is_over, progress));
+            sender
+        };
+        let mut scan = Scan {
+            manifest,
+            links: HashMap::new(),
+            workers: (0..jobs.max(1)).map(start).collect(),
+            next: 0,
+        };
+        let outcome = scan.run(top, progress);
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })
 }
 
 struct Scan<'a> {
     manifest: &'a mut Manifest,
     /// Files with several names, by device and inode number.
     links: HashMap<(u64, u64), usize>,
+    /// By turns.
+    workers: Vec<Sender<Task>>,
+    next: usize,
 }
 
 impl Scan<'_> {
-    /// Lists one file; gives its number if it is a directory.
-    fn one(
-        &mut self,
-        dir: &dyn SourceDir,
-        place: &Place,
-        name: &OsStr,
-        (parent, inside): (usize, &Path),
-    ) -> Result<Option<usize>> {
-        check_plain(dir, name)?;
-        let found = dir.attributes(name, Follow::No)?;
-        if let Some(first) = self.links.get(&found.identity()).copied() {
-            let shown = || dir.shown(name);
-            self.manifest.link(parent, name, first, &shown)?;
-            return Ok(None);
+    fn run(&mut self, top: Place, progress: &Progress) -> Result<()> {
+        let mut todo = vec![self.ask(top, PathBuf::from("/"), ROOT)?];
+        while let Some(awaited) = todo.pop() {
+            progress.check()?;
+            let listed = awaited.answer.recv().map_err(|_| ended())??;
+            if awaited.node == ROOT {
+                self.manifest.set_attributes(ROOT, listed.attributes);
+            }
+            for mut entry in listed.entries {
+                let (place, name) = (entry.place.take(), entry.name.clone());
+                let node = self.put(entry, &awaited)?;
+                if let Some(place) = place {
+                    todo.push(self.ask(place, awaited.inside.join(name), node)?);
+                }
+            }
         }
-        let kind = match found.kind {
-            FileKind::Directory => Kind::Directory(BTreeMap::new()),
-            FileKind::Symlink => Kind::Symlink(dir.read_link(name)?),
-            FileKind::Regular => Kind::Regular(Content {
-                data: place.data(name),
-                size: found.size,
-                data_bytes: data_bytes(dir, name, &found)?,
-            }),
-            kind => Kind::Node {
-                kind,
-                rdev: found.rdev,
-            },
-        };
-        let node = Node {
-            kind,
-            attributes: attributes(dir, name, &found)?,
-        };
-        let shown = || dir.shown(name);
-        if found.is_directory() {
-            let path = inside.join(name);
-            let number = self.manifest.put_directory(parent, &path, node, &shown)?;
-            return Ok(Some(number));
-        }
-        let number = self.manifest.put(parent, name, node, &shown)?;
-        if found.links > 1 {
-            self.links.insert(found.identity(), number);
-        }
-        Ok(None)
+        Ok(())
     }
+
+    /// Lets a thread list a directory.
+    fn ask(&mut self, place: Place, inside: PathBuf, node: usize) -> Result<Awaited> {
+        let (answer, receiver) = channel();
+        let task = Task {
+            place: place.clone(),
+            answer,
+        };
+        self.workers[self.next].send(task).map_err(|_| ended())?;
+        self.next = (self.next + 1) % self.workers.len();
+        Ok(Awaited {
+            place,
+            inside,
+            node,
+            answer: receiver,
+        })
+    }
+
+    /// Puts a file into the manifest; gives its number.
+    fn put(&mut self, entry: Entry, directory: &Awaited) -> Result<usize> {
+        let name = &entry.name;
+        let shown = || directory.place.shown(name);
+        if let Some(first) = entry.several.and_then(|key| self.links.get(&key)).copied() {
+            self.manifest.link(directory.node, name, first, &shown)?;
+            return Ok(first);
+        }
+        if matches!(entry.node.kind, Kind::Directory(_)) {
+            let (path, parent) = (directory.inside.join(name), directory.node);
+            return self
+                .manifest
+                .put_directory(parent, &path, entry.node, &shown);
+        }
+        let number = self
+            .manifest
+            .put(directory.node, name, entry.node, &shown)?;
+        if let Some(key) = entry.several {
+            self.links.insert(key, number);
+        }
+        Ok(number)
+    }
+}
+
+fn ended() -> Error {
+    Error::new("", "a thread that lists directories has ended")
+}
+
+/// What a thread does: it lists directories until there are no more.
+fn list_all(tasks: Receiver<Task>, is_over: &AtomicBool, progress: &Progress) {
+    let mut working_dir = WorkingDir::of_this_thread();
+    for task in tasks {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let listed = list(&task.place, &mut working_dir);
+        if let Ok(listed) = &listed {
+            let count = listed.entries.len() as u64;
+            progress.listed.fetch_add(count, Ordering::Relaxed);
+        }
+        // Nobody waits for it after an error.
+        let _ = task.answer.send(listed);
+    }
+}
+
+fn list(place: &Place, working_dir: &mut WorkingDir) -> Result<Listed> {
+    match place {
+        Place::Host(path) => {
+            let dir = working_dir.open(path)?;
+            let inside = working_dir.enter(&dir);
+            list_with(&dir, place, &|name| inside.xattrs(name))
+        }
+        Place::Image(dir) => list_with(&**dir, place, &|name| dir.xattrs(name, Follow::No)),
+    }
+}
+
+type Xattrs<'a> = dyn Fn(&OsStr) -> Result<Vec<Xattr>> + 'a;
+
+fn list_with(dir: &dyn SourceDir, place: &Place, xattrs: &Xattrs<'_>) -> Result<Listed> {
+    let itself = OsStr::new(".");
+    let found = dir.attributes(itself, Follow::No)?;
+    let attributes = attributes(itself, &found, xattrs)?;
+    let mut names = dir.names()?;
+    names.sort();
+    let entries = names
+        .into_iter()
+        .map(|name| entry(dir, place, name, xattrs))
+        .collect::<Result<_>>()?;
+    Ok(Listed {
+        attributes,
+        entries,
+    })
+}
+
+fn entry(dir: &dyn SourceDir, place: &Place, name: OsString, xattrs: &Xattrs<'_>) -> Result<Entry> {
+    check_plain(dir, &name)?;
+    let found = dir.attributes(&name, Follow::No)?;
+    let kind = match found.kind {
+        FileKind::Directory => Kind::Directory(BTreeMap::new()),
+        FileKind::Symlink => Kind::Symlink(dir.read_link(&name)?),
+        FileKind::Regular => Kind::Regular(Content {
+            data: place.data(&name),
+            size: found.size,
+            data_bytes: data_bytes(dir, &name, &found)?,
+        }),
+        kind => Kind::Node {
+            kind,
+            rdev: found.rdev,
+        },
+    };
+    let below = found.is_directory().then(|| place.below(&name));
+    Ok(Entry {
+        node: Node {
+            kind,
+            attributes: attributes(&name, &found, xattrs)?,
+        },
+        several: (found.links > 1 && !found.is_directory()).then(|| found.identity()),
+        place: below.transpose()?,
+        name,
+    })
 }
 
 /// What the image keeps of a file's attributes.
 fn attributes(
-    dir: &dyn SourceDir,
     name: &OsStr,
     found: &crate::attributes::Attributes,
+    xattrs: &Xattrs<'_>,
 ) -> Result<Attributes> {
-    let mut xattrs: Vec<Xattr> = dir.xattrs(name, Follow::No)?;
+    let mut xattrs = xattrs(name)?;
     xattrs.retain(|xattr| may_be_kept(&xattr.0));
     Ok(Attributes {
         permissions: found.permissions,
