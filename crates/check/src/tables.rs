@@ -1,7 +1,7 @@
 //! What the passes remember. All threads write here, by atomic operations alone; orderings are
 //! relaxed, because a pass ends (its threads are joined) before another reads what it wrote.
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zerocopy::FromZeros;
 
@@ -94,65 +94,102 @@ pub(crate) mod state {
     pub const ENCRYPTED: u8 = 0x20;
 }
 
-/// 8 bytes for each inode, in memory once they are touched.
+/// Two bytes for each inode, and eight more, which are in memory only where they are touched: for
+/// those that have many links.
 pub(crate) struct Inodes {
-    state: Vec<AtomicU8>,
-    /// The type: `i_mode >> 12`.
-    kind: Vec<AtomicU8>,
+    /// The state, then the type (`i_mode >> 12`), links and counted names, as far as they go.
+    words: Vec<AtomicU16>,
+    /// How many links more.
     links: Vec<AtomicU16>,
+    /// How many counted names more.
     counted: Vec<AtomicU32>,
 }
+
+/// Where the parts of an inode's word begin.
+const KIND: u32 = 6;
+const LINKS: u32 = 10;
+const COUNTED: u32 = 13;
+const STATE_MASK: u16 = (1 << KIND) - 1;
+const KIND_MASK: u16 = 0xf;
+/// The most links and names that a word takes.
+const FEW: u16 = 7;
 
 impl Inodes {
     pub fn new(count: u32) -> Result<Inodes, String> {
         let count = count as usize + 1;
         Ok(Inodes {
-            state: zeroed(count, "inodes")?,
-            kind: zeroed(count, "inodes")?,
+            words: zeroed(count, "inodes")?,
             links: zeroed(count, "inodes")?,
             counted: zeroed(count, "inodes")?,
         })
     }
 
     pub fn put(&self, ino: u32, state: u8, kind: u8, links: u16) {
-        let at = ino as usize;
-        if at < self.state.len() {
-            self.state[at].fetch_or(state, Relaxed);
-            self.kind[at].store(kind, Relaxed);
-            self.links[at].store(links, Relaxed);
+        let Some(word) = self.words.get(ino as usize) else {
+            return;
+        };
+        let few = links.min(FEW);
+        let own = (u16::from(kind) & KIND_MASK) << KIND | few << LINKS;
+        let others = !(KIND_MASK << KIND | FEW << LINKS);
+        update(word, |old| {
+            Some(old & others | own | u16::from(state) & STATE_MASK)
+        });
+        // Most have none: their page stays untouched.
+        if links > few || self.links(ino) > few {
+            self.links[ino as usize].store(links - few, Relaxed);
         }
     }
 
     pub fn mark(&self, ino: u32, state: u8) {
-        if let Some(word) = self.state.get(ino as usize) {
-            word.fetch_or(state, Relaxed);
+        if let Some(word) = self.words.get(ino as usize) {
+            word.fetch_or(u16::from(state) & STATE_MASK, Relaxed);
         }
     }
 
     pub fn is(&self, ino: u32, state: u8) -> bool {
-        let word = self.state.get(ino as usize);
-        word.is_some_and(|word| word.load(Relaxed) & state != 0)
+        self.word(ino) & STATE_MASK & u16::from(state) != 0
     }
 
     pub fn kind(&self, ino: u32) -> u8 {
-        self.kind.get(ino as usize).map_or(0, |k| k.load(Relaxed))
+        (self.word(ino) >> KIND & KIND_MASK) as u8
     }
 
     pub fn links(&self, ino: u32) -> u16 {
-        self.links.get(ino as usize).map_or(0, |l| l.load(Relaxed))
+        match self.word(ino) >> LINKS & FEW {
+            FEW => FEW + self.links[ino as usize].load(Relaxed),
+            few => few,
+        }
     }
 
     pub fn counted(&self, ino: u32) -> u32 {
-        self.counted
-            .get(ino as usize)
-            .map_or(0, |c| c.load(Relaxed))
+        match self.word(ino) >> COUNTED {
+            FEW => u32::from(FEW) + self.counted[ino as usize].load(Relaxed),
+            few => few.into(),
+        }
     }
 
     pub fn count(&self, ino: u32) {
-        if let Some(counted) = self.counted.get(ino as usize) {
-            counted.fetch_add(1, Relaxed);
+        let Some(word) = self.words.get(ino as usize) else {
+            return;
+        };
+        let is_few = update(word, |old| {
+            (old >> COUNTED < FEW).then(|| old + (1 << COUNTED))
+        });
+        if !is_few {
+            self.counted[ino as usize].fetch_add(1, Relaxed);
         }
     }
+
+    /// Zero for an inode that there is not.
+    fn word(&self, ino: u32) -> u16 {
+        let word = self.words.get(ino as usize);
+        word.map_or(0, |word| word.load(Relaxed))
+    }
+}
+
+/// Changes a word, unless there is nothing to change.
+fn update(word: &AtomicU16, change: impl Fn(u16) -> Option<u16>) -> bool {
+    word.fetch_update(Relaxed, Relaxed, change).is_ok()
 }
 
 /// A directory.
@@ -201,5 +238,41 @@ mod tests {
         assert_eq!(claims.count(64, 64), 64);
         assert!(claims.is_claimed(299) && !claims.is_claimed(300));
         assert_eq!(claims.claim(10_000, 5), 0);
+    }
+
+    #[test]
+    fn what_is_known_of_an_inode_is_kept_apart() {
+        let inodes = Inodes::new(9).unwrap();
+        for links in [0, 1, 6, 7, 8, u16::MAX, 7, 2] {
+            inodes.put(9, state::USED | state::ENCRYPTED, 0xf, links);
+            assert_eq!(inodes.links(9), links);
+        }
+        inodes.put(8, state::USED, 4, 2);
+        inodes.mark(8, state::INDEXED);
+        // Past what a word takes, by several threads at once.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        inodes.count(8);
+                        inodes.mark(8, state::EA);
+                    }
+                });
+            }
+        });
+        inodes.count(9);
+        assert_eq!((inodes.counted(8), inodes.counted(9)), (4000, 1));
+        assert_eq!((inodes.kind(8), inodes.links(8)), (4, 2));
+        assert_eq!((inodes.kind(9), inodes.links(9)), (15, 2));
+        assert!(inodes.is(8, state::EA) && inodes.is(8, state::INDEXED));
+        assert!(!inodes.is(8, state::BAD | state::ENCRYPTED));
+        assert!(inodes.is(9, state::ENCRYPTED) && !inodes.is(9, state::EA));
+        // There are no such inodes.
+        inodes.put(10, state::USED, 8, 9);
+        inodes.count(10);
+        assert_eq!(
+            (inodes.links(10), inodes.counted(10), inodes.kind(10)),
+            (0, 0, 0)
+        );
     }
 }

@@ -1,0 +1,92 @@
+"""Lists and reads the 10,000 files of an image by turns through the Rust API, and through this
+package by one thread and by two: medians of 15, and their ratios.
+
+    make wheel && pip install target/wheels/*.whl
+    cargo build --release -p finefs --example read_all
+    python crates/python/bench.py target/release/examples/read_all
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import finefs
+
+DIRECTORIES, FILES, BYTES = 10, 1000, 4096
+ROUNDS = 15
+
+
+def make(path):
+    finefs.mkfs(path, 200 << 20)
+    with finefs.Image(path, "r+") as image:
+        for directory in range(DIRECTORIES):
+            image.mkdir(f"d{directory}")
+            for file in range(FILES):
+                image.write_bytes(f"d{directory}/{file}", os.urandom(BYTES))
+
+
+def read(image, directories):
+    read_bytes = 0
+    for directory in directories:
+        for name in image.listdir(directory):
+            read_bytes += len(image.read_bytes(f"{directory}/{name}"))
+    assert read_bytes == len(directories) * FILES * BYTES
+
+
+def seconds_by_threads(image, count):
+    directories = sorted(set(image.listdir("/")) - {"lost+found"})
+    shares = [directories[number::count] for number in range(count)]
+    threads = [threading.Thread(target=read, args=(image, share)) for share in shares]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - begin
+
+
+def seconds_of(program):
+    program.stdin.write("\n")
+    program.stdin.flush()
+    took, read_bytes = program.stdout.readline().split()
+    assert int(read_bytes) == DIRECTORIES * FILES * BYTES
+    return float(took)
+
+
+def measure(path, read_all):
+    command = [read_all, path]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program, finefs.Image(path) as image:
+        ways = {
+            "Rust, one thread": lambda: seconds_of(program),
+            "Python, one thread": lambda: seconds_by_threads(image, 1),
+            "Python, two threads": lambda: seconds_by_threads(image, 2),
+        }
+        found = {name: [] for name in ways}
+        for turn in range(ROUNDS + 1):
+            for name, way in ways.items():
+                took = way()
+                if turn > 0:  # what is read first comes from the image
+                    found[name].append(took)
+        program.stdin.close()
+    return {name: statistics.median(all) for name, all in found.items()}
+
+
+def main():
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "image")
+        make(path)
+        found = measure(path, sys.argv[1])
+    rust, one, two = found.values()
+    for name, took in found.items():
+        print(f"{name:20} {took * 1000:7.1f} ms {took / rust:5.2f} times Rust")
+    print(f"two threads are {one / two:.2f} times as fast as one")
+
+
+if __name__ == "__main__":
+    main()
