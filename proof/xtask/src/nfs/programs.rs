@@ -132,7 +132,7 @@ impl Programs<'_> {
 
     pub(super) fn dbench(&self, on: On) -> Result<String> {
         setup::packages_of(|program| program == "dbench")?;
-        let (clients, seconds) = if self.is_long { (8, 120) } else { (4, 20) };
+        let (clients, seconds) = if self.is_long { (8, 120) } else { (4, 10) };
         let script = format!("CLIENTS={clients} TIME={seconds}\n{DBENCH}");
         let load = (Path::new(DBENCH_LOAD), "etc/client.txt");
         Ok(self.run(on, &script, (&["dbench"], &[load]), |_| Ok(()))?.0)
