@@ -291,6 +291,23 @@ fn who_has_locks_is_noted_where_the_user_says() {
     serving.end(&image);
 }
 
+/// It only sees that the connection is closed.
+#[test]
+fn a_client_that_is_refused_is_told_of_to_the_server() {
+    let directory = TempDir::new().unwrap();
+    let said = directory.path().join("said");
+    let to = std::fs::File::create(&said).unwrap();
+    let words = ["--memory", "--clients", "192.0.2.0/24"];
+    let serving = Serving::start_by(finefs().stderr(to), &words);
+    let mut client = std::net::TcpStream::connect(&serving.address).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap_or(0), 0);
+    let said = std::fs::read_to_string(said).unwrap();
+    let own = client.local_addr().unwrap();
+    assert!(said.contains(&format!("{own} is refused")), "{said}");
+    let address = serving.address.clone();
+    serving.end(&address);
+}
+
 /// The shell's limit, 1024 mostly, is less than the connections that are served.
 #[test]
 fn connections_are_not_kept_out_by_the_shells_limit_of_files() {

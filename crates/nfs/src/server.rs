@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use finefs_locks::{Mutex, cpu};
 use finefs_namespace::Namespace;
-use finefs_namespace::guard::guarded;
+use finefs_namespace::guard::{LogLimit, guarded};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::fd::OwnedFd;
@@ -94,6 +94,8 @@ struct Shared {
     lately_waiting: AtomicUsize,
     /// Threads that should not wait, at least.
     spare: usize,
+    /// Of what is said of clients that are refused.
+    log_limit: LogLimit,
 }
 
 impl Server {
@@ -244,6 +246,7 @@ impl Shared {
             table: Table::new(connections_max()),
             epoll,
             stop,
+            log_limit: LogLimit::default(),
             is_stopping: AtomicBool::new(false),
             threads: Mutex::new(&classes::THREADS, Vec::new()),
             thread_count: AtomicUsize::new(0),
@@ -404,7 +407,9 @@ impl Shared {
         Fault::strike_client(address.ip());
         let mut exports = self.service.exports.all().iter();
         if !exports.any(|export| export.admits(address.ip())) {
-            log::info!("nfs: {address} is none of the clients that this is served to");
+            if self.log_limit.may_log() {
+                log::warn!("nfs: {address} is refused: none of the clients that this is served to");
+            }
             return;
         }
         let prepared = stream

@@ -233,16 +233,18 @@ impl Serve {
             let sources = opened.iter().map(|one| one.source.clone());
             let served: Vec<_> = names.zip(sources).collect();
             let rpcbind = self.rpcbind();
-            print(&told::how_to_mount(&served, server.address(), rpcbind))?;
+            let how_to_mount = told::how_to_mount(&served, server.address(), rpcbind);
             let running = Arc::new(Running::default());
+            let channels = answer(&all, &opened, &server, options, &running);
+            // Nobody else sets it.
+            let _ = running.server.set(server);
+            // By now the commands that it names work.
+            print(&how_to_mount)?;
             for (export, one) in all.iter().zip(&opened) {
                 if let Some(advice) = told::advice(export, &one.source, &one.namespace) {
                     say(advice);
                 }
             }
-            let channels = answer(&all, &opened, &server, options, &running);
-            // Nobody else sets it.
-            let _ = running.server.set(server);
             if let Some(mut readiness) = readiness {
                 readiness.leave()?;
                 readiness.report();
