@@ -207,6 +207,22 @@ impl Geometry {
         self.group_blocks(group).div_ceil(self.cluster_ratio)
     }
 
+    /// The shift from blocks to clusters; 0 without `bigalloc`.
+    pub fn cluster_bits(&self) -> u32 {
+        self.cluster_ratio.trailing_zeros()
+    }
+
+    /// The first block of the cluster that a block lies in. As in files so on the device: logical
+    /// and physical blocks have the same place in their clusters.
+    pub fn cluster_start(&self, block: u64) -> u64 {
+        block & !(u64::from(self.cluster_ratio) - 1)
+    }
+
+    /// The block itself where a cluster begins with it, else the first block of the next one.
+    pub fn cluster_end(&self, block: u64) -> u64 {
+        self.cluster_start(block + u64::from(self.cluster_ratio) - 1)
+    }
+
     /// Whether a block lies in the file system (boot block excluded).
     pub fn contains_block(&self, block: PhysBlock) -> bool {
         block.0 >= u64::from(self.first_data_block) && block.0 < self.blocks_count

@@ -94,6 +94,7 @@ fn layout(superblock: &Superblock, geometry: &Geometry) -> Layout {
         first_data_block: u64::from(geometry.first_data_block),
         blocks: geometry.blocks_count,
         blocks_per_group: geometry.blocks_per_group,
+        cluster_bits: geometry.cluster_bits(),
         inodes_per_group: geometry.inodes_per_group,
         inodes_per_block: geometry.block_size / u32::from(geometry.inode_size),
         groups_per_flex: geometry.groups_per_flex,
@@ -110,6 +111,11 @@ fn seed_of(superblock: &Superblock) -> u64 {
 
 /// The blocks that no file can ever have: those of the file system itself, and the journal.
 fn overhead_blocks(superblock: &Superblock, geometry: &Geometry) -> u64 {
+    // In clusters it depends on what shares one; mke2fs has counted that.
+    let noted = u64::from(superblock.overhead_clusters()) << geometry.cluster_bits();
+    if geometry.cluster_ratio > 1 && noted != 0 && noted <= geometry.blocks_count {
+        return noted;
+    }
     let each = 2 + u64::from(geometry.inode_table_blocks);
     let groups = (0..geometry.groups_count)
         .map(|group| each + u64::from(geometry.group_base_blocks(finefs_ext_disk::GroupNo(group))));

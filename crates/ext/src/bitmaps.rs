@@ -41,7 +41,7 @@ impl BitmapSource for ExtState {
         let bitmap = self.buffers.read(desc.block_bitmap().0)?;
         desc.verify_block_bitmap(checksum, &self.geometry, &bitmap)
             .map_err(|error| at(format_args!("group {group}"), error))?;
-        let bits = Bits::from_bytes(&bitmap, self.geometry.group_blocks(GroupNo(group)));
+        let bits = Bits::from_bytes(&bitmap, self.geometry.group_clusters(GroupNo(group)));
         let mut is_sound = true;
         self.groups
             .for_zones_of(&self.geometry, group, |start, count| {

@@ -58,7 +58,7 @@ const RO_COMPAT: &[(RoCompat, Support)] = &[
     (RoCompat::DIR_NLINK, Write),
     (RoCompat::EXTRA_ISIZE, Write),
     (RoCompat::QUOTA, Write),
-    (RoCompat::BIGALLOC, Read),
+    (RoCompat::BIGALLOC, Write),
     (RoCompat::METADATA_CSUM, Write),
     (RoCompat::REPLICA, Read),
     (RoCompat::READONLY, Read),

@@ -48,6 +48,8 @@ pub struct GroupTable {
     zones: Box<[Range<u64>]>,
     damage: Option<String>,
     has_extents: bool,
+    cluster_bits: u32,
+    /// In clusters, as descriptors count.
     free_blocks: AtomicU64,
     free_inodes: AtomicU64,
 }
@@ -103,6 +105,7 @@ impl GroupTable {
             zones,
             damage,
             has_extents: superblock.incompat().contains(Incompat::EXTENTS),
+            cluster_bits: geometry.cluster_bits(),
             free_blocks: AtomicU64::new(free_blocks),
             free_inodes: AtomicU64::new(free_inodes),
         })
@@ -144,18 +147,17 @@ impl GroupTable {
     /// Free blocks and inodes as of the last commit.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (
-            self.free_blocks.load(Ordering::Relaxed),
+            self.free_blocks.load(Ordering::Relaxed) << self.cluster_bits,
             self.free_inodes.load(Ordering::Relaxed),
         )
     }
 
-    /// Adds to the totals; for the commit.
-    pub(crate) fn add_to_totals(&self, blocks: i64, inodes: i64) {
-        let (free_blocks, free_inodes) = self.totals();
-        self.free_blocks
-            .store(free_blocks.saturating_add_signed(blocks), Ordering::Relaxed);
-        self.free_inodes
-            .store(free_inodes.saturating_add_signed(inodes), Ordering::Relaxed);
+    /// Adds clusters and inodes to the totals; for the commit.
+    pub(crate) fn add_to_totals(&self, clusters: i64, inodes: i64) {
+        for (total, more) in [(&self.free_blocks, clusters), (&self.free_inodes, inodes)] {
+            let before = total.load(Ordering::Relaxed);
+            total.store(before.saturating_add_signed(more), Ordering::Relaxed);
+        }
     }
 
     /// True when a file may own all blocks of the run: they exist, and none belongs to the file
@@ -203,15 +205,15 @@ impl GroupTable {
 
     /// The bitmap of a group of which no block but the file system's own is in use.
     pub(crate) fn initial_block_bits(&self, geometry: &Geometry, group: u32) -> Bits {
-        let length = geometry.group_blocks(GroupNo(group));
-        let mut bits = Bits::all_free(length);
+        let mut bits = Bits::all_free(geometry.group_clusters(GroupNo(group)));
         self.for_zones_of(geometry, group, |start, count| {
             bits.set_range(start, count);
         });
         bits
     }
 
-    /// Calls `each` with the parts of a group (first index, length) that the file system owns.
+    /// Calls `each` with the parts of a group (first cluster, length) that the file system owns, if
+    /// only in part.
     pub(crate) fn for_zones_of(
         &self,
         geometry: &Geometry,
@@ -221,8 +223,10 @@ impl GroupTable {
         let start = geometry.group_first_block(GroupNo(group)).0;
         let end = start + u64::from(geometry.group_blocks(GroupNo(group)));
         for zone in zones_in(&self.zones, start..end) {
-            let (from, to) = (zone.start.max(start), zone.end.min(end));
-            each((from - start) as u32, (to - from) as u32);
+            let bits = geometry.cluster_bits();
+            let from = (zone.start.max(start) - start) >> bits;
+            let to = geometry.cluster_end(zone.end.min(end) - start) >> bits;
+            each(from as u32, (to - from) as u32);
         }
     }
 }

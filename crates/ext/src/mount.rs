@@ -244,6 +244,9 @@ fn why_read_only(
             "not writable yet: quota together with ea_inode".to_owned(),
         ));
     }
+    if !(found.geometry.blocks_count).is_multiple_of(u64::from(found.geometry.cluster_ratio)) {
+        return Ok(Some("its last cluster is cut off".to_owned()));
+    }
     if let Some(counters) = &found.counters {
         return Ok(Some(format!("superblock {counters}; run e2fsck -f")));
     }

@@ -15,7 +15,9 @@ use finefs_ext_disk::features::{Compat, RoCompat};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::orphan_file::OrphanBlock;
 use finefs_ext_disk::superblock::State;
-use finefs_namespace::{Batch, Error, FileKind, Ino, InodeChange, LinkState, MapChange, Result};
+use finefs_namespace::{
+    Batch, Error, ExtentState, FileKind, Ino, InodeChange, LinkState, MapChange, Result,
+};
 
 use crate::apply;
 use crate::error::{at, detail};
@@ -227,9 +229,17 @@ fn change(state: &ExtState, ino: Ino) -> Result<InodeChange> {
             // What lies behind the size is in the inode and goes with the next change.
             return Ok(change);
         }
+        let freed = state.geometry.cluster_end(logical);
+        if freed > logical {
+            change.map.push(MapChange::Convert {
+                logical,
+                length: freed - logical,
+                to: ExtentState::Unwritten,
+            });
+        }
         change.map.push(MapChange::Unmap {
-            logical,
-            length: u64::MAX - logical,
+            logical: freed,
+            length: u64::MAX - freed,
         });
     }
     Ok(change)

@@ -20,7 +20,7 @@ use crate::apply::ImageCost;
 use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
-use crate::load::{directory, inode, map, quota, symlink, verity, xattr};
+use crate::load::{clusters, directory, inode, map, quota, symlink, verity, xattr};
 use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
@@ -152,7 +152,9 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
     let mapped_max = indirect::dense_blocks_max(block_size, sectors_max / (block_bytes / 512));
     let block_mapped_size_max_bytes = mapped_max * block_bytes;
     // Logical blocks have 32 bits; the last number stays free.
-    let extents_max = u64::from(u32::MAX).min(sectors_max / (block_bytes / 512)) * block_bytes;
+    let cluster_blocks = u64::from(state.geometry.cluster_ratio);
+    let blocks_max = u64::from(u32::MAX).min(sectors_max / (block_bytes / 512));
+    let extents_max = blocks_max / cluster_blocks * cluster_blocks * block_bytes;
     let file_size_max_bytes = match has_extents {
         true => extents_max,
         false => block_mapped_size_max_bytes,
@@ -160,6 +162,7 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
     Geometry {
         root: mount::ROOT,
         block_size_bytes: block_size,
+        cluster_blocks,
         file_size_max_bytes,
         block_mapped_size_max_bytes,
         direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
@@ -224,12 +227,20 @@ impl Store for ExtStore {
         let (inode, kind) = inode::checked(&self.state, ino)?;
         match kind {
             FileKind::Regular => {
+                if self.geometry.cluster_blocks > 1 && !inode.flags().contains(InodeFlags::EXTENTS)
+                {
+                    let what = format_args!("inode {ino}: is mapped by blocks, not in clusters");
+                    return damage::noted(&self.state, Err(Error::corrupt(what)));
+                }
                 let mapping = damage::noted(&self.state, map::load(&self.state, ino, &inode));
                 let extents = mapping?.extents;
                 if inode.flags().contains(InodeFlags::VERITY) {
                     verity::verify(&self.state, ino, &inode, &extents)?;
                 }
-                Ok(extents)
+                damage::noted(
+                    &self.state,
+                    clusters::whole(&self.state.geometry, ino, extents),
+                )
             }
             _ => Err(Error::Invalid),
         }
@@ -393,8 +404,7 @@ impl Store for ExtStore {
             )
         };
         let (free, inodes_free, reserved) = if state.is_read_only {
-            let (free_clusters, inodes_free) = state.groups.totals();
-            let free = free_clusters.saturating_mul(u64::from(state.geometry.cluster_ratio));
+            let (free, inodes_free) = state.groups.totals();
             (free, inodes_free, reserved)
         } else {
             let (free, inodes_free) = state.allocator.free_counts();

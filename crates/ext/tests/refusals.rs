@@ -228,32 +228,28 @@ fn groups_whose_metadata_overlap_allow_reading_only() {
 #[test]
 fn what_cannot_be_written_is_mounted_read_only() {
     let directory = tempfile::tempdir().unwrap();
-    for (features, name) in [
-        ("bigalloc", "bigalloc"),
-        ("quota,ea_inode", "quota together with ea_inode"),
-    ] {
-        let image = make(directory.path(), "16M", &["-t", "ext4", "-O", features]);
-        let before = fs::read(&image).unwrap();
-        let store = open(&image, false).unwrap();
-        assert!(store.geometry().is_read_only, "{features}");
-        let notes = store.notes().join("\n");
-        assert!(
-            notes.contains("read-only") && notes.contains(name),
-            "{features}: {notes}"
-        );
-        assert!(walk(&store).errors.is_empty());
-        assert_eq!(
-            store.allocate_inode(Ino(2), FileKind::Regular).unwrap_err(),
-            Error::ReadOnly
-        );
-        assert_eq!(
-            store.allocate_blocks(Ino(2), None, 1).unwrap_err(),
-            Error::ReadOnly
-        );
-        store.close().unwrap();
-        drop(store);
-        assert!(fs::read(&image).unwrap() == before, "{features}");
-    }
+    let (features, name) = ("quota,ea_inode", "quota together with ea_inode");
+    let image = make(directory.path(), "16M", &["-t", "ext4", "-O", features]);
+    let before = fs::read(&image).unwrap();
+    let store = open(&image, false).unwrap();
+    assert!(store.geometry().is_read_only, "{features}");
+    let notes = store.notes().join("\n");
+    assert!(
+        notes.contains("read-only") && notes.contains(name),
+        "{features}: {notes}"
+    );
+    assert!(walk(&store).errors.is_empty());
+    assert_eq!(
+        store.allocate_inode(Ino(2), FileKind::Regular).unwrap_err(),
+        Error::ReadOnly
+    );
+    assert_eq!(
+        store.allocate_blocks(Ino(2), None, 1).unwrap_err(),
+        Error::ReadOnly
+    );
+    store.close().unwrap();
+    drop(store);
+    assert!(fs::read(&image).unwrap() == before, "{features}");
 }
 
 #[test]

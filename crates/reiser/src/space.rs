@@ -90,6 +90,7 @@ pub(crate) fn layout(tree: &Tree, superblock: &Superblock) -> Result<(Layout, Ve
         first_data_block: 0,
         blocks: u64::from(tree.block_count),
         blocks_per_group: tree.bitmaps.bits,
+        cluster_bits: 0,
         inodes_per_group: 1,
         inodes_per_block: 1,
         // Objects have no place of their own, so that what is made on a CPU goes anywhere.

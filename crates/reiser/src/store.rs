@@ -90,6 +90,7 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
         root: ROOT,
         block_size_bytes: block_size,
         file_size_max_bytes,
+        cluster_blocks: 1,
         block_mapped_size_max_bytes: file_size_max_bytes,
         direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
         link_max: LINK_MAX,

@@ -174,6 +174,26 @@ pub const SETS: &[FeatureSet] = &[
         ..BASE
     },
     FeatureSet {
+        name: "ext4-bigalloc",
+        mke2fs: &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"],
+        ..BASE
+    },
+    FeatureSet {
+        name: "ext4-bigalloc-1k",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "bigalloc,quota",
+            "-C",
+            "2048",
+        ],
+        xattr_max: 600,
+        ..BASE
+    },
+    FeatureSet {
         name: "ext4-inode1024",
         mke2fs: &["-t", "ext4", "-b", "4096", "-I", "1024"],
         ..BASE

@@ -43,7 +43,13 @@ fn commits_that_are_whole_are_right() {
         recovery_one_in: 0,
         epochs: usize::MAX,
     };
-    for name in ["ext4-1k", "ext4-4k", "ext3", "ext4-upstream"] {
+    for name in [
+        "ext4-1k",
+        "ext4-4k",
+        "ext3",
+        "ext4-upstream",
+        "ext4-clusters",
+    ] {
         let base = Base::new(profile(name).unwrap(), &setup()).unwrap();
         let generator = Generator::new(&base.model, &base.limits);
         let mut workloads = generator.all(1);

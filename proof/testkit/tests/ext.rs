@@ -136,3 +136,26 @@ fn ext2() {
 fn ext2_without_kinds_in_directories() {
     check_images(700..706, &["-t", "ext2", "-O", "^filetype,^dir_index"]);
 }
+
+#[test]
+fn ext4_with_clusters() {
+    check_images(800..806, &["-t", "ext4", "-O", "bigalloc", "-C", "65536"]);
+}
+
+#[test]
+fn ext4_with_clusters_of_two_small_blocks() {
+    let features = "bigalloc,quota";
+    check_images(
+        900..906,
+        &["-t", "ext4", "-b", "1024", "-O", features, "-C", "2048"],
+    );
+}
+
+#[test]
+fn ext4_with_clusters_and_without_a_journal() {
+    let features = "bigalloc,^has_journal,ea_inode,inline_data";
+    check_images(
+        1000..1006,
+        &["-t", "ext4", "-b", "1024", "-O", features, "-C", "16384"],
+    );
+}

@@ -48,8 +48,8 @@ struct Search {
 }
 
 impl Near {
-    fn of(goal: Goal) -> Near {
-        let chunk = match goal.logical {
+    fn of(goal: Goal, cluster_bits: u32) -> Near {
+        let chunk = match goal.logical >> cluster_bits {
             ..CHUNK_MIN => 0,
             logical => 1 << logical.min(CHUNK_MAX).ilog2(),
         };
@@ -58,7 +58,8 @@ impl Near {
 }
 
 impl Allocator {
-    /// Takes 1 to `count` adjacent free blocks for data of an inode in `inode_group`.
+    /// Takes adjacent free blocks for data of an inode in `inode_group`: as many whole clusters as
+    /// `count` blocks need, or fewer.
     pub fn allocate_data(
         &self,
         source: &dyn BitmapSource,
@@ -66,14 +67,14 @@ impl Allocator {
         goal: Option<Goal>,
         count: u64,
     ) -> Result<BlockRun, Error> {
-        let claimed = self.claim(
-            source,
-            count.clamp(1, self.layout.run_max.min(source.run_max())),
-        );
+        let bits = self.layout.cluster_bits;
+        let run_max = (self.layout.run_max.min(source.run_max()) >> bits).max(1);
+        let clusters = count.div_ceil(1 << bits);
+        let claimed = self.claim(source, clusters.clamp(1, run_max));
         if claimed == 0 {
             return Err(Error::NoSpace);
         }
-        let near = goal.map_or(Near::Anywhere, Near::of);
+        let near = goal.map_or(Near::Anywhere, |goal| Near::of(goal, bits));
         let run = match goal.and_then(|goal| self.split_block(goal.block.0)) {
             Some(place) => self.take(source, place, near, claimed),
             None => {
@@ -87,7 +88,7 @@ impl Allocator {
             }
         };
         match run {
-            Some(run) => self.space.give(claimed - run.length),
+            Some(run) => self.space.give(claimed - (run.length >> bits)),
             // They were in a group that was taken out of use meanwhile, and are nowhere else.
             None if self.damage().is_some() => {}
             None => self.space.give(claimed),
@@ -95,7 +96,7 @@ impl Allocator {
         run.ok_or(Error::NoSpace)
     }
 
-    /// Takes up to `wanted` blocks from the counter; 0 when there are none.
+    /// Takes up to `wanted` clusters from the counter; 0 when there are none.
     fn claim(&self, source: &dyn BitmapSource, wanted: u64) -> u64 {
         let claimed = Cell::new(0);
         self.find(source, || {
@@ -106,14 +107,15 @@ impl Allocator {
         claimed.get()
     }
 
-    /// Takes one block for metadata, near `goal`. The caller has it from a reservation.
+    /// Takes one cluster for metadata, near `goal`, and gives its first block. The caller has it
+    /// from a reservation.
     pub fn take_reserved(&self, source: &dyn BitmapSource, goal: u64) -> Option<u64> {
         let place = self.split_block(goal).unwrap_or((0, 0));
         self.take(source, place, Near::Goal { chunk: 0 }, 1)
             .map(|run| run.start.0)
     }
 
-    /// Adds one block to a reservation that was too small; false when there is none.
+    /// Adds one cluster to a reservation that was too small; false when there is none.
     pub fn extend_reservation(&self, source: &dyn BitmapSource) -> bool {
         self.find(source, || self.space.take_for_commit())
     }
@@ -133,8 +135,8 @@ impl Allocator {
         let groups = flex
             .min((self.groups.len() as u32).saturating_sub(first))
             .max(1);
-        // In blocks from the inode's group on, wrapped around the flex group.
-        let per_group = u64::from(self.layout.blocks_per_group);
+        // In clusters from the inode's group on, wrapped around the flex group.
+        let per_group = u64::from(self.layout.clusters_per_group());
         let span = u64::from(groups) * per_group;
         let from = u64::from(inode_group - first) * per_group;
         let place = (from + span * cpu as u64 / self.per_cpu.len() as u64) % span;
@@ -151,7 +153,7 @@ impl Allocator {
         near: Near,
         claimed: u64,
     ) -> Option<BlockRun> {
-        let wanted = claimed.min(u64::from(self.layout.blocks_per_group)) as u32;
+        let wanted = claimed.min(u64::from(self.layout.clusters_per_group())) as u32;
         if let Some(run) = self.take_near(source, place, near, wanted) {
             return Some(run);
         }
@@ -278,7 +280,7 @@ impl Allocator {
         self.note_free(group, bits.free());
         BlockRun {
             start: BlockNo(self.block_at(group, start)),
-            length: u64::from(length),
+            length: u64::from(length) << self.layout.cluster_bits,
         }
     }
 
@@ -309,17 +311,20 @@ impl Allocator {
         (block < self.layout.blocks).then(|| start..(start + length).min(self.layout.blocks))
     }
 
-    /// Takes the first free run of at least `run_min` blocks in `blocks`, which lie in one group.
-    /// Where others have claimed so much of what is free that it cannot be had whole, it is
-    /// shorter, or not taken.
+    /// Takes the first free run of at least `run_min` blocks, in whole clusters, in `blocks`, which
+    /// lie in one group. Where others have claimed so much of what is free that it cannot be had
+    /// whole, it is shorter, or not taken.
     pub fn take_free_run(
         &self,
         source: &dyn BitmapSource,
         blocks: Range<u64>,
         run_min: u64,
     ) -> Option<BlockRun> {
-        let (group, mut at) = self.split_block(blocks.start)?;
-        let end = at + u32::try_from(blocks.end.checked_sub(blocks.start)?).ok()?;
+        let (group, first) = self.locate(blocks.start)?;
+        let end = first + u32::try_from(blocks.end.checked_sub(blocks.start)?).ok()?;
+        let (mut at, _) = self.layout.clusters_of(first, 0);
+        let end = end >> self.layout.cluster_bits;
+        let run_min = run_min.div_ceil(1 << self.layout.cluster_bits);
         let mut bitmaps = self.lock_blocks(source, group, true)?;
         let bits = bitmaps.blocks.as_mut()?;
         loop {
@@ -343,13 +348,16 @@ impl Allocator {
         let mut at = run.start.0;
         let end = at.saturating_add(run.length);
         while at < end
-            && let Some((group, index)) = self.split_block(at)
+            && let Some((group, index)) = self.locate(at)
         {
             let here = (end - at).min(u64::from(self.layout.blocks_per_group - index)) as u32;
+            // All that the run has a block of: what else lies there belongs to the same file.
+            let first = index >> self.layout.cluster_bits;
+            let count = ((index + here - 1) >> self.layout.cluster_bits) - first + 1;
             if let Some(mut bitmaps) = self.lock_blocks(source, group, true)
                 && let Some(bits) = bitmaps.blocks.as_mut()
             {
-                let claimed = bits.set_range(index, here);
+                let claimed = bits.set_range(first, count);
                 self.note_free(group, bits.free());
                 self.space.strike(u64::from(claimed));
             }
@@ -363,19 +371,21 @@ impl Allocator {
         let mut at = run.start.0;
         let end = at.saturating_add(run.length);
         while at < end {
-            let Some((group, index)) = self.split_block(at) else {
+            let Some((group, index)) = self.locate(at) else {
                 log::error!("block {at} given back: there is no such block");
                 return;
             };
             let here = (end - at).min(u64::from(self.layout.blocks_per_group - index)) as u32;
+            let (first, count) = self.layout.clusters_of(index, here);
             let mut freed = 0;
             if let Some(mut bitmaps) = self.lock_blocks(source, group, true)
                 && !bitmaps.has_damaged_blocks
                 && let Some(bits) = bitmaps.blocks.as_mut()
             {
-                freed = bits.clear_range(index, here);
-                if freed != here {
-                    log::error!("blocks {at}+{here} given back: {freed} of them were in use");
+                freed = bits.clear_range(first, count);
+                if freed != count {
+                    let used = freed << self.layout.cluster_bits;
+                    log::error!("blocks {at}+{here} given back: {used} of them were in use");
                 }
                 self.note_free(group, bits.free());
                 self.note_longest(group, bits.free());

@@ -59,7 +59,7 @@ impl Allocator {
             return;
         }
         let free = bitmaps.blocks.as_ref().map_or(0, Bits::free);
-        bitmaps.blocks = Some(Bits::from_bytes(&[], self.layout.blocks_per_group));
+        bitmaps.blocks = Some(Bits::from_bytes(&[], self.layout.clusters_per_group()));
         group.free_blocks.store(0, Ordering::Relaxed);
         drop(bitmaps);
         self.space.strike(u64::from(free));

@@ -217,7 +217,7 @@ impl Allocator {
                 .map(|(number, _)| number)
         } else {
             let inodes = u64::from(self.layout.inodes_per_group) * u64::from(flex);
-            let blocks = u64::from(self.layout.blocks_per_group) * u64::from(flex);
+            let blocks = u64::from(self.layout.clusters_per_group()) * u64::from(flex);
             let inodes_min = average.free_inodes.saturating_sub(inodes / 4).max(1);
             let blocks_min = average.free_blocks.saturating_sub(blocks / 4);
             let directories_max = average.directories + inodes / 16;

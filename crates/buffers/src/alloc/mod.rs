@@ -17,6 +17,11 @@
 //! One [`Group`] per block group: its lock guards the two bitmaps, which are loaded at first use.
 //! Beside the lock lie approximate counts that choosers read without it.
 //!
+//! What is taken and given back is a *cluster*: one block, or, with the feature `bigalloc` of
+//! ext4, a power of two of them. Bits and counts are of clusters; block numbers and runs, as others
+//! see them, are of blocks. A run that begins or ends within a cluster stands for the clusters
+//! whose first block it has, so that the pieces of a run stand for what the run stands for.
+//!
 //! # Invariants
 //! 1. The counter gives out blocks of groups whose bitmap is loaded and sound, and of no others;
 //!    when it runs short further groups are loaded. The free bits of these groups together are at
@@ -70,7 +75,7 @@ pub trait BitmapSource: Sync {
     fn repairer(&self) -> &'static str;
     /// The most blocks that one allocation may give.
     fn run_max(&self) -> u64;
-    /// The block bitmap of a group, with all metadata blocks set.
+    /// The block bitmap of a group, a bit for each cluster, with all metadata set.
     fn block_bits(&self, group: u32) -> Result<Bits, Error>;
     /// The inode bitmap of a group, with reserved inodes set.
     fn inode_bits(&self, group: u32) -> Result<Bits, Error>;
@@ -94,6 +99,8 @@ pub struct Layout {
     pub blocks: u64,
     /// Blocks of a group; the last may have fewer.
     pub blocks_per_group: u32,
+    /// Base-2 logarithm of the blocks of a cluster.
+    pub cluster_bits: u32,
     /// Inodes of a group.
     pub inodes_per_group: u32,
     /// Inodes of a block of the inode table.
@@ -106,10 +113,23 @@ pub struct Layout {
     pub run_max: u64,
 }
 
+impl Layout {
+    /// Clusters of a group.
+    fn clusters_per_group(&self) -> u32 {
+        self.blocks_per_group >> self.cluster_bits
+    }
+
+    /// The clusters whose first block lies in a run of a group: the first of them, and how many.
+    fn clusters_of(&self, start: u32, blocks: u32) -> (u32, u32) {
+        let up = |block: u32| block.div_ceil(1 << self.cluster_bits);
+        (up(start), up(start + blocks) - up(start))
+    }
+}
+
 /// What a descriptor says of its group.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupCounts {
-    /// Free blocks.
+    /// Free clusters.
     pub free_blocks: u32,
     /// Free inodes.
     pub free_inodes: u32,
@@ -194,8 +214,8 @@ impl Allocator {
         Allocator {
             space: SpaceCounter::new(
                 free,
-                layout.reserved_for_root,
-                counter::pool_blocks(layout.blocks),
+                layout.reserved_for_root >> layout.cluster_bits,
+                counter::pool_blocks(layout.blocks >> layout.cluster_bits),
             ),
             layout,
             groups,
@@ -215,18 +235,25 @@ impl Allocator {
         (cpu, &self.per_cpu[cpu])
     }
 
-    /// The group of a block, and the block's place in it.
+    /// The group of a block, and the place of its cluster in it.
     fn split_block(&self, block: u64) -> Option<(u32, u32)> {
+        let (group, index) = self.locate(block)?;
+        Some((group, index >> self.layout.cluster_bits))
+    }
+
+    /// The group of a block, and the block's place in it.
+    fn locate(&self, block: u64) -> Option<(u32, u32)> {
         let block = block.checked_sub(self.layout.first_data_block)?;
         let per_group = u64::from(self.layout.blocks_per_group);
         let group = u32::try_from(block / per_group).ok()?;
         (u64::from(group) < self.groups.len() as u64).then_some((group, (block % per_group) as u32))
     }
 
+    /// The first block of a cluster.
     fn block_at(&self, group: u32, index: u32) -> u64 {
         self.layout.first_data_block
             + u64::from(group) * u64::from(self.layout.blocks_per_group)
-            + u64::from(index)
+            + (u64::from(index) << self.layout.cluster_bits)
     }
 
     /// The group's bitmaps with the block bitmap loaded. `can_wait` false: `None` when busy.
@@ -297,7 +324,7 @@ impl Allocator {
             return;
         }
         let expected = group.free_blocks.load(Ordering::Relaxed);
-        let (bits, problem) = examine(loaded, expected, self.layout.blocks_per_group);
+        let (bits, problem) = examine(loaded, expected, self.layout.clusters_per_group());
         bitmaps.has_damaged_blocks = problem.is_some();
         group.free_blocks.store(bits.free(), Ordering::Relaxed);
         // Under the lock, so that who finds the bitmap loaded finds its blocks counted.
@@ -358,7 +385,7 @@ impl Allocator {
         drop(self.lock_inodes(source, group, true));
     }
 
-    /// Reserves blocks for metadata to come; false when there are not as many.
+    /// Reserves clusters for metadata to come; false when there are not as many.
     pub fn reserve(&self, source: &dyn BitmapSource, blocks: u64) -> bool {
         blocks == 0 || self.find(source, || self.space.reserve(blocks))
     }
@@ -395,12 +422,12 @@ impl Allocator {
             blocks += u64::from(group.free_blocks.load(Ordering::Relaxed));
             inodes += u64::from(group.free_inodes.load(Ordering::Relaxed));
         }
-        (blocks, inodes)
+        (blocks << self.layout.cluster_bits, inodes)
     }
 
     /// Free blocks that data may not use.
     pub fn kept_back(&self) -> u64 {
-        self.space.backing_target()
+        self.space.backing_target() << self.layout.cluster_bits
     }
 
     /// A number that is hard to guess and hardly repeats.

@@ -74,6 +74,7 @@ fn allocator_of(groups: u32, reserved_for_root: u64) -> Allocator {
         first_data_block: 1,
         blocks: u64::from(groups * BLOCKS) + 1,
         blocks_per_group: BLOCKS,
+        cluster_bits: 0,
         inodes_per_group: INODES,
         inodes_per_block: 16,
         groups_per_flex: 4,

@@ -286,7 +286,9 @@ impl<'s, 'a> File<'s, 'a> {
         let logical = u64::from(number) * BLOCK_SIZE as u64 / u64::from(block_size);
         if locate(&self.extents, number, block_size).is_none() {
             let goal = self.inode.goal(self.space);
-            let physical = self.space.allocate(goal)?;
+            let last = self.extents.iter().find(|last| last.end() == logical);
+            let before = last.map(|last| last.physical.0 + last.length - 1);
+            let physical = self.space.allocate_for(logical, before, goal)?;
             drop(self.space.state.buffers.zeroed(physical));
             let run = Run {
                 logical,

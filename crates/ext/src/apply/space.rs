@@ -129,7 +129,8 @@ impl<'a> Space<'a> {
         self.leak.take()
     }
 
-    /// The parts of a run that lie in one group each: group, first index, length.
+    /// The clusters whose first block lies in a run, in parts that lie in one group each: group,
+    /// first cluster, length.
     fn parts(&self, start: u64, count: u64) -> Result<SmallVec<[(u32, u32, u32); 2]>> {
         let geometry = &self.state.geometry;
         if !self.state.groups.can_own(geometry, start, count) {
@@ -138,15 +139,18 @@ impl<'a> Space<'a> {
             )));
         }
         let mut parts = SmallVec::new();
-        let (mut block, mut left) = (start, count);
-        while left > 0 {
+        let (mut block, end) = (
+            geometry.cluster_end(start),
+            geometry.cluster_end(start + count),
+        );
+        let bits = geometry.cluster_bits();
+        while block < end {
             let Some((group, index)) = geometry.locate_block(PhysBlock(block)) else {
                 break;
             };
-            let here = left.min(u64::from(geometry.blocks_per_group - index));
-            parts.push((group.0, index, here as u32));
+            let here = (end - block).min(u64::from(geometry.blocks_per_group - index));
+            parts.push((group.0, index >> bits, (here >> bits) as u32));
             block += here;
-            left -= here;
         }
         Ok(parts)
     }
@@ -160,9 +164,10 @@ impl<'a> Space<'a> {
                 (-i64::from(taken), taken)
             })?;
             if taken != length {
+                let bits = self.state.geometry.cluster_bits();
                 outcome = Err(Error::corrupt(format_args!(
                     "blocks {start}+{count}: {} of them are in use already",
-                    length - taken
+                    (length - taken) << bits
                 )));
             }
         }
@@ -192,8 +197,9 @@ impl<'a> Space<'a> {
     }
 
     fn free_part(&mut self, group: u32, index: u32, length: u32) -> Result<bool> {
+        let bits = self.state.geometry.cluster_bits();
         let first = self.state.geometry.group_first_block(GroupNo(group)).0;
-        let start = first + u64::from(index);
+        let start = first + (u64::from(index) << bits);
         self.groups.load(self.state, group)?;
         if self.state.allocator.has_damaged_blocks(group) {
             self.note_damaged_group(group);
@@ -210,13 +216,14 @@ impl<'a> Space<'a> {
         })?;
         if !is_freed {
             let damage = Error::corrupt(format_args!(
-                "blocks {start}+{length}: some of them are free already"
+                "blocks {start}+{}: some of them are free already",
+                length << bits
             ));
             let state = self.state;
             state.allocator.condemn_blocks(state, group, damage.clone());
             return Err(damage);
         }
-        let length = u64::from(length);
+        let length = u64::from(length) << bits;
         match self.freed.last_mut() {
             Some(last) if last.start.0 + last.length == start => last.length += length,
             _ => self.freed.push(BlockRun {
@@ -227,10 +234,40 @@ impl<'a> Space<'a> {
         Ok(true)
     }
 
-    /// Frees a block that the buffer cache may hold.
+    /// Blocks of a cluster, which is what a block of metadata takes.
+    pub(crate) fn cluster_blocks(&self) -> i64 {
+        i64::from(self.state.geometry.cluster_ratio)
+    }
+
+    /// Blocks of the clusters whose first block lies in a run.
+    pub(crate) fn blocks_taken(&self, start: u64, count: u64) -> i64 {
+        let geometry = &self.state.geometry;
+        (geometry.cluster_end(start + count) - geometry.cluster_end(start)) as i64
+    }
+
+    /// Frees a block that the buffer cache may hold, and the cluster that it has to itself.
     pub(crate) fn free_metadata(&mut self, block: u64) {
-        if self.free(block, 1) {
+        if self.free(self.state.geometry.cluster_start(block), 1) {
             self.state.buffers.forget(block);
+        }
+    }
+
+    /// Takes a block for what lies in a file of metadata at `logical`: the next one of a cluster
+    /// that the file has already, or that of a new cluster near `goal`. The file's block before
+    /// lies at `before`.
+    pub(crate) fn allocate_for(
+        &mut self,
+        logical: u64,
+        before: Option<u64>,
+        goal: u64,
+    ) -> Result<u64> {
+        let within = logical - self.state.geometry.cluster_start(logical);
+        match before {
+            Some(before) if within != 0 => {
+                self.fresh.insert(before + 1);
+                Ok(before + 1)
+            }
+            _ => Ok(self.allocate(goal)? + within),
         }
     }
 

@@ -83,10 +83,11 @@ pub(crate) fn create(
 /// Writes the value into blocks of metadata: it is as old or as new as the entry that names it.
 fn fill(space: &mut Space<'_>, inode: &mut InodeEdit, value: &[u8]) -> Result<()> {
     let block_bytes = space.state.buffers.block_size_bytes();
-    let mut goal = inode.goal(space);
+    let mut before = None;
     for (logical, piece) in (0..).zip(value.chunks(block_bytes)) {
-        let physical = space.allocate(goal)?;
-        goal = physical + 1;
+        let goal = before.map_or(inode.goal(space), |before| before + 1);
+        let physical = space.allocate_for(logical, before, goal)?;
+        before = Some(physical);
         space.state.buffers.zeroed(physical)[..piece.len()].copy_from_slice(piece);
         let run = Run {
             logical,

@@ -472,12 +472,13 @@ fn counts(
     counts
 }
 
-/// The blocks of values in inodes of their own: an inode counts them as its own.
+/// The blocks of values in inodes of their own, in whole clusters: an inode counts them as its own.
 fn blocks_of<'o>(state: &ExtState, attributes: impl Iterator<Item = &'o Owned>) -> i64 {
-    let block_size = state.geometry.block_size;
+    let ratio = state.geometry.cluster_ratio;
+    let cluster_bytes = state.geometry.block_size * ratio;
     let stored = attributes.filter_map(Owned::stored);
     stored
-        .map(|stored| i64::from(stored.size.div_ceil(block_size)))
+        .map(|stored| i64::from(stored.size.div_ceil(cluster_bytes) * ratio))
         .sum()
 }
 
@@ -531,7 +532,7 @@ fn store_block(
         if is_shared {
             take_block(space, table, inode)?;
         }
-        inode.blocks_delta += 1;
+        inode.blocks_delta += space.cluster_blocks();
         let set = inode.disk.set_file_acl(&table.rules, PhysBlock(new));
         set.map_err(|error| inode.damaged(error))?;
         new
@@ -585,7 +586,7 @@ fn take_block(space: &mut Space<'_>, table: &InodeTable<'_>, inode: &mut InodeEd
     } else {
         space.free_metadata(block);
     }
-    inode.blocks_delta -= 1;
+    inode.blocks_delta -= space.cluster_blocks();
     inode
         .disk
         .set_file_acl(&table.rules, PhysBlock(0))

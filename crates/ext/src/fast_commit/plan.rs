@@ -18,7 +18,7 @@ use finefs_namespace::{
 use super::raw;
 use crate::apply;
 use crate::error::at;
-use crate::load::{directory, inode, map};
+use crate::load::{clusters, directory, inode, map};
 use crate::state::{ExtState, disk_ino};
 
 /// An inode that records name.
@@ -332,7 +332,12 @@ impl<'a> Plan<'a> {
             _ => None,
         };
         let map = match attributes.kind {
-            FileKind::Regular if is_alive => difference(&object.extents_before, &object.extents),
+            FileKind::Regular if is_alive => {
+                let whole = |extents: &Vec<Extent>| {
+                    clusters::whole(&self.state.geometry, ino, extents.clone())
+                };
+                difference(&whole(&object.extents_before)?, &whole(&object.extents)?)
+            }
             _ => Vec::new(),
         };
         Ok(Some(InodeChange {
@@ -491,13 +496,28 @@ fn difference(before: &[Extent], after: &[Extent]) -> Vec<MapChange> {
                 }
             }
             (old, new) => {
-                unmaps.extend(old.map(|_| MapChange::Unmap { logical, length }));
+                if old.is_some() {
+                    unmap(&mut unmaps, logical, length);
+                }
                 others.extend(new.map(MapChange::Map));
             }
         }
     }
     unmaps.append(&mut others);
     unmaps
+}
+
+/// Unmaps a range; with what was unmapped before it, so that whole clusters are.
+fn unmap(changes: &mut Vec<MapChange>, from: u64, blocks: u64) {
+    match changes.last_mut() {
+        Some(MapChange::Unmap { logical, length }) if *logical + *length == from => {
+            *length += blocks;
+        }
+        _ => changes.push(MapChange::Unmap {
+            logical: from,
+            length: blocks,
+        }),
+    }
 }
 
 #[cfg(test)]

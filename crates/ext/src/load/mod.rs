@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`inode`] | attributes, and whether the content can be read |
 //! | [`map`] | the mapping of any inode: extent trees and block maps |
+//! | [`clusters`] | (completes a mapping to whole clusters) |
 //! | [`content`] | bytes of small things: directories, symlinks, attribute values, the journal's map |
 //! | `index` | (checks the index of a directory)
 //! | [`directory`] | the entries of a directory: linear, indexed or inline |
@@ -21,6 +22,7 @@
 //!    within one load, and nothing is allocated for a size that no mapped block stands behind.
 //! 3. An error names the inode and the structure. It concerns that object only.
 
+pub(crate) mod clusters;
 pub(crate) mod content;
 pub(crate) mod directory;
 mod index;

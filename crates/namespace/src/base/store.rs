@@ -47,6 +47,9 @@ pub struct Geometry {
     pub root: Ino,
     /// Size of a block in bytes; a power of two.
     pub block_size_bytes: u32,
+    /// Blocks of a cluster, a power of two, mostly 1: what is allocated, mapped and freed. Clusters
+    /// of a file, which are counted from its start, lie in whole clusters of the store.
+    pub cluster_blocks: u64,
     /// Largest file in bytes.
     pub file_size_max_bytes: u64,
     /// Largest file in bytes whose blocks are mapped one by one, not by extents.
@@ -552,11 +555,12 @@ pub trait Store: Send + Sync + 'static {
     /// no log.
     fn release_inode(&self, ino: Ino, kind: FileKind);
 
-    /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after.
+    /// Takes 1 to `count` adjacent free blocks for `ino`, if possible at `goal` or soon after. They
+    /// are whole clusters, and so is what is asked for.
     fn allocate_blocks(&self, ino: Ino, goal: Option<Goal>, count: u64) -> Result<BlockRun>;
 
     /// Gives back blocks that were never logged, or that nothing maps any more where there is no
-    /// log.
+    /// log. A cluster goes with its first block.
     fn release_blocks(&self, run: BlockRun);
 
     /// What was written to these blocks need not be kept: the file that they belonged to was made

@@ -93,6 +93,7 @@ impl MemoryStore {
                 root: ROOT,
                 block_size_bytes: BLOCK_BYTES as u32,
                 file_size_max_bytes: BLOCK_BYTES << 31,
+                cluster_blocks: 1,
                 block_mapped_size_max_bytes: BLOCK_BYTES << 31,
                 direct_alignment_bytes: 1,
                 link_max: u32::MAX - 1,

@@ -1,7 +1,7 @@
 //! File data: read, write, append, truncate, seek. (`fallocate` is beside it.)
 //!
 //! # Protocol
-//! An operation holds the file's range lock on the bytes that it touches, rounded out to blocks
+//! An operation holds the file's range lock on the bytes that it touches, rounded out to clusters
 //! where it may allocate: disjoint ones run in parallel, overlapping ones one after the other, and
 //! a write is atomic against both. It is held over the I/O of the data (what else is, stands in
 //! `docs/locking.md`). An append and a truncate hold the range from the end of file to infinity.
@@ -13,6 +13,7 @@
 //! 2. Bytes between the end of file and the end of its block read as zeros if the file grows: a
 //!    truncate clears them, and a write past the end clears the gap.
 //! 3. The size changes under the inode's lock, inside the range lock.
+//! 4. Of a cluster all blocks are mapped, or none is: those that hold no data are unwritten.
 
 use std::ops::Range;
 
@@ -23,12 +24,13 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{BlockRun, Extent, ExtentState, Goal, MapChange, Plan};
+use crate::base::store::{Extent, ExtentState, MapChange, Plan};
 use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{Core, FileBody, Inode};
 use crate::namespace::{Namespace, Reservation};
+use crate::operations::mapping::{Conversion, mapped, records_of, unmapped, written_ranges};
 use crate::operations::pending::Pending;
 use crate::operations::sync::SyncScope;
 use crate::schemes::{Call, DataGuard};
@@ -38,6 +40,13 @@ pub(crate) struct File<'g> {
     pub inode: &'g Inode,
     pub body: &'g FileBody,
     pub extents: &'g ExtentMap,
+}
+
+impl<'g> File<'g> {
+    /// The inode and its mapping.
+    pub fn place(&self) -> (&'g Inode, &'g ExtentMap) {
+        (self.inode, self.extents)
+    }
 }
 
 /// A part of a write that lies in one extent.
@@ -57,13 +66,6 @@ pub(crate) struct Written {
     pub bytes: Range<u64>,
     /// The file then ends no sooner than they do.
     pub may_grow: bool,
-}
-
-/// Mapped blocks of a file that come to hold data, or to read as zeros.
-pub(crate) struct Conversion {
-    pub from: u64,
-    pub to: u64,
-    pub state: ExtentState,
 }
 
 /// Who writes.
@@ -268,10 +270,10 @@ impl Namespace {
             let file = self.file(ino, guard)?;
             check_mutable(file.inode)?;
             check_unsealed(file.inode)?;
-            let block_bytes = self.block_bytes();
+            let cluster_bytes = self.cluster_bytes();
             let packed = u64::from(self.geometry.has_packed_blocks);
             let range = file.body.contents().data.append(&self.scheme, || {
-                file.inode.size_bytes().saturating_sub(packed) / block_bytes * block_bytes
+                file.inode.size_bytes().saturating_sub(packed) / cluster_bytes * cluster_bytes
             });
             let offset_bytes = file.inode.size_bytes();
             let end = self.end_of(file.inode, offset_bytes, data.len() as u64)?;
@@ -308,11 +310,16 @@ impl Namespace {
         }
     }
 
-    /// The range of whole blocks around a range of bytes.
+    pub(crate) fn cluster_bytes(&self) -> u64 {
+        self.block_bytes() * self.geometry.cluster_blocks
+    }
+
+    /// The range of whole clusters around a range of bytes.
     pub(crate) fn rounded(&self, from: u64, to: u64) -> std::ops::Range<u64> {
-        let block_bytes = self.block_bytes();
-        from / block_bytes * block_bytes
-            ..to.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX)
+        let cluster_bytes = self.cluster_bytes();
+        from / cluster_bytes * cluster_bytes
+            ..to.checked_next_multiple_of(cluster_bytes)
+                .unwrap_or(u64::MAX)
     }
 
     /// Takes the range of a change that may grow the file: from the end of file on where that lies
@@ -418,10 +425,8 @@ impl Namespace {
                 Found::Hole(length) => {
                     let wanted = length.min((within + left as u64).div_ceil(block_bytes));
                     let state = ExtentState::Written;
-                    (
-                        self.fill_hole(file, &mut pending, block, wanted, state, guard)?,
-                        true,
-                    )
+                    let filled = pending.fill_hole(file.place(), block, wanted, state, guard);
+                    (filled?, true)
                 }
                 Found::Mapped(extent) => (extent, extent.state == ExtentState::Unwritten),
             };
@@ -505,36 +510,6 @@ impl Namespace {
             .device(|| self.store.write(block, offset_bytes, data))
     }
 
-    /// Takes up to `wanted` blocks for the hole at `block`.
-    pub(crate) fn fill_hole(
-        &self,
-        file: &File<'_>,
-        pending: &mut Pending<'_>,
-        block: u64,
-        wanted: u64,
-        state: ExtentState,
-        guard: &Guard,
-    ) -> Result<Extent> {
-        let goal = match pending.extents.last() {
-            Some(last) if last.end() == block => Some(BlockNo(last.physical.0 + last.length)),
-            _ => file.extents.goal(block, guard),
-        };
-        let goal = goal.map(|goal| Goal {
-            block: goal,
-            logical: block,
-        });
-        let run = self.note_load(self.store.allocate_blocks(file.inode.ino, goal, wanted))?;
-        pending.charge(file.inode.ownership(), run)?;
-        let extent = Extent {
-            logical: block,
-            physical: run.start,
-            length: run.length,
-            state,
-        };
-        pending.extents.push(extent);
-        Ok(extent)
-    }
-
     /// Logs and shows what a write did.
     pub(crate) fn publish_write(
         &self,
@@ -562,11 +537,7 @@ impl Namespace {
         let grows = end > inode.size_bytes();
         let group = || {
             let maps = pending.extents.iter().map(|extent| MapChange::Map(*extent));
-            let converts = converted.iter().map(|range| MapChange::Convert {
-                logical: range.from,
-                length: range.to - range.from,
-                to: range.state,
-            });
+            let converts = converted.iter().map(Conversion::change);
             let sized = grows.then(|| Record::Sized {
                 ino: inode.ino,
                 sequence: inode.next_sequence(),
@@ -660,14 +631,14 @@ impl Namespace {
             return Err(Error::FileTooLarge);
         }
         let inode = file.inode;
-        let block_bytes = self.block_bytes();
         let packed = u64::from(self.geometry.has_packed_blocks);
         let last = || inode.size_bytes().saturating_sub(packed);
-        let from = size_bytes.min(last()) / block_bytes * block_bytes;
+        let cluster_bytes = self.cluster_bytes();
+        let from = size_bytes.min(last()) / cluster_bytes * cluster_bytes;
         let mut range = file.body.contents().data.write_to_end(&self.scheme, from);
         // The file may have shrunk before the range was granted: take it from further down.
         while range.start() > last() {
-            let start = last() / block_bytes * block_bytes;
+            let start = last() / cluster_bytes * cluster_bytes;
             drop(range);
             range = file.body.contents().data.write_to_end(&self.scheme, start);
         }
@@ -682,18 +653,21 @@ impl Namespace {
         } else {
             self.clear_tail(&file, size_bytes, u64::MAX, guard)?;
         }
-        let first_gone = size_bytes.div_ceil(block_bytes);
-        let freed = if size_bytes <= size_before {
-            file.extents
-                .runs(first_gone, ExtentMap::blocks_max(), guard)
-        } else {
-            Vec::new()
-        };
-        // Cutting the mapping may split nothing, but its nodes are written anew in place.
+        let first_cut = size_bytes.div_ceil(self.block_bytes());
+        let first_gone = first_cut.next_multiple_of(self.geometry.cluster_blocks);
+        // A file that grows keeps what it has.
+        let goes = size_bytes <= size_before;
+        let blocks_max = if goes { ExtentMap::blocks_max() } else { 0 };
+        let freed = file.extents.runs(first_gone, blocks_max, guard);
+        let in_cluster = first_cut..first_gone.min(blocks_max);
+        let cut = written_ranges(file.extents, &in_cluster, guard);
+        // Elsewhere nothing is split: the nodes of the mapping are written anew in place.
+        let reservation = self.reserve_mapping(0, 0, cut.len())?;
         let lock = inode.lock();
         let now = self.now();
         let frees = !freed.is_empty();
         let group = || {
+            let cleared = records_of(inode, &cut);
             let to_end = u64::MAX - first_gone;
             let unmapped = frees.then(|| unmapped(inode, first_gone, to_end, &freed));
             let sized = Record::Sized {
@@ -701,13 +675,14 @@ impl Namespace {
                 sequence: inode.next_sequence(),
                 size_bytes,
             };
-            unmapped.into_iter().chain([sized])
+            cleared.into_iter().chain(unmapped).chain([sized])
         };
-        self.log_group(group, 0, &[inode]);
+        self.log_group(group, reservation.take(), &[inode]);
+        for range in &cut {
+            (file.extents).convert(range.from, range.to, range.state, guard);
+        }
         if frees {
-            let blocks = file
-                .extents
-                .remove(first_gone, ExtentMap::blocks_max(), guard);
+            let blocks = file.extents.remove(first_gone, blocks_max, guard);
             inode.add_sectors(-self.sectors_of(blocks));
             self.reclaim_blocks(&freed);
         }
@@ -768,24 +743,5 @@ impl Namespace {
         } else {
             Ok(size)
         }
-    }
-}
-
-pub(crate) fn mapped(inode: &Inode, change: MapChange) -> Record {
-    Record::Mapped {
-        ino: inode.ino,
-        sequence: inode.next_sequence(),
-        change,
-        freed_blocks: 0,
-    }
-}
-
-/// A range leaves the mapping, where these blocks are.
-pub(crate) fn unmapped(inode: &Inode, logical: u64, length: u64, blocks: &[BlockRun]) -> Record {
-    Record::Mapped {
-        ino: inode.ino,
-        sequence: inode.next_sequence(),
-        change: MapChange::Unmap { logical, length },
-        freed_blocks: blocks.iter().map(|run| run.length).sum(),
     }
 }

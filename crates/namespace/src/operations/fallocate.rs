@@ -22,7 +22,8 @@ use crate::base::types::Ino;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::Inode;
 use crate::namespace::Namespace;
-use crate::operations::data::{Conversion, File, Written, check_unsealed, unmapped};
+use crate::operations::data::{File, Written, check_unsealed};
+use crate::operations::mapping::{records_of, unmapped, written_ranges};
 use crate::operations::pending::Pending;
 use crate::schemes::{Call, DataGuard};
 
@@ -159,7 +160,7 @@ impl Namespace {
                 Found::Mapped(extent) => block = extent.end(),
                 Found::Hole(length) => {
                     let wanted = length.min(last - block);
-                    let extent = self.fill_hole(file, &mut pending, block, wanted, state, guard)?;
+                    let extent = pending.fill_hole(file.place(), block, wanted, state, guard)?;
                     block = extent.end();
                 }
             }
@@ -198,7 +199,10 @@ impl Namespace {
         let whole = self.whole_blocks(from, to);
         let pending = self.take_holes(file, (from, to), guard)?;
         let (converted, splits) = match self.has_unwritten(file.inode) {
-            true => (written_ranges(file, &whole, guard), CONVERSION_SPLITS),
+            true => (
+                written_ranges(file.extents, &whole, guard),
+                CONVERSION_SPLITS,
+            ),
             false => (Vec::new(), 0),
         };
         let hole = pending.hole_before(file.extents, guard);
@@ -232,6 +236,15 @@ impl Namespace {
         first..last.max(first)
     }
 
+    /// The clusters that lie in a range of blocks from their first block to their last; where there
+    /// are none, a place in it.
+    fn whole_clusters(&self, blocks: &Range<u64>) -> Range<u64> {
+        let cluster = self.geometry.cluster_blocks;
+        let first = blocks.start.next_multiple_of(cluster).min(blocks.end);
+        let end = blocks.end / cluster * cluster;
+        first..end.max(first)
+    }
+
     /// Zeroes what a range has of blocks at its ends that it does not have whole.
     fn zero_ends(&self, file: &File<'_>, from: u64, to: u64, guard: &Guard) -> Result<()> {
         let block_bytes = self.block_bytes();
@@ -247,59 +260,48 @@ impl Namespace {
         Ok(())
     }
 
-    /// Frees the whole blocks of a range and zeroes the parts of blocks at its ends.
+    /// Frees the whole clusters of a range and zeroes what it has of others at its ends.
     fn punch(&self, file: &File<'_>, (from, to): (u64, u64), guard: &Guard) -> Result<()> {
         let inode = file.inode;
         // A hole that reaches the end of file takes the file's last block whole: nothing is left in
         // it.
         let size = inode.size_bytes();
         let to = match from < size && size <= to {
-            true => to.max(size.next_multiple_of(self.block_bytes())),
+            true => to.max(size.next_multiple_of(self.cluster_bytes())),
             false => to,
         };
         let whole = self.whole_blocks(from, to);
-        let freed = file.extents.runs(whole.start, whole.end, guard);
-        let splits = if freed.is_empty() { 0 } else { PUNCH_SPLITS };
+        let gone = self.whole_clusters(&whole);
+        let freed = file.extents.runs(gone.start, gone.end, guard);
+        let mut cleared = written_ranges(file.extents, &(whole.start..gone.start), guard);
+        cleared.extend(written_ranges(file.extents, &(gone.end..whole.end), guard));
+        let splits = match (freed.is_empty(), cleared.is_empty()) {
+            (true, true) => 0,
+            (false, true) => PUNCH_SPLITS,
+            (_, false) => PUNCH_SPLITS + 2 * CONVERSION_SPLITS,
+        };
         let reservation = self.reserve_mapping(0, 0, splits)?;
         self.note_write(file, self.zero_ends(file, from, to, guard))?;
         let now = self.now();
-        if freed.is_empty() {
+        if splits == 0 {
             self.note_overwrite(file, from..to, now);
             return Ok(());
         }
         let _lock = inode.lock();
-        let length = whole.end - whole.start;
-        let record = || unmapped(inode, whole.start, length, &freed);
-        self.log_group(|| [record()], reservation.take(), &[inode]);
-        let blocks = file.extents.remove(whole.start, whole.end, guard);
+        let group = || {
+            let cleared = records_of(inode, &cleared);
+            let length = gone.end - gone.start;
+            let unmapped = (length > 0).then(|| unmapped(inode, gone.start, length, &freed));
+            cleared.into_iter().chain(unmapped)
+        };
+        self.log_group(group, reservation.take(), &[inode]);
+        for range in &cleared {
+            (file.extents).convert(range.from, range.to, range.state, guard);
+        }
+        let blocks = file.extents.remove(gone.start, gone.end, guard);
         inode.add_sectors(-self.sectors_of(blocks));
         self.reclaim_blocks(&freed);
         inode.set_modified(now);
         Ok(())
     }
-}
-
-/// The written blocks of a range, to become unwritten.
-fn written_ranges(file: &File<'_>, blocks: &Range<u64>, guard: &Guard) -> Vec<Conversion> {
-    let mut found: Vec<Conversion> = Vec::new();
-    let mut at = blocks.start;
-    while let Some(next) = file.extents.next_mapped(at, guard)
-        && next < blocks.end
-        && let Found::Mapped(extent) = file.extents.find(next, guard)
-    {
-        at = extent.end();
-        if extent.state == ExtentState::Unwritten {
-            continue;
-        }
-        let end = at.min(blocks.end);
-        match found.last_mut() {
-            Some(last) if last.to == next => last.to = end,
-            _ => found.push(Conversion {
-                from: next,
-                to: end,
-                state: ExtentState::Unwritten,
-            }),
-        }
-    }
-    found
 }

@@ -13,12 +13,13 @@ use crossbeam_epoch::Guard;
 
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{ExtentState, MapChange, Plan};
+use crate::base::store::{Extent, ExtentState, MapChange, Plan};
 use crate::commit::oplog::Record;
 use crate::data::inline_data::InlineData;
 use crate::inode::{Core, Guarded, Ownership};
 use crate::namespace::Namespace;
-use crate::operations::data::{File, mapped};
+use crate::operations::data::File;
+use crate::operations::mapping::mapped;
 use crate::operations::pending::Pending;
 
 impl Namespace {
@@ -122,10 +123,11 @@ impl Namespace {
         let mut pending = Pending::new(self);
         if !content.is_empty() {
             let state = ExtentState::Written;
-            self.fill_hole(file, &mut pending, 0, 1, state, guard)?;
+            pending.fill_hole(file.place(), 0, 1, state, guard)?;
         }
         let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;
-        for extent in &pending.extents {
+        let holds_data = |extent: &&Extent| extent.state == ExtentState::Written;
+        for extent in pending.extents.iter().filter(holds_data) {
             let start = extent.physical;
             let written = self
                 .scheme

@@ -12,7 +12,7 @@
 //! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
-//! | `pending` | blocks of a write that no log names yet |
+//! | `pending`, `mapping` | blocks of a write that no log names yet; changes of a mapping |
 //! | `inline` | contents that lie in inodes |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
 //! | `sync`, `freeze`, `shutdown` | what concerns all files: durable, at rest, ended |
@@ -38,6 +38,7 @@ mod flags;
 mod freeze;
 mod inline;
 mod lookup;
+mod mapping;
 mod new_inode;
 pub(crate) mod open_file;
 pub(crate) mod owner_locks;

@@ -11,7 +11,8 @@ use crate::base::error::Result;
 use crate::base::store::{ExtentState, MapChange};
 use crate::data::extent_map::Found;
 use crate::namespace::Namespace;
-use crate::operations::data::{File, mapped, unmapped};
+use crate::operations::data::File;
+use crate::operations::mapping::{mapped, unmapped};
 use crate::operations::pending::Pending;
 
 impl Namespace {
@@ -40,7 +41,7 @@ impl Namespace {
         let mut block = first;
         while block < end {
             let state = ExtentState::Written;
-            let extent = self.fill_hole(file, &mut pending, block, end - block, state, guard)?;
+            let extent = pending.fill_hole(file.place(), block, end - block, state, guard)?;
             block = extent.end();
         }
         let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;

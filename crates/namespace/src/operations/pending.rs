@@ -1,11 +1,14 @@
 //! Blocks of a write that no log names yet.
 
+use std::ops::Range;
+
 use crossbeam_epoch::Guard;
 
-use crate::base::error::Result;
-use crate::base::store::{BlockRun, Charge, Extent};
+use crate::base::error::{Error, Result};
+use crate::base::store::{BlockRun, Charge, Extent, ExtentState, Goal};
+use crate::base::types::BlockNo;
 use crate::data::extent_map::ExtentMap;
-use crate::inode::Ownership;
+use crate::inode::{Inode, Ownership};
 use crate::namespace::Namespace;
 
 /// The blocks of a write that no log names yet: given back on drop, to the quota too.
@@ -25,9 +28,62 @@ impl<'n> Pending<'n> {
         }
     }
 
+    /// Takes blocks for the hole of a file at `block`: whole clusters. Up to `wanted` blocks from
+    /// there on get the state, which it gives; what else was taken is unwritten.
+    pub fn fill_hole(
+        &mut self,
+        file: (&Inode, &ExtentMap),
+        block: u64,
+        wanted: u64,
+        state: ExtentState,
+        guard: &Guard,
+    ) -> Result<Extent> {
+        let cluster = self.namespace.geometry.cluster_blocks;
+        if cluster == 1 {
+            return self.take_blocks(file, (block, wanted), state, guard);
+        }
+        let end = block + wanted;
+        if !self.has_unwritten(block) {
+            let start = block / cluster * cluster;
+            let run = (start, end.next_multiple_of(cluster) - start);
+            self.take_blocks(file, run, ExtentState::Unwritten, guard)?;
+        }
+        self.give_state(block..end, state).ok_or(Error::Invalid)
+    }
+
+    /// Takes up to `wanted` blocks for the hole at `block`, where a cluster begins.
+    fn take_blocks(
+        &mut self,
+        (inode, mapped): (&Inode, &ExtentMap),
+        (block, wanted): (u64, u64),
+        state: ExtentState,
+        guard: &Guard,
+    ) -> Result<Extent> {
+        let goal = match self.extents.last() {
+            Some(last) if last.end() == block => Some(BlockNo(last.physical.0 + last.length)),
+            _ => mapped.goal(block, guard),
+        };
+        let goal = goal.map(|goal| Goal {
+            block: goal,
+            logical: block,
+        });
+        let namespace = self.namespace;
+        let run = namespace.store.allocate_blocks(inode.ino, goal, wanted);
+        let run = namespace.note_load(run)?;
+        self.charge(inode.ownership(), run)?;
+        let extent = Extent {
+            logical: block,
+            physical: run.start,
+            length: run.length,
+            state,
+        };
+        self.extents.push(extent);
+        Ok(extent)
+    }
+
     /// Asks for blocks that were just taken on the quota of the file's owner; gives them back where
     /// that is not allowed.
-    pub fn charge(&mut self, owner: Ownership, run: BlockRun) -> Result<()> {
+    fn charge(&mut self, owner: Ownership, run: BlockRun) -> Result<()> {
         self.owner = Charge {
             uid: Some(owner.uid),
             gid: Some(owner.gid),
@@ -36,6 +92,41 @@ impl<'n> Pending<'n> {
         };
         let charged = self.namespace.charge(&self.of(run.length));
         charged.inspect_err(|_| self.namespace.store.release_blocks(run))
+    }
+
+    /// True when the blocks that were taken last are there for this one of the file, and hold
+    /// nothing.
+    fn has_unwritten(&self, block: u64) -> bool {
+        self.extents.last().is_some_and(|last| {
+            last.state == ExtentState::Unwritten && (last.logical..last.end()).contains(&block)
+        })
+    }
+
+    /// Gives a part of the blocks that were taken last, which hold nothing, this state, as far as
+    /// they reach. `None` where they are elsewhere.
+    fn give_state(&mut self, blocks: Range<u64>, state: ExtentState) -> Option<Extent> {
+        let last = self
+            .has_unwritten(blocks.start)
+            .then(|| self.extents.pop())??;
+        let part = |from: u64, to: u64, state| Extent {
+            logical: from,
+            physical: BlockNo(last.physical.0 + (from - last.logical)),
+            length: to - from,
+            state,
+        };
+        if state == ExtentState::Unwritten {
+            self.extents.push(last);
+            return Some(part(blocks.start, last.end(), state));
+        }
+        let given = part(blocks.start, blocks.end.min(last.end()), state);
+        let pieces = [
+            part(last.logical, given.logical, ExtentState::Unwritten),
+            given,
+            part(given.end(), last.end(), ExtentState::Unwritten),
+        ];
+        let pieces = pieces.into_iter().filter(|piece| piece.length > 0);
+        self.extents.extend(pieces);
+        Some(given)
     }
 
     /// Blocks of the hole between what is mapped and these blocks, if they come behind all of it; 0

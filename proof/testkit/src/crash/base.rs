@@ -69,6 +69,16 @@ pub const PROFILES: &[Profile] = &[
         has_checksums: true,
     },
     Profile {
+        name: "ext4-clusters",
+        mke2fs: &[
+            "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "4096",
+        ],
+        block_sectors: 2,
+        size_mib: 12,
+        is_journaled: true,
+        has_checksums: true,
+    },
+    Profile {
         name: "ext3",
         mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
         block_sectors: 2,

@@ -277,15 +277,13 @@ impl<'a> Directory<'_, 'a> {
 
     /// Maps one block more at the end; its number and place. What it holds is the caller's to set.
     fn append(&mut self) -> Result<(u32, u64)> {
-        let goal = match self.runs.last() {
-            Some(last) => last.physical + last.length,
-            None => self.inode.goal(self.space),
-        };
+        let before = self.runs.last().map(|last| last.physical + last.length - 1);
+        let goal = before.map_or(self.inode.goal(self.space), |before| before + 1);
         let logical = self.blocks;
         let size = (u64::from(logical) + 1) * self.block_size() as u64;
         let fits = self.inode.disk.set_size(&self.format.inode_rules, size);
         fits.map_err(|error| self.inode.damaged(error))?;
-        let physical = self.space.allocate(goal)?;
+        let physical = (self.space).allocate_for(u64::from(logical), before, goal)?;
         let run = Run {
             logical: u64::from(logical),
             physical,

@@ -7,6 +7,12 @@
 //! into new nodes below it; a root with a single child small enough takes that child's entries in.
 //!
 //! An index's first logical block always equals that of the node below (e2fsck insists).
+//!
+//! # Clusters
+//! With `bigalloc` what is mapped anew and what is unmapped are whole clusters. A cluster of
+//! several runs counts with the one that has its first block. The kernel leaves holes in clusters;
+//! these are loaded as unwritten blocks ([`crate::load::clusters`]), and mapped here when they are
+//! converted. A cluster that is unmapped goes with the first of its extents.
 
 use std::ops::Range;
 
@@ -106,8 +112,8 @@ pub(crate) fn map(space: &mut Space<'_>, inode: &mut InodeEdit, run: Run) -> Res
             physical: PhysBlock(run.physical + done),
             is_unwritten: run.is_unwritten,
         };
-        Tree { space, inode }.edit(&Op::Map(piece))?;
-        inode.blocks_delta += length as i64;
+        Tree::of(space, inode).edit(&Op::Map(piece))?;
+        inode.blocks_delta += space.blocks_taken(piece.physical.0, length);
         done += length;
     }
     Ok(())
@@ -120,21 +126,66 @@ pub(crate) fn convert(
     range: Range<u64>,
     to: ExtentState,
 ) -> Result<()> {
-    Tree { space, inode }.edit(&Op::Convert(range, to))
+    if space.cluster_blocks() > 1 && to == ExtentState::Written {
+        for gap in gaps(space, inode, range.clone())? {
+            Tree::of(space, inode).edit(&Op::Map(gap))?;
+        }
+    }
+    Tree::of(space, inode).edit(&Op::Convert(range, to))
+}
+
+/// What is not mapped of a range of clusters of which something is.
+fn gaps(space: &Space<'_>, inode: &InodeEdit, range: Range<u64>) -> Result<Vec<Extent>> {
+    let geometry = &space.state.geometry;
+    let around = geometry.cluster_start(range.start)..geometry.cluster_end(range.end);
+    let runs = runs_in(space, inode, &around)?;
+    let mut gaps = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let next = runs.partition_point(|run| run.end() <= at);
+        if let Some(run) = runs.get(next)
+            && run.logical <= at
+        {
+            at = run.end();
+            continue;
+        }
+        let cluster = geometry.cluster_start(at)..geometry.cluster_end(at + 1);
+        let before = next.checked_sub(1).map(|before| &runs[before]);
+        let mut neighbours = before.into_iter().chain(runs.get(next));
+        let is_near = |run: &&Run| run.end() > cluster.start && run.logical < cluster.end;
+        let near = neighbours.find(is_near).ok_or_else(|| {
+            inode.damaged(format_args!("nothing is mapped around logical block {at}"))
+        })?;
+        let hole_end = runs.get(next).map_or(u64::MAX, |run| run.logical);
+        let end = range.end.min(cluster.end).min(hole_end);
+        gaps.push(Extent {
+            logical: LogicalBlock(at as u32),
+            len: (end - at) as u32,
+            physical: PhysBlock((near.physical + at).wrapping_sub(near.logical)),
+            is_unwritten: false,
+        });
+        at = end;
+    }
+    Ok(gaps)
 }
 
 /// Frees the blocks of a range.
 pub(crate) fn unmap(space: &mut Space<'_>, inode: &mut InodeEdit, range: Range<u64>) -> Result<()> {
-    Tree { space, inode }.edit(&Op::Unmap(range))
+    Tree::of(space, inode).edit(&Op::Unmap(range))
 }
 
 /// All runs.
 pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
+    runs_in(space, inode, &(0..LOGICAL_END))
+}
+
+/// Those of the nodes that have a part of a range.
+fn runs_in(space: &Space<'_>, inode: &InodeEdit, wanted: &Range<u64>) -> Result<Vec<Run>> {
     let root = ExtentNode::new(inode.disk.block_area()).map_err(|error| inode.damaged(error))?;
     root.validate(0..LOGICAL_END)
         .map_err(|error| inode.damaged(error))?;
     let mut runs: Vec<Run> = Vec::new();
-    collect(space, inode, &root, 0..LOGICAL_END, &mut runs)?;
+    collect(space, inode, &root, 0..LOGICAL_END, wanted, &mut runs)?;
     Ok(runs)
 }
 
@@ -143,6 +194,7 @@ fn collect<B: AsRef<[u8]>>(
     inode: &InodeEdit,
     node: &ExtentNode<B>,
     range: Range<u64>,
+    wanted: &Range<u64>,
     runs: &mut Vec<Run>,
 ) -> Result<()> {
     for extent in node.extents() {
@@ -155,9 +207,12 @@ fn collect<B: AsRef<[u8]>>(
     }
     for (i, index) in (0..).zip(node.indexes()) {
         let below = node.child_range(i, range.clone());
+        if below.end <= wanted.start || below.start >= wanted.end {
+            continue;
+        }
         let block = read_node(space, inode, index.block.0, node.depth() - 1, below.clone())?;
         let child = ExtentNode::new(&block[..]).map_err(|error| inode.damaged(error))?;
-        collect(space, inode, &child, below, runs)?;
+        collect(space, inode, &child, below, wanted, runs)?;
     }
     Ok(())
 }
@@ -196,9 +251,19 @@ fn read_node(
 struct Tree<'s, 'a> {
     space: &'s mut Space<'a>,
     inode: &'s mut InodeEdit,
+    /// Clusters before this logical block were freed.
+    freed_to: u64,
 }
 
-impl Tree<'_, '_> {
+impl<'s, 'a> Tree<'s, 'a> {
+    fn of(space: &'s mut Space<'a>, inode: &'s mut InodeEdit) -> Tree<'s, 'a> {
+        Tree {
+            space,
+            inode,
+            freed_to: 0,
+        }
+    }
+
     /// Applies an operation to the whole tree.
     fn edit(&mut self, op: &Op) -> Result<()> {
         let (mut entries, depth) = {
@@ -328,7 +393,7 @@ impl Tree<'_, '_> {
                 None => self.inode.goal(self.space),
             };
             let block = self.space.allocate(goal)?;
-            self.inode.blocks_delta += 1;
+            self.inode.blocks_delta += self.space.cluster_blocks();
             blocks.push(block);
         }
         let mut indexes = Vec::with_capacity(pieces.len());
@@ -392,7 +457,20 @@ impl Tree<'_, '_> {
 
     fn free_node(&mut self, block: u64) {
         self.space.free_metadata(block);
-        self.inode.blocks_delta -= 1;
+        self.inode.blocks_delta -= self.space.cluster_blocks();
+    }
+
+    /// Frees the clusters that an extent has blocks of, but for those of the extent before.
+    fn free_extent(&mut self, extent: &Extent) {
+        let geometry = &self.space.state.geometry;
+        let logical = u64::from(extent.logical.0);
+        let start = geometry.cluster_start(logical).max(self.freed_to);
+        let end = geometry.cluster_end(extent.logical_end());
+        if start < end {
+            let physical = (extent.physical.0 + start).wrapping_sub(logical);
+            self.freed_to = end;
+            free_data(self.space, self.inode, physical, end - start);
+        }
     }
 
     /// Applies an operation to the extents of a leaf.
@@ -438,8 +516,7 @@ impl Tree<'_, '_> {
             Op::Unmap(range) => {
                 let (touched, first) = cut(extents, range);
                 for extent in extents.drain(first..first + touched) {
-                    let (start, count) = (extent.physical.0, u64::from(extent.len));
-                    free_data(self.space, self.inode, start, count);
+                    self.free_extent(&extent);
                 }
                 Ok(Edited {
                     has_changed: touched > 0,

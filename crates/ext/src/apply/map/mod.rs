@@ -163,7 +163,7 @@ pub(crate) fn runs(space: &Space<'_>, inode: &InodeEdit) -> Result<Vec<Run>> {
     }
 }
 
-/// Frees data blocks of an inode.
+/// Frees data blocks of an inode: whole clusters.
 fn free_data(space: &mut Space<'_>, inode: &mut InodeEdit, start: u64, count: u64) {
     // The inode does not count them any more even if the bitmap does.
     inode.blocks_delta -= count as i64;

@@ -1,0 +1,83 @@
+//! Mappings in whole clusters (`bigalloc`).
+//!
+//! The namespace allocates, maps and frees whole clusters. The kernel maps of a cluster only the
+//! blocks that were written; what is written later gets its place in the same cluster. Until then
+//! they read as zeros and are nobody else's, as unwritten blocks are. So they are loaded as such;
+//! `apply::map` maps them when they are converted.
+//!
+//! # References
+//! Linux `fs/ext4/extents.c`, `get_implied_cluster_alloc`.
+
+use finefs_ext_disk::geometry::Geometry;
+use finefs_namespace::{BlockNo, Error, Extent, ExtentState, Ino, Result};
+
+/// A mapping in ascending order, with the rest of each cluster that it has a part of.
+pub(crate) fn whole(geometry: &Geometry, ino: Ino, extents: Vec<Extent>) -> Result<Vec<Extent>> {
+    if geometry.cluster_ratio == 1 {
+        return Ok(extents);
+    }
+    let damaged = |extent: &Extent| {
+        Error::corrupt(format_args!(
+            "inode {ino}: logical block {} lies at {}, which is another place in its cluster",
+            extent.logical, extent.physical.0
+        ))
+    };
+    let mut filled: Vec<Extent> = Vec::with_capacity(2 * extents.len());
+    for extent in extents {
+        let start = geometry.cluster_start(extent.logical);
+        let within = extent.logical - start;
+        if extent.physical.0 - geometry.cluster_start(extent.physical.0) != within {
+            return Err(damaged(&extent));
+        }
+        let mut from = start;
+        if let Some(last) = filled.last().copied() {
+            if last.end() > start {
+                // The same cluster goes on.
+                if last.physical.0 + extent.logical != extent.physical.0 + last.logical {
+                    return Err(damaged(&extent));
+                }
+                from = last.end();
+            } else {
+                close(geometry, &mut filled);
+            }
+        }
+        fill(&mut filled, &extent, from..extent.logical);
+        push(&mut filled, extent);
+    }
+    close(geometry, &mut filled);
+    Ok(filled)
+}
+
+/// Fills the last cluster up to its end.
+fn close(geometry: &Geometry, filled: &mut Vec<Extent>) {
+    if let Some(last) = filled.last().copied() {
+        fill(filled, &last, last.end()..geometry.cluster_end(last.end()));
+    }
+}
+
+/// Adds unwritten blocks that lie as those of an extent do.
+fn fill(filled: &mut Vec<Extent>, like: &Extent, range: std::ops::Range<u64>) {
+    if !range.is_empty() {
+        let unwritten = Extent {
+            logical: range.start,
+            physical: BlockNo(like.physical.0 + range.start - like.logical),
+            length: range.end - range.start,
+            state: ExtentState::Unwritten,
+        };
+        push(filled, unwritten);
+    }
+}
+
+/// Adds an extent, joined with the one before where that goes on.
+fn push(filled: &mut Vec<Extent>, extent: Extent) {
+    match filled.last_mut() {
+        Some(last)
+            if last.end() == extent.logical
+                && last.physical.0 + last.length == extent.physical.0
+                && last.state == extent.state =>
+        {
+            last.length += extent.length;
+        }
+        _ => filled.push(extent),
+    }
+}
