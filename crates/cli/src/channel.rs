@@ -251,6 +251,11 @@ impl Answering {
         })
     }
 
+    /// Where its socket is.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.socket.as_ref().map(Socket::directory)
+    }
+
     /// The socket, for somebody else to remove.
     pub(crate) fn take_socket(&mut self) -> Option<Socket> {
         self.socket.take()

@@ -12,8 +12,9 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use finefs_confine::{Confinement, Needs};
+use finefs_confine::{Confinement, Needs, capability};
 
+use crate::channel::Answering;
 use crate::{CliResult, Failure};
 
 /// Whether a server is confined.
@@ -81,7 +82,7 @@ pub(crate) struct Pending {
     is_required: bool,
 }
 
-/// Looks what can be done for a server of this image; `None` where nothing is to be.
+/// Looks what can be done for the server of a mount of this image; `None` where nothing is to be.
 pub(crate) fn prepare(
     sandbox: Sandbox,
     run_as: Option<&RunAs>,
@@ -91,27 +92,71 @@ pub(crate) fn prepare(
         return Err(Failure::new("option setuid: only root may give it"));
     }
     let user = run_as.map(|run_as| run_as.resolve(image)).transpose()?;
-    let confinement = match sandbox {
-        Sandbox::Off => user.map(|(user, group)| Confinement::of_user(user, group)),
-        Sandbox::Auto | Sandbox::On => match Confinement::prepare(&Needs { user, ..needs() }) {
-            Ok(confinement) => Some(confinement),
-            Err(error) if sandbox == Sandbox::On || user.is_some() => {
-                return Err(cannot(error));
-            }
-            Err(error) => {
-                log::warn!("the server is not confined: {error}");
-                None
-            }
-        },
+    match (sandbox, user) {
+        (Sandbox::Off, Some((user, group))) => Ok(Some(Pending {
+            confinement: Confinement::of_user(user, group),
+            is_required: true,
+        })),
+        _ => look(sandbox, &Needs { user, ..needs() }),
+    }
+}
+
+/// The same for `finefs serve`, which keeps its sockets in some directories, and notes locks in the
+/// one of `state_file`; it calls clients back. `is_registered` has it give up its ports at the end.
+pub(crate) fn prepare_serving(
+    sandbox: Sandbox,
+    sockets: &[Answering],
+    state_file: Option<&Path>,
+    is_registered: bool,
+) -> CliResult<Option<Pending>> {
+    let mut writable: Vec<PathBuf> = Vec::new();
+    writable.extend(
+        sockets
+            .iter()
+            .filter_map(|socket| socket.directory())
+            .map(PathBuf::from),
+    );
+    let mut capabilities = 0;
+    if is_registered {
+        capabilities |= capability::NET_BIND_SERVICE;
+    }
+    if let Some(directory) = state_file.and_then(Path::parent) {
+        let own = rustix::process::geteuid().as_raw();
+        if directory.metadata().is_ok_and(|found| found.uid() != own) {
+            capabilities |= capability::DAC_OVERRIDE;
+        }
+        writable.push(directory.to_owned());
+    }
+    let needs = Needs {
+        writable,
+        capabilities,
+        is_networked: true,
+        devices: Vec::new(),
+        ..needs()
     };
-    let missing = confinement.as_ref().map(Confinement::missing);
-    let missing = missing.unwrap_or_default().join(" and no ");
+    look(sandbox, &needs)
+}
+
+fn look(sandbox: Sandbox, needs: &Needs) -> CliResult<Option<Pending>> {
+    if sandbox == Sandbox::Off {
+        return Ok(None);
+    }
+    let is_required = sandbox == Sandbox::On || needs.user.is_some();
+    let confinement = match Confinement::prepare(needs) {
+        Ok(confinement) => confinement,
+        Err(error) if is_required => return Err(cannot(error)),
+        Err(error) => {
+            log::warn!("the server is not confined: {error}");
+            return Ok(None);
+        }
+    };
+    let missing = confinement.missing().join(" and no ");
     if sandbox == Sandbox::On && !missing.is_empty() {
         return Err(cannot(format_args!("this kernel has no {missing}")));
     }
-    Ok(confinement.map(|confinement| Pending {
+    Ok(Some(Pending {
         confinement,
-        is_required: sandbox == Sandbox::On || user.is_some(),
+        is_required,
     }))
 }
 
@@ -145,7 +190,7 @@ fn needs() -> Needs {
     Needs {
         readable,
         devices: vec!["/dev/fuse".into()],
-        user: None,
+        ..Needs::default()
     }
 }
 

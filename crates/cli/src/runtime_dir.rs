@@ -123,6 +123,11 @@ impl Socket {
         Err(NoPlace(reasons))
     }
 
+    /// Where it is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Its name stays: another process has it.
     pub(crate) fn leave(self) {
         std::mem::forget(self);

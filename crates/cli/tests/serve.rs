@@ -308,6 +308,87 @@ fn a_client_that_is_refused_is_told_of_to_the_server() {
     serving.end(&address);
 }
 
+/// A line of the status of each thread of a process.
+fn of_threads(process: u32, name: &str) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let values = threads.filter_map(|task| {
+        let text = std::fs::read_to_string(task.unwrap().path().join("status")).ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(value.trim().to_owned())
+    });
+    values.collect()
+}
+
+/// It still tells clients, and notes who has locks.
+#[test]
+fn a_server_is_confined() {
+    let directory = TempDir::new().unwrap();
+    let image = image(&directory, "image");
+    let place = directory.path().join("state");
+    std::fs::create_dir(&place).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let mut client = None;
+    if is_root {
+        // Another user's, and a client whose rpcbind can be had.
+        std::os::unix::fs::chown(&place, Some(1234), Some(1234)).unwrap();
+        client = std::net::TcpListener::bind("127.0.0.77:111").ok();
+    }
+    let state = place.join("locks");
+    let before = "finefs locks 1\nstate 3\n127.0.0.77 127.0.0.1 6e616d65\n";
+    std::fs::write(&state, before).unwrap();
+    let state_name = state.to_str().unwrap();
+    let words = [
+        "--rpcbind",
+        "127.0.0.1:0",
+        "--grace",
+        "1",
+        "--lock-state",
+        state_name,
+    ];
+    let serving = Serving::start(&[&words[..], &["-o", "sandbox=on", &image]].concat());
+    let process = serving.child.id();
+    let start = std::time::Instant::now();
+    while of_threads(process, "Seccomp:")
+        .iter()
+        .any(|value| value != "2")
+    {
+        assert!(start.elapsed().as_secs() < 60, "it is not confined");
+    }
+    let capabilities = if is_root {
+        "0000000000000002"
+    } else {
+        "0000000000000000"
+    };
+    for (name, expected) in [("NoNewPrivs:", "1"), ("CapEff:", capabilities)] {
+        assert!(
+            of_threads(process, name)
+                .iter()
+                .all(|value| value == expected),
+            "{name}"
+        );
+    }
+    if let Some(client) = client {
+        client.accept().unwrap();
+    }
+    while std::fs::read_to_string(&state)
+        .unwrap()
+        .contains("127.0.0.77")
+    {
+        assert!(start.elapsed().as_secs() < 60, "nothing is noted");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    for word in ["freeze", "thaw", "sync"] {
+        succeed(&[word, &serving.address]);
+    }
+    serving.end(&image);
+    assert!(is_sound(&image));
+    let refused = run(&["serve", "-f", "-o", "setuid=owner", &image]);
+    assert!(
+        text(&refused.stderr).contains("option setuid"),
+        "{refused:?}"
+    );
+}
+
 /// The shell's limit, 1024 mostly, is less than the connections that are served.
 #[test]
 fn connections_are_not_kept_out_by_the_shells_limit_of_files() {

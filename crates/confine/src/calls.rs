@@ -26,6 +26,8 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 
+use crate::Needs;
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Requests, the image's I/O, waiting, memory, threads, questions of users.
@@ -131,6 +133,18 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
+/// Replacing and removing files.
+const FILES: &[c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    libc::SYS_renameat2,
+    libc::SYS_unlinkat,
+    #[cfg(not(target_arch = "riscv64"))]
+    libc::SYS_renameat,
+];
+
 /// Of `fcntl`: flags, and locks on the image.
 const FCNTL: &[i32] = &[
     libc::F_DUPFD_CLOEXEC,
@@ -184,7 +198,10 @@ fn target() -> Result<TargetArch, BackendError> {
 
 /// The filters, in the order of their installation: after the last one, no more can be installed.
 /// `has_file_rules`: something else says which files may be opened; else none may.
-pub(crate) fn filters(has_file_rules: bool) -> Result<Vec<BpfProgram>, BackendError> {
+pub(crate) fn filters(
+    needs: &Needs,
+    has_file_rules: bool,
+) -> Result<Vec<BpfProgram>, BackendError> {
     let errno = |errno: i32| SeccompAction::Errno(errno.unsigned_abs());
     let program = |rules: Rules, others: SeccompAction, listed: SeccompAction| {
         SeccompFilter::new(rules, others, listed, target()?)?.try_into()
@@ -194,19 +211,28 @@ pub(crate) fn filters(has_file_rules: bool) -> Result<Vec<BpfProgram>, BackendEr
     Ok(vec![
         program(whole(FATAL), Allow, KillProcess)?,
         program(whole(ABSENT), Allow, errno(libc::ENOSYS))?,
-        program(allowed(has_file_rules)?, errno(libc::EPERM), Allow)?,
+        program(allowed(needs, has_file_rules)?, errno(libc::EPERM), Allow)?,
     ])
 }
 
-fn allowed(has_file_rules: bool) -> Result<Rules, BackendError> {
+fn allowed(needs: &Needs, has_file_rules: bool) -> Result<Rules, BackendError> {
     let whole = ALLOWED.iter().chain(OLDER);
     let mut rules: Rules = whole.map(|call| (*call, Vec::new())).collect();
-    if has_file_rules {
+    if has_file_rules || !needs.writable.is_empty() {
         rules.insert(libc::SYS_openat, Vec::new());
+    }
+    if !needs.writable.is_empty() {
+        rules.extend(FILES.iter().map(|call| (*call, Vec::new())));
+    }
+    if needs.is_networked {
+        rules.extend([libc::SYS_bind, libc::SYS_connect].map(|call| (call, Vec::new())));
+        let internet = [libc::AF_INET, libc::AF_INET6].map(i32::unsigned_abs);
+        rules.insert(libc::SYS_socket, one_of(0, internet)?);
     }
     let mut conditional = |call: c_long, listed: Vec<SeccompRule>| rules.insert(call, listed);
     let own = std::process::id();
     conditional(libc::SYS_tgkill, one_of(0, [own])?);
+    conditional(libc::SYS_kill, one_of(0, [own])?);
     conditional(
         libc::SYS_fcntl,
         one_of(1, FCNTL.iter().map(|one| one.unsigned_abs()))?,

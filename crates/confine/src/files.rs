@@ -21,12 +21,17 @@ const KNOWN: ABI = ABI::V5;
 pub(crate) fn ruleset(needs: &Needs) -> Result<Option<OwnedFd>, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    let created = Ruleset::default()
-        .handle_access(AccessFs::from_all(KNOWN))?
-        .handle_access(AccessNet::from_all(KNOWN))?
+    let writable =
+        read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
+    let mut handled = Ruleset::default().handle_access(AccessFs::from_all(KNOWN))?;
+    if !needs.is_networked {
+        handled = handled.handle_access(AccessNet::from_all(KNOWN))?;
+    }
+    let created = handled
         .create()?
         // What is not there is not opened either.
         .add_rules(path_beneath_rules(&needs.readable, read))?
-        .add_rules(path_beneath_rules(&needs.devices, device))?;
+        .add_rules(path_beneath_rules(&needs.devices, device))?
+        .add_rules(path_beneath_rules(&needs.writable, writable))?;
     Ok(created.into())
 }

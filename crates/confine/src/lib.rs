@@ -36,8 +36,22 @@ pub struct Needs {
     pub readable: Vec<PathBuf>,
     /// Devices that are opened for reading, writing and ioctl(2).
     pub devices: Vec<PathBuf>,
+    /// Directories in which files are made, replaced and removed.
+    pub writable: Vec<PathBuf>,
+    /// It connects to others by TCP and UDP.
+    pub is_networked: bool,
+    /// Capabilities that it keeps if it has them, a bit for each; see [`capability`].
+    pub capabilities: u32,
     /// The user and group that it becomes; `None` leaves it who it is.
     pub user: Option<(u32, u32)>,
+}
+
+/// Capabilities that some servers need; see capabilities(7).
+pub mod capability {
+    /// CAP_DAC_OVERRIDE: permissions of files are no obstacle.
+    pub const DAC_OVERRIDE: u32 = 1 << 1;
+    /// CAP_NET_BIND_SERVICE: ports below 1024.
+    pub const NET_BIND_SERVICE: u32 = 1 << 10;
 }
 
 /// Why a process cannot be confined.
@@ -66,6 +80,7 @@ pub struct Confinement {
     ruleset: Option<OwnedFd>,
     /// In this order; none where there is no seccomp.
     filters: Vec<seccompiler::BpfProgram>,
+    capabilities: u32,
     user: Option<(u32, u32)>,
 }
 
@@ -75,12 +90,13 @@ impl Confinement {
     pub fn prepare(needs: &Needs) -> Result<Confinement, Error> {
         let ruleset = files::ruleset(needs)?;
         let filters = match calls::are_filtered() {
-            true => calls::filters(ruleset.is_some())?,
+            true => calls::filters(needs, ruleset.is_some())?,
             false => Vec::new(),
         };
         Ok(Confinement {
             ruleset,
             filters,
+            capabilities: needs.capabilities,
             user: needs.user,
         })
     }
@@ -90,6 +106,7 @@ impl Confinement {
         Confinement {
             ruleset: None,
             filters: Vec::new(),
+            capabilities: 0,
             user: Some((user, group)),
         }
     }
@@ -110,8 +127,11 @@ impl Confinement {
             threads::become_user(user, group)
                 .map_err(|error| Error::Thread("changing the user", error))?;
         }
-        threads::restrict_all(self.ruleset.as_ref().map(|ruleset| ruleset.as_fd()))
-            .map_err(|error| Error::Thread("restricting threads", error))?;
+        threads::restrict_all(
+            self.ruleset.as_ref().map(|ruleset| ruleset.as_fd()),
+            self.capabilities,
+        )
+        .map_err(|error| Error::Thread("restricting threads", error))?;
         for filter in &self.filters {
             seccompiler::apply_filter_all_threads(filter)?;
         }

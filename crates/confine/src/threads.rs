@@ -17,7 +17,7 @@ use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a thread may take to hear of it.
@@ -30,6 +30,8 @@ const NO_RULESET: i32 = -1;
 
 /// For the handler: the ruleset, or [`NO_RULESET`].
 static RULESET: AtomicI32 = AtomicI32::new(NO_RULESET);
+/// For the handler: capabilities that stay.
+static KEPT: AtomicU32 = AtomicU32::new(0);
 /// From the handler: no answer yet, 0, or an errno.
 static ANSWER: AtomicI32 = AtomicI32::new(NO_ANSWER);
 const NO_ANSWER: i32 = -1;
@@ -44,13 +46,13 @@ struct CapabilityHeader {
 }
 
 /// Makes the calls for the thread that runs it; 0 or an errno.
-fn restrict_here(ruleset: i32) -> i32 {
+fn restrict_here(ruleset: i32, kept: u32) -> i32 {
     let header = CapabilityHeader {
         version: CAPABILITIES,
         process: 0,
     };
     // Effective, permitted and inheritable ones, twice 32 bits of each.
-    let none = [0_u32; 6];
+    let left = [kept, kept, 0, 0, 0, 0];
     let succeeded = |result: c_long| match result {
         0 => 0,
         // SAFETY: errno of this thread.
@@ -66,7 +68,7 @@ fn restrict_here(ruleset: i32) -> i32 {
     }
     if errno == 0 {
         // SAFETY: both structures are as capset(2) has them for this version, and only read.
-        let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
+        let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, left.as_ptr()) };
         errno = succeeded(result);
     }
     errno
@@ -77,26 +79,41 @@ extern "C" fn on_signal(_: c_int) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let answer = restrict_here(RULESET.load(Ordering::Acquire));
+    let answer = restrict_here(
+        RULESET.load(Ordering::Acquire),
+        KEPT.load(Ordering::Acquire),
+    );
     // SAFETY: as above.
     unsafe { *errno = before };
     ANSWER.store(answer, Ordering::Release);
 }
 
-/// Has every thread give up capabilities and new privileges, and keep to the ruleset.
-pub(crate) fn restrict_all(ruleset: Option<BorrowedFd<'_>>) -> io::Result<()> {
+/// Has every thread give up capabilities, but those `kept` that it has, and new privileges, and
+/// keep to the ruleset.
+pub(crate) fn restrict_all(ruleset: Option<BorrowedFd<'_>>, kept: u32) -> io::Result<()> {
     if IS_BUSY.swap(true, Ordering::AcqRel) {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     let ruleset = ruleset.map_or(NO_RULESET, |ruleset| ruleset.as_raw_fd());
     RULESET.store(ruleset, Ordering::Release);
+    let kept = kept & permitted()?;
+    KEPT.store(kept, Ordering::Release);
     // This one last: it has to see the others.
-    let done = restrict_others().and_then(|()| match restrict_here(ruleset) {
+    let done = restrict_others().and_then(|()| match restrict_here(ruleset, kept) {
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     });
     IS_BUSY.store(false, Ordering::Release);
     done
+}
+
+/// The first 32 capabilities that this thread may have; see proc_pid_status(5).
+fn permitted() -> io::Result<u32> {
+    let status = std::fs::read_to_string("/proc/thread-self/status")?;
+    let mut lines = status.lines();
+    let all = lines.find_map(|line| line.strip_prefix("CapPrm:"));
+    let all = all.and_then(|all| u64::from_str_radix(all.trim(), 16).ok());
+    Ok(all.map_or(0, |all| all as u32))
 }
 
 fn restrict_others() -> io::Result<()> {

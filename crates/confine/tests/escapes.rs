@@ -54,6 +54,7 @@ impl Around {
         fs::write(place.path().join("secret"), b"secret").unwrap();
         fs::write(place.path().join("image"), b"image").unwrap();
         fs::create_dir(place.path().join("readable")).unwrap();
+        fs::create_dir(place.path().join("writable")).unwrap();
         fs::write(place.path().join("readable/file"), b"public").unwrap();
         let socket = UnixListener::bind(place.path().join("socket")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -122,6 +123,33 @@ fn what_is_needed_stays() {
     }
 }
 
+/// A server of a network connects to others by it, and replaces files in one directory.
+#[test]
+fn a_network_server_gets_no_further() {
+    let around = Around::new();
+    for (name, errno) in [
+        ("network-connect", 0),
+        ("network-replace", 0),
+        ("network-kill-self", 0),
+        ("network-connect-unix", libc::EPERM),
+        ("network-listen", libc::EPERM),
+        ("network-create", libc::EACCES),
+        ("network-remove", libc::EACCES),
+        ("network-read", libc::EACCES),
+        ("network-spawn", libc::EPERM),
+        ("network-kill", libc::EPERM),
+    ] {
+        let said = answers(&around.attempt(name));
+        assert_eq!(said, vec![errno.to_string(); 3], "{name}");
+    }
+    if rustix::process::geteuid().is_root() {
+        // CAP_NET_BIND_SERVICE, permitted and effective.
+        for said in answers(&around.attempt("network-status")) {
+            assert!(said.contains("caps 400400 privileges 1"), "{said}");
+        }
+    }
+}
+
 /// Programs are not run: the attempt is the end.
 #[test]
 fn who_runs_a_program_is_killed() {
@@ -169,6 +197,11 @@ fn needs(name: &str, place: &Path) -> Needs {
         devices: vec!["/dev/zero".into()],
         ..Needs::default()
     };
+    if name.starts_with("network-") {
+        needs.is_networked = true;
+        needs.writable.push(place.join("writable"));
+        needs.capabilities = finefs_confine::capability::NET_BIND_SERVICE;
+    }
     if name == "status-of-user" {
         needs.user = Some((65_534, 65_534));
     }
@@ -249,7 +282,8 @@ impl Trial {
     fn run(&self) -> String {
         let at = |name: &str| self.place.join(name);
         let of_parent = |name: &str| format!("/proc/{}/{name}", self.parent);
-        match self.name.as_str() {
+        let name = self.name.strip_prefix("network-").unwrap_or(&self.name);
+        match name {
             "read" => code(File::open(at("secret"))),
             "create" => code(File::create(at("made"))),
             "write-readable" => code(File::options().write(true).open(at("readable/file"))),
@@ -261,6 +295,7 @@ impl Trial {
                 })
             })),
             "memory" => code(File::open(of_parent("mem"))),
+            "replace" => code(self.replace(&at("writable"))),
             "remove" => code(fs::remove_file(at("secret"))),
             "rename" => code(fs::rename(at("secret"), at("readable/secret"))),
             "connect" => code(TcpStream::connect(("127.0.0.1", self.port))),
@@ -275,6 +310,15 @@ impl Trial {
             "status" | "status-of-user" => self.rights(),
             name => raw(self.call(name)),
         }
+    }
+
+    fn replace(&self, directory: &Path) -> std::io::Result<()> {
+        let (new, file) = (directory.join("new"), directory.join("file"));
+        let mut made = File::create(&new)?;
+        made.write_all(b"new")?;
+        made.sync_all()?;
+        fs::rename(&new, &file)?;
+        fs::remove_file(&file)
     }
 
     fn read_and_write_image(&self) -> std::io::Result<()> {
@@ -329,6 +373,7 @@ impl Trial {
                     0 => libc::_exit(0),
                     child => child.into(),
                 },
+                "kill-self" => libc::kill(libc::getpid(), 0).into(),
                 "kill" => libc::kill(1, 0).into(),
                 "mount" => {
                     let to = c"/mnt".as_ptr();

@@ -31,7 +31,9 @@ use crate::file_limit::raise_file_limit;
 use crate::options::MountOptions;
 use crate::output::print;
 use crate::serve::{EndSignals, finish};
-use crate::{CliResult, Failure, channel, logger, mount, open, progress, say, target, usage};
+use crate::{
+    CliResult, Failure, channel, confine, logger, mount, open, progress, say, target, usage,
+};
 
 /// The port of NFS, which ordinary users may listen on.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
@@ -169,6 +171,10 @@ impl Serve {
         }
         let (options, _) = MountOptions::default().changed_by(&lists, false)?;
         options.check_for(self.memory)?;
+        if options.run_as.is_some() {
+            let line = "option setuid: run finefs serve as that user; it needs no root";
+            return Err(Failure::new(line));
+        }
         let log = self.log.as_deref().map(mount::open_log).transpose()?;
         // Looked at before the fork, while a relative path still means what the user meant.
         let absolute = |path: &mut PathBuf| *path = finefs_disk::absolute(path);
@@ -245,10 +251,7 @@ impl Serve {
                     say(advice);
                 }
             }
-            if let Some(mut readiness) = readiness {
-                readiness.leave()?;
-                readiness.report();
-            }
+            self.begin(options, &channels, readiness)?;
             Ok((running, channels))
         });
         let (running, channels) = match started {
@@ -274,6 +277,31 @@ impl Serve {
         }
         outcome.map_err(Failure)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Confines the server and lets the launcher end.
+    fn begin(
+        &self,
+        options: &MountOptions,
+        channels: &[Answering],
+        readiness: Option<Readiness>,
+    ) -> CliResult<()> {
+        let state_file = self.lock_state.clone().or_else(|| self.state_file());
+        let is_registered = matches!(self.rpcbind, Some(Mapper::Register));
+        let sandbox = options.sandbox;
+        let confinement =
+            confine::prepare_serving(sandbox, channels, state_file.as_deref(), is_registered)?;
+        let mut readiness = readiness;
+        if let Some(readiness) = &mut readiness {
+            readiness.leave()?;
+        }
+        if let Some(confinement) = confinement {
+            confinement.apply()?;
+        }
+        if let Some(readiness) = readiness {
+            readiness.report();
+        }
+        Ok(())
     }
 
     fn rpcbind(&self) -> Option<Rpcbind> {
