@@ -13,7 +13,9 @@
 //! # Cost
 //! The kernel runs the filters once for each call when they are installed, and remembers those that
 //! are allowed whatever their arguments (`seccomp_cache_check_allow` in Linux's `kernel/seccomp.c`,
-//! since 5.11). So the calls of each request and of the image's I/O are listed without conditions.
+//! since 5.11). So the calls of each request and of the image's I/O are listed without conditions:
+//! 30 to 60 ns each on a machine where a pread takes 450, and 100 or so where an argument counts
+//! (`cargo run --release -p finefs-confine --example cost`).
 //!
 //! # References
 //! seccomp(2); `Documentation/userspace-api/seccomp_filter.rst`.
@@ -133,6 +135,13 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
+/// Opening files; musl uses the older name.
+const OPEN: &[c_long] = &[
+    libc::SYS_openat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+];
+
 /// Replacing and removing files.
 const FILES: &[c_long] = &[
     #[cfg(target_arch = "x86_64")]
@@ -219,7 +228,7 @@ fn allowed(needs: &Needs, has_file_rules: bool) -> Result<Rules, BackendError> {
     let whole = ALLOWED.iter().chain(OLDER);
     let mut rules: Rules = whole.map(|call| (*call, Vec::new())).collect();
     if has_file_rules || !needs.writable.is_empty() {
-        rules.insert(libc::SYS_openat, Vec::new());
+        rules.extend(OPEN.iter().map(|call| (*call, Vec::new())));
     }
     if !needs.writable.is_empty() {
         rules.extend(FILES.iter().map(|call| (*call, Vec::new())));

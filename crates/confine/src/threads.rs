@@ -121,15 +121,10 @@ fn restrict_others() -> io::Result<()> {
     let signal = libc::SIGRTMAX();
     let before = handle(signal, on_signal as *const () as usize)?;
     let mut asked = HashSet::from([own_thread()]);
-    let done = loop {
-        match ask_new(signal, &mut asked) {
-            Ok(true) => {}
-            Ok(false) => break Ok(()),
-            Err(error) => break Err(error),
-        }
-    };
+    // After an error the handler stays: a thread may hear late.
+    while ask_new(signal, &mut asked)? {}
     handle(signal, before)?;
-    done
+    Ok(())
 }
 
 /// Asks threads that were not asked before; false where there is none.

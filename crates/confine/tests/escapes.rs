@@ -77,6 +77,8 @@ fn nothing_gets_out() {
     let around = Around::new();
     for (name, errno) in [
         ("read", libc::EACCES),
+        #[cfg(target_arch = "x86_64")]
+        ("open", libc::EACCES),
         ("create", libc::EACCES),
         ("write-readable", libc::EACCES),
         ("environment", libc::EACCES),
@@ -368,6 +370,8 @@ impl Trial {
         // lives until it returns, or null where that is allowed. The forked process only ends.
         unsafe {
             match name {
+                #[cfg(target_arch = "x86_64")]
+                "open" => libc::syscall(libc::SYS_open, secret.as_ptr(), libc::O_RDONLY),
                 "chmod" => libc::chmod(secret.as_ptr(), 0o777).into(),
                 "fork" => match libc::fork() {
                     0 => libc::_exit(0),
