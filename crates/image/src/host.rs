@@ -263,10 +263,12 @@ fn kind(kind: FileType) -> FileKind {
 
 impl SourceDir for HostDir {
     fn shown(&self, name: &OsStr) -> String {
-        let path = self.base.shown.join(path_with(&self.shown, name));
-        match path.as_os_str().is_empty() {
-            true => ".".to_owned(),
-            false => path.display().to_string(),
+        let inside = path_with(&self.shown, name);
+        let base = &self.base.shown;
+        match (base.as_os_str().is_empty(), inside.as_os_str().is_empty()) {
+            (true, true) => ".".to_owned(),
+            (false, true) => base.display().to_string(),
+            (_, false) => base.join(inside).display().to_string(),
         }
     }
 
@@ -550,5 +552,51 @@ impl SinkFile for OpenFile {
             rustix::fs::futimens(&self.file, &timestamps(times)).map_err(&failed)?;
         }
         Ok(lacking)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_a_directory_as_the_user_did() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path();
+        std::fs::create_dir(path.join("inner")).unwrap();
+        let dir = HostDir::open(path).unwrap();
+        let shown = |dir: &HostDir, name: &str| SourceDir::shown(dir, OsStr::new(name));
+        assert_eq!(shown(&dir, "."), path.display().to_string());
+        assert_eq!(shown(&dir, "file"), path.join("file").display().to_string());
+        let inner = dir.child(OsStr::new("inner"), OsStr::new("inner"), Follow::No);
+        let inner = inner.unwrap();
+        assert_eq!(shown(&inner, "."), path.join("inner").display().to_string());
+        let here = HostDir::open(Path::new("")).unwrap();
+        assert_eq!(shown(&here, "."), ".");
+    }
+
+    #[test]
+    fn a_thread_reads_attributes_by_names_of_its_own_working_directory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path();
+        std::fs::write(path.join("file"), b"").unwrap();
+        let has_xattrs =
+            rustix::fs::setxattr(path.join("file"), "user.key", b"value", XattrFlags::empty());
+        let here = std::env::current_dir().unwrap();
+        let read = || {
+            let mut working_dir = WorkingDir::of_this_thread();
+            let dir = working_dir.open(path).unwrap();
+            let inside = working_dir.enter(&dir);
+            let found = inside.xattrs(OsStr::new("file")).unwrap();
+            let missing = inside.xattrs(OsStr::new("missing")).unwrap_err();
+            (found, missing.to_string())
+        };
+        let (found, missing) = std::thread::scope(|scope| scope.spawn(read).join().unwrap());
+        if has_xattrs.is_ok() {
+            let key = (OsString::from("user.key"), b"value".to_vec());
+            assert!(found.contains(&key), "{found:?}");
+        }
+        assert!(missing.contains("missing"), "{missing}");
+        assert_eq!(std::env::current_dir().unwrap(), here);
     }
 }
