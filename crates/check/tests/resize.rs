@@ -475,6 +475,10 @@ impl<'i> Interrupted<'i> {
         };
         if outcome.is_err() && file.path.exists() {
             let (_server, device) = self.place.reached(Arc::clone(&inner));
+            // Half of it is written: this is the way out, and the only one.
+            let target = Target::Bytes(self.wanted);
+            let reason = resize(&device, target, &options(), &file, &|_| {}).unwrap_err();
+            assert!(reason.contains("finefs undo"), "{reason}");
             undo(&file.path, &device).unwrap();
         }
         (outcome, failing.seen(), whole(&inner))

@@ -149,6 +149,14 @@ pub fn resize(
     undo: &UndoFile,
     progress: Progress<'_>,
 ) -> Result<Option<Resized>, String> {
+    // Before the check: what it finds after an interruption is not for repair.
+    if undo.path.exists() {
+        return Err(format!(
+            "{} is there already: if a resize that was interrupted has left it, finefs undo takes \
+             back what that did; if not, move it away",
+            undo.path.display()
+        ));
+    }
     progress("checking");
     let check = checked(device, options)?;
     let wanted = wanted_blocks(device, target, &check, progress)?;
@@ -165,12 +173,6 @@ pub fn resize(
     let shrinks = shape.geo.blocks_count < old.blocks_count;
     if shrinks {
         can_shrink(&check, &shape)?;
-    }
-    if undo.path.exists() {
-        return Err(format!(
-            "{} is there already: the undo file of something else; move it away",
-            undo.path.display()
-        ));
     }
     let before = device.len_bytes();
     let size = shape.geo.size_bytes();
