@@ -18,9 +18,9 @@ fn judged(name: &str, lie: Lie, length: usize, count: usize) -> Report {
             exhaustive_writes: 2,
             states: 4,
             unit_sectors: 1,
-            whole_sectors: 2..4,
+            whole_sectors: base.profile.format.whole_sectors(),
         },
-        e2fsck_one_in: 20,
+        fsck_one_in: 20,
         recovery_one_in: 0,
         epochs: usize::MAX,
     };
@@ -39,7 +39,7 @@ fn commits_that_are_whole_are_right() {
             unit_sectors: 1,
             whole_sectors: 2..4,
         },
-        e2fsck_one_in: 40,
+        fsck_one_in: 40,
         recovery_one_in: 0,
         epochs: usize::MAX,
     };
@@ -49,6 +49,7 @@ fn commits_that_are_whole_are_right() {
         "ext3",
         "ext4-upstream",
         "ext4-clusters",
+        "reiserfs-4k",
     ] {
         let base = Base::new(profile(name).unwrap(), &setup()).unwrap();
         let generator = Generator::new(&base.model, &base.limits);
@@ -72,9 +73,18 @@ fn commits_that_are_whole_are_right() {
 
 #[test]
 fn a_device_that_ignores_flushes_is_found() {
-    let report = judged("ext4-1k", Lie::NoFlush, 2, 6);
-    assert_eq!(report.workloads, 6);
-    assert!(report.violated() > 0, "{report}");
+    for name in ["ext4-1k", "reiserfs-4k"] {
+        let report = judged(name, Lie::NoFlush, 2, 6);
+        assert_eq!(report.workloads, 6);
+        assert!(report.violated() > 0, "{report}");
+    }
+}
+
+#[test]
+fn a_device_that_keeps_its_word_leaves_what_was_synced_of_reiserfs() {
+    let report = judged("reiserfs-1k", Lie::None, 2, 10);
+    assert_eq!(report.workloads, 10);
+    assert_eq!(report.violated(), 0, "{report} {:?}", report.examples);
 }
 
 #[test]
@@ -104,9 +114,9 @@ fn errors_are_told_and_nothing_synced_is_lost() {
             exhaustive_writes: 1,
             states: 2,
             unit_sectors: 1,
-            whole_sectors: 2..4,
+            whole_sectors: base.profile.format.whole_sectors(),
         },
-        e2fsck_one_in: 40,
+        fsck_one_in: 40,
         recovery_one_in: 0,
         epochs: 2,
     };

@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use finefs_block::{Access, BlockDevice, FileDevice};
-use finefs_namespace::{Caller, Namespace, Options, Store};
+use finefs_block::{Access, FileDevice};
+use finefs_namespace::{Namespace, Options, Store};
 use finefs_reiser::{ReiserOptions, ReiserStore};
-use finefs_sim::RecordingDevice;
 use finefs_testkit::{Subject, check_seed};
 use tempfile::TempDir;
 
@@ -38,10 +37,7 @@ fn check(path: &Path) -> Result<(), String> {
 }
 
 fn open(path: &Path) -> Namespace {
-    open_on(Arc::new(FileDevice::open(path, Access::ReadWrite).unwrap()))
-}
-
-fn open_on(device: Arc<dyn BlockDevice>) -> Namespace {
+    let device = Arc::new(FileDevice::open(path, Access::ReadWrite).unwrap());
     let store = ReiserStore::open(device, &ReiserOptions::default()).unwrap();
     assert!(!store.geometry().is_read_only, "{:?}", store.notes());
     let options = Options {
@@ -121,65 +117,4 @@ fn small_blocks() {
 #[test]
 fn the_smallest_blocks() {
     check_images(300..306, 16, &["-b", "512", "-s", "1100"]);
-}
-
-/// Whatever a crash leaves is made whole by finefs, and by reiserfsck: what was synced is there.
-#[test]
-fn crashes() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("image");
-    make(&path, 24, &["-s", "600"]);
-    let device = Arc::new(RecordingDevice::new(std::fs::read(&path).unwrap()));
-    let namespace = open_on(device.clone());
-    let caller = Caller::root();
-    let mut synced = Vec::new();
-    for round in 0..6_u8 {
-        for number in 0..40_u8 {
-            let name = format!("file {round} {number}");
-            let made = namespace.create_file(&caller, namespace.root(), name.as_bytes(), 0o644);
-            let ino = made.unwrap().ino;
-            let content = vec![round ^ number; 300 * usize::from(number)];
-            namespace.write(ino, 0, &content).unwrap();
-            if number % 3 == 1 && round > 0 {
-                let gone = format!("file {} {}", round - 1, number);
-                let removed = namespace.remove_file(&caller, namespace.root(), gone.as_bytes());
-                removed.unwrap();
-            }
-        }
-        namespace.sync().unwrap();
-        synced.push(device.request_count());
-    }
-    let recorded = device.recorded();
-    let points = (0..recorded.requests.len()).step_by(recorded.requests.len().div_ceil(60));
-    for point in points {
-        let bytes = recorded.image_after(point).to_bytes();
-        let rounds = synced.iter().filter(|at| **at <= point).count() as u8;
-        std::fs::write(&path, &bytes).unwrap();
-        check(&path).unwrap_or_else(|said| panic!("by itself, after request {point}: {said}"));
-        std::fs::write(&path, &bytes).unwrap();
-        let namespace = open(&path);
-        for number in 0..40_u8 {
-            let Some(round) = rounds.checked_sub(1) else {
-                break;
-            };
-            let name = format!("file {round} {number}");
-            let found = namespace.lookup(&caller, namespace.root(), name.as_bytes());
-            let Ok(found) = found else {
-                // The round that followed may have removed it.
-                assert!(number % 3 == 1, "{name} after request {point}");
-                continue;
-            };
-            let mut content = vec![0xff; 300 * usize::from(number) + 1];
-            let length = namespace.read(found.ino, 0, &mut content).unwrap();
-            assert_eq!(length, 300 * usize::from(number), "{name}");
-            assert!(
-                content[..length].iter().all(|&byte| byte == round ^ number),
-                "{name}"
-            );
-            namespace.forget(found.ino, 1);
-        }
-        namespace.shut_down().unwrap();
-        drop(namespace);
-        check(&path).unwrap_or_else(|said| panic!("after request {point}: {said}"));
-    }
 }

@@ -20,9 +20,9 @@ pub struct Options {
     /// Write the counts into this file, as a table in Markdown
     #[arg(long)]
     table: Option<std::path::PathBuf>,
-    /// Every state goes through e2fsck
+    /// Every state goes through fsck
     #[arg(long)]
-    e2fsck_all: bool,
+    fsck_all: bool,
 }
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -90,8 +90,8 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         if options.long {
             command.arg("--long");
         }
-        if options.e2fsck_all {
-            command.arg("--e2fsck-all");
+        if options.fsck_all {
+            command.arg("--fsck-all");
         }
         if let Some(table) = &options.table {
             command.arg("--table").arg(table);
@@ -111,13 +111,15 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         Ok(said.lines().last().unwrap_or_default().to_owned())
     });
     // Synced things are lost without flushes; without the barrier, files show bytes of others.
-    for (lie, kind) in [
-        ("--without-flushes", "Tree="),
-        ("--without-barrier", "Data="),
+    for (image, lie, kind) in [
+        ("ext4-1k", "--without-flushes", "Tree="),
+        ("ext4-1k", "--without-barrier", "Data="),
+        ("reiserfs-1k", "--without-flushes", "Tree="),
+        ("reiserfs-1k", "--without-barrier", "Data="),
     ] {
-        report.proof(&format!("crash/{lie} is found"), || {
+        report.proof(&format!("crash/{lie} is found on {image}"), || {
             let mut command = simulator(seed);
-            command.args([lie, "--quiet", "--image", "ext4-1k", "--only", "sequences"]);
+            command.args([lie, "--quiet", "--image", image, "--only", "sequences of 2"]);
             let output = run::capture_with(&mut command, b"", LIMIT)?;
             let said = output.stdout.lines().last().unwrap_or_default();
             ensure!(

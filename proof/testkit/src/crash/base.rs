@@ -1,17 +1,15 @@
-//! Images to start from. Every sector that mke2fs leaves alone holds a poison pattern, so that what
+//! Images to start from. Every sector that mkfs leaves alone holds a poison pattern, so that what
 //! nobody wrote, and shows all the same, is known for what it is.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::{Namespace, Options, Store};
 use finefs_nbd::{NbdDevice, NbdUri};
 use finefs_sim::nbd::{FLUSH, FUA, MULTI, NbdServer, Setup, ZEROES};
 use finefs_sim::{Image, ImageDevice};
 
+use super::format::Format;
 use super::step::Step;
 use super::tree::Tree;
 use crate::model::Model;
@@ -21,13 +19,15 @@ use crate::model::Model;
 pub struct Profile {
     /// Its name in reports.
     pub name: &'static str,
-    /// Arguments of mke2fs.
-    pub mke2fs: &'static [&'static str],
+    /// Its format.
+    pub format: Format,
+    /// Arguments of mke2fs or mkreiserfs.
+    pub mkfs: &'static [&'static str],
     /// Size of a block in units of 512 bytes.
     pub block_sectors: u64,
     /// In MiB.
     pub size_mib: usize,
-    /// Recovery needs no e2fsck.
+    /// Recovery needs no fsck.
     pub is_journaled: bool,
     /// Metadata and the journal have checksums.
     pub has_checksums: bool,
@@ -37,7 +37,8 @@ pub struct Profile {
 pub const PROFILES: &[Profile] = &[
     Profile {
         name: "ext4-1k",
-        mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+        format: Format::Ext,
+        mkfs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
         block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
@@ -45,7 +46,8 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "ext4-4k",
-        mke2fs: &["-t", "ext4", "-b", "4096", "-J", "size=4"],
+        format: Format::Ext,
+        mkfs: &["-t", "ext4", "-b", "4096", "-J", "size=4"],
         block_sectors: 8,
         size_mib: 12,
         is_journaled: true,
@@ -53,7 +55,8 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "ext4-upstream",
-        mke2fs: &[
+        format: Format::Ext,
+        mkfs: &[
             "-t",
             "ext4",
             "-b",
@@ -70,7 +73,8 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "ext4-clusters",
-        mke2fs: &[
+        format: Format::Ext,
+        mkfs: &[
             "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "4096",
         ],
         block_sectors: 2,
@@ -80,7 +84,8 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "ext3",
-        mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        format: Format::Ext,
+        mkfs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
         block_sectors: 2,
         size_mib: 8,
         is_journaled: true,
@@ -88,7 +93,8 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "ext4-nojournal",
-        mke2fs: &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
+        format: Format::Ext,
+        mkfs: &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],
         block_sectors: 2,
         size_mib: 6,
         is_journaled: false,
@@ -96,10 +102,30 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "ext2",
-        mke2fs: &["-t", "ext2", "-b", "1024"],
+        format: Format::Ext,
+        mkfs: &["-t", "ext2", "-b", "1024"],
         block_sectors: 2,
         size_mib: 6,
         is_journaled: false,
+        has_checksums: false,
+    },
+    // The journal is the smallest that mkreiserfs makes.
+    Profile {
+        name: "reiserfs-1k",
+        format: Format::Reiser,
+        mkfs: &["-b", "1024", "-s", "513", "--hash", "tea"],
+        block_sectors: 2,
+        size_mib: 8,
+        is_journaled: true,
+        has_checksums: false,
+    },
+    Profile {
+        name: "reiserfs-4k",
+        format: Format::Reiser,
+        mkfs: &["-b", "4096", "-s", "513"],
+        block_sectors: 8,
+        size_mib: 12,
+        is_journaled: true,
         has_checksums: false,
     },
 ];
@@ -119,8 +145,8 @@ pub struct Base {
     pub model: Model,
     /// Facts about the store.
     pub limits: finefs_namespace::Geometry,
-    /// What all recovered images must have in common with it.
-    pub totals: Totals,
+    /// What all recovered images must have in common with it, where the format has such sums.
+    pub totals: Option<Totals>,
     /// How workloads reach the device.
     pub reach: Reach,
 }
@@ -148,19 +174,14 @@ pub struct Opened {
     /// The namespace; commits only when it is asked to.
     pub ns: Namespace,
     /// The store.
-    pub store: Arc<ExtStore>,
+    pub store: Arc<dyn Store>,
     /// What the device is reached through.
     _server: Option<NbdServer>,
 }
 
 /// Opens a device for writing, which recovers what is on it.
-pub fn open(device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
-    let store =
-        ExtStore::open(device, &ExtOptions::default()).map_err(|error| error.to_string())?;
-    if store.geometry().is_read_only {
-        return Err(format!("opens read-only: {:?}", store.notes()));
-    }
-    let store = Arc::new(store);
+pub fn open(format: Format, device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
+    let store = format.open(device)?;
     let ns = Namespace::without_thread(store.clone(), Options::default());
     let ns = ns.map_err(|error| error.to_string())?;
     Ok(Opened {
@@ -175,12 +196,15 @@ impl Base {
     pub fn new(profile: &Profile, steps: &[Step]) -> Result<Base, String> {
         let image = make_image(profile)?;
         let device = Arc::new(ImageDevice::new(image));
-        let opened = open(device.clone())?;
+        let opened = open(profile.format, device.clone())?;
         let limits = opened.ns.geometry().clone();
         let root = opened.ns.attributes(opened.ns.root());
         let root = root.map_err(|error| error.to_string())?;
         let mut model = Model::new(&limits, root.permissions, root.uid, root.gid);
-        model.add_directory(b"lost+found", 0o700);
+        if profile.format.has_lost_and_found() {
+            model.add_directory(b"lost+found", 0o700);
+        }
+        model.set_root_links(root.link_count);
         for step in steps {
             step.on_model(&mut model)
                 .map_err(|errors| format!("{step:?}: {errors:?}"))?;
@@ -191,13 +215,13 @@ impl Base {
         opened.ns.shut_down().map_err(text)?;
         drop(opened);
         // What is on it, as it is after a commit.
-        let copy = open(Arc::new(ImageDevice::new(device.image())))?;
+        let copy = open(profile.format, Arc::new(ImageDevice::new(device.image())))?;
         let tree = Tree::read(&copy)?;
         Ok(Base {
             profile: *profile,
             // The copies come from this one: fingerprints begin with it.
             image: device.image(),
-            totals: tree.totals,
+            totals: (profile.format.has_constant_totals()).then_some(tree.totals),
             model,
             limits,
             reach: Reach::Direct,
@@ -207,7 +231,7 @@ impl Base {
     /// Opens a device as workloads reach it.
     pub fn open(&self, device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
         if self.reach == Reach::Direct {
-            return open(device);
+            return open(self.profile.format, device);
         }
         let text = |error: std::io::Error| error.to_string();
         let setup = Setup {
@@ -218,7 +242,7 @@ impl Base {
         let server = NbdServer::start(device, setup).map_err(text)?;
         let url = NbdUri::parse(&server.url(60))?;
         let client = NbdDevice::open(&url, false).map_err(text)?;
-        let opened = open(Arc::new(client))?;
+        let opened = open(self.profile.format, Arc::new(client))?;
         Ok(Opened {
             _server: Some(server),
             ..opened
@@ -245,41 +269,7 @@ fn make_image(profile: &Profile) -> Result<Image, String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let path = directory.path().join("image");
     std::fs::write(&path, poison(profile.size_mib << 20)).map_err(|error| error.to_string())?;
-    let fixed = "6f1c3a0e-55aa-4cc8-9d1f-000000000001";
-    let output = Command::new("mke2fs")
-        .args(["-q", "-F", "-U", fixed])
-        .args(profile.mke2fs)
-        .args([
-            "-E",
-            &format!("nodiscard,lazy_itable_init=0,hash_seed={fixed}"),
-        ])
-        .arg(&path)
-        .output()
-        .map_err(|error| format!("mke2fs: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("mke2fs: {output:?}"));
-    }
+    profile.format.make(&path, profile.mkfs)?;
     let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
     Ok(Image::from_bytes(&bytes))
-}
-
-/// What e2fsck said.
-pub struct Checked {
-    /// Its exit code.
-    pub code: i32,
-    /// Its output.
-    pub output: String,
-}
-
-/// Runs `e2fsck -f` with one more option on an image file.
-pub fn e2fsck(path: &Path, option: &str) -> Result<Checked, String> {
-    let output = Command::new("e2fsck")
-        .args(["-f", option])
-        .arg(path)
-        .output()
-        .map_err(|error| format!("e2fsck: {error}"))?;
-    Ok(Checked {
-        code: output.status.code().unwrap_or(-1),
-        output: String::from_utf8_lossy(&output.stdout).into_owned(),
-    })
 }

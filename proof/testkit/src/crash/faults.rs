@@ -160,7 +160,7 @@ fn run(base: &Base, recording: &RecordingDevice, device: Arc<FaultDevice>, way: 
         errors: Vec::new(),
         pretended: None,
     };
-    let opened = match open(device) {
+    let opened = match open(base.profile.format, device) {
         Ok(opened) => opened,
         Err(text) => {
             run.errors.push(text);

@@ -1,10 +1,9 @@
-//! One crash state: recovered, walked, judged by the oracle, and by e2fsck too.
+//! One crash state: recovered, walked, judged by the oracle, and by fsck too.
 //!
 //! # Steps
 //! With a journal, the image is opened, which recovers it, and read. A share of the states goes on:
-//! a file and a directory are made on what was recovered, it is closed, and `e2fsck -fn` must be
-//! content; `e2fsck -fy` recovers a copy by its own means, must be content then, and its tree is
-//! judged like ours; and the recovery itself crashes, which must change nothing. Without a journal
+//! a file and a directory are made on what was recovered, it is closed, and fsck must be content;
+//! fsck recovers a copy by its own means, must be content then, and its tree is judged like ours; and the recovery itself crashes, which must change nothing. Without a journal
 //! every state is repaired by `e2fsck -fy` first.
 //!
 //! # Invariants
@@ -17,11 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
-use finefs_check::{Finding, Problem};
 use finefs_sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDevice, Request};
 use tempfile::TempDir;
 
-use super::base::{Base, Opened, e2fsck, open};
+use super::base::{Base, Opened, open};
+use super::fsck;
 use super::oracle::{History, Synced, Window, Wrong};
 use super::report::{Kind, Report, Violation};
 use super::shared_log;
@@ -33,8 +32,8 @@ use super::tree::Tree;
 pub struct Effort {
     /// States of each epoch.
     pub limits: Limits,
-    /// One of so many states goes through e2fsck; 0 is none.
-    pub e2fsck_one_in: u64,
+    /// One of so many states goes through fsck; 0 is none.
+    pub fsck_one_in: u64,
     /// One of so many states has its recovery crash; 0 is none.
     pub recovery_one_in: u64,
     /// Epochs of one record that are tried; the others are left out by chance.
@@ -85,8 +84,8 @@ fn windows(requests: &[Request], threads: usize) -> Vec<Window> {
 struct Outcome {
     /// Ours, or the reason why there is none.
     tree: Result<Tree, Violation>,
-    /// By e2fsck, where it was asked.
-    by_e2fsck: Option<Result<Tree, Violation>>,
+    /// By fsck, where it was asked.
+    by_fsck: Option<Result<Tree, Violation>>,
     /// What else was wrong.
     others: Vec<Violation>,
 }
@@ -167,7 +166,7 @@ impl<'a> Judge<'a> {
         let is_journaled = self.base.profile.is_journaled;
         let trees = [
             ("", Some(&outcome.tree)),
-            ("by e2fsck: ", outcome.by_e2fsck.as_ref()),
+            ("by fsck: ", outcome.by_fsck.as_ref()),
         ];
         for (by, tree) in trees {
             match tree {
@@ -213,28 +212,28 @@ impl<'a> Judge<'a> {
                 kind: Kind::Unreadable,
                 text: String::new(),
             }),
-            by_e2fsck: None,
+            by_fsck: None,
             others: Vec::new(),
         };
-        let one_in = self.effort.e2fsck_one_in;
+        let one_in = self.effort.fsck_one_in;
         if !self.base.profile.is_journaled {
-            self.report.by_e2fsck += 1;
+            self.report.by_fsck += 1;
             outcome.tree = self.repaired(image);
             return outcome;
         }
-        let by_e2fsck = self.is_one_in(one_in, 1);
+        let by_fsck = self.is_one_in(one_in, 1);
         let device = Arc::new(ImageDevice::new(image.clone()));
         let scratch = self.scratch.path();
         outcome.tree = caught(Kind::Unreadable, || {
             let (opened, tree) = read(self.base, device.clone())?;
-            if by_e2fsck && let Err(violation) = use_and_close(opened, &device, scratch) {
+            if by_fsck && let Err(violation) = use_and_close(self.base, opened, &device, scratch) {
                 outcome.others.push(violation);
             }
             Ok(tree)
         });
-        if by_e2fsck {
-            self.report.by_e2fsck += 1;
-            outcome.by_e2fsck = Some(self.repaired(image));
+        if by_fsck {
+            self.report.by_fsck += 1;
+            outcome.by_fsck = Some(self.repaired(image));
         }
         if let Ok(tree) = &outcome.tree
             && self.is_one_in(self.effort.recovery_one_in, 2)
@@ -247,7 +246,7 @@ impl<'a> Judge<'a> {
         outcome
     }
 
-    /// The tree after e2fsck recovered or repaired a copy.
+    /// The tree after fsck recovered or repaired a copy.
     fn repaired(&self, image: &Image) -> Result<Tree, Violation> {
         let path = self.scratch.path().join("repaired");
         let fsck = |text: String| Violation {
@@ -255,32 +254,21 @@ impl<'a> Judge<'a> {
             text,
         };
         std::fs::write(&path, image.to_bytes()).map_err(|error| fsck(error.to_string()))?;
-        let first = e2fsck(&path, "-y").map_err(fsck)?;
-        if !(0..=1).contains(&first.code) {
-            let text = format!("e2fsck -fy ended with {}:\n{}", first.code, first.output);
-            return Err(fsck(text));
-        }
-        let has_repaired = first.output.contains("? yes");
-        finefs_agrees(image, has_repaired).map_err(fsck)?;
-        let is_journaled = self.base.profile.is_journaled;
-        if is_journaled && first.output.contains("Fix? yes") {
-            let text = format!("e2fsck had to repair a journaled image:\n{}", first.output);
-            return Err(fsck(text));
-        }
-        expect_clean(&path)?;
+        let profile = &self.base.profile;
+        fsck::recover(profile.format, &path, profile.is_journaled).map_err(fsck)?;
         let bytes = std::fs::read(&path).map_err(|error| fsck(error.to_string()))?;
         caught(Kind::Unreadable, || {
             let device = Arc::new(ImageDevice::new(Image::from_bytes(&bytes)));
             read(self.base, device).map(|(_, tree)| tree)
         })
         .map_err(|violation| Violation {
-            text: format!("after e2fsck: {}", violation.text),
+            text: format!("after fsck: {}", violation.text),
             ..violation
         })
     }
 }
 
-/// In memory where there is such a place: e2fsck waits for the disk.
+/// In memory where there is such a place: fsck waits for the disk.
 fn scratch() -> std::io::Result<TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
@@ -291,20 +279,28 @@ fn read(base: &Base, device: Arc<dyn BlockDevice>) -> Result<(Opened, Tree), Vio
         kind: Kind::Unreadable,
         text,
     };
-    let opened = open(device).map_err(unreadable)?;
+    let opened = open(base.profile.format, device).map_err(unreadable)?;
     let tree = Tree::read(&opened).map_err(unreadable)?;
     // Without a journal a repair may have put what it found into lost+found: e2fsck counted it.
-    if base.profile.is_journaled && tree.totals != base.totals {
+    if base.profile.is_journaled
+        && let Some(totals) = base.totals
+        && tree.totals != totals
+    {
         return Err(Violation {
             kind: Kind::Leak,
-            text: format!("free and used are {:?}, not {:?}", tree.totals, base.totals),
+            text: format!("free and used are {:?}, not {totals:?}", tree.totals),
         });
     }
     Ok((opened, tree))
 }
 
-/// Goes on with a recovered image, closes it, and asks e2fsck.
-fn use_and_close(opened: Opened, device: &ImageDevice, scratch: &Path) -> Result<(), Violation> {
+/// Goes on with a recovered image, closes it, and asks fsck.
+fn use_and_close(
+    base: &Base,
+    opened: Opened,
+    device: &ImageDevice,
+    scratch: &Path,
+) -> Result<(), Violation> {
     let name = |last: &str| format!("after the crash {last}");
     let steps = [
         Step::MakeDirectory(name("d")),
@@ -329,54 +325,7 @@ fn use_and_close(opened: Opened, device: &ImageDevice, scratch: &Path) -> Result
     drop(opened);
     let path = scratch.join("recovered");
     std::fs::write(&path, device.to_bytes()).map_err(|error| fsck(error.to_string()))?;
-    expect_clean(&path)
-}
-
-/// `finefs check` finds something where e2fsck has repaired something, and nothing where it has
-/// not. What needs no repair (a journal that is replayed, the mark of an image in use) is no error.
-/// e2fsck removes orphans without a word: until then the image is not clean.
-fn finefs_agrees(image: &Image, has_repaired: bool) -> Result<(), String> {
-    let device: Arc<dyn BlockDevice> = Arc::new(ImageDevice::new(image.clone()));
-    let report = finefs_check::check(&device, &finefs_check::Options { jobs: 1 })?;
-    let orphans = [Problem::Orphans, Problem::OrphansPending];
-    let waits = |finding: &Finding| orphans.contains(&finding.problem);
-    let is_right = match has_repaired {
-        false => report.clean || report.findings.iter().any(waits),
-        true => !report.clean || !report.findings.is_empty(),
-    };
-    match is_right {
-        true => Ok(()),
-        false => Err(format!(
-            "repaired by e2fsck: {has_repaired}, finefs check says:\n{report}"
-        )),
-    }
-}
-
-/// `finefs check` finds nothing where e2fsck finds nothing.
-fn finefs_is_content(path: &Path) -> Result<(), String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    finefs_agrees(&Image::from_bytes(&bytes), false)
-}
-
-fn expect_clean(path: &Path) -> Result<(), Violation> {
-    let checked = e2fsck(path, "-n");
-    match checked {
-        Ok(checked) if checked.code == 0 => finefs_is_content(path).map_err(|text| Violation {
-            kind: Kind::Fsck,
-            text,
-        }),
-        Ok(checked) => Err(Violation {
-            kind: Kind::Fsck,
-            text: format!(
-                "e2fsck -fn ended with {}:\n{}",
-                checked.code, checked.output
-            ),
-        }),
-        Err(text) => Err(Violation {
-            kind: Kind::Fsck,
-            text,
-        }),
-    }
+    fsck::expect_clean(base.profile.format, &path).map_err(fsck)
 }
 
 /// Crashes in the middle of the recovery; a second one must give the same tree.
@@ -396,7 +345,7 @@ fn crash_recovery(
     let mut wrong = Vec::new();
     let mut count = 0;
     if let Err(violation) = caught(Kind::Recovery, || {
-        let opened = open(device.clone()).map_err(|text| Violation {
+        let opened = open(base.profile.format, device.clone()).map_err(|text| Violation {
             kind: Kind::Recovery,
             text,
         })?;

@@ -58,7 +58,7 @@ pub fn judge_all(base: &Base, most: usize, seed: u64) -> Report {
 fn run(base: &Base, device: Arc<FaultDevice>) -> Option<History> {
     let mut model = base.model.clone();
     let mut history = History::new(&model, Vec::new());
-    let opened = open(device).ok()?;
+    let opened = open(base.profile.format, device).ok()?;
     for (step, persist) in workload() {
         step.on_namespace(&opened.ns).ok()?;
         // It is the same workload each time.
@@ -104,7 +104,8 @@ fn one(base: &Base, dropped: u64) -> Report {
         }
         report.states += 1;
         let image = Arc::new(recorded.image_after(index + 1));
-        let read = || open(image.clone()).and_then(|opened| Tree::read(&opened));
+        let read =
+            || open(base.profile.format, image.clone()).and_then(|opened| Tree::read(&opened));
         match catch_unwind(AssertUnwindSafe(read)) {
             Err(_) => wrong(&mut report, format!("panic after request {index}")),
             Ok(Err(_)) => report.caught += 1,

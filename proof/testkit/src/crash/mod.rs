@@ -1,18 +1,20 @@
 //! The crash simulator: what is left of a file system when the machine stops at any moment.
 //!
-//! A workload runs on a namespace over an ext image over a device that records what is written
+//! A workload runs on a namespace over an image over a device that records what is written
 //! when. From the record comes every state that a crash could leave on the disk (see
 //! [`finefs_sim::crash`]). Each is opened again, which recovers it, walked, and compared
-//! with the reference model; a share of them, or all, also goes through e2fsck.
+//! with the reference model; a share of them, or all, also goes through fsck.
 //!
 //! | Module | Thing |
 //! |---|---|
 //! | [`step`] | operations by path, on a namespace and on the model |
 //! | [`workload`] | all short workloads in the manner of ACE, and longer ones by chance |
+//! | [`format`] | what differs between ext and reiserfs |
+//! | [`fsck`] | e2fsck and reiserfsck |
 //! | [`base`] | images to start from, their free space poisoned |
 //! | [`tree`] | what a recovered image holds; consistency that needs no other program |
 //! | [`oracle`] | which trees a crash may leave |
-//! | [`judge`] | one crash state: recovered, walked, judged, by e2fsck too |
+//! | [`judge`] | one crash state: recovered, walked, judged, by fsck too |
 //! | [`single`] | a workload of one thread, from the run to the verdict |
 //! | [`threads`] | threads at once: random operations, mail, clients of a file server, records |
 //! | [`dbench`] | a part of dbench's load as operations |
@@ -34,6 +36,8 @@
 pub mod base;
 pub mod dbench;
 pub mod faults;
+pub mod format;
+pub mod fsck;
 pub mod judge;
 pub mod lies;
 pub mod oracle;

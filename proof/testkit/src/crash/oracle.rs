@@ -428,7 +428,7 @@ mod tests {
     fn after(done: usize) -> (History, Opened) {
         let base = Base::new(profile("ext4-nojournal").unwrap(), &setup()).unwrap();
         let device = finefs_sim::ImageDevice::new(base.image.clone());
-        let opened = open(std::sync::Arc::new(device)).unwrap();
+        let opened = open(base.profile.format, std::sync::Arc::new(device)).unwrap();
         let mut model = base.model.clone();
         let mut history = History::new(&model, Vec::new());
         let steps = [

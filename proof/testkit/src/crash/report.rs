@@ -18,7 +18,7 @@ pub enum Kind {
     Data,
     /// An error of the device is hidden, or is a panic.
     Fault,
-    /// e2fsck is not content.
+    /// fsck is not content.
     Fsck,
     /// A crash during the recovery changes what is recovered.
     Recovery,
@@ -44,8 +44,8 @@ pub struct Report {
     pub states: u64,
     /// States that were different from those before in the same workload.
     pub distinct: u64,
-    /// States that e2fsck looked at too.
-    pub by_e2fsck: u64,
+    /// States that fsck looked at too.
+    pub by_fsck: u64,
     /// States of crashes during a recovery.
     pub during_recovery: u64,
     /// Lies of a device that were noticed when the image was opened or read.
@@ -83,7 +83,7 @@ impl Report {
         self.epochs += other.epochs;
         self.states += other.states;
         self.distinct += other.distinct;
-        self.by_e2fsck += other.by_e2fsck;
+        self.by_fsck += other.by_fsck;
         self.during_recovery += other.during_recovery;
         self.caught += other.caught;
         self.stale += other.stale;
@@ -100,13 +100,13 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{} workloads, {} epochs, {} states ({} distinct, {} by e2fsck, {} during recovery), \
+            "{} workloads, {} epochs, {} states ({} distinct, {} by fsck, {} during recovery), \
              {} violations",
             self.workloads,
             self.epochs,
             self.states,
             self.distinct,
-            self.by_e2fsck,
+            self.by_fsck,
             self.during_recovery,
             self.violated()
         )?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use finefs_namespace::{Ino, Namespace};
 use finefs_sim::{Recorded, RecordingDevice};
 
-use super::base::Base;
+use super::base::{Base, Profile};
 use super::judge::{Effort, Judge, begun, mark_synced, mix};
 use super::oracle::History;
 use super::report::{Kind, Report, Violation};
@@ -84,7 +84,7 @@ fn hold(ns: &Namespace, path: &str, held: &mut Vec<Ino>) {
 }
 
 /// The record as the device would have left it, had it lied so.
-fn lied(recorded: Recorded, lie: Lie) -> Recorded {
+fn lied(recorded: Recorded, lie: Lie, profile: &Profile) -> Recorded {
     use finefs_sim::Request;
     match lie {
         Lie::None => recorded,
@@ -93,15 +93,15 @@ fn lied(recorded: Recorded, lie: Lie) -> Recorded {
             let next = requests[at + 1..]
                 .iter()
                 .find(|request| matches!(request, Request::Write { .. } | Request::Flush));
-            matches!(next, Some(Request::Write { data, .. }) if holds_commit_block(data))
+            let before = requests[..at].iter().filter_map(|request| match request {
+                Request::Write { data, .. } => Some(&data[..]),
+                _ => None,
+            });
+            let block_bytes = profile.block_sectors as usize * 512;
+            matches!(next, Some(Request::Write { data, .. })
+                if profile.format.holds_commit_block(data, before, block_bytes))
         }),
     }
-}
-
-/// Whether a write holds a commit block of jbd2: the magic number and block type 2, big-endian.
-fn holds_commit_block(data: &[u8]) -> bool {
-    const HEAD: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
-    data.chunks(1024).any(|block| block.starts_with(&HEAD))
 }
 
 /// Runs and judges workloads, on as many threads as there are CPUs. The report does not depend on
@@ -174,7 +174,7 @@ pub(super) fn judge_recorded(
 ) -> Report {
     let judged = ran.and_then(|(recorded, histories)| {
         let mut judge = Judge::new(base, effort.clone(), seed)?;
-        judge.record(&lied(recorded, lie), &histories, name);
+        judge.record(&lied(recorded, lie, &base.profile), &histories, name);
         Ok(judge.report)
     });
     judged.unwrap_or_else(|text| {
@@ -194,29 +194,43 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn only_the_barrier_before_a_commit_block_is_dropped() {
+    /// The indices of the flushes that are left of a record: some data and a flush, then a commit
+    /// block and a flush.
+    fn flushes_left(profile: &Profile, first: &[u8], commit: &[u8], lie: Lie) -> Vec<usize> {
         let device = RecordingDevice::new(vec![0; 64 << 10]);
-        let mut commit = vec![0; 1024];
-        commit[..8].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2]);
-        device.write_at(0, &[1; 1024]).unwrap();
+        device.write_at(0, first).unwrap();
         device.flush().unwrap();
         device.mark(1);
-        device.write_at(8192, &commit).unwrap();
+        device.write_at(8192, commit).unwrap();
         device.flush().unwrap();
-        device.write_at(1024, &[2; 1024]).unwrap();
-        let flushes = |recorded: &Recorded| {
-            let is_flush = |at: &usize| recorded.requests[*at] == Request::Flush;
-            (0..recorded.requests.len())
-                .filter(is_flush)
-                .collect::<Vec<_>>()
-        };
-        let recorded = device.take_recorded();
-        assert_eq!(flushes(&lied(recorded.clone(), Lie::None)), [1, 4]);
-        assert_eq!(
-            flushes(&lied(recorded.clone(), Lie::NoBarrierBeforeCommit)),
-            [3]
-        );
-        assert!(flushes(&lied(recorded, Lie::NoFlush)).is_empty());
+        device.write_at(16 << 10, &[2; 1024]).unwrap();
+        let recorded = lied(device.take_recorded(), lie, profile);
+        let is_flush = |at: &usize| recorded.requests[*at] == Request::Flush;
+        (0..recorded.requests.len()).filter(is_flush).collect()
+    }
+
+    #[test]
+    fn only_the_barrier_before_a_commit_block_is_dropped() {
+        let mut ext = vec![0; 1024];
+        ext[..8].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2]);
+        let framed = finefs_reiser_disk::journal::frame(1024, 20, 11, &[70, 71]);
+        let (mut transaction, reiser) = framed.unwrap();
+        transaction.extend([7; 2048]);
+        for (name, first, commit) in [
+            ("ext4-1k", &[1_u8; 1024] as &[u8], &ext),
+            ("reiserfs-1k", &transaction, &reiser),
+        ] {
+            let left = |lie| {
+                flushes_left(
+                    super::super::base::profile(name).unwrap(),
+                    first,
+                    commit,
+                    lie,
+                )
+            };
+            assert_eq!(left(Lie::None), [1, 4], "{name}");
+            assert_eq!(left(Lie::NoBarrierBeforeCommit), [3], "{name}");
+            assert!(left(Lie::NoFlush).is_empty(), "{name}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use finefs_namespace::{Attributes, Caller, FileKind, Ino, Namespace, Store};
+use finefs_namespace::{Attributes, Caller, FileKind, Ino, Namespace};
 
 use super::base::{Opened, Totals};
 

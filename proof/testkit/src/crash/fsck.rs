@@ -1,0 +1,112 @@
+//! The judges of other makers: e2fsck and reiserfsck. Each recovers an image by its own means, and
+//! says whether one is sound; of ext, `finefs check` must say the same.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+use finefs_check::{Finding, Problem};
+use finefs_sim::{Image, ImageDevice};
+
+use super::format::Format;
+
+/// What reiserfsck says of a sound image, also where its exit code says nothing.
+const REISER_SOUND: &str = "No corruptions found";
+
+/// What a program said.
+struct Checked {
+    code: i32,
+    output: String,
+}
+
+/// Recovers the image in a file, or repairs it where it has no journal. A journaled one must need
+/// nothing but the replay, and be sound after it.
+pub fn recover(format: Format, path: &Path, is_journaled: bool) -> Result<(), String> {
+    if format == Format::Reiser {
+        // It replays the journal before it looks.
+        return expect_clean(format, path);
+    }
+    let before = Image::from_bytes(&std::fs::read(path).map_err(|error| error.to_string())?);
+    let first = e2fsck(path, "-y")?;
+    if !(0..=1).contains(&first.code) {
+        return Err(format!(
+            "e2fsck -fy ended with {}:\n{}",
+            first.code, first.output
+        ));
+    }
+    finefs_agrees(&before, first.output.contains("? yes"))?;
+    if is_journaled && first.output.contains("Fix? yes") {
+        return Err(format!(
+            "e2fsck had to repair a journaled image:\n{}",
+            first.output
+        ));
+    }
+    expect_clean(format, path)
+}
+
+/// The image in a file is sound.
+pub fn expect_clean(format: Format, path: &Path) -> Result<(), String> {
+    let (checked, is_sound) = match format {
+        Format::Ext => {
+            let checked = e2fsck(path, "-n")?;
+            let is_sound = checked.code == 0;
+            (checked, is_sound)
+        }
+        Format::Reiser => {
+            let checked = run("reiserfsck", &["--check", "--yes", "--quiet"], path)?;
+            let is_sound = checked.code == 0 && checked.output.contains(REISER_SOUND);
+            (checked, is_sound)
+        }
+    };
+    if !is_sound {
+        return Err(format!(
+            "fsck ended with {}:\n{}",
+            checked.code, checked.output
+        ));
+    }
+    match format {
+        Format::Ext => {
+            let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+            finefs_agrees(&Image::from_bytes(&bytes), false)
+        }
+        Format::Reiser => Ok(()),
+    }
+}
+
+fn e2fsck(path: &Path, option: &str) -> Result<Checked, String> {
+    run("e2fsck", &["-f", option], path)
+}
+
+fn run(program: &str, arguments: &[&str], path: &Path) -> Result<Checked, String> {
+    let output = Command::new(program).args(arguments).arg(path).output();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = output.map_err(|error| format!("{program}: {error}"))?;
+    Ok(Checked {
+        code: status.code().unwrap_or(-1),
+        output: String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned(),
+    })
+}
+
+/// `finefs check` finds something where e2fsck has repaired something, and nothing where it has
+/// not. What needs no repair (a journal that is replayed, the mark of an image in use) is no error.
+/// e2fsck removes orphans without a word: until then the image is not clean.
+fn finefs_agrees(image: &Image, has_repaired: bool) -> Result<(), String> {
+    let device: Arc<dyn BlockDevice> = Arc::new(ImageDevice::new(image.clone()));
+    let report = finefs_check::check(&device, &finefs_check::Options { jobs: 1 })?;
+    let orphans = [Problem::Orphans, Problem::OrphansPending];
+    let waits = |finding: &Finding| orphans.contains(&finding.problem);
+    let is_right = match has_repaired {
+        false => report.clean || report.findings.iter().any(waits),
+        true => !report.clean || !report.findings.is_empty(),
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(format!(
+            "repaired by e2fsck: {has_repaired}, finefs check says:\n{report}"
+        )),
+    }
+}
