@@ -192,7 +192,7 @@ fn watch(server: Pid, mount_point: Option<PathBuf>, attending: Option<Attending>
 fn tell_of_death() {
     logger::start(false);
     logger::redirect(None);
-    log::error!("the NFS server was killed; check the image with e2fsck");
+    log::error!("the NFS server was killed; check the image with fsck");
 }
 
 /// Takes a dead mount away.
@@ -205,9 +205,9 @@ fn clean_up(mount_point: &std::path::Path) {
         return;
     }
     match finefs_fuse::detach(mount_point, true) {
-        Ok(()) => log::error!(
-            "the server of {place} was killed; unmounted it; check the image with e2fsck"
-        ),
+        Ok(()) => {
+            log::error!("the server of {place} was killed; unmounted it; check the image with fsck")
+        }
         Err(error) => log::error!("the server of {place} was killed; cannot unmount it: {error}"),
     }
 }

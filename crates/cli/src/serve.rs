@@ -176,7 +176,12 @@ fn thaw(namespace: &Namespace) {
 /// The last step; the error is a line for the user.
 pub(crate) fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
     progress::during(&format!("writing out {what}"), || namespace.shut_down()).map_err(
-        |error| format!("{what}: not everything is on the image: {error}; check it with e2fsck -f"),
+        |error| {
+            format!(
+                "{what}: not everything is on the image: {error}; check it with {}",
+                namespace.checker()
+            )
+        },
     )?;
     let lost = finefs_fuse::lost_writes();
     if lost > 0 {
@@ -187,7 +192,8 @@ pub(crate) fn finish(what: &str, namespace: &Namespace) -> Result<(), String> {
     match guard::failed_operations() {
         0 => Ok(()),
         failed => Err(format!(
-            "{what}: {failed} operations failed by a bug in finefs; check it with e2fsck -f"
+            "{what}: {failed} operations failed by a bug in finefs; check it with {}",
+            namespace.checker()
         )),
     }
 }

@@ -14,8 +14,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use finefs::front_end::Format;
 use finefs_block::Access;
-use finefs_ext::ImageInfo;
 use finefs_fuse::MountPoint;
 use rustix::fs::FlockOperation;
 
@@ -114,9 +114,9 @@ fn check_completeness(image: &Path, report: Option<Result<(), String>>) -> CliRe
         Some(Ok(())) => Ok(()),
         Some(Err(line)) => Err(Failure(line)),
         None => match look_inside(image) {
-            Some(info) if !info.is_clean => Err(Failure::new(format!(
+            Some((false, checker)) => Err(Failure::new(format!(
                 "{}: unmounted, but not completely written out (its server ended early); check \
-                 it with e2fsck -f",
+                 it with {checker}",
                 image.display()
             ))),
             // Clean; or a part of a larger image, of which nothing is known here.
@@ -125,9 +125,19 @@ fn check_completeness(image: &Path, report: Option<Result<(), String>>) -> CliRe
     }
 }
 
-fn look_inside(image: &Path) -> Option<ImageInfo> {
+/// Whether an image is clean, and which program checks it.
+fn look_inside(image: &Path) -> Option<(bool, &'static str)> {
     let device = finefs::front_end::open_device(image, Access::Inspect, 0).ok()?;
-    ImageInfo::gather(device).ok()
+    match finefs::front_end::format_of(&*device)? {
+        Format::Ext => {
+            let info = finefs_ext::ImageInfo::gather(device).ok()?;
+            Some((info.is_clean, "e2fsck -f"))
+        }
+        Format::Reiserfs => {
+            let info = finefs_reiser::ImageInfo::gather(device).ok()?;
+            Some((info.is_clean, "reiserfsck"))
+        }
+    }
 }
 
 #[cfg(test)]

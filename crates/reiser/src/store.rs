@@ -1,14 +1,17 @@
 //! The store: glue between the trait of the namespace and the modules of this crate.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_buffers::CACHED_BYTES_MAX;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
-    FileKind, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs, Store, write_padded,
+    FileKind, Geometry, Goal, Identity, Ino, InodeImage, NameClasses, Plan, Result, StatFs, Store,
+    write_padded,
 };
 use finefs_reiser_disk::directory::NAME_MAX;
+use finefs_reiser_disk::hash::{GENERATION_MAX, NameHash};
 use finefs_reiser_disk::{KeyVersion, ObjectKey, indirect};
 
 use crate::ReiserOptions;
@@ -20,6 +23,9 @@ use crate::{apply, mount};
 
 /// What the kernel asks of direct I/O on a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
+
+/// The largest file of format 3.5 (the kernel's MAX_NON_LFS), also where it lies beside newer ones.
+const OLD_SIZE_MAX_BYTES: u64 = i32::MAX as u64;
 
 /// A reiserfs image as a store.
 pub struct ReiserStore {
@@ -78,11 +84,20 @@ impl ReiserStore {
     }
 }
 
+/// Names of one hash, as many as there are numbers to tell them apart.
+const fn classes(class_of: fn(&[u8]) -> u32) -> NameClasses {
+    NameClasses {
+        class_of,
+        names_max: GENERATION_MAX + 1,
+        hidden_in_root: finefs_reiser_disk::xattr::PRIVATE_ROOT,
+    }
+}
+
 fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
     let superblock = &mounted.superblock;
     let block_size = superblock.block_size();
     let file_size_max_bytes = match superblock.version() {
-        KeyVersion::V3_5 => i32::MAX as u64,
+        KeyVersion::V3_5 => OLD_SIZE_MAX_BYTES,
         KeyVersion::V3_6 => map::BLOCKS_MAX * u64::from(block_size),
     };
     let target_max = indirect::direct_max(block_size as usize) / 8 * 8;
@@ -91,7 +106,7 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
         block_size_bytes: block_size,
         file_size_max_bytes,
         cluster_blocks: 1,
-        block_mapped_size_max_bytes: file_size_max_bytes,
+        block_mapped_size_max_bytes: OLD_SIZE_MAX_BYTES,
         direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
         link_max: LINK_MAX,
         directory_link_max: None,
@@ -101,6 +116,11 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
         symlink_inline_max: target_max as u32,
         inline_max_bytes: 0,
         folding: None,
+        name_classes: mounted.hash.map(|hash| match hash {
+            NameHash::Tea => const { &classes(|name| NameHash::Tea.entry_offset(name)) },
+            NameHash::Rupasov => const { &classes(|name| NameHash::Rupasov.entry_offset(name)) },
+            NameHash::R5 => const { &classes(|name| NameHash::R5.entry_offset(name)) },
+        }),
         has_fine_times: false,
         has_unwritten: false,
         has_packed_blocks: true,
@@ -251,6 +271,19 @@ impl Store for ReiserStore {
         if self.mounted.xattrs.is_none() {
             return Err(Error::NotSupported);
         }
+        if let Some(classes) = self.geometry.name_classes
+            && xattrs.len() > classes.names_max as usize
+        {
+            // They are names of a directory.
+            let mut counts = HashMap::new();
+            for (name, _) in xattrs {
+                let count: &mut u32 = counts.entry((classes.class_of)(name)).or_default();
+                *count += 1;
+                if *count > classes.names_max {
+                    return Err(Error::Busy);
+                }
+            }
+        }
         // Old stat data has no generation, by which attributes are found.
         let stat = self.load(ino, |mounted| {
             let object = mounted.objects.find(ino)?;
@@ -301,6 +334,10 @@ impl Store for ReiserStore {
 
     fn describe(&self) -> String {
         self.mounted.device.describe()
+    }
+
+    fn checker(&self) -> &'static str {
+        "reiserfsck"
     }
 
     fn freeze(&self) -> Result<()> {

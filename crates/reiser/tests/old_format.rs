@@ -5,8 +5,11 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use finefs_namespace::{Error, FileKind, Ino, Store};
+use finefs_block::{Access, FileDevice};
+use finefs_namespace::{Caller, Error, FileKind, Ino, Namespace, Options, SetAttributes, Store};
+use finefs_reiser::{ReiserOptions, ReiserStore};
 use finefs_reiser_disk::hash::NameHash;
 use support::{mount, walk};
 
@@ -162,8 +165,9 @@ fn items(hash: NameHash, data: u32) -> Vec<Item> {
     items
 }
 
-/// Makes a file system, and gives its bytes and the first block of the file.
-fn make(path: &Path, hash: NameHash) -> (Vec<u8>, u32) {
+/// Makes a file system, and gives its bytes and the first block of the file. In format 3.6 its
+/// objects are those of one that was 3.5.
+fn make(path: &Path, format: &str, hash: NameHash) -> (Vec<u8>, u32) {
     std::fs::write(path, vec![0; 40 << 20]).expect("there is room");
     let made = Command::new("mkreiserfs")
         .args([
@@ -172,7 +176,7 @@ fn make(path: &Path, hash: NameHash) -> (Vec<u8>, u32) {
             "-f",
             "-f",
             "--format",
-            "3.5",
+            format,
             "--hash",
             hash.name(),
         ])
@@ -205,7 +209,8 @@ fn make(path: &Path, hash: NameHash) -> (Vec<u8>, u32) {
     image[superblock + 4..superblock + 8].copy_from_slice(&free.to_le_bytes());
     // Numbers up to 2, and from 10 to 15, are in use.
     for (at, number) in [1_u32, 3, 10, 16].into_iter().enumerate() {
-        let at = superblock + 76 + at * 4;
+        let map = if format == "3.5" { 76 } else { 204 };
+        let at = superblock + map + at * 4;
         image[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
     image[superblock + 48] = 4;
@@ -230,7 +235,7 @@ fn old_images_are_read() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("image");
     for hash in [NameHash::R5, NameHash::Tea, NameHash::Rupasov] {
-        let (image, data) = make(&path, hash);
+        let (image, data) = make(&path, "3.5", hash);
         std::fs::write(&path, &image).expect("there is room");
         reiserfsck(&path);
         let store = mount(&image).expect("it mounts");
@@ -286,7 +291,7 @@ fn read_all(store: &finefs_reiser::ReiserStore) {
 #[test]
 fn damage_names_block_and_item() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (image, _) = make(&dir.path().join("image"), NameHash::R5);
+    let (image, _) = make(&dir.path().join("image"), "3.5", NameHash::R5);
     let root = u32::from_le_bytes(image[65544..65548].try_into().expect("four bytes"));
     let at = root as usize * BLOCK;
     // The pointers of the file: the item with number 5.
@@ -311,4 +316,40 @@ fn damage_names_block_and_item() {
         // Others are as good as before.
         assert!(store.load_directory(Ino(2)).is_ok());
     }
+}
+
+/// What the commit could only find out, the operation says.
+#[test]
+fn old_files_in_a_newer_file_system_stay_small() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("image");
+    let (image, _) = make(&path, "3.6", NameHash::R5);
+    std::fs::write(&path, &image).expect("there is room");
+    let device = FileDevice::open(&path, Access::ReadWrite).expect("it opens");
+    let store = ReiserStore::open(Arc::new(device), &ReiserOptions::default()).expect("it mounts");
+    assert!(!store.geometry().is_read_only, "{:?}", store.notes());
+    let namespace = Namespace::without_thread(Arc::new(store), Options::default()).expect("it is");
+    let caller = &Caller::root();
+    let root = namespace.root();
+    let old = namespace.lookup(caller, root, NAMES[0]).expect("it is").ino;
+    let new = namespace.create_file(caller, root, b"new", 0o600);
+    let new = new.expect("there is room").ino;
+    let most = i32::MAX as u64;
+    let size = |size_bytes| SetAttributes {
+        size_bytes: Some(size_bytes),
+        ..SetAttributes::default()
+    };
+    let grow = |ino, to| namespace.set_attributes(caller, ino, &size(to)).map(drop);
+    assert_eq!(grow(old, most + 1), Err(Error::FileTooLarge));
+    assert_eq!(namespace.write(old, most, b"x"), Err(Error::FileTooLarge));
+    assert_eq!(namespace.write(new, most, b"x"), Ok(1));
+    assert_eq!(grow(new, 1 << 34), Ok(()));
+    assert_eq!(namespace.write(old, most - 1, b"x"), Ok(1));
+    namespace.sync().expect("it is durable");
+    assert_eq!(grow(new, 0), Ok(()));
+    namespace.forget(old, 1);
+    namespace.forget(new, 1);
+    namespace.shut_down().expect("it is durable");
+    drop(namespace);
+    reiserfsck(&path);
 }

@@ -9,8 +9,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::{Access, FileDevice};
-use finefs_namespace::{Namespace, Options, Store};
+use finefs_namespace::{Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, Store};
 use finefs_reiser::{ReiserOptions, ReiserStore};
+use finefs_reiser_disk::hash::NameHash;
 use finefs_testkit::{Subject, check_seed};
 use tempfile::TempDir;
 
@@ -117,4 +118,113 @@ fn small_blocks() {
 #[test]
 fn the_smallest_blocks() {
     check_images(300..306, 16, &["-b", "512", "-s", "1100"]);
+}
+
+/// Names of one hash, as many as there are; and the hash's option of mkreiserfs.
+fn colliding(hash: NameHash) -> Vec<Vec<u8>> {
+    // One letter up and the next one so far down that the sum of the hash stays.
+    let pairs = |up: &[u8; 2], down: &[u8; 2]| {
+        let names = 0..256_u32;
+        let one = |number: u32| {
+            let bits = (0..8).map(|bit| number >> bit & 1 == 1);
+            bits.flat_map(|is_up| if is_up { *up } else { *down })
+                .collect()
+        };
+        names.map(one).collect()
+    };
+    match hash {
+        NameHash::R5 => pairs(b"ba", b"al"),
+        NameHash::Rupasov => pairs(b"ba", b"ak"),
+        // A negative byte covers those behind it.
+        NameHash::Tea => (0..256_u32)
+            .map(|number| format!("{number:03}").into_bytes())
+            .map(|digits| [b"\x80", &digits[..]].concat())
+            .collect(),
+    }
+}
+
+/// A directory holds 128 names of one hash. The next one is refused by the operation, not by the
+/// commit, and one more fits where another one goes.
+#[test]
+fn names_of_one_hash() {
+    for hash in [NameHash::R5, NameHash::Tea, NameHash::Rupasov] {
+        let names = colliding(hash);
+        let place = |name: &Vec<u8>| hash.entry_offset(name);
+        assert!(names.iter().all(|name| place(name) == place(&names[0])));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        make(&path, 24, &["-s", "600", "--hash", hash.name()]);
+        let namespace = open(&path);
+        let caller = &Caller::root();
+        let made = namespace.make_directory(caller, namespace.root(), b"dir", 0o755);
+        let dir = made.unwrap().ino;
+        for name in &names[..128] {
+            let made = namespace.create_file(caller, dir, name, 0o644);
+            namespace.forget(made.unwrap().ino, 1);
+        }
+        refuses(&namespace, dir, &names[128]);
+        // In one commit.
+        namespace.remove_file(caller, dir, &names[5]).unwrap();
+        let (root, last) = (namespace.root(), &names[128]);
+        let other = namespace.create_file(caller, root, b"other", 0o644);
+        namespace.forget(other.unwrap().ino, 1);
+        let mode = RenameMode::NoReplace;
+        namespace
+            .rename(caller, (root, b"other"), (dir, last), mode)
+            .unwrap();
+        namespace.sync().unwrap();
+        refuses(&namespace, dir, &names[129]);
+        namespace.forget(dir, 1);
+        namespace.shut_down().unwrap();
+        drop(namespace);
+        check(&path).unwrap();
+        let namespace = open(&path);
+        let dir = namespace.lookup(caller, root, b"dir").unwrap().ino;
+        refuses(&namespace, dir, &names[129]);
+        let mut listed = Vec::new();
+        namespace
+            .read_directory(dir, 0, &mut |entry| {
+                listed.push(entry.name.to_vec());
+                true
+            })
+            .unwrap();
+        listed.retain(|name| name != b"." && name != b"..");
+        listed.sort();
+        let mut expected = [&names[..5], &names[6..129]].concat();
+        expected.sort();
+        assert_eq!(listed, expected);
+    }
+}
+
+/// Whatever would give a directory this name is EBUSY, and nothing comes of it.
+fn refuses(namespace: &Namespace, dir: Ino, name: &[u8]) {
+    let (caller, root) = (&Caller::root(), namespace.root());
+    let file = namespace.create_file(caller, root, b"a file", 0o644);
+    let file = file.unwrap().ino;
+    let before = (namespace.statfs(), namespace.attributes(dir).unwrap());
+    let refused = [
+        namespace.create_file(caller, dir, name, 0o644),
+        namespace.make_directory(caller, dir, name, 0o755),
+        namespace.make_symlink(caller, dir, name, b"target"),
+        namespace.make_node(caller, dir, name, FileKind::Fifo, 0o644, 0),
+        namespace.make_link(caller, file, dir, name),
+    ];
+    assert_eq!(refused, [const { Err(Error::Busy) }; 5]);
+    for mode in [
+        RenameMode::Replace,
+        RenameMode::NoReplace,
+        RenameMode::Whiteout,
+    ] {
+        let renamed = namespace.rename(caller, (root, b"a file"), (dir, name), mode);
+        assert_eq!(renamed, Err(Error::Busy));
+    }
+    assert_eq!(
+        before,
+        (namespace.statfs(), namespace.attributes(dir).unwrap())
+    );
+    let found = namespace.lookup(caller, dir, name).map(drop);
+    assert_eq!(found, Err(Error::NotFound));
+    assert_eq!(namespace.attributes(file).unwrap().link_count, 1);
+    namespace.remove_file(caller, root, b"a file").unwrap();
+    namespace.forget(file, 1);
 }

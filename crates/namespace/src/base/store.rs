@@ -52,7 +52,7 @@ pub struct Geometry {
     pub cluster_blocks: u64,
     /// Largest file in bytes.
     pub file_size_max_bytes: u64,
-    /// Largest file in bytes whose blocks are mapped one by one, not by extents.
+    /// Largest file in bytes of an older form ([`InodeImage::is_block_mapped`]).
     pub block_mapped_size_max_bytes: u64,
     /// Offsets and lengths of direct I/O are multiples of this many bytes.
     pub direct_alignment_bytes: u32,
@@ -85,6 +85,8 @@ pub struct Geometry {
     /// How names are compared in directories that find them whatever their case
     /// ([`FileFlags::CASEFOLD`]); `None` where there can be none.
     pub folding: Option<Folding>,
+    /// How many names of a directory the store can tell apart; `None` where any number.
+    pub name_classes: Option<&'static NameClasses>,
     /// The store takes no changes.
     pub is_read_only: bool,
     /// No more changes once the store has found that what it holds is damaged.
@@ -104,6 +106,18 @@ pub struct Folding {
     pub fold: FoldName,
     /// Names that are no text are refused.
     pub is_strict: bool,
+}
+
+/// Names that the store's hash does not tell apart are one class, of which a directory can hold
+/// only so many. Another one is EBUSY, as in Linux's reiserfs.
+#[derive(Clone, Copy, Debug)]
+pub struct NameClasses {
+    /// The class of a name.
+    pub class_of: fn(&[u8]) -> u32,
+    /// How many names of a class a directory can hold.
+    pub names_max: u32,
+    /// A name of the root that the store keeps to itself.
+    pub hidden_in_root: &'static [u8],
 }
 
 /// What tells a file system from all others, and stays when it is opened again.
@@ -162,6 +176,9 @@ pub struct InodeImage {
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
     pub unreadable: Option<Error>,
+    /// A regular file of an older form than new ones get, whose largest size is
+    /// [`Geometry::block_mapped_size_max_bytes`] and which holds no unwritten blocks.
+    pub is_block_mapped: bool,
     /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a
     /// permission.
     pub may_have_acls: bool,
@@ -672,6 +689,11 @@ pub trait Store: Send + Sync + 'static {
     /// Names the store for messages.
     fn describe(&self) -> String {
         "file system in memory".to_owned()
+    }
+
+    /// The program that checks such an image, for messages.
+    fn checker(&self) -> &'static str {
+        "fsck"
     }
 
     /// False for a store that persists nothing: its objects must stay in memory.

@@ -13,7 +13,6 @@
 //! Reading goes on in all of them. Each way into a state is told once: to the log, and to whoever
 //! asked for it ([`Health::listen`]).
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use finefs_locks::primitive::atomic::{AtomicBool, Ordering};
@@ -49,8 +48,12 @@ impl Health {
         Ok(())
     }
 
-    fn tell(&self, what: impl fmt::Display, consequence: &str, error: &Error) {
-        log::error!("{what}: {error}; {consequence}; unmount it and run e2fsck -f");
+    fn tell(&self, store: &dyn Store, consequence: &str, error: &Error) {
+        log::error!(
+            "{}: {error}; {consequence}; unmount it and run {}",
+            store.describe(),
+            store.checker()
+        );
         if let Some(listener) = self.listener.get() {
             listener(error);
         }
@@ -81,7 +84,7 @@ impl Health {
             && self.failure.set(error.clone()).is_ok()
         {
             let consequence = "what was not synced is lost, and nothing can be changed any more";
-            self.tell(store.describe(), consequence, error);
+            self.tell(store, consequence, error);
         }
         outcome
     }
@@ -90,7 +93,7 @@ impl Health {
     pub fn note_damage(&self, store: &dyn Store, error: &Error) {
         if matches!(error, Error::Corrupt(_)) && self.damage.set(error.clone()).is_ok() {
             let consequence = "nothing can be changed any more (errors=)";
-            self.tell(store.describe(), consequence, error);
+            self.tell(store, consequence, error);
         }
     }
 }

@@ -45,7 +45,7 @@ use crate::base::classes;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::once_box::OnceBox;
-use crate::base::store::{FoldName, Identity, InodeImage};
+use crate::base::store::{FoldName, Identity, InodeImage, NameClasses};
 use crate::base::types::{Attributes, FileKind, Ino, Times, Timestamp};
 use crate::data::extent_map::ExtentMap;
 use crate::data::inline_data::InlineData;
@@ -189,6 +189,8 @@ pub(crate) struct InodeConfig {
     pub fold: Option<FoldName>,
     /// Contents of new files lie in their inodes at first.
     pub has_inline_data: bool,
+    /// How many names of a directory the store can tell apart.
+    pub name_classes: Option<&'static NameClasses>,
     /// From which the keys of directories come.
     pub identity: Identity,
 }
@@ -366,6 +368,7 @@ impl Core {
         };
         let core = Core {
             unreadable: image.unreadable.map(Box::new),
+            is_block_mapped: image.is_block_mapped,
             is_new: false,
             ..Core::new(image.attributes, body, config)
         };
@@ -390,7 +393,9 @@ impl Core {
                 let identity = &config.identity;
                 let keys = identity.keys_of(attributes.ino, attributes.generation);
                 let is_folding = attributes.flags.contains(FileFlags::CASEFOLD);
-                let table = NameTable::new(keys).folding(config.fold, is_folding);
+                let table = NameTable::new(keys)
+                    .folding(config.fold, is_folding)
+                    .classed(config.name_classes);
                 Body::Directory(DirectoryBody {
                     parent: AtomicU64::new(parent.0),
                     table: OnceLatch::ready(&classes::LOAD, table),
@@ -442,17 +447,6 @@ impl Core {
             rare: OnceBox::new(),
             body,
             unreadable: None,
-        }
-    }
-
-    /// From an image of a store whose new files are mapped by extents: a file without the extents
-    /// flag (EXT4_EXTENTS_FL) is an older one, mapped by a block map.
-    pub fn from_image_with_extents(image: InodeImage, config: InodeConfig) -> Core {
-        let is_block_mapped = image.attributes.kind == FileKind::Regular
-            && !(image.attributes.flags).intersects(FileFlags::EXTENTS | FileFlags::INLINE_DATA);
-        Core {
-            is_block_mapped,
-            ..Core::from_image(image, config)
         }
     }
 

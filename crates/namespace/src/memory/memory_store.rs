@@ -104,6 +104,7 @@ impl MemoryStore {
                 symlink_inline_max: 4095,
                 inline_max_bytes: 0,
                 folding: None,
+                name_classes: None,
                 has_fine_times: true,
                 has_unwritten: true,
                 has_packed_blocks: false,
@@ -263,6 +264,7 @@ impl Store for MemoryStore {
             attributes: self.root,
             inline: None,
             unreadable: None,
+            is_block_mapped: false,
             may_have_acls: false,
         })
     }

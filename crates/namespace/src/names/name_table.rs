@@ -18,6 +18,9 @@
 //! lines that they do not, two lie in a line. A bucket's *filter* has a bit for each name in the
 //! chain, by its hash: most names that are not there are told from it alone.
 //!
+//! Where the store can tell only so many names of a *class* apart ([`NameClasses`]), the names of a
+//! class share the high bits of their hashes, and so a bucket: its holder counts them.
+//!
 //! A name is hashed once an operation ([`NameTable::hashed`]); what it is handed to takes the hash
 //! from there. The hash is SipHash with keys of the directory's own, the same whenever it is
 //! loaded: so cookies stay good, for who keeps them without a reference. Cheaper keyed hashes
@@ -68,11 +71,12 @@ use smallvec::SmallVec;
 
 use crate::base::classes;
 use crate::base::retire::retire;
-use crate::base::store::FoldName;
+use crate::base::store::{FoldName, NameClasses};
 use crate::base::types::{FileKind, Ino};
 
 mod chain;
 mod listing;
+mod name_classes;
 
 use chain::{Bucket, DEAD, LEFT, MOVED, RENAMING, scheduling_point};
 
@@ -186,16 +190,20 @@ impl Table {
 pub(crate) struct NameTable {
     table: Atomic<Table>,
     keys: [u64; 2],
-    /// Where names may be found whatever their case.
-    folding: Option<Box<TableFolding>>,
+    /// Where names are not told apart by their bytes alone.
+    matching: Option<Box<Matching>>,
     resize: Mutex<()>,
 }
 
-/// How names are found whatever their case.
-struct TableFolding {
-    fold: FoldName,
+/// How names are told apart, where not by their bytes alone.
+#[derive(Default)]
+struct Matching {
+    /// How they may be found whatever their case.
+    fold: Option<FoldName>,
     /// They are. It changes under the locks of all buckets, while there are no names.
-    is_on: AtomicBool,
+    is_folding: AtomicBool,
+    /// How many names of one class there may be.
+    classes: Option<&'static NameClasses>,
 }
 
 /// A name with its hash, which counts in the table that gave it and no other.
@@ -352,32 +360,39 @@ impl NameTable {
 
     /// The same with names found whatever their case, now or later on. Before anybody shares it.
     pub fn folding(mut self, fold: Option<FoldName>, is_folding: bool) -> NameTable {
-        self.folding = fold.map(|fold| {
-            Box::new(TableFolding {
-                fold,
-                is_on: AtomicBool::new(is_folding),
-            })
-        });
+        if fold.is_some() {
+            let matching = self.matching.get_or_insert_default();
+            matching.fold = fold;
+            matching.is_folding = AtomicBool::new(is_folding);
+        }
         self
     }
 
-    fn with_capacity(names: usize, keys: [u64; 2]) -> NameTable {
+    /// The same with only so many names of a class. Before anybody shares it.
+    pub fn classed(mut self, classes: Option<&'static NameClasses>) -> NameTable {
+        if classes.is_some() {
+            self.matching.get_or_insert_default().classes = classes;
+        }
+        self
+    }
+
+    /// An empty table for so many names.
+    pub fn with_capacity(names: usize, keys: [u64; 2]) -> NameTable {
         let buckets = (names / 2).next_power_of_two().max(BUCKETS_MIN);
         NameTable {
             table: Atomic::new(Table::new(buckets)),
             keys,
-            folding: None,
+            matching: None,
             resize: Mutex::new(&classes::RESIZE, ()),
         }
     }
 
-    /// A table of distinct names, before anybody shares it.
+    /// The same with distinct names in it, before anybody shares it.
     pub fn load(
-        names: Vec<(Vec<u8>, Ino, Option<FileKind>)>,
-        keys: [u64; 2],
-        (fold, is_folding): (Option<FoldName>, bool),
+        self,
+        names: impl IntoIterator<Item = (Vec<u8>, Ino, Option<FileKind>)>,
     ) -> NameTable {
-        let table = NameTable::with_capacity(names.len(), keys).folding(fold, is_folding);
+        let table = self;
         // SAFETY: nobody else can reach the table yet, so nothing is reclaimed under it.
         let guard = unsafe { crossbeam_epoch::unprotected() };
         let current = table.current(guard);
@@ -399,9 +414,14 @@ impl NameTable {
         let hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
         let fold = self.fold();
         let folded = fold.and_then(|fold| fold(name));
+        let mut hash = hasher.hash(folded.as_deref().unwrap_or(name));
+        if let Some(classes) = self.classes() {
+            let class = hasher.hash(&(classes.class_of)(name).to_le_bytes());
+            hash = name_classes::combined(class, hash);
+        }
         HashedName {
             bytes: name,
-            hash: hasher.hash(folded.as_deref().unwrap_or(name)),
+            hash,
             fold,
         }
     }
@@ -409,16 +429,16 @@ impl NameTable {
     /// Set where names are found whatever their case.
     #[inline]
     pub fn fold(&self) -> Option<FoldName> {
-        let folding = self.folding.as_ref()?;
-        (folding.is_on.load(Ordering::Acquire)).then_some(folding.fold)
+        let matching = self.matching.as_ref()?;
+        (matching.fold).filter(|_| matching.is_folding.load(Ordering::Acquire))
     }
 
     /// Lets names be found whatever their case, or as they are. The evidence are the locked
     /// buckets, all of them, and no name is there.
     pub fn set_folding(&self, held: &LockedBuckets<'_>, is_folding: bool, guard: &Guard) {
         debug_assert!(held.is_empty(self, guard));
-        if let Some(folding) = &self.folding {
-            folding.is_on.store(is_folding, Ordering::Release);
+        if let Some(matching) = &self.matching {
+            matching.is_folding.store(is_folding, Ordering::Release);
         }
     }
 
@@ -619,8 +639,8 @@ impl NameTable {
         guard: &Guard,
     ) -> bool {
         self.debug_assert_hashed(name);
-        let length = held.bucket.insert(name, ino, Some(kind), guard);
-        length > CHAIN_MAX || held.was_held && held.table.wants_more_for_writers()
+        held.bucket.insert(name, ino, Some(kind), guard);
+        self.is_long(held.bucket, guard) || held.was_held && held.table.wants_more_for_writers()
     }
 
     /// Doubles the table. Readers go on; writers wait for the one bucket that is being moved.
@@ -629,7 +649,7 @@ impl NameTable {
             return;
         };
         let old = self.current(guard);
-        let is_long = |bucket: &Bucket| bucket.length() > CHAIN_MAX;
+        let is_long = |bucket: &Bucket| self.is_long(bucket, guard);
         if !old.wants_more_for_writers() && !old.buckets().any(is_long) {
             return;
         }

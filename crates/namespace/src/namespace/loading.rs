@@ -38,11 +38,7 @@ impl Namespace {
             let core = cell.load(&self.scheme, || {
                 let image = self.note_load(self.store.load_inode(ino))?;
                 is_fresh = true;
-                Ok(if self.geometry.has_unwritten {
-                    Core::from_image_with_extents(image, self.inode_config())
-                } else {
-                    Core::from_image(image, self.inode_config())
-                })
+                Ok(Core::from_image(image, self.inode_config()))
             })?;
             if is_fresh {
                 self.note_memory(INODE_BYTES);
@@ -82,14 +78,16 @@ impl Namespace {
             }
             let entries = image.entries.into_iter();
             let identity = &self.geometry.identity;
-            Ok(NameTable::load(
-                entries.map(|e| (e.name, e.ino, e.kind)).collect(),
+            let empty = NameTable::with_capacity(
+                entries.len(),
                 identity.keys_of(inode.ino, inode.generation),
-                (
-                    self.geometry.folding.map(|folding| folding.fold),
-                    inode.flags().contains(FileFlags::CASEFOLD),
-                ),
-            ))
+            );
+            let fold = self.geometry.folding.map(|folding| folding.fold);
+            let loaded = empty
+                .folding(fold, inode.flags().contains(FileFlags::CASEFOLD))
+                .classed(self.geometry.name_classes)
+                .load(entries.map(|e| (e.name, e.ino, e.kind)));
+            Ok(loaded)
         })?;
         self.recount_if(is_fresh, inode);
         Ok(table)

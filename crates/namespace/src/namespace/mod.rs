@@ -245,6 +245,7 @@ impl Namespace {
             has_acls: self.options.has_acls,
             fold: self.geometry.folding.map(|folding| folding.fold),
             has_inline_data: self.geometry.inline_max_bytes > 0,
+            name_classes: self.geometry.name_classes,
             identity: self.geometry.identity,
         }
     }

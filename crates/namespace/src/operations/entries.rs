@@ -139,9 +139,7 @@ impl Namespace {
         let mut wants_room = false;
         {
             let held = table.lock(dir.ino, name, guard)?;
-            if held.find(name, guard).is_some() {
-                return Err(Error::Exists);
-            }
+            self.check_free(dir, table, &held, name, guard)?;
             // Nothing fails from here on. The inode is in the table before the log names it, and
             // nobody can find it there before its name is published.
             allotted.is_used = true;
@@ -309,9 +307,7 @@ impl Namespace {
             let wants_room;
             {
                 let held = table.lock(dir.ino, name, guard)?;
-                if held.find(name, guard).is_some() {
-                    return Err(Error::Exists);
-                }
+                self.check_free(dir, table, &held, name, guard)?;
                 let lock = inode.lock();
                 let links = inode.link_count();
                 if links == 0 && !inode.is_unnamed() {
@@ -530,6 +526,25 @@ impl Namespace {
         drop(held);
         self.reclaim_if(link_state, child, guard);
         Ok(true)
+    }
+
+    /// EEXIST when a name is there, EBUSY when the store could not tell it apart from those that
+    /// are.
+    pub(crate) fn check_free(
+        &self,
+        dir: &Inode,
+        table: &NameTable,
+        held: &LockedBucket<'_>,
+        name: HashedName<'_>,
+        guard: &Guard,
+    ) -> Result<()> {
+        if held.find(name, guard).is_some() {
+            return Err(Error::Exists);
+        }
+        match table.has_room(held, name, dir.ino == self.root(), guard) {
+            true => Ok(()),
+            false => Err(Error::Busy),
+        }
     }
 
     /// EMLINK when a directory can hold no more subdirectories.

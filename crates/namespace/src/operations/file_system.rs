@@ -13,6 +13,11 @@ impl Namespace {
         self.store.label()
     }
 
+    /// The program that checks such an image, for messages.
+    pub fn checker(&self) -> &'static str {
+        self.store.checker()
+    }
+
     /// Sets the label, durably. EPERM but for the superuser, EINVAL for one that is longer than the
     /// format has room for, or that holds a NUL byte.
     pub fn set_label(&self, caller: &Caller, label: &[u8]) -> Result<()> {

@@ -184,9 +184,7 @@ impl Namespace {
         let Some(nodes) = renaming.look_again(&held, guard) else {
             return Ok(None);
         };
-        if dying.is_some_and(|(_, names)| !held.is_empty(names, guard)) {
-            return Err(Error::NotEmpty);
-        }
+        self.check_locked(&renaming, &held, &nodes, dying, guard)?;
         let locks = renaming.lock_inodes();
         if renaming.inodes().any(Inode::is_gone) {
             return Ok(None);
@@ -219,6 +217,26 @@ impl Namespace {
             self.reclaim_if(link_state, victim, guard);
         }
         Ok(Some(to_sync(from.dir).or_else(|| to_sync(to.dir))))
+    }
+
+    /// What only the locks tell: ENOTEMPTY for a directory that is replaced, EBUSY where there is
+    /// no room for the new name.
+    fn check_locked<'g>(
+        &self,
+        renaming: &Renaming<'_, 'g>,
+        held: &LockedBuckets<'g>,
+        nodes: &Nodes<'g>,
+        dying: Dying<'g>,
+        guard: &Guard,
+    ) -> Result<()> {
+        if dying.is_some_and(|(_, names)| !held.is_empty(names, guard)) {
+            return Err(Error::NotEmpty);
+        }
+        if nodes.to.is_some() {
+            return Ok(());
+        }
+        let Side { dir, table, name } = renaming.to;
+        self.check_free(dir, table, held.get(1), name, guard)
     }
 
     /// Reserves what the new name can need, and a whiteout that inherits attributes.

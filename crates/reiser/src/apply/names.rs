@@ -39,8 +39,10 @@ impl Commit<'_> {
         &mut self,
         object: ObjectKey,
         stat: &mut StatData,
-        change: DirectoryChange,
+        mut change: DirectoryChange,
     ) -> Result<()> {
+        // Of one hash there is room for a new name where another one goes.
+        change.entries.sort_by_key(|(_, to)| to.is_some());
         let directory = self.directory(object, stat)?;
         if let Some(parent) = change
             .parent

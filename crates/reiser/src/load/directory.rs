@@ -29,7 +29,9 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<DirectoryImage> {
     let mut damage = None;
     let mut take = |found: Found<'_>| match found {
         Ok(entry) if entry.offset == DOT_DOT_OFFSET => parent = Some(entry.object),
-        Ok(entry) if entry.is_dot() || !entry.is_visible || is_hidden(object, &entry) => {}
+        Ok(entry) if entry.is_dot() || is_hidden(object, &entry) => {}
+        // It would count among the names of its hash.
+        Ok(entry) if !entry.is_visible => damage = Some(left_out(ino, "an invisible name")),
         Ok(entry) if entry.object.object_id == 0 => {
             damage = Some(left_out(ino, "an entry that names object 0"));
         }

@@ -141,7 +141,7 @@ impl Options {
     fn effort(&self, profile: &Profile) -> Effort {
         let (states, one_in) = match (profile.is_journaled, self.long) {
             // The sums of space do not tell what leaks.
-            (true, _) if !profile.format.has_constant_totals() => (12, 15),
+            (true, _) if !profile.format.has_constant_totals() => (12, 60),
             (true, false) => (12, 150),
             (true, true) => (40, 100),
             // e2fsck repairs each of them.

@@ -41,8 +41,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use finefs_locks::primitive::atomic::{AtomicU64, Ordering};
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, EntryImage, Error,
-    Extent, FileFlags, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan,
-    Result, Settled, StatFs, Store, Times,
+    Extent, FileKind, Geometry, Goal, Ino, InodeImage, LinkState, MemoryStore, Plan, Result,
+    Settled, StatFs, Store, Times,
 };
 
 use self::committed::{Inode, State};
@@ -296,15 +296,11 @@ impl Store for CheckedStore {
             return Err(error.clone());
         }
         let inode = state.inodes.get(&ino).ok_or(Error::Stale)?;
-        let mut attributes = inode.attributes;
-        if attributes.kind == FileKind::Regular {
-            // Without it the file is one that takes no unwritten extents.
-            attributes.flags |= FileFlags::EXTENTS;
-        }
         Ok(InodeImage {
-            attributes,
+            attributes: inode.attributes,
             inline: None,
             unreadable: None,
+            is_block_mapped: false,
             may_have_acls: !inode.xattrs.is_empty(),
         })
     }

@@ -3,8 +3,9 @@
 //! # Steps
 //! With a journal, the image is opened, which recovers it, and read. A share of the states goes on:
 //! a file and a directory are made on what was recovered, it is closed, and fsck must be content;
-//! fsck recovers a copy by its own means, must be content then, and its tree is judged like ours; and the recovery itself crashes, which must change nothing. Without a journal
-//! every state is repaired by `e2fsck -fy` first.
+//! fsck recovers a copy by its own means, must be content then, and its tree is judged like ours;
+//! and the recovery itself crashes, which must change nothing. Without a journal every state is
+//! repaired by `e2fsck -fy` first.
 //!
 //! # Invariants
 //! 1. A state is recovered once in a workload, however often the record leads to it; each time it

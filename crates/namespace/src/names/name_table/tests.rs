@@ -101,6 +101,39 @@ fn names_are_found_after_growth_and_gone_after_removal() {
 }
 
 #[test]
+fn a_class_has_room_for_so_many_names() {
+    static CLASSES: NameClasses = NameClasses {
+        class_of: |name| u32::from(name[0]),
+        names_max: 40,
+        hidden_in_root: b"kept",
+    };
+    let table = NameTable::new(new_keys()).classed(Some(&CLASSES));
+    let guard = &pin();
+    let has_room = |name: &[u8], is_root| {
+        let name = table.hashed(name);
+        let held = table.lock(Ino(2), name, guard).unwrap();
+        table.has_room(&held, name, is_root, guard)
+    };
+    for number in 0..40 {
+        for letter in 'a'..='z' {
+            let name = format!("{letter}{number}");
+            assert!(has_room(name.as_bytes(), false), "{name}");
+            let is_last_of_root = letter == 'k' && number == 39;
+            assert_eq!(has_room(name.as_bytes(), true), !is_last_of_root, "{name}");
+            add(&table, &name, number);
+        }
+    }
+    assert!(!has_room(b"more", false) && has_room(b"More", false));
+    // Growth does not part them, so that it ends.
+    assert!(table.current(guard).count() <= 1024);
+    let name = table.hashed(b"m7");
+    let held = table.lock(Ino(2), name, guard).unwrap();
+    held.remove(held.find(name, guard).unwrap(), guard);
+    drop(held);
+    assert!(has_room(b"more", false));
+}
+
+#[test]
 fn readdir_resumes_at_any_cookie_across_growth() {
     let table = NameTable::new(new_keys());
     let mut expected = BTreeMap::new();
