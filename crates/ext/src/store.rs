@@ -176,6 +176,7 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
         folding: folding(&superblock),
         inline_max_bytes: apply::inline_max_bytes(&superblock, state.geometry.inode_size),
         has_fine_times: state.geometry.inode_size > 128,
+        has_unsigned_times: false,
         name_classes: None,
         has_unwritten: has_extents,
         has_packed_blocks: false,

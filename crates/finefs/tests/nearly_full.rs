@@ -92,6 +92,18 @@ impl Change {
 fn make(directory: &Path, kind: &str, block: u64) -> PathBuf {
     let image = directory.join("image");
     let _ = std::fs::remove_file(&image);
+    if kind == "reiserfs" {
+        let file = std::fs::File::create(&image).expect("it is made");
+        file.set_len(24 << 20).expect("there is space");
+        let block = block.to_string();
+        let made = Command::new("mkreiserfs")
+            .args(["-q", "-q", "-f", "-f", "-s", "513", "-b", &block])
+            .arg(&image)
+            .output()
+            .expect("mkreiserfs runs");
+        assert!(made.status.success());
+        return image;
+    }
     let made = Command::new("mke2fs")
         .args([
             "-q",
@@ -144,6 +156,8 @@ fn prepare(fs: &FileSystem, name: &str, seed: u64, block: u64) -> (File, Vec<u8>
     }
     match file.allocate(AllocateMode::KeepSize, 12 * block, 4 * block) {
         Ok(()) => {}
+        // There are no blocks that were not written.
+        Err(error) if error.errno() == libc::EOPNOTSUPP => {}
         Err(error) => panic!("{error}"),
     }
     (file, model)
@@ -241,7 +255,7 @@ fn with_few_blocks(kind: &str, block: u64, free_blocks: impl Iterator<Item = u64
             compare(&contents(file), model, &what);
             if let Err(error) = outcome {
                 // Files with block maps have nothing allocated beyond their end.
-                let refused = (kind == "ext3").then_some(libc::EOPNOTSUPP);
+                let refused = (kind != "ext4").then_some(libc::EOPNOTSUPP);
                 let errno = Some(error.errno());
                 assert!(errno == Some(libc::ENOSPC) || errno == refused, "{what}");
                 assert!(!change.needs_no_block(block), "{what}");
@@ -254,11 +268,12 @@ fn with_few_blocks(kind: &str, block: u64, free_blocks: impl Iterator<Item = u64
             .collect();
         drop(filler);
         fs.close().expect("it is on the image");
-        let checked = Command::new("e2fsck")
-            .args(["-fn"])
-            .arg(&image)
-            .output()
-            .expect("it runs");
+        let (program, arguments): (_, &[&str]) = match kind {
+            "reiserfs" => ("reiserfsck", &["--check", "-y", "-q"]),
+            _ => ("e2fsck", &["-fn"]),
+        };
+        let checked = Command::new(program).args(arguments).arg(&image).output();
+        let checked = checked.expect("it runs");
         let report = String::from_utf8_lossy(&checked.stdout);
         assert!(checked.status.success(), "{free} free blocks: {report}");
         let fs = ImageOptions::new()
@@ -286,4 +301,65 @@ fn ext4_with_blocks_of_4_kib() {
 #[test]
 fn ext3_with_blocks_of_1_kib() {
     with_few_blocks("ext3", 1024, (0..=FREE_BLOCKS_MAX).step_by(13));
+}
+
+#[test]
+fn reiserfs_with_blocks_of_1_kib() {
+    with_few_blocks("reiserfs", 1024, (0..=FREE_BLOCKS_MAX).step_by(13));
+}
+
+#[test]
+fn reiserfs_with_blocks_of_4_kib() {
+    with_few_blocks("reiserfs", 4096, (0..=FREE_BLOCKS_MAX).step_by(21));
+}
+
+/// Small files and names fill reiserfs, whose tree takes what is free; some go, others come, and
+/// at last all go.
+#[test]
+fn reiserfs_is_filled_and_emptied_and_filled_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = make(directory.path(), "reiserfs", 4096);
+    let open = || {
+        let options = ImageOptions::new().barriers(false);
+        options.open(&image).expect("it opens")
+    };
+    let check = || {
+        let checked = Command::new("reiserfsck")
+            .args(["--check", "-y", "-q"])
+            .arg(&image)
+            .output()
+            .expect("it runs");
+        let report = String::from_utf8_lossy(&checked.stdout);
+        assert!(checked.status.success(), "{report}");
+    };
+    let mut most = None;
+    for round in 0..2_u64 {
+        let fs = open();
+        let mut made = 0;
+        let error = loop {
+            let name = format!("{round} a name of some length {made}");
+            let written = fs.write(&name, pattern(made, 1 + made * 37 % 9000));
+            match written {
+                Ok(()) => made += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.errno(), libc::ENOSPC, "{made} files");
+        fs.close().expect("it is on the image");
+        check();
+        let fs = open();
+        for number in 0..made {
+            let name = format!("{round} a name of some length {number}");
+            let expected = pattern(number, 1 + number * 37 % 9000);
+            compare(&fs.read(&name).expect("it is there"), &expected, &name);
+            fs.remove_file(&name).expect("it goes");
+        }
+        // The one that failed may be there, cut off.
+        let _ = fs.remove_file(format!("{round} a name of some length {made}"));
+        fs.close().expect("it is on the image");
+        check();
+        // Nothing is lost: about as many fit again, whose names lie elsewhere in the tree.
+        let first = *most.get_or_insert(made);
+        assert!(made.abs_diff(first) <= 10, "{first}, {made}");
+    }
 }

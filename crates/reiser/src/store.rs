@@ -122,6 +122,7 @@ fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
             NameHash::R5 => const { &classes(|name| NameHash::R5.entry_offset(name)) },
         }),
         has_fine_times: false,
+        has_unsigned_times: true,
         has_unwritten: false,
         has_packed_blocks: true,
         maps_holes: true,

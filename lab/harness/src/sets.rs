@@ -227,6 +227,44 @@ impl FeatureSet {
     }
 }
 
+/// The name of reiserfs among sets, as [`make`] and [`check`] know it.
+pub const REISERFS: &str = "reiserfs";
+
+/// Makes an image file of `mib` MiB of the set called `on`, or of reiserfs.
+pub fn make(on: &str, path: &Path, mib: u64) -> Result<()> {
+    match on {
+        REISERFS => make_reiserfs(path, mib, &[]),
+        set => find(set)?.make_image(path, mib),
+    }
+}
+
+/// Makes an image file of reiserfs, with these arguments to mkreiserfs.
+pub fn make_reiserfs(path: &Path, mib: u64, arguments: &[&str]) -> Result<()> {
+    let file = File::create(path).with_context(|| path.display().to_string())?;
+    file.set_len(mib << 20)?;
+    drop(file);
+    let mut command = run::cmd(tools::program("mkreiserfs"), ["-q", "-q", "-f", "-f"]);
+    run::ok(command.args(arguments).arg(path))?;
+    Ok(())
+}
+
+/// The program that judges such an image must find nothing.
+pub fn check(on: &str, image: &Path) -> Result<()> {
+    match on {
+        REISERFS => reiserfsck(image),
+        _ => fsck(image),
+    }
+}
+
+/// `reiserfsck --check`, which replays the journal first, must find nothing.
+pub fn reiserfsck(image: &Path) -> Result<()> {
+    let mut check = run::cmd(tools::program("reiserfsck"), ["--check", "-y", "-q"]);
+    let checked = run::ok(check.arg(image))?;
+    let text = checked.stdout + &checked.stderr;
+    ensure!(text.contains("No corruptions found"), "reiserfsck: {text}");
+    Ok(())
+}
+
 /// `e2fsck -fn` must end with 0: nothing to repair. The error carries what it found.
 pub fn fsck(image: &Path) -> Result<()> {
     ensure!(image.exists(), "{}: no image", image.display());

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`codecs`] | each structure of the disk format: no panic, and what was read is written back the same |
 //! | [`images`] | whole images, mutated: replayed, mounted and walked, written, checked and repaired |
-//! | [`reiserfs`] | its structures; an image, changed and walked |
+//! | [`reiserfs`] | its structures; an image, changed, walked and written |
 //! | [`requests`] | the kernel's FUSE messages; calls of NFS clients |
 //!
 //! An image is not made of an input's bytes: it is one of a few small good ones (see [`seed`]), and
@@ -41,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     ("write", images::write),
     ("reiserfs", reiserfs::codecs),
     ("reiserfs_walk", reiserfs::walk),
+    ("reiserfs_write", reiserfs::write),
     ("check", images::check),
     ("fuse", requests::fuse),
     ("nfs", requests::nfs),

@@ -9,7 +9,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::{Access, FileDevice};
-use finefs_namespace::{Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, Store};
+use finefs_namespace::{
+    Caller, Error, FileKind, Ino, Namespace, Options, RenameMode, SetAttributes, SetTime, Store,
+    Timestamp,
+};
 use finefs_reiser::{ReiserOptions, ReiserStore};
 use finefs_reiser_disk::hash::NameHash;
 use finefs_testkit::{Subject, check_seed};
@@ -227,4 +230,42 @@ fn refuses(namespace: &Namespace, dir: Ino, name: &[u8]) {
     assert_eq!(namespace.attributes(file).unwrap().link_count, 1);
     namespace.remove_file(caller, root, b"a file").unwrap();
     namespace.forget(file, 1);
+}
+
+/// Times are whole seconds without a sign, from the operation on and not only once they are loaded.
+#[test]
+fn times_are_shown_as_they_are_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    make(&path, 24, &["-s", "600"]);
+    let caller = &Caller::root();
+    let times = [-5, 5, 1 << 31, (1 << 32) - 1, 1 << 33];
+    let expected = [0, 5, 1 << 31, (1 << 32) - 1, (1 << 32) - 1];
+    let shown = |namespace: &Namespace| {
+        let seconds = (0..times.len()).map(|number| {
+            let name = format!("file {number}");
+            let found = namespace.lookup(caller, namespace.root(), name.as_bytes());
+            let found = found.unwrap();
+            namespace.forget(found.ino, 1);
+            assert_eq!(found.times.modified.nanoseconds(), 0);
+            found.times.modified.seconds()
+        });
+        seconds.collect::<Vec<i64>>()
+    };
+    let namespace = open(&path);
+    for (number, seconds) in times.iter().enumerate() {
+        let name = format!("file {number}");
+        let made = namespace.create_file(caller, namespace.root(), name.as_bytes(), 0o644);
+        let ino = made.unwrap().ino;
+        let change = SetAttributes {
+            modified: Some(SetTime::To(Timestamp::new(*seconds, 7))),
+            ..SetAttributes::default()
+        };
+        namespace.set_attributes(caller, ino, &change).unwrap();
+        namespace.forget(ino, 1);
+    }
+    assert_eq!(shown(&namespace), expected);
+    namespace.shut_down().unwrap();
+    drop(namespace);
+    assert_eq!(shown(&open(&path)), expected);
 }

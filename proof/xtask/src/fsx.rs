@@ -39,14 +39,17 @@ pub(crate) const CONFIG: &str = "flen = 1048576\nnomsyncafterwrite = true\n\
     truncate = 10.0\nfsync = 0.5\nfdatasync = 0.5\nposix_fallocate = 5.0\nsendfile = 2.0\n\
     posix_fadvise = 1.0\ncopy_file_range = 5.0\n";
 
-/// On a memory mount and on ext4 with extents and with indirect blocks.
+/// On a memory mount, on ext4 with extents and with indirect blocks, and on reiserfs.
 pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
     let scratch = Scratch::new_in(parent)?;
     let config = scratch.path().join("fsx.toml");
     std::fs::write(&config, CONFIG)?;
-    for on in ["memory", "ext4", "ext4-1k", "ext4-indirect"] {
-        if on == "memory" && server.kind == Kind::Fuse2fs {
-            report.skip("fsx/fuse2fs/memory", "fuse2fs has no memory file system");
+    for on in ["memory", "ext4", "ext4-1k", "ext4-indirect", sets::REISERFS] {
+        if server.kind == Kind::Fuse2fs && ["memory", sets::REISERFS].contains(&on) {
+            report.skip(
+                &format!("fsx/fuse2fs/{on}"),
+                "fuse2fs has no such file system",
+            );
             continue;
         }
         report.proof(&format!("fsx/{}/{on}", server.kind), || {
@@ -87,7 +90,7 @@ fn run_on(
     let what = if on == "memory" {
         What::Memory(256)
     } else {
-        sets::find(on)?.make_image(&image, 256)?;
+        sets::make(on, &image, 256)?;
         What::Image(&image)
     };
     let mount = server.mount(what, &dir, &[])?;
@@ -106,7 +109,7 @@ fn run_on(
     })?;
     mount.unmount()?;
     if on != "memory" {
-        sets::fsck(&image)?;
+        sets::check(on, &image)?;
     }
     Ok(format!(
         "{} x {} operations",

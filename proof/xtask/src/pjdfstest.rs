@@ -1,4 +1,4 @@
-//! pjdfstest, the POSIX conformance tests, in a memory mount and on ext4.
+//! pjdfstest, the POSIX conformance tests, in a memory mount, on ext4 and on reiserfs.
 //!
 //! Each failure must be listed with its reason in `proof/xtask/known-failures.toml`, and a listed
 //! one must still fail. The tests that remount read-only run in a process each: others in the same
@@ -8,7 +8,7 @@ use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use finefs_harness::cleanup::Scratch;
 use finefs_harness::run;
-use finefs_harness::server::{Mount, Server, What};
+use finefs_harness::server::{Kind, Mount, Server, What};
 use finefs_harness::sets;
 use finefs_harness::tools;
 use serde::Deserialize;
@@ -88,18 +88,16 @@ impl Known {
     }
 }
 
-/// Runs the tests on both file systems and judges them against the known failures.
+/// Runs the tests on each file system and judges them against the known failures.
 pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
     let known = Known::read()?;
     let scratch = Scratch::new_in(parent)?;
     std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755))?;
     let mut columns = Vec::new();
-    for on in ["memory", "ext4"] {
-        if on == "memory" && server.kind == finefs_harness::server::Kind::Fuse2fs {
-            report.skip(
-                "pjdfstest/fuse2fs/memory",
-                "fuse2fs has no memory file system",
-            );
+    for on in ["memory", "ext4", sets::REISERFS] {
+        if server.kind == Kind::Fuse2fs && on != "ext4" {
+            let name = format!("pjdfstest/fuse2fs/{on}");
+            report.skip(&name, "fuse2fs has no such file system");
             continue;
         }
         let server_name = server.kind.to_string();
@@ -127,15 +125,20 @@ fn run_on(server: &Server, scratch: &Scratch, on: &str, options: &Options) -> Re
     let what = if on == "memory" {
         What::Memory(512)
     } else {
-        sets::find("ext4")?.make_image(&image, 512)?;
+        sets::make(on, &image, 512)?;
         What::Image(&image)
     };
     let mount = server.mount(what, &dir, &["allow_other"])?;
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755))?;
-    let outcomes = run_in(&mount, scratch, options)?;
+    let config = match on {
+        // Its times are whole seconds, and tests sleep until the next one.
+        sets::REISERFS => CONFIG.replace("naptime = 0.02", "naptime = 1.02"),
+        _ => CONFIG.to_owned(),
+    };
+    let outcomes = run_in(&mount, scratch, &config, options)?;
     mount.unmount()?;
-    if on == "ext4" {
-        sets::fsck(&image)?;
+    if on != "memory" {
+        sets::check(on, &image)?;
     }
     Ok(outcomes)
 }
@@ -151,14 +154,14 @@ fn mount_dir(scratch: &Scratch, on: &str) -> Result<PathBuf> {
     scratch.subdir(&name)
 }
 
-fn run_in(mount: &Mount, scratch: &Scratch, options: &Options) -> Result<Outcomes> {
+fn run_in(mount: &Mount, scratch: &Scratch, config: &str, options: &Options) -> Result<Outcomes> {
     let pattern = options.only.clone().unwrap_or_default();
     let with_remount = scratch.path().join("remount.toml");
     let without = scratch.path().join("no-remount.toml");
-    std::fs::write(&with_remount, CONFIG)?;
+    std::fs::write(&with_remount, config)?;
     std::fs::write(
         &without,
-        CONFIG.replace("allow_remount = true", "allow_remount = false"),
+        config.replace("allow_remount = true", "allow_remount = false"),
     )?;
     let path = path_with_plain_mount(scratch)?;
     let mut outcomes = one_run(mount, scratch, &without, &path, &[&pattern])?;

@@ -25,6 +25,7 @@ use crate::report::Report;
 use anyhow::{Context, Result, ensure};
 use finefs_harness::run;
 use finefs_harness::server::{Kind, Server, What};
+use finefs_harness::sets;
 use finefs_harness::tools;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -290,10 +291,7 @@ impl Proof<'_> {
         same(&by_finefs, &by_kernel)?;
         let copy = self.path("copy");
         run::ok(run::cmd("cp", ["--sparse=always"]).arg(image).arg(&copy))?;
-        let mut check = run::cmd(tools::program("reiserfsck"), ["--check", "-y", "-q"]);
-        let checked = run::ok(check.arg(&copy))?;
-        let text = checked.stdout + &checked.stderr;
-        ensure!(text.contains("No corruptions found"), "reiserfsck: {text}");
+        sets::reiserfsck(&copy)?;
         Ok(by_kernel)
     }
 
@@ -376,10 +374,7 @@ fn settings(case: &Case, source: &str) -> String {
 /// Makes an empty file system.
 fn make(image: &Path, mib: u64, options: &[&str]) -> Result<()> {
     let _ = std::fs::remove_file(image);
-    File::create(image)?.set_len(mib << 20)?;
-    let mut command = run::cmd(tools::program("mkreiserfs"), ["-q", "-q", "-f", "-f"]);
-    run::ok(command.args(options).arg(image))?;
-    Ok(())
+    sets::make_reiserfs(image, mib, options)
 }
 
 fn checksum(image: &Path) -> Result<String> {

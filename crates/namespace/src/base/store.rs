@@ -73,6 +73,8 @@ pub struct Geometry {
     pub inline_max_bytes: u32,
     /// Times have nanoseconds (else whole seconds, and 1901 to 2038).
     pub has_fine_times: bool,
+    /// Whole seconds have no sign: 1970 to 2106.
+    pub has_unsigned_times: bool,
     /// Blocks can be allocated without being written (unwritten extents).
     pub has_unwritten: bool,
     /// The last blocks of a file may be packed ([`BlockNo::PACKED`]).

@@ -155,10 +155,13 @@ impl Namespace {
         self.as_stored(self.options.fixed_time.unwrap_or_else(Timestamp::now))
     }
 
-    /// A time cut to what the store can hold: inodes of 128 bytes have whole seconds up to 2038.
+    /// A time cut to what the store can hold: inodes of 128 bytes have whole seconds up to 2038,
+    /// reiserfs has them from 1970 to 2106.
     pub(crate) fn as_stored(&self, time: Timestamp) -> Timestamp {
         if self.geometry.has_fine_times {
             time.without_nanoseconds_at_the_ends()
+        } else if self.geometry.has_unsigned_times {
+            Timestamp::new(time.seconds().clamp(0, i64::from(u32::MAX)), 0)
         } else {
             Timestamp::new(time.seconds().min(i64::from(i32::MAX)), 0)
         }
