@@ -247,6 +247,14 @@ pub(crate) fn block_size(text: &str, options: &mut Options) -> CliResult<()> {
     Ok(())
 }
 
+/// `-C`: bytes of a cluster.
+pub(crate) fn cluster_size(text: &str) -> CliResult<u32> {
+    let bytes = size::bytes(text).ok();
+    bytes
+        .and_then(|bytes| u32::try_from(bytes).ok())
+        .ok_or_else(|| Failure::new(format!("-C {text}: not a size; give bytes")))
+}
+
 /// What was made, as mke2fs tells it.
 pub(crate) fn report(made: &mkfs::Made, is_verbose: bool) -> String {
     let mut text = String::new();

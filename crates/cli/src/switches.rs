@@ -96,8 +96,8 @@ pub(crate) struct Switches {
     /// Keep the image's storage instead of giving it back, as -E nodiscard
     #[arg(short = 'K')]
     keep: bool,
-    /// The cluster size (refused)
-    #[arg(short = 'C', value_name = "BYTES", hide = true)]
+    /// Bytes of a cluster, with -O bigalloc; 16 blocks
+    #[arg(short = 'C', value_name = "BYTES")]
     cluster_size: Option<String>,
     /// Look for bad blocks (refused)
     #[arg(short = 'c', action = ArgAction::Count, hide = true)]
@@ -124,10 +124,6 @@ impl Switches {
     fn refuse_what_is_not_done(&self) -> CliResult<()> {
         let creator = self.creator.as_deref().unwrap_or("linux");
         let refused = [
-            (
-                self.cluster_size.is_some(),
-                "-C: bigalloc is not there; leave it out, or use mke2fs",
-            ),
             (
                 self.checks_blocks > 0 || self.bad_blocks.is_some(),
                 "-c, -l: bad blocks are not there; leave it out, or use mke2fs",
@@ -192,6 +188,9 @@ impl Switches {
         }
         if let Some(text) = self.block_size {
             mke2fs::block_size(&text, &mut options)?;
+        }
+        if let Some(text) = self.cluster_size {
+            options.cluster_size = Some(mke2fs::cluster_size(&text)?);
         }
         for word in &self.journal {
             mke2fs::journal(word, &mut options)?;

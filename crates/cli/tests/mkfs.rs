@@ -149,7 +149,7 @@ fn mistakes_are_told_in_one_line() {
     for (words, part) in [
         ("mkfs", "--size"),
         ("mkfs --size 10k", "too few"),
-        ("mkfs --size 8m -O bigalloc", "bigalloc"),
+        ("mkfs --size 8m -C 16384", "bigalloc"),
         ("mkfs --size 8m -O nonsense", "nonsense"),
         ("mkfs --size 8m -E nonsense=1", "stripe_width"),
         ("mkfs --size 8m -b 3000", "-b=3000"),

@@ -200,7 +200,11 @@ fn an_offset_leaves_the_rest_alone() {
 fn a_failure_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
-    for (size, features) in [(20 << 10, ""), (8 << 20, "bigalloc"), (8 << 20, "^extent")] {
+    for (size, features) in [
+        (20 << 10, ""),
+        (8 << 20, "bigalloc,^extent"),
+        (8 << 20, "^extent"),
+    ] {
         let made = make_at(&place(&image, Some(size)), &options(FsType::Ext4, features));
         assert!(made.is_err());
         assert!(!image.exists());
@@ -239,7 +243,7 @@ proptest! {
         type_number in 0usize..3,
         features in prop::sample::select(vec![
             "", "^resize_inode", "^flex_bg", "sparse_super2", "meta_bg,^resize_inode",
-            "^has_journal", "orphan_file",
+            "^has_journal", "orphan_file", "bigalloc",
         ]),
         has_small_groups in any::<bool>(),
         inodes in prop::option::of(1u32..3000),

@@ -83,6 +83,9 @@ impl Build {
         let mut space = Space::new(u64::from(geo.first_data_block)..geo.blocks_count);
         let is_packed = options.has_packed_metadata;
         let tables = tables::place(&shape, options.stride, is_packed, &mut space)?;
+        if geo.cluster_ratio > 1 {
+            space.take_in_clusters(geo.cluster_ratio.into());
+        }
         let mut build = Build {
             rules: InodeRules::of(&shape.sb),
             next_ino: shape.geo.first_ino.0,
@@ -105,7 +108,8 @@ impl Build {
         build.journal(options)?;
         build.mmp(options)?;
         build.orphan_file(options)?;
-        let overhead = overhead + build.journal_blocks;
+        let ratio = u64::from(build.shape.geo.cluster_ratio);
+        let overhead = overhead.div_ceil(ratio) + build.journal_blocks.div_ceil(ratio);
         build.shape.sb.set_overhead_clusters(overhead as u32);
         Ok(build)
     }
@@ -183,7 +187,8 @@ impl Build {
         inode.block_area_mut().copy_from_slice(&map.area);
         let data = map.data_blocks().count() as u64;
         inode.set_size(&self.rules, data * block_size)?;
-        inode.set_blocks_512(&self.rules, map.blocks() * (block_size / 512))?;
+        let blocks = map.blocks(self.shape.geo.cluster_ratio.into());
+        inode.set_blocks_512(&self.rules, blocks * (block_size / 512))?;
         self.inodes.insert(ino, inode);
         Ok(())
     }
@@ -291,6 +296,8 @@ impl Build {
         let reach = u64::from(indirect::DIRECT) + per_block + per_block * per_block;
         let block_size = u64::from(geo.block_size);
         inode.set_size(&self.rules, reach * block_size)?;
+        // Each counts as a cluster, though they share some.
+        let blocks = blocks * u64::from(geo.cluster_ratio);
         inode.set_blocks_512(&self.rules, blocks * (block_size / 512))?;
         self.inodes.insert(Ino::RESIZE.0, inode);
         Ok(())

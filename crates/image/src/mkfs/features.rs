@@ -102,6 +102,7 @@ impl FeatureSet {
             | RoCompat::DIR_NLINK
             | RoCompat::EXTRA_ISIZE
             | RoCompat::METADATA_CSUM
+            | RoCompat::BIGALLOC
             | RoCompat::PROJECT
             | RoCompat::VERITY;
         refuse_other(self.compat, known_compat)?;
@@ -120,6 +121,9 @@ impl FeatureSet {
         }
         if self.incompat.contains(Incompat::BIT64) && !has_extents {
             return Some("feature 64bit needs extents; take -O extent or -O ^64bit");
+        }
+        if self.ro_compat.contains(RoCompat::BIGALLOC) && !has_extents {
+            return Some("feature bigalloc needs extents; take -O extent or -O ^bigalloc");
         }
         if self.ro_compat.contains(RoCompat::VERITY) && !has_extents {
             return Some("feature verity needs extents; take -O extent or -O ^verity");
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_name() {
         for (words, part) in [
-            ("bigalloc", "bigalloc"),
+            ("bigalloc,^extent,^64bit", "bigalloc"),
             ("journal_dev", "journal_dev"),
             ("nonsense", "nonsense"),
             ("^extent", "64bit"),

@@ -65,7 +65,8 @@ impl Build {
         desc.set_inode_bitmap(PhysBlock(places.inode_bitmap));
         desc.set_inode_table(PhysBlock(places.inode_table));
         let taken = self.space.count(blocks.clone());
-        desc.set_free_blocks((blocks.end - blocks.start - taken) as u32);
+        let free = (blocks.end - blocks.start - taken) >> geo.cluster_bits();
+        desc.set_free_blocks(free as u32);
         desc.set_free_inodes(geo.inodes_per_group - used_inodes);
         let directories = self.directories.iter();
         let here = directories.filter(|ino| (first_ino..=last_ino).contains(ino));
@@ -106,10 +107,11 @@ impl Build {
         let bits = geo.block_size as usize * 8;
         let mut map = vec![0; geo.block_size as usize];
         for taken in self.space.taken(blocks.clone()) {
-            let at = (taken.start - blocks.start) as usize;
-            bitmap::set_range(&mut map, at, (taken.end - taken.start) as usize);
+            let at = (taken.start - blocks.start) as usize >> geo.cluster_bits();
+            let count = (taken.end - taken.start) as usize >> geo.cluster_bits();
+            bitmap::set_range(&mut map, at, count);
         }
-        let used = (blocks.end - blocks.start) as usize;
+        let used = geo.group_clusters(GroupNo(group)) as usize;
         bitmap::set_range(&mut map, used, bits - used);
         map
     }

@@ -25,9 +25,10 @@ pub(super) struct FileMap {
 }
 
 impl FileMap {
-    /// Blocks of data and map.
-    pub fn blocks(&self) -> u64 {
-        self.data.iter().map(|run| run.end - run.start).sum::<u64>() + self.nodes.len() as u64
+    /// Blocks that data and map take, in whole clusters.
+    pub fn blocks(&self, cluster_blocks: u64) -> u64 {
+        let data = self.data.iter().map(|run| run.end - run.start).sum::<u64>();
+        data.next_multiple_of(cluster_blocks) + self.nodes.len() as u64 * cluster_blocks
     }
 
     /// All blocks of the data, in order.
@@ -207,7 +208,7 @@ mod tests {
             map.nodes.keys().copied().collect::<Vec<_>>(),
             [22, 279, 280, 537]
         );
-        assert_eq!(space.count(1..10_000), map.blocks());
+        assert_eq!(space.count(1..10_000), map.blocks(1));
     }
 
     #[test]

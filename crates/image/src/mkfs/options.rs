@@ -86,6 +86,8 @@ pub struct Options {
     pub block_size: Option<u32>,
     /// `-b -SIZE`: bytes of a block at least, where the size decides.
     pub block_size_min: Option<u32>,
+    /// `-C`: bytes of a cluster, with `bigalloc`.
+    pub cluster_size: Option<u32>,
     /// `-I`: bytes of an inode.
     pub inode_size: Option<u32>,
     /// `-i`: bytes of space for each inode.
@@ -158,6 +160,7 @@ impl Default for Options {
             has_journal: false,
             block_size: None,
             block_size_min: None,
+            cluster_size: None,
             inode_size: None,
             bytes_per_inode: None,
             inodes: None,

@@ -91,6 +91,12 @@ impl Profile {
             .max(profile.block_size);
         Ok(profile)
     }
+
+    /// An inode has at least a cluster to use.
+    pub fn widen(&mut self, cluster_blocks: u32) {
+        let cluster_bytes = self.block_size * cluster_blocks;
+        self.bytes_per_inode = self.bytes_per_inode.max(cluster_bytes);
+    }
 }
 
 /// The use that a size suggests.

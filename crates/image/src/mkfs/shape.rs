@@ -25,6 +25,10 @@ const LAST_GROUP_ROOM: u64 = 50;
 const GROWTH: u64 = 1024;
 const EXTRA_ISIZE: u16 = 32;
 const GROUPS_PER_FLEX: u32 = 16;
+/// Blocks of a cluster where nobody says.
+const CLUSTER_BLOCKS: u32 = 16;
+/// The largest cluster.
+const CLUSTER_BYTES_MAX: u32 = 1 << 29;
 
 /// What was decided before anything has a place.
 #[derive(Clone, Debug)]
@@ -38,23 +42,29 @@ pub(super) struct Shape {
 impl Shape {
     /// The numbers for a place of `size_bytes`.
     pub fn new(options: &Options, size_bytes: u64) -> Result<Shape> {
-        let profile = Profile::of(options, size_bytes)?;
+        let mut profile = Profile::of(options, size_bytes)?;
         let block_size = profile.block_size;
         check_sizes(options, &profile)?;
         let blocks = size_bytes / u64::from(block_size);
         let features = chosen_features(options, blocks)?;
+        let cluster_blocks = cluster_blocks(options, &features, block_size)?;
         let reserved = (options.reserved_percent * blocks as f64 / 100.0) as u64;
+        let blocks = blocks / u64::from(cluster_blocks) * u64::from(cluster_blocks);
+        if options.bytes_per_inode.is_none() {
+            profile.widen(cluster_blocks);
+        }
         let mut maker = Maker {
             options,
             features,
             block_size,
             inode_size: profile.inode_size as u16,
-            first_data_block: u32::from(block_size == 1024),
+            first_data_block: u32::from(block_size == 1024 && cluster_blocks == 1),
+            cluster_blocks,
             blocks_given: blocks,
             reserved_given: reserved,
             reserved,
             blocks_count: blocks,
-            blocks_per_group: (block_size * 8).min(CLUSTERS_PER_GROUP_MAX),
+            blocks_per_group: (block_size * 8).min(CLUSTERS_PER_GROUP_MAX) * cluster_blocks,
             inodes_wanted: inodes_wanted(options, &profile, blocks, &features)?,
             has_given_group_size: false,
         };
@@ -105,6 +115,27 @@ fn check_sizes(options: &Options, profile: &Profile) -> Result<()> {
         return Err(MkfsError::value("-m", percent, reason));
     }
     Ok(())
+}
+
+/// Blocks of a cluster, of which a size is asked for, or not.
+fn cluster_blocks(options: &Options, features: &FeatureSet, block_size: u32) -> Result<u32> {
+    let has_clusters = features.ro_compat.contains(RoCompat::BIGALLOC);
+    match options.cluster_size {
+        None if has_clusters => Ok(CLUSTER_BLOCKS),
+        None => Ok(1),
+        Some(size) if !has_clusters => Err(MkfsError::value("-C", size, "needs feature bigalloc")),
+        Some(size) => {
+            let is_possible = size.is_power_of_two() && size <= CLUSTER_BYTES_MAX;
+            if !is_possible || size < 2 * block_size {
+                let reason = format!(
+                    "give a power of 2 from {} to {CLUSTER_BYTES_MAX}",
+                    2 * block_size
+                );
+                return Err(MkfsError::value("-C", size, reason));
+            }
+            Ok(size / block_size)
+        }
+    }
 }
 
 fn chosen_features(options: &Options, blocks: u64) -> Result<FeatureSet> {
@@ -204,6 +235,7 @@ struct Maker<'a> {
     /// Fewer reserved blocks where a last group was left out.
     reserved: u64,
     blocks_per_group: u32,
+    cluster_blocks: u32,
     inodes_wanted: u32,
     has_given_group_size: bool,
 }
@@ -219,6 +251,10 @@ struct Numbers {
 
 impl Maker<'_> {
     fn set_blocks_per_group(&mut self, count: u32) -> Result<()> {
+        if self.cluster_blocks > 1 {
+            let reason = "with bigalloc groups are as large as they can be; leave it out";
+            return Err(MkfsError::value("-g", count, reason));
+        }
         let most = (self.block_size * 8).min(CLUSTERS_PER_GROUP_MAX);
         if !count.is_multiple_of(8) || !(256..=most).contains(&count) {
             let reason = format!("give a multiple of 8 from 256 to {most}");
@@ -266,7 +302,7 @@ impl Maker<'_> {
         let per_block = self.block_size / u32::from(self.inode_size);
         let mut inodes_per_group = self.inodes_wanted().div_ceil(groups);
         if inodes_per_group > self.block_size * 8 {
-            if self.blocks_per_group < 256 {
+            if self.blocks_per_group < 256 || self.cluster_blocks > 1 {
                 return Err(self.too_many_inodes());
             }
             // Smaller groups, of which there are more.
@@ -414,9 +450,9 @@ impl Maker<'_> {
         sb.set_first_data_block(self.first_data_block);
         let log = self.block_size.trailing_zeros() - 10;
         sb.set_log_block_size(log);
-        sb.set_log_cluster_size(log);
+        sb.set_log_cluster_size(log + self.cluster_blocks.trailing_zeros());
         sb.set_blocks_per_group(self.blocks_per_group);
-        sb.set_clusters_per_group(self.blocks_per_group);
+        sb.set_clusters_per_group(self.blocks_per_group / self.cluster_blocks);
         sb.set_inodes_per_group(numbers.inodes_per_group);
         sb.set_reserved_gdt_blocks(numbers.reserved_gdt_blocks as u16);
         sb.set_rev_level(self.options.revision);

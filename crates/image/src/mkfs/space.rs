@@ -14,6 +14,8 @@ pub(super) struct Space {
     runs: BTreeMap<u64, u64>,
     first: u64,
     end: u64,
+    /// Blocks that are taken together from now on.
+    cluster_blocks: u64,
 }
 
 impl Space {
@@ -23,6 +25,20 @@ impl Space {
             runs: BTreeMap::new(),
             first: blocks.start,
             end: blocks.end,
+            cluster_blocks: 1,
+        }
+    }
+
+    /// From now on clusters are taken; what is taken of one already takes it.
+    pub fn take_in_clusters(&mut self, cluster_blocks: u64) {
+        self.cluster_blocks = cluster_blocks;
+        for (start, end) in std::mem::take(&mut self.runs) {
+            let taken = self.runs.last_key_value().map_or(0, |(_, end)| *end);
+            let start = (start / cluster_blocks * cluster_blocks).max(taken);
+            let end = end.next_multiple_of(cluster_blocks).min(self.end);
+            if start < end {
+                self.take(start, end - start);
+            }
         }
     }
 
@@ -93,15 +109,16 @@ impl Space {
             .or_else(|| self.find(self.first, goal, 1))
     }
 
-    /// Takes the first free run from `goal` on, or else of all, but no more than `most` blocks.
+    /// Takes the first free run from `goal` on, or else of all, but gives no more than `most`
+    /// blocks; what is taken beyond is the rest of the last cluster.
     pub fn take_run(&mut self, goal: u64, most: u64) -> Option<Range<u64>> {
-        let start = self.next_free(goal)?;
-        let end = (start + most).min(self.end);
+        let start = self.next_free(goal / self.cluster_blocks * self.cluster_blocks)?;
+        let end = (start + most.next_multiple_of(self.cluster_blocks)).min(self.end);
         let end = self
             .first_taken(start..end)
             .map_or(end, |taken| taken.start);
         self.take(start, end - start);
-        Some(start..end)
+        Some(start..end.min(start + most))
     }
 
     /// The parts of `blocks` that are taken, in order.

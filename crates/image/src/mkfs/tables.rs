@@ -38,10 +38,15 @@ pub(super) fn place(
 ) -> Result<Tables> {
     let groups = shape.geo.groups_count;
     for group in 0..groups {
-        let count = shape.geo.group_base_blocks(GroupNo(group));
+        let count = u64::from(shape.geo.group_base_blocks(GroupNo(group)));
         let first = shape.geo.group_first_block(GroupNo(group)).0;
+        // With clusters of blocks of 1 KiB the boot block is part of group 0.
+        let boot = match group {
+            0 => shape.geo.super_block().0 - first,
+            _ => 0,
+        };
         if count > 0 {
-            space.take(first, count.into());
+            space.take(first, boot + count);
         }
     }
     let mut placer = Placer {
