@@ -44,7 +44,14 @@ pub fn run(server: &Server, parent: &Path, options: &Options, report: &mut Repor
     let scratch = Scratch::new_in(parent)?;
     let config = scratch.path().join("fsx.toml");
     std::fs::write(&config, CONFIG)?;
-    for on in ["memory", "ext4", "ext4-1k", "ext4-indirect", sets::REISERFS] {
+    for on in [
+        "memory",
+        "ext4",
+        "ext4-1k",
+        "ext4-bigalloc",
+        "ext4-indirect",
+        sets::REISERFS,
+    ] {
         if server.kind == Kind::Fuse2fs && ["memory", sets::REISERFS].contains(&on) {
             report.skip(
                 &format!("fsx/fuse2fs/{on}"),
