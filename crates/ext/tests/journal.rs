@@ -443,8 +443,12 @@ fn a_journal_that_the_kernel_wrote() {
 /// reads; then they count no more. Needs a kernel that makes them; says so and passes without.
 #[test]
 fn fast_commits_are_replayed() {
-    for block in ["1024", "4096"] {
-        fast_commits(block);
+    for (block, features) in [
+        ("1024", "fast_commit"),
+        ("4096", "fast_commit"),
+        ("1024", "fast_commit,bigalloc"),
+    ] {
+        fast_commits(block, features);
     }
 }
 
@@ -475,9 +479,9 @@ fn work_fast(place: &Path) -> std::io::Result<()> {
     shrunk.sync_all()
 }
 
-fn fast_commits(block: &str) {
+fn fast_commits(block: &str, features: &str) {
     let directory = tempfile::tempdir().unwrap();
-    let options = ["-t", "ext4", "-b", block, "-O", "fast_commit"];
+    let options = ["-t", "ext4", "-b", block, "-O", features];
     let image = make(directory.path(), "32M", &options);
     let place = directory.path().join("mounted");
     fs::create_dir(&place).unwrap();
