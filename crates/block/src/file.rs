@@ -421,6 +421,26 @@ fn claim(
 /// No machine has larger pages of memory.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
+impl FileDevice {
+    /// fallocate(2) of what goes. On a block device that something has claimed, a mount or finefs,
+    /// the kernel refuses it (EBUSY) while what was written there is only in its cache.
+    fn clear(
+        &self,
+        how: FallocateFlags,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> rustix::io::Result<()> {
+        let clear = || rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
+        match clear() {
+            Err(rustix::io::Errno::BUSY) => {
+                rustix::fs::fdatasync(&self.file)?;
+                clear()
+            }
+            cleared => cleared,
+        }
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn len_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Relaxed)
@@ -484,7 +504,7 @@ impl BlockDevice for FileDevice {
                     allocated.forget(offset_bytes, length_bytes);
                 }
                 let how = flags | FallocateFlags::KEEP_SIZE;
-                let outcome = rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
+                let outcome = self.clear(how, offset_bytes, length_bytes);
                 if let Some(allocated) = &self.allocated
                     && flags == FallocateFlags::PUNCH_HOLE
                 {
@@ -497,6 +517,7 @@ impl BlockDevice for FileDevice {
                         rustix::io::Errno::OPNOTSUPP
                         | rustix::io::Errno::INVAL
                         | rustix::io::Errno::NOSYS
+                        | rustix::io::Errno::BUSY
                         | rustix::io::Errno::INTR,
                     ) => {}
                     Err(error) => return Err(error.into()),
@@ -516,7 +537,7 @@ impl BlockDevice for FileDevice {
         }
         // On a block device the kernel does this only where zeros come of it.
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
+        let punched = self.clear(how, offset_bytes, length_bytes);
         if let Some(allocated) = &self.allocated {
             allocated.forget(offset_bytes, length_bytes);
         }

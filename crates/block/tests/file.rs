@@ -210,34 +210,70 @@ fn no_storage_is_taken_ahead_where_little_is_left() {
     assert!(taken < 1 << 20, "{taken} bytes");
 }
 
-/// Needs the right to set up loop devices; says so and passes without it.
-#[test]
-fn an_image_on_a_loop_device_is_in_use() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = image(directory.path(), 1 << 20);
-    let attach = |extra: &[&str]| {
-        let output = Command::new("losetup")
-            .args(["-f", "--show"])
-            .args(extra)
-            .arg(&path)
-            .output();
-        output
-            .ok()
-            .filter(|output| output.status.success())
-            .map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned())
-    };
-    let Some(device) = attach(&[]) else {
+/// A loop device of a file; says so where none can be set up.
+fn attach(path: &Path, extra: &[&str]) -> Option<String> {
+    let output = Command::new("losetup")
+        .args(["-f", "--show"])
+        .args(extra)
+        .arg(path)
+        .output();
+    let device = output
+        .ok()
+        .filter(|output| output.status.success())
+        .map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned());
+    if device.is_none() {
         let _ = writeln!(
             std::io::stderr(),
             "skipped: loop devices cannot be set up here"
         );
+    }
+    device
+}
+
+fn detach(device: &str) {
+    let detached = Command::new("losetup").args(["-d", device]).status();
+    assert!(detached.unwrap().success());
+}
+
+/// Needs the right to set up loop devices; passes without it.
+#[test]
+fn what_was_just_written_to_a_block_device_is_given_back_and_zeroed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    let Some(name) = attach(&path, &[]) else {
+        return;
+    };
+    let outcomes = {
+        let device = FileDevice::open(Path::new(&name), Access::ReadWrite).unwrap();
+        let data = vec![7; 256 << 10];
+        [0, 256 << 10].map(|at| {
+            device.write_at(at, &data).unwrap();
+            match at {
+                0 => device.discard_at(at, data.len() as u64).map(drop),
+                _ => device.write_zeros_at(at, data.len() as u64),
+            }
+        })
+    };
+    detach(&name);
+    for outcome in outcomes {
+        outcome.unwrap();
+    }
+    let written = fs::read(&path).unwrap();
+    assert!(written[..512 << 10].iter().all(|byte| *byte == 0));
+}
+
+/// Needs the right to set up loop devices; passes without it.
+#[test]
+fn an_image_on_a_loop_device_is_in_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = image(directory.path(), 1 << 20);
+    let Some(device) = attach(&path, &[]) else {
         return;
     };
     let open_and_detach = |device: &str| {
         let for_writing = FileDevice::open(&path, Access::ReadWrite);
         let for_reading = FileDevice::open(&path, Access::ReadOnly);
-        let detached = Command::new("losetup").args(["-d", device]).status();
-        assert!(detached.unwrap().success());
+        detach(device);
         (for_writing, for_reading)
     };
     let (for_writing, for_reading) = open_and_detach(&device);
@@ -249,7 +285,7 @@ fn an_image_on_a_loop_device_is_in_use() {
         for_reading.unwrap_err().kind,
         OpenErrorKind::InUse { .. }
     ));
-    if let Some(device) = attach(&["-r"]) {
+    if let Some(device) = attach(&path, &["-r"]) {
         let (for_writing, for_reading) = open_and_detach(&device);
         assert!(matches!(
             for_writing.unwrap_err().kind,

@@ -150,6 +150,7 @@ fn a_block_device_and_memory_are_served_confined() {
     );
     assert_confined(server(&place));
     exercise(&place);
+    succeed(Command::new("fstrim").arg(place.mount_point()));
     unmount(&place);
     check(device.path());
     mount_memory(&place, &["-o", "sandbox=on"]);
