@@ -100,9 +100,9 @@ use output::say;
     name = "finefs",
     version,
     about = "ext2/3/4 images and memory file systems in user space",
-    long_about = "Mounts ext2, ext3 and ext4 images and memory file systems through FUSE, \
-                  read-write, without root, for many processes at once; and reads and edits images \
-                  without a mount. reiserfs images are read.",
+    long_about = "Mounts ext2, ext3, ext4 and reiserfs images and memory file systems through \
+                  FUSE, read-write, without root, for many processes at once; and reads and edits \
+                  images without a mount.",
     help_template = help(),
     after_help = "finefs NAME runs the program finefs-NAME from beside finefs or from PATH: \
                   finefs bench measures file systems."

@@ -21,7 +21,7 @@ use crate::serve::{self, EndSignals};
 use crate::target::find_at;
 use crate::{CliResult, Failure, logger, open, progress, remount, say, usage};
 
-/// Mount an ext2/3/4 image, or a file system in memory, at a directory
+/// Mount an ext2/3/4 or reiserfs image, or a file system in memory, at a directory
 #[derive(Args)]
 #[command(
     override_usage = "finefs mount [OPTIONS] IMAGE DIR\n       finefs mount [OPTIONS] --memory DIR",
