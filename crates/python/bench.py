@@ -1,5 +1,6 @@
 """Lists and reads the 10,000 files of an image by turns through the Rust API and through this
-package, by one thread and by two: the quickest of 25, and their ratios.
+package, file by file and a directory's files in a call, by one thread and by two: the quickest of
+25, and their ratios.
 
     make wheel && pip install target/wheels/*.whl
     cargo build --release -p finefs --example read_all
@@ -36,10 +37,18 @@ def read(image, directories):
     assert read_bytes == len(directories) * FILES * BYTES
 
 
-def seconds_by_threads(image, count):
+def read_many(image, directories):
+    read_bytes = 0
+    for directory in directories:
+        paths = [f"{directory}/{name}" for name in image.listdir(directory)]
+        read_bytes += sum(map(len, image.read_many(paths)))
+    assert read_bytes == len(directories) * FILES * BYTES
+
+
+def seconds_by_threads(image, count, work):
     directories = sorted(set(image.listdir("/")) - {"lost+found"})
     shares = [directories[number::count] for number in range(count)]
-    threads = [threading.Thread(target=read, args=(image, share)) for share in shares]
+    threads = [threading.Thread(target=work, args=(image, share)) for share in shares]
     begin = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -61,13 +70,14 @@ def measure(path, read_all):
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program, finefs.Image(path) as image:
-        found = {way: [] for way in (("Rust", 1), ("Rust", 2), ("Python", 1), ("Python", 2))}
+        ways = {"Rust": None, "read_bytes": read, "read_many": read_many}
+        found = {(way, threads): [] for way in ways for threads in (1, 2)}
         for turn in range(ROUNDS + 1):
-            for (language, threads), seconds in found.items():
-                if language == "Rust":
+            for (way, threads), seconds in found.items():
+                if way == "Rust":
                     took = seconds_of(program, threads)
                 else:
-                    took = seconds_by_threads(image, threads)
+                    took = seconds_by_threads(image, threads, ways[way])
                 if turn > 0:  # what is read first comes from the image
                     seconds.append(took)
         program.stdin.close()
@@ -79,11 +89,11 @@ def main():
         path = os.path.join(directory, "image")
         make(path)
         found = measure(path, sys.argv[1])
-    for (language, threads), took in found.items():
+    for (way, threads), took in found.items():
         print(
-            f"{language:7} {threads} threads {took * 1000:7.1f} ms,"
+            f"{way:10} {threads} threads {took * 1000:7.1f} ms,"
             f" {took / found['Rust', threads]:.2f} times Rust's,"
-            f" {found[language, 1] / took:.2f} times as fast as one thread"
+            f" {found[way, 1] / took:.2f} times as fast as one thread"
         )
 
 

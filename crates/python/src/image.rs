@@ -195,6 +195,20 @@ impl Image {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    /// All bytes of each of these files, in their order; threads that read many small files so wait
+    /// for the interpreter once, not for each.
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        paths: Vec<PathBuf>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let contents: Vec<Vec<u8>> = self.run(py, |fs| {
+            paths.into_iter().map(|path| fs.read(path)).collect()
+        })?;
+        let objects = contents.iter().map(|bytes| PyBytes::new(py, bytes));
+        Ok(objects.collect())
+    }
+
     /// Makes a file of these bytes, or gives them to one that is there; how many.
     fn write_bytes(&self, py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<usize> {
         self.run(py, |fs| fs.write(path, data))?;

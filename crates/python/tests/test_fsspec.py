@@ -23,6 +23,11 @@ def test_files_and_directories(fs):
     fs.pipe_file("a/g", b"0123456789")
     assert fs.cat("/a/b/f") == b"hello"
     assert fs.cat_file("a/g", start=2, end=4) == b"23"
+    assert fs.cat(["a/g", "/a/b/f"]) == {"/a/g": b"0123456789", "/a/b/f": b"hello"}
+    assert fs.cat("/a/*/f") == {"/a/b/f": b"hello"}
+    assert fs.cat(["a/g", "a/no"], on_error="omit") == {"/a/g": b"0123456789"}
+    with pytest.raises(FileNotFoundError):
+        fs.cat(["a/g", "a/no"])
     assert fs.ls("/a", detail=False) == ["/a/b", "/a/g"]
     assert fs.info("a/b")["type"] == "directory" and fs.info("a/g")["size"] == 10
     assert fs.find("/a") == ["/a/b/f", "/a/g"] and fs.glob("/a/*/f") == ["/a/b/f"]

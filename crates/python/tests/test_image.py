@@ -45,6 +45,16 @@ def test_files_are_read_and_written_as_open_does(image):
             image.open("a", wrong)
 
 
+def test_many_files_are_read_in_a_call(image):
+    for name in "abc":
+        image.write_bytes(name, name.encode() * 5000)
+    assert image.read_many([]) == []
+    assert image.read_many(["b", "/a", "b"]) == [b"b" * 5000, b"a" * 5000, b"b" * 5000]
+    with pytest.raises(FileNotFoundError) as caught:
+        image.read_many(["a", "no", "c"])
+    assert caught.value.filename == "no"
+
+
 def test_errors_are_those_of_os(image):
     with pytest.raises(FileNotFoundError) as caught:
         image.open("/no/where")

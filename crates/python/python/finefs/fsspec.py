@@ -99,6 +99,15 @@ class FinefsFileSystem(AbstractFileSystem):
             return self.image.read_bytes(path)
         return super().cat_file(path, start, end)
 
+    def cat(self, path, recursive=False, on_error="raise", **ranges):
+        if on_error != "raise" or ranges:
+            return super().cat(path, recursive=recursive, on_error=on_error, **ranges)
+        paths = self.expand_path(path, recursive=recursive)
+        contents = self.image.read_many(paths)
+        if len(paths) > 1 or isinstance(path, list) or paths[0] != self._strip_protocol(path):
+            return dict(zip(paths, contents))
+        return contents[0]
+
     def pipe_file(self, path, value, **_):
         self.image.write_bytes(self._strip_protocol(path), bytes(value))
 
