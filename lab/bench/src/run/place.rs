@@ -28,7 +28,7 @@ pub(crate) struct Where {
         conflicts_with_all = ["image", "dir"]
     )]
     pub(super) memory: Option<Size>,
-    /// An ext2, ext3 or ext4 image, in this process; the image is modified
+    /// An ext2/3/4 or reiserfs image, in this process; the image is modified
     #[arg(long, value_name = "IMAGE", conflicts_with = "dir")]
     pub(super) image: Option<PathBuf>,
     /// A directory, through system calls

@@ -267,7 +267,7 @@ fn lead(place: &Place) -> Vec<String> {
         ),
         _ => {
             let what = match place {
-                Place::Image(_) => "one ext image, opened in",
+                Place::Image(_) => "one image, opened in",
                 _ => "one file system in memory, in",
             };
             format!(

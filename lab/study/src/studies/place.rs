@@ -23,7 +23,7 @@ pub const MEMORY_BYTES: u64 = 8 << 30;
 pub enum Place {
     /// New file systems in memory, of at most this size in bytes.
     Memory(u64),
-    /// An ext image, opened for each run. It is modified; what the runs make is removed.
+    /// An image, opened for each run. It is modified; what the runs make is removed.
     Image(PathBuf),
     /// A directory of whatever file system.
     Directory(Mounted),
