@@ -46,6 +46,7 @@ fn agrees_with_dumpe2fs() {
             "fast_commit_size=1024",
         ],
         &["-t", "ext4", "-O", "inline_data,bigalloc,quota"],
+        &["-t", "ext4", "-O", "ea_inode,quota"],
         &[
             "-t",
             "ext4",
@@ -116,7 +117,7 @@ fn agrees_with_dumpe2fs() {
             }
             None => assert!(!info.features.iter().any(|feature| feature == "has_journal")),
         }
-        let has_unwritable = options.iter().any(|option| option.contains("inline_data"));
+        let has_unwritable = options.iter().any(|option| option.contains("ea_inode"));
         assert_eq!(
             info.access,
             if has_unwritable {

@@ -592,7 +592,7 @@ fn ports_are_told() {
         (100_003, 17, 0),
         (100_021, 17, own),
         (100_024, 6, own),
-        (100_000, 6, 0),
+        (100_000, 6, u32::from(port.port())),
     ] {
         let asked = words(&[program, 4, protocol, 0]);
         assert_eq!(

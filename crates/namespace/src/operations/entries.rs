@@ -530,7 +530,7 @@ impl Namespace {
 
     /// EEXIST when a name is there, EBUSY when the store could not tell it apart from those that
     /// are.
-    pub(crate) fn check_free(
+    fn check_free(
         &self,
         dir: &Inode,
         table: &NameTable,
@@ -538,9 +538,21 @@ impl Namespace {
         name: HashedName<'_>,
         guard: &Guard,
     ) -> Result<()> {
-        if held.find(name, guard).is_some() {
-            return Err(Error::Exists);
+        match held.find(name, guard) {
+            Some(_) => Err(Error::Exists),
+            None => self.check_room(dir, table, held, name, guard),
         }
+    }
+
+    /// EBUSY when the store could not tell a name that is not there apart from those that are.
+    pub(crate) fn check_room(
+        &self,
+        dir: &Inode,
+        table: &NameTable,
+        held: &LockedBucket<'_>,
+        name: HashedName<'_>,
+        guard: &Guard,
+    ) -> Result<()> {
         match table.has_room(held, name, dir.ino == self.root(), guard) {
             true => Ok(()),
             false => Err(Error::Busy),

@@ -236,7 +236,7 @@ impl Namespace {
             return Ok(());
         }
         let Side { dir, table, name } = renaming.to;
-        self.check_free(dir, table, held.get(1), name, guard)
+        self.check_room(dir, table, held.get(1), name, guard)
     }
 
     /// Reserves what the new name can need, and a whiteout that inherits attributes.

@@ -26,6 +26,7 @@ impl NameTable {
 
     /// Whether another name of a name's class can be put into its bucket, which the caller holds.
     /// `is_root`: it is the root's table.
+    #[inline]
     pub fn has_room(
         &self,
         held: &LockedBucket<'_>,
