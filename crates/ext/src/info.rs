@@ -211,6 +211,9 @@ impl ImageInfo {
                     info.problems.push(format!("superblock {counters}"));
                     info.limit("a count in the superblock cannot be".to_owned());
                 }
+                if let Some(reason) = mount::unwritable(&found) {
+                    info.limit(reason.to_owned());
+                }
                 info.look_inside(&device, &superblock, &found.geometry);
             }
             Err(kind) => info.refuse(&device, &superblock, kind),

@@ -213,6 +213,17 @@ fn damaged(what: &str, error: &Error) -> MountErrorKind {
     }
 }
 
+/// Why an image cannot be written whose features each can.
+pub(crate) fn unwritable(found: &Found) -> Option<&'static str> {
+    let has_quota = found.superblock.ro_compat().contains(RoCompat::QUOTA);
+    if has_quota && found.superblock.incompat().contains(Incompat::EA_INODE) {
+        return Some("not writable yet: quota together with ea_inode");
+    }
+    let clusters = u64::from(found.geometry.cluster_ratio);
+    let is_cut_off = !found.geometry.blocks_count.is_multiple_of(clusters);
+    is_cut_off.then_some("its last cluster is cut off")
+}
+
 /// Why the image cannot be written, judged by the device and the superblock alone.
 fn why_read_only(
     device: &dyn BlockDevice,
@@ -238,14 +249,8 @@ fn why_read_only(
             found.gate.read_only.join(", ")
         )));
     }
-    let has_quota = superblock.ro_compat().contains(RoCompat::QUOTA);
-    if has_quota && superblock.incompat().contains(Incompat::EA_INODE) {
-        return Ok(Some(
-            "not writable yet: quota together with ea_inode".to_owned(),
-        ));
-    }
-    if !(found.geometry.blocks_count).is_multiple_of(u64::from(found.geometry.cluster_ratio)) {
-        return Ok(Some("its last cluster is cut off".to_owned()));
+    if let Some(reason) = unwritable(found) {
+        return Ok(Some(reason.to_owned()));
     }
     if let Some(counters) = &found.counters {
         return Ok(Some(format!("superblock {counters}; run e2fsck -f")));
