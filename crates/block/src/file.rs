@@ -147,6 +147,9 @@ pub struct FileDevice {
     cannot_reserve: AtomicBool,
     /// There was less storage than was asked for ahead.
     is_short: AtomicBool,
+    /// A sync failed while storage was given back. The kernel tells that once: from then on no
+    /// flush may succeed.
+    is_lossy: AtomicBool,
 }
 
 /// The unit of `st_blocks`.
@@ -206,6 +209,7 @@ impl FileDevice {
             allocated,
             cannot_reserve: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
+            is_lossy: AtomicBool::new(false),
             file,
             claim: own,
             path: path.to_owned(),
@@ -433,7 +437,10 @@ impl FileDevice {
         let clear = || rustix::fs::fallocate(&self.file, how, offset_bytes, length_bytes);
         match clear() {
             Err(rustix::io::Errno::BUSY) => {
-                rustix::fs::fdatasync(&self.file)?;
+                if let Err(error) = rustix::fs::fdatasync(&self.file) {
+                    self.is_lossy.store(true, Ordering::Release);
+                    return Err(error);
+                }
                 clear()
             }
             cleared => cleared,
@@ -565,6 +572,9 @@ impl BlockDevice for FileDevice {
     fn flush(&self) -> io::Result<()> {
         if self.is_read_only || !self.has_barriers {
             return Ok(());
+        }
+        if self.is_lossy.load(Ordering::Acquire) {
+            return Err(rustix::io::Errno::IO.into());
         }
         self.file.sync_data()
     }

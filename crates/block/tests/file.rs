@@ -8,6 +8,7 @@ use std::process::Command;
 
 use finefs_block::file::OpenErrorKind;
 use finefs_block::{Access, BlockDevice, FileDevice};
+use finefs_sim::LoopDevice;
 
 fn kind(path: &Path, access: Access) -> OpenErrorKind {
     let error = FileDevice::open(path, access).expect_err("must be refused");
@@ -211,28 +212,15 @@ fn no_storage_is_taken_ahead_where_little_is_left() {
 }
 
 /// A loop device of a file; says so where none can be set up.
-fn attach(path: &Path, extra: &[&str]) -> Option<String> {
-    let output = Command::new("losetup")
-        .args(["-f", "--show"])
-        .args(extra)
-        .arg(path)
-        .output();
-    let device = output
-        .ok()
-        .filter(|output| output.status.success())
-        .map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned());
-    if device.is_none() {
+fn attach(path: &Path, arguments: &[&str]) -> Option<LoopDevice> {
+    let device = LoopDevice::over_with(path, arguments);
+    if let Err(error) = &device {
         let _ = writeln!(
             std::io::stderr(),
-            "skipped: loop devices cannot be set up here"
+            "skipped: loop devices cannot be set up here: {error}"
         );
     }
-    device
-}
-
-fn detach(device: &str) {
-    let detached = Command::new("losetup").args(["-d", device]).status();
-    assert!(detached.unwrap().success());
+    device.ok()
 }
 
 /// Needs the right to set up loop devices; passes without it.
@@ -240,11 +228,11 @@ fn detach(device: &str) {
 fn what_was_just_written_to_a_block_device_is_given_back_and_zeroed() {
     let directory = tempfile::tempdir().unwrap();
     let path = image(directory.path(), 1 << 20);
-    let Some(name) = attach(&path, &[]) else {
+    let Some(attached) = attach(&path, &[]) else {
         return;
     };
     let outcomes = {
-        let device = FileDevice::open(Path::new(&name), Access::ReadWrite).unwrap();
+        let device = FileDevice::open(attached.path(), Access::ReadWrite).unwrap();
         let data = vec![7; 256 << 10];
         [0, 256 << 10].map(|at| {
             device.write_at(at, &data).unwrap();
@@ -254,12 +242,40 @@ fn what_was_just_written_to_a_block_device_is_given_back_and_zeroed() {
             }
         })
     };
-    detach(&name);
+    drop(attached);
     for outcome in outcomes {
         outcome.unwrap();
     }
     let written = fs::read(&path).unwrap();
     assert!(written[..512 << 10].iter().all(|byte| *byte == 0));
+}
+
+/// Giving back syncs a block device; what that sync loses the kernel tells nobody again. Needs the
+/// right to mount and to set up loop devices; passes without it.
+#[test]
+fn what_giving_back_finds_lost_the_next_flush_tells() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "finefs-test"])
+        .arg(directory.path())
+        .output();
+    if !mounted.is_ok_and(|output| output.status.success()) {
+        let _ = writeln!(std::io::stderr(), "skipped: nothing can be mounted here");
+        return;
+    }
+    let path = image(directory.path(), 16 << 20);
+    let outcomes = attach(&path, &[]).map(|attached| {
+        let device = FileDevice::open(attached.path(), Access::ReadWrite).unwrap();
+        // More than the file system below has room for, as only a sync finds.
+        device.write_at(0, &vec![7; 8 << 20]).unwrap();
+        let given_back = device.discard_at(0, 256 << 10);
+        [given_back.map(drop), device.flush(), device.flush()]
+    });
+    let unmounted = Command::new("umount").arg(directory.path()).status();
+    assert!(unmounted.unwrap().success());
+    for outcome in outcomes.into_iter().flatten() {
+        outcome.expect_err("data were lost");
+    }
 }
 
 /// Needs the right to set up loop devices; passes without it.
@@ -270,13 +286,13 @@ fn an_image_on_a_loop_device_is_in_use() {
     let Some(device) = attach(&path, &[]) else {
         return;
     };
-    let open_and_detach = |device: &str| {
+    let open_and_detach = |device: LoopDevice| {
         let for_writing = FileDevice::open(&path, Access::ReadWrite);
         let for_reading = FileDevice::open(&path, Access::ReadOnly);
-        detach(device);
+        drop(device);
         (for_writing, for_reading)
     };
-    let (for_writing, for_reading) = open_and_detach(&device);
+    let (for_writing, for_reading) = open_and_detach(device);
     assert!(matches!(
         for_writing.unwrap_err().kind,
         OpenErrorKind::InUse { .. }
@@ -286,7 +302,7 @@ fn an_image_on_a_loop_device_is_in_use() {
         OpenErrorKind::InUse { .. }
     ));
     if let Some(device) = attach(&path, &["-r"]) {
-        let (for_writing, for_reading) = open_and_detach(&device);
+        let (for_writing, for_reading) = open_and_detach(device);
         assert!(matches!(
             for_writing.unwrap_err().kind,
             OpenErrorKind::InUse { may_read: true, .. }

@@ -13,8 +13,17 @@ impl LoopDevice {
     /// # Errors
     /// What losetup says: only root may, where there are loop devices.
     pub fn over(file: &Path) -> io::Result<LoopDevice> {
+        LoopDevice::over_with(file, &[])
+    }
+
+    /// With more arguments of losetup(8).
+    ///
+    /// # Errors
+    /// As [`LoopDevice::over`].
+    pub fn over_with(file: &Path, arguments: &[&str]) -> io::Result<LoopDevice> {
         let output = Command::new("losetup")
             .args(["-f", "--show"])
+            .args(arguments)
             .arg(file)
             .output()?;
         match output.status.success() {

@@ -1,18 +1,18 @@
 //! Archives and other sources go into images that are there, as tar -x does, and onto devices; what
 //! cannot be put there leaves everything as it was.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use finefs_sim::LoopDevice;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::round_trip::{seeds, tree};
-use crate::support::{KernelMount, Place, assert_clean, assert_same, is_root, run, snapshot};
+use crate::support::{KernelMount, Place, assert_clean, assert_same, is_root, snapshot};
 
 /// What an image holds, by an archive of it.
 fn contents(place: &Place, image: &str) -> Vec<u8> {
@@ -220,23 +220,6 @@ fn a_build_that_waits_for_its_input_is_interrupted() {
     }
 }
 
-/// A loop device over a file, gone when it is dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    fn over(file: &Path) -> Loop {
-        let words = ["--show", "-f"].map(OsStr::new);
-        let output = run("losetup", &[words[0], words[1], file.as_os_str()]);
-        Loop(String::from_utf8(output.stdout).unwrap().trim().into())
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).output();
-    }
-}
-
 #[test]
 fn devices_are_filled() {
     if !is_root() {
@@ -246,8 +229,8 @@ fn devices_are_filled() {
     tree(&place.path("source"), 5);
     let file = File::create(place.path("disk")).unwrap();
     file.set_len(100 << 20).unwrap();
-    let device = Loop::over(&place.path("disk"));
-    let name = device.0.to_str().unwrap();
+    let device = LoopDevice::over(&place.path("disk")).unwrap();
+    let name = device.path().to_str().unwrap();
     let said = place.fails(1, &["build", "-q", name, "source"]);
     assert!(said.contains("--force"), "{said}");
     place.ok(&["build", "-q", "--force", name, "source"]);

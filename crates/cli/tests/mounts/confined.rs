@@ -11,6 +11,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::*;
+use finefs_sim::LoopDevice;
 
 /// "nobody", whom fusermount3 knows on every system.
 const USER: u32 = 65_534;
@@ -142,7 +143,7 @@ fn a_block_device_and_memory_are_served_confined() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    let device = LoopDevice::attach(&image);
+    let device = LoopDevice::over(&image).unwrap();
     mount(
         device.path(),
         &place.mount_point(),

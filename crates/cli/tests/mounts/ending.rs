@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::*;
+use finefs_sim::LoopDevice;
 use rustix::process::{Pid, Signal, kill_process};
 
 const FILES: usize = 1000;
@@ -110,7 +111,7 @@ fn a_block_device_is_complete_when_umount_returns() {
     for options in ["commit=3600", "commit=3600,writeback_cache,threads=1"] {
         let place = Place::new();
         let image = place.image("ext4");
-        let device = LoopDevice::attach(&image);
+        let device = LoopDevice::over(&image).unwrap();
         let mount_point = place.mount_point();
         mount(device.path(), &mount_point, &["-o", options]);
         assert_eq!(kind_of(&place), "fuseblk.finefs");
@@ -153,7 +154,7 @@ fn a_block_device_that_the_kernel_does_not_take_is_mounted_like_a_file() {
     let image = place.image("ext4");
     let mut mke2fs = Command::new("mke2fs");
     succeed(mke2fs.args(["-q", "-F", "-b", "1024"]).arg(&image));
-    let device = LoopDevice::attach_with(&image, &["--sector-size", "4096"]);
+    let device = LoopDevice::over_with(&image, &["--sector-size", "4096"]).unwrap();
     mount(device.path(), &place.mount_point(), &[]);
     assert_eq!(kind_of(&place), "fuse.finefs");
     fill(&place.mount_point());
@@ -177,7 +178,7 @@ fn a_short_look_at_a_block_device_is_waited_for() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    let device = LoopDevice::attach(&image);
+    let device = LoopDevice::over(&image).unwrap();
     let look = fs::File::open(device.path()).unwrap();
     rustix::fs::flock(&look, rustix::fs::FlockOperation::LockShared).unwrap();
     let mut mount = finefs();
@@ -201,7 +202,7 @@ fn umount_of_a_block_device_waits_for_its_server() {
         return;
     }
     let nested = Nested::new();
-    let device = LoopDevice::attach(&nested.image);
+    let device = LoopDevice::over(&nested.image).unwrap();
     let mount_point = nested.inner.mount_point();
     mount(device.path(), &mount_point, &["-o", "commit=3600"]);
     fill(&mount_point);
@@ -223,7 +224,7 @@ fn a_sync_of_a_block_device_waits_for_the_commit() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    let device = LoopDevice::attach(&image);
+    let device = LoopDevice::over(&image).unwrap();
     let mount_point = place.mount_point();
     let arguments = ["-o", "commit=3600", device.path().to_str().unwrap()];
     let mut server = mount_in_front(&place, &arguments);
@@ -251,7 +252,7 @@ fn a_signal_ends_the_mount_of_a_block_device_too() {
     }
     let place = Place::new();
     let image = place.image("ext4");
-    let device = LoopDevice::attach(&image);
+    let device = LoopDevice::over(&image).unwrap();
     let mut server = mount_in_front(&place, &[device.path().to_str().unwrap()]);
     fill(&place.mount_point());
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();

@@ -10,6 +10,7 @@ use std::process::Command;
 use rustix::fs::{IFlags, Timespec, Timestamps};
 
 use crate::support::*;
+use finefs_sim::LoopDevice;
 
 /// EPERM
 fn is_refused<T: std::fmt::Debug>(result: std::io::Result<T>) {
@@ -185,7 +186,7 @@ fn flags_are_on_the_image() {
     let before = shown(&path);
     unmount(&place);
     check(&image);
-    let device = LoopDevice::attach(&image);
+    let device = LoopDevice::over(&image).unwrap();
     succeed(
         Command::new("mount")
             .arg(device.path())

@@ -25,35 +25,6 @@ pub fn can_mount() -> bool {
     can
 }
 
-/// A loop device over an image, detached when it is dropped.
-pub struct LoopDevice(PathBuf);
-
-impl LoopDevice {
-    pub fn attach(image: &Path) -> LoopDevice {
-        LoopDevice::attach_with(image, &[])
-    }
-
-    /// With more arguments of losetup(8).
-    pub fn attach_with(image: &Path, arguments: &[&str]) -> LoopDevice {
-        let mut losetup = Command::new("losetup");
-        losetup.args(["--find", "--show"]).args(arguments);
-        let output = run(losetup.arg(image));
-        assert!(output.status.success(), "{output:?}");
-        let name = String::from_utf8(output.stdout).unwrap();
-        LoopDevice(name.trim().into())
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).output();
-    }
-}
-
 /// A directory with a mount point in it; what is mounted there goes when it is dropped.
 pub struct Place {
     directory: TempDir,
