@@ -131,11 +131,11 @@ fn look_inside(image: &Path) -> Option<(bool, &'static str)> {
     match finefs::front_end::format_of(&*device)? {
         Format::Ext => {
             let info = finefs_ext::ImageInfo::gather(device).ok()?;
-            Some((info.is_clean, "e2fsck -f"))
+            Some((info.is_clean, finefs_ext::CHECKER))
         }
         Format::Reiserfs => {
             let info = finefs_reiser::ImageInfo::gather(device).ok()?;
-            Some((info.is_clean, "reiserfsck"))
+            Some((info.is_clean, finefs_reiser::CHECKER))
         }
     }
 }

@@ -20,7 +20,7 @@ impl BitmapSource for ExtState {
     }
 
     fn repairer(&self) -> &'static str {
-        "e2fsck -f"
+        crate::CHECKER
     }
 
     fn run_max(&self) -> u64 {

@@ -71,6 +71,9 @@ use std::sync::Arc;
 use finefs_block::BlockDevice;
 use finefs_buffers::CLEAN_LIMIT_BYTES;
 
+/// The program that checks and repairs such an image.
+pub const CHECKER: &str = "e2fsck -f";
+
 /// How an image is mounted.
 #[derive(Clone)]
 pub struct ExtOptions {

@@ -465,7 +465,7 @@ impl Store for ExtStore {
     }
 
     fn checker(&self) -> &'static str {
-        "e2fsck -f"
+        crate::CHECKER
     }
 
     fn close(&self) -> Result<()> {

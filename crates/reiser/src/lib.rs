@@ -57,6 +57,9 @@ pub use info::ImageInfo;
 pub use mount::is_reiserfs;
 pub use store::ReiserStore;
 
+/// The program that checks and repairs such an image.
+pub const CHECKER: &str = "reiserfsck";
+
 /// How an image is mounted.
 #[derive(Clone, Debug, Default)]
 pub struct ReiserOptions {

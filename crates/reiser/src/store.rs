@@ -338,7 +338,7 @@ impl Store for ReiserStore {
     }
 
     fn checker(&self) -> &'static str {
-        "reiserfsck"
+        crate::CHECKER
     }
 
     fn freeze(&self) -> Result<()> {
