@@ -12,8 +12,8 @@ use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, DirectoryImage, Error,
-    Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeImage, Plan, Result, StatFs,
-    Store, write_padded,
+    Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, Plan, Result,
+    StatFs, Store, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -150,21 +150,21 @@ fn geometry(state: &ExtState, journal_blocks: Option<u64>) -> Geometry {
     };
     let block_bytes = u64::from(block_size);
     let mapped_max = indirect::dense_blocks_max(block_size, sectors_max / (block_bytes / 512));
-    let block_mapped_size_max_bytes = mapped_max * block_bytes;
+    let old_form = InodeForm::of_size(mapped_max * block_bytes);
     // Logical blocks have 32 bits; the last number stays free.
     let cluster_blocks = u64::from(state.geometry.cluster_ratio);
     let blocks_max = u64::from(u32::MAX).min(sectors_max / (block_bytes / 512));
     let extents_max = blocks_max / cluster_blocks * cluster_blocks * block_bytes;
-    let file_size_max_bytes = match has_extents {
-        true => extents_max,
-        false => block_mapped_size_max_bytes,
+    let new_form = match has_extents {
+        true => InodeForm::of_size(extents_max),
+        false => old_form,
     };
     Geometry {
         root: mount::ROOT,
         block_size_bytes: block_size,
         cluster_blocks,
-        file_size_max_bytes,
-        block_mapped_size_max_bytes,
+        new_form,
+        old_form,
         direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
         link_max: u32::from(finefs_ext_disk::inode::LINKS_MAX),
         directory_link_max: (!ro_compat.contains(RoCompat::DIR_NLINK))

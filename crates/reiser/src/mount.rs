@@ -153,7 +153,6 @@ fn told(transactions: u32, is_written: bool) -> String {
 pub(crate) fn why_not_written(superblock: &Superblock) -> Option<&'static str> {
     match superblock {
         it if it.journal().is_external => Some("the journal lies on another device"),
-        it if it.version() == KeyVersion::V3_5 => Some("format 3.5 is read, not written"),
         it if it.check_state() != 0 => Some("there are errors"),
         it if it.hash().is_none() => Some("the superblock does not name the hash of names"),
         _ => None,
@@ -299,7 +298,7 @@ fn begin_writing(mounted: &mut Mounted, end: LogEnd) -> std::result::Result<(), 
         writer,
     ));
     begin(mounted, &links).map_err(found)?;
-    if xattrs.is_none() {
+    if xattrs.is_none() && mounted.superblock.version() == KeyVersion::V3_6 {
         mounted.xattrs = match make_xattr_root(mounted, private) {
             Ok(made) => Some(made),
             // There are no attributes then.

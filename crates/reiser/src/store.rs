@@ -7,8 +7,8 @@ use finefs_block::BlockDevice;
 use finefs_buffers::CACHED_BYTES_MAX;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Committed, DirectoryImage, Error, Extent,
-    FileKind, Geometry, Goal, Identity, Ino, InodeImage, NameClasses, Plan, Result, StatFs, Store,
-    write_padded,
+    FileKind, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, NameClasses, Plan, Result,
+    StatFs, Store, write_padded,
 };
 use finefs_reiser_disk::directory::NAME_MAX;
 use finefs_reiser_disk::hash::{GENERATION_MAX, NameHash};
@@ -24,8 +24,14 @@ use crate::{apply, mount};
 /// What the kernel asks of direct I/O on a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
 
-/// The largest file of format 3.5 (the kernel's MAX_NON_LFS), also where it lies beside newer ones.
-const OLD_SIZE_MAX_BYTES: u64 = i32::MAX as u64;
+/// What objects of format 3.5 can have, also where they lie beside newer ones. The largest file is
+/// the kernel's MAX_NON_LFS. Attributes are found by generations, which they do not have.
+const OLD_FORM: InodeForm = InodeForm {
+    size_max_bytes: i32::MAX as u64,
+    owner_max: u16::MAX as u32,
+    has_xattrs: false,
+    has_flags: false,
+};
 
 /// A reiserfs image as a store.
 pub struct ReiserStore {
@@ -96,17 +102,22 @@ const fn classes(class_of: fn(&[u8]) -> u32) -> NameClasses {
 fn geometry(mounted: &Mounted, capacity: Option<usize>) -> Geometry {
     let superblock = &mounted.superblock;
     let block_size = superblock.block_size();
-    let file_size_max_bytes = match superblock.version() {
-        KeyVersion::V3_5 => OLD_SIZE_MAX_BYTES,
-        KeyVersion::V3_6 => map::BLOCKS_MAX * u64::from(block_size),
+    let new_form = match superblock.version() {
+        KeyVersion::V3_5 => OLD_FORM,
+        KeyVersion::V3_6 => InodeForm {
+            size_max_bytes: map::BLOCKS_MAX * u64::from(block_size),
+            owner_max: u32::MAX,
+            has_xattrs: mounted.xattrs.is_some(),
+            has_flags: mounted.has_attributes,
+        },
     };
     let target_max = indirect::direct_max(block_size as usize) / 8 * 8;
     Geometry {
         root: ROOT,
         block_size_bytes: block_size,
-        file_size_max_bytes,
         cluster_blocks: 1,
-        block_mapped_size_max_bytes: OLD_SIZE_MAX_BYTES,
+        new_form,
+        old_form: OLD_FORM,
         direct_alignment_bytes: DIRECT_ALIGNMENT_BYTES,
         link_max: LINK_MAX,
         directory_link_max: None,
@@ -264,13 +275,10 @@ impl Store for ReiserStore {
         }
     }
 
-    fn check_xattrs(&self, ino: Ino, _: Option<u64>, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+    fn check_xattrs(&self, _: Ino, _: Option<u64>, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
         self.mounted.writing()?;
         if xattrs.is_empty() {
             return Ok(());
-        }
-        if self.mounted.xattrs.is_none() {
-            return Err(Error::NotSupported);
         }
         if let Some(classes) = self.geometry.name_classes
             && xattrs.len() > classes.names_max as usize
@@ -285,17 +293,7 @@ impl Store for ReiserStore {
                 }
             }
         }
-        // Old stat data has no generation, by which attributes are found.
-        let stat = self.load(ino, |mounted| {
-            let object = mounted.objects.find(ino)?;
-            inode::stat(mounted, object)
-        });
-        match stat {
-            Ok(stat) if !stat.is_new => Err(Error::NotSupported),
-            // It is new.
-            Ok(_) | Err(Error::Stale) => Ok(()),
-            Err(error) => Err(error),
-        }
+        Ok(())
     }
 
     fn commit(&self, batch: Batch, captured: &Captured<'_>) -> Result<Committed> {

@@ -8,7 +8,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use finefs_block::{Access, FileDevice};
-use finefs_namespace::{Caller, Error, FileKind, Ino, Namespace, Options, SetAttributes, Store};
+use finefs_namespace::{
+    Caller, Error, FileFlags, FileKind, Ino, Namespace, Options, SetAttributes, Store, XattrMode,
+};
 use finefs_reiser::{ReiserOptions, ReiserStore};
 use finefs_reiser_disk::hash::NameHash;
 use support::{mount, walk};
@@ -318,27 +320,42 @@ fn damage_names_block_and_item() {
     }
 }
 
+/// The file system that `make` makes, mounted to write.
+fn writable(path: &Path, format: &str) -> Namespace {
+    let (image, _) = make(path, format, NameHash::R5);
+    std::fs::write(path, &image).expect("there is room");
+    open(path)
+}
+
+fn open(path: &Path) -> Namespace {
+    let device = FileDevice::open(path, Access::ReadWrite).expect("it opens");
+    let store = ReiserStore::open(Arc::new(device), &ReiserOptions::default()).expect("it mounts");
+    assert!(!store.geometry().is_read_only, "{:?}", store.notes());
+    Namespace::without_thread(Arc::new(store), Options::default()).expect("it is")
+}
+
+fn close(namespace: Namespace, path: &Path) {
+    namespace.shut_down().expect("it is durable");
+    drop(namespace);
+    reiserfsck(path);
+}
+
+fn ino_of(namespace: &Namespace, name: &[u8]) -> Ino {
+    let found = namespace.lookup(&Caller::root(), namespace.root(), name);
+    found.expect("it has a name").ino
+}
+
 /// What the commit could only find out, the operation says.
 #[test]
 fn old_files_in_a_newer_file_system_stay_small() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("image");
-    let (image, _) = make(&path, "3.6", NameHash::R5);
-    std::fs::write(&path, &image).expect("there is room");
-    let device = FileDevice::open(&path, Access::ReadWrite).expect("it opens");
-    let store = ReiserStore::open(Arc::new(device), &ReiserOptions::default()).expect("it mounts");
-    assert!(!store.geometry().is_read_only, "{:?}", store.notes());
-    let namespace = Namespace::without_thread(Arc::new(store), Options::default()).expect("it is");
+    let namespace = writable(&path, "3.6");
     let caller = &Caller::root();
-    let root = namespace.root();
-    let old = namespace.lookup(caller, root, NAMES[0]).expect("it is").ino;
-    let new = namespace.create_file(caller, root, b"new", 0o600);
+    let old = ino_of(&namespace, NAMES[0]);
+    let new = namespace.create_file(caller, namespace.root(), b"new", 0o600);
     let new = new.expect("there is room").ino;
     let most = i32::MAX as u64;
-    let size = |size_bytes| SetAttributes {
-        size_bytes: Some(size_bytes),
-        ..SetAttributes::default()
-    };
     let grow = |ino, to| namespace.set_attributes(caller, ino, &size(to)).map(drop);
     assert_eq!(grow(old, most + 1), Err(Error::FileTooLarge));
     assert_eq!(namespace.write(old, most, b"x"), Err(Error::FileTooLarge));
@@ -349,7 +366,173 @@ fn old_files_in_a_newer_file_system_stay_small() {
     assert_eq!(grow(new, 0), Ok(()));
     namespace.forget(old, 1);
     namespace.forget(new, 1);
-    namespace.shut_down().expect("it is durable");
-    drop(namespace);
-    reiserfsck(&path);
+    close(namespace, &path);
+}
+
+fn size(size_bytes: u64) -> SetAttributes {
+    SetAttributes {
+        size_bytes: Some(size_bytes),
+        ..SetAttributes::default()
+    }
+}
+
+/// What an old object has no room for is refused by the operation: numbers of owners with more than
+/// 16 bits, attributes, flags, large sizes.
+fn refuses_what_is_new(namespace: &Namespace, ino: Ino) {
+    let caller = &Caller::root();
+    let before = namespace.attributes(ino);
+    let owners = [(Some(65_536), None), (None, Some(70_000))];
+    for (uid, gid) in owners {
+        let change = SetAttributes {
+            uid,
+            gid,
+            ..SetAttributes::default()
+        };
+        let changed = namespace.set_attributes(caller, ino, &change).map(drop);
+        assert_eq!(changed, Err(Error::Invalid));
+    }
+    let set = namespace.set_xattr(caller, ino, b"security.a", b"1", XattrMode::Set);
+    assert_eq!(set, Err(Error::NotSupported));
+    let acl = [2, 0, 0, 0];
+    let set = namespace.set_xattr(
+        caller,
+        ino,
+        b"system.posix_acl_access",
+        &acl,
+        XattrMode::Set,
+    );
+    assert_eq!(set, Err(Error::NotSupported));
+    let flagged = namespace.set_flags(caller, ino, |flags| flags | FileFlags::IMMUTABLE);
+    assert_eq!(flagged, Err(Error::NotSupported));
+    assert_eq!(namespace.list_xattrs(caller, ino), Ok(Vec::new()));
+    assert_eq!(namespace.attributes(ino), before);
+}
+
+#[test]
+fn old_objects_in_a_newer_file_system_stay_old() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("image");
+    let namespace = writable(&path, "3.6");
+    let caller = &Caller::root();
+    for name in [NAMES[0], b"dir", b"disk"] {
+        let old = ino_of(&namespace, name);
+        refuses_what_is_new(&namespace, old);
+        namespace.forget(old, 1);
+    }
+    // In an old directory too, what is made is new.
+    let old = ino_of(&namespace, b"dir");
+    let new = namespace.create_file(caller, old, b"new", 0o600);
+    let new = new.expect("there is room").ino;
+    let change = SetAttributes {
+        uid: Some(70_000),
+        ..SetAttributes::default()
+    };
+    namespace
+        .set_attributes(caller, new, &change)
+        .expect("there is room");
+    let set = namespace.set_xattr(caller, new, b"security.a", b"1", XattrMode::Set);
+    assert_eq!(set, Ok(()));
+    namespace.forget(new, 1);
+    namespace.forget(old, 1);
+    close(namespace, &path);
+}
+
+#[test]
+fn the_old_format_is_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("image");
+    let namespace = writable(&path, "3.5");
+    let (caller, root) = (&Caller::root(), namespace.root());
+    let stranger = &Caller {
+        uid: 70_000,
+        ..Caller::root()
+    };
+    let wide = namespace.set_attributes(caller, root, &mode(0o777));
+    wide.expect("there is room");
+    let refused = namespace.create_file(stranger, root, b"theirs", 0o600);
+    assert_eq!(refused.map(drop), Err(Error::Invalid));
+    let file = namespace.create_file(caller, root, b"file", 0o640);
+    let file = file.expect("there is room").ino;
+    refuses_what_is_new(&namespace, file);
+    let most = i32::MAX as u64;
+    assert_eq!(namespace.write(file, most, b"x"), Err(Error::FileTooLarge));
+    assert_eq!(namespace.write(file, 5000, b"five"), Ok(4));
+    let change = SetAttributes {
+        uid: Some(65_535),
+        gid: Some(65_534),
+        ..SetAttributes::default()
+    };
+    let owned = namespace.set_attributes(caller, file, &change);
+    owned.expect("there is room");
+    // An old tail becomes a block.
+    let tail = ino_of(&namespace, NAMES[0]);
+    assert_eq!(namespace.write(tail, 4, b"BYTES"), Ok(5));
+    let sub = namespace.make_directory(caller, root, b"sub", 0o750);
+    let sub = sub.expect("there is room").ino;
+    // Seven bytes, and so the item has.
+    let link = namespace.make_symlink(caller, sub, b"link", b"./there");
+    let device = libc::makedev(0x34, 0x105);
+    let node = namespace.make_node(caller, sub, b"disk", FileKind::BlockDevice, 0o600, device);
+    let inos = [
+        file,
+        tail,
+        sub,
+        link.expect("room").ino,
+        node.expect("room").ino,
+    ];
+    inos.iter().for_each(|ino| namespace.forget(*ino, 1));
+    close(namespace, &path);
+
+    let bytes = std::fs::read(&path).expect("it is there");
+    let store = mount(&bytes).expect("it mounts");
+    let seen = walk(&store);
+    let of = |name: &str| {
+        let found = seen.get(name.as_bytes()).expect("it has a name");
+        found.as_ref().expect("it is sound")
+    };
+    let (file, content) = of("./file");
+    assert_eq!(
+        (file.uid, file.gid, file.size_bytes),
+        (65_535, 65_534, 5004)
+    );
+    assert_eq!((content[4999], &content[5000..]), (0, &b"five"[..]));
+    // As the kernel makes it up: the directory that it was made in.
+    assert_eq!(file.generation, 2);
+    assert_eq!(of("./tail").1, b"the BYTES of a small file");
+    assert_eq!(of("./sub/link").1, b"./there");
+    assert_eq!(
+        (of("./sub/disk").0.device, of("./sub").0.link_count),
+        (device, 2)
+    );
+    assert_eq!(of(".").0.permissions, 0o777);
+    fills_up_and_empties(&path);
+}
+
+/// The free list is whole: the file system fills up, and is emptied, as before.
+fn fills_up_and_empties(path: &Path) {
+    let namespace = open(path);
+    let (caller, root) = (&Caller::root(), namespace.root());
+    let before = namespace.statfs().blocks_free;
+    let file = namespace.create_file(caller, root, b"large", 0o640);
+    let file = file.expect("there is room").ino;
+    let block = [7; BLOCK];
+    let blocks = (0..).take_while(|number| {
+        let at = number * BLOCK as u64;
+        namespace.write(file, at, &block).is_ok()
+    });
+    assert!(blocks.count() as u64 > before / 2);
+    namespace.forget(file, 1);
+    namespace
+        .remove_file(caller, root, b"large")
+        .expect("it has a name");
+    namespace.sync().expect("it is durable");
+    assert_eq!(namespace.statfs().blocks_free, before);
+    close(namespace, path);
+}
+
+fn mode(permissions: u32) -> SetAttributes {
+    SetAttributes {
+        permissions: Some(permissions),
+        ..SetAttributes::default()
+    }
 }

@@ -639,13 +639,16 @@ impl Model {
             match node.kind {
                 FileKind::Regular => {
                     checks.refuse_if(!may(caller, node, WRITE), Error::AccessDenied);
-                    let most = self.limits.file_size_max_bytes;
+                    let most = self.limits.new_form.size_max_bytes;
                     checks.refuse_if(size_bytes > most, Error::FileTooLarge);
                 }
                 FileKind::Directory => checks.refuse_if(true, Error::IsADirectory),
                 _ => checks.refuse_if(true, Error::Invalid),
             }
         }
+        let most = self.limits.new_form.owner_max;
+        let mut owners = [set.uid, set.gid].into_iter().flatten();
+        checks.refuse_if(owners.any(|owner| owner > most), Error::Invalid);
         let sets_owner = set.uid.is_some() || set.gid.is_some();
         let needs_owner = set.permissions.is_some() || sets_owner;
         checks.refuse_if(needs_owner && !owns(caller, node), Error::NotPermitted);

@@ -123,6 +123,16 @@ fn the_smallest_blocks() {
     check_images(300..306, 16, &["-b", "512", "-s", "1100"]);
 }
 
+#[test]
+fn the_old_format() {
+    check_images(400..406, 24, &["--format", "3.5", "-s", "600"]);
+}
+
+#[test]
+fn the_old_format_with_the_usual_journal() {
+    check_images(500..504, 48, &["--format", "3.5", "--hash", "rupasov"]);
+}
+
 /// Names of one hash, as many as there are; and the hash's option of mkreiserfs.
 fn colliding(hash: NameHash) -> Vec<Vec<u8>> {
     // One letter up and the next one so far down that the sum of the hash stays.

@@ -52,7 +52,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         attributes,
         inline: None,
         unreadable: None,
-        is_block_mapped: false,
+        is_old_form: false,
         may_have_acls: kind != FileKind::Symlink && may_have_acls(state, &inode),
     };
     let flags = inode.flags();
@@ -67,7 +67,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         return Ok(image);
     }
     // Where new files are mapped by extents.
-    image.is_block_mapped = state.groups.has_extents()
+    image.is_old_form = state.groups.has_extents()
         && !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
     if flags.contains(InodeFlags::ENCRYPT) {
         image.unreadable = Some(Error::NoKey);

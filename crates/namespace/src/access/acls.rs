@@ -226,7 +226,8 @@ impl Namespace {
 
     /// EOPNOTSUPP where there are no ACLs.
     pub(crate) fn check_has_acls(&self, inode: &Core) -> Result<()> {
-        if self.options.has_acls && inode.kind != FileKind::Symlink {
+        let has_xattrs = self.form_of(inode).has_xattrs;
+        if self.options.has_acls && has_xattrs && inode.kind != FileKind::Symlink {
             Ok(())
         } else {
             Err(Error::NotSupported)

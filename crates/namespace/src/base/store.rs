@@ -50,10 +50,10 @@ pub struct Geometry {
     /// Blocks of a cluster, a power of two, mostly 1: what is allocated, mapped and freed. Clusters
     /// of a file, which are counted from its start, lie in whole clusters of the store.
     pub cluster_blocks: u64,
-    /// Largest file in bytes.
-    pub file_size_max_bytes: u64,
-    /// Largest file in bytes of an older form ([`InodeImage::is_block_mapped`]).
-    pub block_mapped_size_max_bytes: u64,
+    /// What new inodes can have.
+    pub new_form: InodeForm,
+    /// What those of an older form can have ([`InodeImage::is_old_form`]).
+    pub old_form: InodeForm,
     /// Offsets and lengths of direct I/O are multiples of this many bytes.
     pub direct_alignment_bytes: u32,
     /// Most links of a file that is not a directory.
@@ -95,6 +95,31 @@ pub struct Geometry {
     pub stops_on_damage: bool,
     /// What tells this file system from all others.
     pub identity: Identity,
+}
+
+/// What an inode of one form can have.
+#[derive(Clone, Copy, Debug)]
+pub struct InodeForm {
+    /// Largest file in bytes; more is EFBIG.
+    pub size_max_bytes: u64,
+    /// Largest number of an owner, user or group; a larger one is EINVAL, as in Linux's reiserfs.
+    pub owner_max: u32,
+    /// It can have extended attributes; else one that is set is EOPNOTSUPP.
+    pub has_xattrs: bool,
+    /// It keeps flags ([`FileFlags`]); else one that is set is EOPNOTSUPP.
+    pub has_flags: bool,
+}
+
+impl InodeForm {
+    /// With room for all owners, attributes and flags.
+    pub const fn of_size(size_max_bytes: u64) -> InodeForm {
+        InodeForm {
+            size_max_bytes,
+            owner_max: u32::MAX,
+            has_xattrs: true,
+            has_flags: true,
+        }
+    }
 }
 
 /// Gives the form of a name that equal ones have in common; `None` for what is no text, which
@@ -178,9 +203,9 @@ pub struct InodeImage {
     /// Names why the content cannot be read (an encrypted file, a damaged map ...); the
     /// attributes are good. `None` for all ordinary inodes.
     pub unreadable: Option<Error>,
-    /// A regular file of an older form than new ones get, whose largest size is
-    /// [`Geometry::block_mapped_size_max_bytes`] and which holds no unwritten blocks.
-    pub is_block_mapped: bool,
+    /// Of an older form than new ones get ([`Geometry::old_form`]), which holds no unwritten
+    /// blocks.
+    pub is_old_form: bool,
     /// False when it surely has no ACLs, so that nobody needs to load its attributes to check a
     /// permission.
     pub may_have_acls: bool,

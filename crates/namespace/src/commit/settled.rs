@@ -51,7 +51,7 @@ impl Volume {
             return true;
         }
         let blocks = sectors.div_ceil(self.block_bytes() / 512);
-        let is_block_mapped = inode.is_block_mapped() || !self.geometry.has_unwritten;
+        let is_block_mapped = inode.is_old_form() || !self.geometry.has_unwritten;
         let size_bytes = inode.size_bytes();
         let may_fit = self
             .store

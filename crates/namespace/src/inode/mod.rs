@@ -136,7 +136,7 @@ pub(crate) type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
 #[repr(C)]
 pub(crate) struct Core {
     pub kind: FileKind,
-    is_block_mapped: bool,
+    is_old_form: bool,
     /// Made here: the store has nothing of it.
     is_new: bool,
     unnamed: AtomicBool,
@@ -368,7 +368,7 @@ impl Core {
         };
         let core = Core {
             unreadable: image.unreadable.map(Box::new),
-            is_block_mapped: image.is_block_mapped,
+            is_old_form: image.is_old_form,
             is_new: false,
             ..Core::new(image.attributes, body, config)
         };
@@ -422,7 +422,7 @@ impl Core {
             dirty: AtomicU64::new(0),
             lock: Mutex::new(&classes::INODE, Guarded),
             unnamed: AtomicBool::new(false),
-            is_block_mapped: false,
+            is_old_form: false,
             is_new: true,
             words: Words {
                 seq: SeqLock::new(),
@@ -452,8 +452,8 @@ impl Core {
 
     /// True for a file that can hold no unwritten blocks and not the largest size, though others
     /// of its store can.
-    pub fn is_block_mapped(&self) -> bool {
-        self.is_block_mapped
+    pub fn is_old_form(&self) -> bool {
+        self.is_old_form
     }
 
     /// True for a file made without a name that may still get one (O_TMPFILE).

@@ -28,7 +28,7 @@ use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::{
     Batch, BlockRun, Captured, Committed, DirectoryImage, Extent, Geometry, Goal, Identity,
-    InodeImage, Plan, Store,
+    InodeForm, InodeImage, Plan, Store,
 };
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times, Timestamp};
 use crate::commit::options::Options;
@@ -92,9 +92,9 @@ impl MemoryStore {
             geometry: Geometry {
                 root: ROOT,
                 block_size_bytes: BLOCK_BYTES as u32,
-                file_size_max_bytes: BLOCK_BYTES << 31,
+                new_form: InodeForm::of_size(BLOCK_BYTES << 31),
+                old_form: InodeForm::of_size(BLOCK_BYTES << 31),
                 cluster_blocks: 1,
-                block_mapped_size_max_bytes: BLOCK_BYTES << 31,
                 direct_alignment_bytes: 1,
                 link_max: u32::MAX - 1,
                 directory_link_max: None,
@@ -265,7 +265,7 @@ impl Store for MemoryStore {
             attributes: self.root,
             inline: None,
             unreadable: None,
-            is_block_mapped: false,
+            is_old_form: false,
             may_have_acls: false,
         })
     }

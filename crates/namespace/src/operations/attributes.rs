@@ -4,11 +4,11 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::acls::may_keep_setgid;
 use crate::access::permission::{WRITE, check_mutable, check_owner, check_unrestricted};
 use crate::base::error::{Error, Result};
-use crate::base::store::{Charge, Plan};
+use crate::base::store::{Charge, InodeForm, Plan};
 use crate::base::types::{Attributes, Caller, FileKind, Ino, SetAttributes, SetTime};
 use crate::commit::oplog::Record;
 use crate::inode::acl::AclKind;
-use crate::inode::{Inode, Ownership, Time};
+use crate::inode::{Core, Inode, Ownership, Time};
 use crate::namespace::Namespace;
 use crate::operations::set_id::without_privileges;
 use crate::schemes::Call;
@@ -157,8 +157,21 @@ impl Namespace {
         }
     }
 
-    /// EPERM or EACCES unless the caller may make the change.
+    /// What an inode can have.
+    pub(crate) fn form_of(&self, inode: &Core) -> &InodeForm {
+        match inode.is_old_form() {
+            true => &self.geometry.old_form,
+            false => &self.geometry.new_form,
+        }
+    }
+
+    /// EPERM or EACCES unless the caller may make the change; EINVAL for an owner of whom the inode
+    /// cannot keep the number.
     fn check_change(&self, caller: &Caller, inode: &Inode, change: &SetAttributes) -> Result<()> {
+        let mut owners = [change.uid, change.gid].into_iter().flatten();
+        if owners.any(|owner| owner > self.form_of(inode).owner_max) {
+            return Err(Error::Invalid);
+        }
         check_flags(inode, change)?;
         if change.size_bytes.is_some() {
             match inode.kind {

@@ -299,15 +299,8 @@ impl Namespace {
     ) -> Result<u64> {
         offset_bytes
             .checked_add(length_bytes)
-            .filter(|end| *end <= self.size_max_of(inode))
+            .filter(|end| *end <= self.form_of(inode).size_max_bytes)
             .ok_or(Error::FileTooLarge)
-    }
-
-    fn size_max_of(&self, inode: &Inode) -> u64 {
-        match inode.is_block_mapped() {
-            true => self.geometry.block_mapped_size_max_bytes,
-            false => self.geometry.file_size_max_bytes,
-        }
     }
 
     pub(crate) fn cluster_bytes(&self) -> u64 {
@@ -627,7 +620,7 @@ impl Namespace {
         let file = self.file(ino, guard)?;
         check_unrestricted(file.inode)?;
         check_unsealed(file.inode)?;
-        if size_bytes > self.size_max_of(file.inode) {
+        if size_bytes > self.form_of(file.inode).size_max_bytes {
             return Err(Error::FileTooLarge);
         }
         let inode = file.inode;

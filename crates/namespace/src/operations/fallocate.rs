@@ -102,7 +102,7 @@ impl Namespace {
     }
 
     fn has_unwritten(&self, inode: &Inode) -> bool {
-        self.geometry.has_unwritten && !inode.is_block_mapped()
+        self.geometry.has_unwritten && !inode.is_old_form()
     }
 
     /// EOPNOTSUPP where blocks up to `to` cannot be allocated without growing the file: written

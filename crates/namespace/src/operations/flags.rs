@@ -19,7 +19,8 @@ impl Namespace {
     ///
     /// EPERM unless the caller owns the inode, and is the superuser where
     /// [`FileFlags::PRIVILEGED`] ones change; EOPNOTSUPP for flags that inodes of this kind cannot
-    /// have, and for new ones that tell how data are mapped or journaled.
+    /// have, for all where the inode keeps none, and for new ones that tell how data are mapped or
+    /// journaled.
     pub fn set_flags(
         &self,
         caller: &Caller,
@@ -72,7 +73,9 @@ impl Namespace {
         }
         let converting = FileFlags::EXTENTS | FileFlags::JOURNAL_DATA;
         let settable = flags & FileFlags::SETTABLE;
+        let changed = (flags ^ before.flags) & FileFlags::SETTABLE;
         if (flags - before.flags).intersects(converting)
+            || !self.form_of(inode).has_flags && !changed.is_empty()
             || !FileFlags::of_kind(inode.kind).contains(settable)
         {
             return Err(Error::NotSupported);

@@ -201,6 +201,9 @@ impl Namespace {
         };
         let sectors = self.sectors_of_new(new.kind, new.target);
         let project = parent.inherited_project();
+        if caller.uid.max(gid) > self.geometry.new_form.owner_max {
+            return Err(Error::Invalid);
+        }
         self.charge_new(caller, (gid, project), sectors)?;
         Ok(Attributes {
             ino: allotted.ino,

@@ -132,6 +132,9 @@ impl Namespace {
             let operation = self.begin_change(Call::Xattr)?;
             let inode = self.inode(ino, &operation.guard)?;
             self.check_name(caller, inode, name, WRITE)?;
+            if value.is_some() && !self.form_of(inode).has_xattrs {
+                return Err(Error::NotSupported);
+            }
             let values = self.values(inode)?;
             let plan = match value {
                 Some(value) if value.len() >= LARGE_VALUE => Plan::LargeXattr {

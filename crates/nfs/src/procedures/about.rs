@@ -66,7 +66,7 @@ pub(super) fn information(
             out.u32(geometry.block_size_bytes);
         }
         out.u32(LISTING_BYTES);
-        out.u64(geometry.file_size_max_bytes);
+        out.u64(geometry.new_form.size_max_bytes);
         // The grain of times.
         let (seconds, nanoseconds) = match geometry.has_fine_times {
             true => (0, 1),

@@ -144,7 +144,11 @@ impl Commit<'_> {
 
     /// The target of a new symbolic link.
     fn put_target(&mut self, object: ObjectKey, stat: &mut StatData, target: &[u8]) -> Result<()> {
-        let padded = target.len().next_multiple_of(8);
+        // As old kernels read it, the length of the item is that of the target.
+        let padded = match stat.is_new {
+            true => target.len().next_multiple_of(8),
+            false => target.len(),
+        };
         let mut bytes = target.to_vec();
         bytes.resize(padded, 0);
         let file = FileKey::of(object, stat);

@@ -62,7 +62,7 @@ pub(crate) fn load(mounted: &Mounted, ino: Ino) -> Result<InodeImage> {
         attributes,
         inline: None,
         unreadable: None,
-        is_block_mapped: kind == FileKind::Regular && !stat.is_new,
+        is_old_form: !stat.is_new,
         may_have_acls: stat.is_new
             && kind != FileKind::Symlink
             && mounted.xattrs.is_some()

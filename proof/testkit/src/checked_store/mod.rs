@@ -300,7 +300,7 @@ impl Store for CheckedStore {
             attributes: inode.attributes,
             inline: None,
             unreadable: None,
-            is_block_mapped: false,
+            is_old_form: false,
             may_have_acls: !inode.xattrs.is_empty(),
         })
     }

@@ -25,7 +25,7 @@ impl Model {
 
     fn check_end(&self, offset_bytes: u64, length_bytes: u64) -> Result<usize> {
         match offset_bytes.checked_add(length_bytes) {
-            Some(end) if end <= self.limits.file_size_max_bytes => Ok(end as usize),
+            Some(end) if end <= self.limits.new_form.size_max_bytes => Ok(end as usize),
             _ => Err(vec![Error::FileTooLarge]),
         }
     }
@@ -133,6 +133,9 @@ impl Model {
         let node = self.get(id)?;
         let mut checks = Checks::default();
         Model::check_xattr(caller, node, name, READ, &mut checks);
+        let is_acl = name == acl::ACCESS || name == acl::DEFAULT;
+        let has_acls = self.limits.new_form.has_xattrs;
+        checks.refuse_if(is_acl && !has_acls, Error::NotSupported);
         checks.refuse_if(!node.xattrs.contains_key(name), Error::NoAttribute);
         checks.done()?;
         Ok(node.xattrs[name].clone())
@@ -166,6 +169,8 @@ impl Model {
         checks.refuse_if(mode == XattrMode::Create && exists, Error::Exists);
         let needs_old = mode == XattrMode::Replace || value.is_none();
         checks.refuse_if(needs_old && !exists, Error::NoAttribute);
+        let is_kept = self.limits.new_form.has_xattrs;
+        checks.refuse_if(value.is_some() && !is_kept, Error::NotSupported);
         let is_long = value.is_some_and(|value| value.len() > XATTR_VALUE_MAX);
         checks.refuse_if(is_long, Error::ArgumentsTooLong);
         checks.done()?;
@@ -183,7 +188,8 @@ impl Model {
         let mut checks = Checks::default();
         let given = Acl::from_value(value);
         checks.refuse_if(value.len() > XATTR_VALUE_MAX, Error::ArgumentsTooLong);
-        checks.refuse_if(node.kind == FileKind::Symlink, Error::NotSupported);
+        let has_acls = self.limits.new_form.has_xattrs && node.kind != FileKind::Symlink;
+        checks.refuse_if(!has_acls, Error::NotSupported);
         let is_directory = node.kind == FileKind::Directory;
         if name == acl::DEFAULT && !is_directory && given == Ok(None) {
             return checks.done();
