@@ -3,7 +3,8 @@
 //! It unmounts (which takes rights, or the set-uid helper fusermount3), and removes the server's
 //! socket. In the background it is the watcher (`background`), in the foreground a process of its
 //! own. It acts on what it was told before the server was confined, and then takes two orders
-//! without arguments, so a server that was taken over can make it do nothing but end the mount.
+//! without arguments, so a server that was taken over can make it do nothing but end the mount. It
+//! also connects to the servers of exports that it was told of (`dialler`).
 //!
 //! The protocol is a line of JSON each way over a pair of sockets. The attendant ends when the
 //! server has.
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use finefs_fuse::{DetachError, Unmounter};
 use serde::{Deserialize, Serialize};
 
+use crate::dialler::{self, Dialler, Dialling};
 use crate::runtime_dir::Socket;
 
 /// Longer than any order.
@@ -64,23 +66,56 @@ impl From<Answer> for Result<(), DetachError> {
     }
 }
 
+/// What an attendant is for.
+#[derive(Default)]
+pub(crate) struct Charge {
+    /// The mount, if there is one.
+    pub mount_point: Option<PathBuf>,
+    /// Exports to which lost connections are made again.
+    pub exports: Vec<PathBuf>,
+}
+
+impl Charge {
+    /// Of these images, those that are such exports.
+    pub(crate) fn of<'a>(
+        mount_point: Option<PathBuf>,
+        images: impl Iterator<Item = &'a PathBuf>,
+    ) -> Charge {
+        let exports = images.filter(|image| finefs_disk::is_reconnecting(image.as_os_str()));
+        Charge {
+            mount_point,
+            exports: exports.cloned().collect(),
+        }
+    }
+}
+
 /// The attendant, as its server sees it.
-pub(crate) struct Attendant(UnixStream);
+pub(crate) struct Attendant {
+    orders: UnixStream,
+    dialler: Option<Dialler>,
+}
 
 /// The attendant's own end.
 pub(crate) struct Attending {
     server: UnixStream,
-    mount_point: PathBuf,
+    mount_point: Option<PathBuf>,
+    dialling: Option<Dialling>,
 }
 
 /// Both ends, to be parted by a fork.
-pub(crate) fn pair(mount_point: PathBuf) -> io::Result<(Attendant, Attending)> {
-    let (ours, server) = UnixStream::pair()?;
+pub(crate) fn pair(charge: Charge) -> io::Result<(Attendant, Attending)> {
+    let (orders, server) = UnixStream::pair()?;
+    let dials = match charge.exports.is_empty() {
+        true => None,
+        false => Some(dialler::pair(charge.exports)?),
+    };
+    let (dialler, dialling) = dials.unzip();
     let attending = Attending {
         server,
-        mount_point,
+        mount_point: charge.mount_point,
+        dialling,
     };
-    Ok((Attendant(ours), attending))
+    Ok((Attendant { orders, dialler }, attending))
 }
 
 impl Attendant {
@@ -94,6 +129,13 @@ impl Attendant {
         begun
     }
 
+    /// From now on it connects to the servers of exports.
+    pub(crate) fn connect_from_now_on(&mut self) {
+        if let Some(dialler) = self.dialler.take() {
+            dialler.begin();
+        }
+    }
+
     /// See [`unmount`].
     pub(crate) fn unmount(&self, is_lazy: bool) -> Result<(), DetachError> {
         self.ask(&Order::Unmount { is_lazy })
@@ -105,7 +147,8 @@ impl Attendant {
     }
 
     fn ask(&self, order: &Order) -> Result<(), DetachError> {
-        let asked = send(&self.0, order).and_then(|()| receive(&mut BufReader::new(&self.0)));
+        let asked =
+            send(&self.orders, order).and_then(|()| receive(&mut BufReader::new(&self.orders)));
         match asked {
             Ok(Some(answer)) => Answer::into(answer),
             Ok(None) => Err(DetachError::Other("the attendant has ended".to_owned())),
@@ -117,13 +160,16 @@ impl Attendant {
 impl Attending {
     /// Carries out orders until the server has ended.
     pub(crate) fn attend(self) {
+        if let Some(dialling) = self.dialling {
+            std::thread::spawn(move || dialling.attend());
+        }
         let mut orders = BufReader::new(&self.server);
         let mut mount = None;
         let mut socket = None;
         while let Ok(Some(order)) = receive::<Order>(&mut orders) {
             let answer = match (order, &mount) {
-                (Order::Begin(new), None) => {
-                    mount = Some(Unmounter::of(&self.mount_point));
+                (Order::Begin(new), None) if let Some(place) = &self.mount_point => {
+                    mount = Some(Unmounter::of(place));
                     socket = new;
                     Answer::Done
                 }
@@ -184,7 +230,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("mnt");
         std::fs::create_dir(&place).unwrap();
-        let (attendant, attending) = pair(place).unwrap();
+        let (attendant, attending) = pair(Charge::of(Some(place), [].iter())).unwrap();
         let thread = std::thread::spawn(move || attending.attend());
         let refused = attendant.unmount(false);
         assert!(matches!(refused, Err(DetachError::NotPermitted)));
@@ -209,7 +255,8 @@ mod tests {
     #[test]
     fn the_socket_of_a_dead_server_goes() {
         let directory = tempfile::tempdir().unwrap();
-        let (attendant, attending) = pair(directory.path().to_owned()).unwrap();
+        let (attendant, attending) =
+            pair(Charge::of(Some(directory.path().to_owned()), [].iter())).unwrap();
         let thread = std::thread::spawn(move || attending.attend());
         let places = [directory.path().join("place")];
         let owner = rustix::process::geteuid();

@@ -32,7 +32,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::attendant::{self, Attendant, Attending};
+use crate::attendant::{self, Attendant, Attending, Charge};
 use crate::{CliResult, Failure, logger, say};
 
 /// How long the kernel may take to see that a server is gone.
@@ -54,14 +54,13 @@ pub(crate) enum Role {
 
 /// Starts watcher and server. Must be called while the process has one thread. `mount_point` is
 /// what the watcher looks after, if it is a mount; `log` takes the server's messages once it is in
-/// the background; `is_attended` has the watcher be an attendant.
+/// the background; `charge` has the watcher be an attendant.
 pub(crate) fn start(
     mount_point: Option<PathBuf>,
     log: Option<File>,
-    is_attended: bool,
+    charge: Option<Charge>,
 ) -> CliResult<Role> {
-    let attended = mount_point.clone().filter(|_| is_attended);
-    let ends = attended.map(attendant::pair).transpose().map_err(fail)?;
+    let ends = charge.map(attendant::pair).transpose().map_err(fail)?;
     let (attendant, attending) = ends.unzip();
     let (read_end, write_end) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| fail(e.into()))?;
@@ -93,9 +92,9 @@ fn fail(error: io::Error) -> Failure {
 }
 
 /// Starts an attendant beside this process, which has one thread.
-pub(crate) fn start_attendant(mount_point: PathBuf) -> CliResult<Attendant> {
+pub(crate) fn start_attendant(charge: Charge) -> CliResult<Attendant> {
     let fail = |error: io::Error| Failure::new(format!("cannot start an attendant: {error}"));
-    let (attendant, attending) = attendant::pair(mount_point).map_err(fail)?;
+    let (attendant, attending) = attendant::pair(charge).map_err(fail)?;
     if fork().map_err(fail)?.is_some() {
         return Ok(attendant);
     }

@@ -48,6 +48,7 @@ mod check;
 mod confine;
 #[cfg(feature = "formats")]
 mod convert;
+mod dialler;
 mod dump;
 mod external;
 mod file_limit;

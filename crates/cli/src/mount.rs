@@ -11,7 +11,7 @@ use finefs::front_end::namespace::Namespace;
 use finefs_block::Claim;
 use finefs_fuse::AttachError;
 
-use crate::attendant::Attendant;
+use crate::attendant::{Attendant, Charge};
 use crate::background::{self, Readiness, Role};
 use crate::channel::Answering;
 use crate::confine::{self, Sandbox};
@@ -94,19 +94,16 @@ impl Mount {
         let plan = self.plan(options)?;
         logger::start(plan.options.is_debug);
         let place = plan.directory.clone();
-        let is_attended = plan.options.sandbox != Sandbox::Off || plan.options.run_as.is_some();
+        let charge = plan.charge();
         if is_foreground {
             if log.is_some() {
                 logger::redirect(log);
             }
-            let attendant = match is_attended {
-                true => Some(background::start_attendant(place)?),
-                false => None,
-            };
+            let attendant = charge.map(background::start_attendant).transpose()?;
             return plan.serve(None, attendant);
         }
         // Looked at before the fork, while a relative path still means what the user meant.
-        match background::start(Some(place), log, is_attended)? {
+        match background::start(Some(place), log, charge)? {
             Role::Done(status) => Ok(status),
             Role::Server(readiness, attendant) => plan.serve(Some(readiness), attendant),
         }
@@ -197,6 +194,13 @@ impl Mount {
 }
 
 impl Plan {
+    /// What an attendant is for, where the server will be confined.
+    fn charge(&self) -> Option<Charge> {
+        let is_attended = self.options.sandbox != Sandbox::Off || self.options.run_as.is_some();
+        let images = self.image.iter().chain(&self.options.journal);
+        is_attended.then(|| Charge::of(Some(self.directory.clone()), images))
+    }
+
     /// Opens, mounts, serves.
     fn serve(
         self,

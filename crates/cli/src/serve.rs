@@ -91,9 +91,10 @@ impl Ends {
         if let Some(readiness) = &mut self.readiness {
             readiness.leave()?;
         }
-        if let Some(attendant) = &self.attendant {
+        if let Some(attendant) = &mut self.attendant {
             let socket = self.channel.as_mut().and_then(Answering::take_socket);
             attendant.begin(socket).map_err(Failure::new)?;
+            attendant.connect_from_now_on();
         }
         if let Some(confinement) = self.confinement.take() {
             confinement.apply()?;

@@ -29,4 +29,4 @@ pub mod vhd;
 pub mod vmdk;
 
 pub use format::Format;
-pub use open::{Opened, Options, absolute, is_url, open};
+pub use open::{Opened, Options, absolute, connect, connect_by, is_reconnecting, is_url, open};

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -169,6 +170,45 @@ fn open_url(name: &Path, options: &Options) -> Result<Opened, OpenError> {
         format: Format::Raw,
     })
 }
+
+/// True for an export to which finefs connects again when it loses the connection.
+#[cfg(feature = "nbd")]
+pub fn is_reconnecting(name: &OsStr) -> bool {
+    is_url(name) && finefs_nbd::NbdUri::parse(name).is_ok_and(|uri| !uri.reconnect_delay.is_zero())
+}
+
+/// Connects to the server of an export, for a process that [`connect_by`] speaks of.
+///
+/// # Errors
+/// In the words that a user knows.
+#[cfg(feature = "nbd")]
+pub fn connect(name: &Path) -> io::Result<OwnedFd> {
+    let uri = finefs_nbd::NbdUri::parse(name.as_os_str()).map_err(io::Error::other)?;
+    finefs_nbd::dial(&uri)
+}
+
+/// From now on `connect` connects this process to servers, given an export's URL, because it may
+/// not do so any more by itself. Only the first one counts.
+#[cfg(feature = "nbd")]
+pub fn connect_by(connect: fn(&str) -> io::Result<OwnedFd>) {
+    finefs_nbd::dial_by(connect);
+}
+
+/// False: there are no exports.
+#[cfg(not(feature = "nbd"))]
+pub fn is_reconnecting(_name: &OsStr) -> bool {
+    false
+}
+
+/// Fails: there are no exports.
+#[cfg(not(feature = "nbd"))]
+pub fn connect(_name: &Path) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Nothing connects.
+#[cfg(not(feature = "nbd"))]
+pub fn connect_by(_connect: fn(&str) -> io::Result<OwnedFd>) {}
 
 #[cfg(not(feature = "nbd"))]
 fn open_url(name: &Path, _options: &Options) -> Result<Opened, OpenError> {

@@ -25,9 +25,10 @@ use finefs_locks::{Condvar, LockClass, Mutex};
 use crate::handshake::{Export, Handshake};
 use crate::protocol::{
     self, CHUNK_DATA, CHUNK_ERROR, CHUNK_ERROR_OFFSET, CHUNK_HOLE, CHUNK_NONE, CHUNK_STATUS,
-    Command, REPLY_DONE, Request, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
+    Command, REPLY_DONE, Request, SHUTTING_DOWN, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
 };
 use crate::stream::{Input, Stream};
+use crate::tls::Credentials;
 use crate::uri::NbdUri;
 
 /// One request at a time is sent.
@@ -65,7 +66,22 @@ struct Requests {
     /// A thread receives.
     is_led: bool,
     /// What has ended the connection.
-    failure: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// Why a connection has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// In words, with the name of the export.
+    pub line: String,
+    /// The server talks nonsense: it is not asked again.
+    pub is_final: bool,
+}
+
+impl Failure {
+    fn error(&self) -> io::Error {
+        io::Error::other(self.line.clone())
+    }
 }
 
 struct Pending {
@@ -106,17 +122,17 @@ struct Header {
 
 impl Connection {
     /// Connects and asks for the export.
-    pub fn open(uri: &NbdUri) -> io::Result<Connection> {
+    pub fn open(uri: &NbdUri, credentials: Option<&Credentials>) -> io::Result<Connection> {
         let deadline = Instant::now() + uri.timeout;
-        let stream = Stream::connect(&uri.server, uri.timeout).map_err(plain)?;
+        let stream = Stream::connect(uri).map_err(protocol::plain)?;
         let mut input = Input::default();
         let export = Handshake {
             stream: &stream,
             input: &mut input,
             deadline,
         }
-        .go(&uri.export, uri.security.as_ref())
-        .map_err(plain)?;
+        .go(&uri.export, credentials)
+        .map_err(protocol::plain)?;
         Ok(Connection {
             stream,
             name: uri.text.clone(),
@@ -193,7 +209,7 @@ impl Connection {
         let mut requests = self.requests.lock();
         loop {
             if let Some(failure) = &requests.failure {
-                return Err(io::Error::other(failure.clone()));
+                return Err(failure.error());
             }
             if requests.on_their_way.len() < REQUESTS_MAX {
                 break;
@@ -278,11 +294,13 @@ impl Connection {
     }
 
     /// What a reply says.
-    fn judge(&self, pending: Option<Pending>, failure: Option<String>) -> io::Result<Reply> {
+    fn judge(&self, pending: Option<Pending>, failure: Option<Failure>) -> io::Result<Reply> {
         let Some(pending) = pending else {
             return Err(io::Error::other("a request that was answered already"));
         };
         match (pending.error, failure) {
+            // It is not for this request, and all others will be told the same.
+            (Some((SHUTTING_DOWN, text)), _) => Err(self.fail(&io::Error::other(text))),
             (Some((number, text)), _) => Err(io::Error::new(
                 protocol::error_kind(number),
                 format!(
@@ -291,7 +309,7 @@ impl Connection {
                     pending.request.command.verb()
                 ),
             )),
-            (None, Some(failure)) => Err(io::Error::other(failure)),
+            (None, Some(failure)) => Err(failure.error()),
             (None, None) => Ok(Reply {
                 data: pending.data,
                 status: pending.status,
@@ -461,25 +479,28 @@ impl Connection {
     fn fail(&self, error: &io::Error) -> io::Error {
         self.stream.shut_down();
         let mut requests = self.requests.lock();
-        let line = format!("{}: {}", self.name, in_words(error));
-        let failure = requests.failure.get_or_insert(line).clone();
+        let failure = requests.failure.get_or_insert_with(|| Failure {
+            line: format!("{}: {}", self.name, protocol::in_words(error)),
+            is_final: error.kind() == io::ErrorKind::InvalidData,
+        });
+        let told = failure.error();
         for pending in requests.on_their_way.values_mut() {
             pending.is_done = true;
             pending.changed.notify_all();
         }
         self.has_room.notify_all();
-        io::Error::other(failure)
+        told
     }
 
     /// Says why it can no longer be used, if that is so.
-    pub fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<Failure> {
         self.requests.lock().failure.clone()
     }
 
     /// Fails it because another one of the same device has.
-    pub fn give_up(&self, failure: &str) {
+    pub fn give_up(&self, failure: &Failure) {
         if self.failure().is_none() {
-            self.requests.lock().failure = Some(failure.to_owned());
+            self.requests.lock().failure = Some(failure.clone());
             self.fail(&io::Error::other(""));
         }
     }
@@ -519,22 +540,4 @@ fn part<'a>(request: &Request, data: &'a mut [u8], at: u64, length: u32) -> Opti
 
 fn wrong(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
-}
-
-/// An error in the words that a user knows.
-fn in_words(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::TimedOut => "the server does not answer".to_owned(),
-        io::ErrorKind::UnexpectedEof
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::ConnectionAborted => "the server has closed the connection".to_owned(),
-        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
-        io::ErrorKind::ConnectionRefused => "no server listens there".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
-fn plain(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), in_words(&error))
 }

@@ -1,24 +1,19 @@
 //! The block device over one or several connections to an export.
 
-use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use finefs_block::{BlockDevice, Extent, Write, bounds};
 use finefs_locks::{LockClass, Mutex};
 
-use crate::connection::{Connection, Outgoing, Reply};
+use crate::link::Link;
 use crate::protocol::{
-    CAN_MULTI_CONN, Command, FLAG_FUA, READ_ONLY, Request, SEND_FLUSH, SEND_FUA, SEND_TRIM,
-    SEND_WRITE_ZEROES, STATE_ZERO,
+    Command, FLAG_FUA, READ_ONLY, Request, SEND_FUA, SEND_TRIM, SEND_WRITE_ZEROES, STATE_ZERO,
 };
 use crate::uri::NbdUri;
 
 /// Blocks of the server of which only a part is written.
 pub static UNALIGNED: LockClass = LockClass::new("nbd.unaligned", 90);
 
-/// So many are opened where the server takes several.
-const CONNECTIONS: usize = 4;
 /// Longer requests are cut up, so that several are on their way.
 const REQUEST_BYTES: u32 = 2 << 20;
 /// A link carries so much in about the time that a request waits.
@@ -32,7 +27,7 @@ pub struct NbdDevice {
     length_bytes: u64,
     is_read_only: bool,
     has_barriers: bool,
-    connections: Vec<Connection>,
+    link: Link,
     /// Held while a block is read, changed and written.
     unaligned: Mutex<()>,
 }
@@ -43,23 +38,13 @@ impl NbdDevice {
     /// # Errors
     /// With what is wrong. `ReadOnlyFilesystem` where the export cannot be written.
     pub fn open(uri: &NbdUri, is_read_only: bool) -> io::Result<NbdDevice> {
-        let first = Connection::open(uri)?;
-        let export = first.export().clone();
+        let link = Link::open(uri)?;
+        let export = link.export();
         if !is_read_only && export.can(READ_ONLY) {
             return Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
                 "the server exports it read-only",
             ));
-        }
-        let mut connections = vec![first];
-        if export.can(CAN_MULTI_CONN) {
-            // A server may have a limit of its own.
-            while connections.len() < CONNECTIONS
-                && let Ok(other) = Connection::open(uri)
-                && other.export().size_bytes == export.size_bytes
-            {
-                connections.push(other);
-            }
         }
         let block = u64::from(export.block_min);
         Ok(NbdDevice {
@@ -67,7 +52,7 @@ impl NbdDevice {
             uri: uri.clone(),
             is_read_only,
             has_barriers: true,
-            connections,
+            link,
             unaligned: Mutex::new(&UNALIGNED, ()),
         })
     }
@@ -79,48 +64,16 @@ impl NbdDevice {
     }
 
     fn can(&self, flag: u16) -> bool {
-        self.connections[0].export().can(flag)
+        self.link.export().can(flag)
     }
 
     fn block_min(&self) -> u64 {
-        u64::from(self.connections[0].export().block_min)
-    }
-
-    /// The connection that this thread uses.
-    fn connection(&self) -> &Connection {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-        }
-        let number = NUMBER.get().unwrap_or_else(|| {
-            let number = THREADS.fetch_add(1, Ordering::Relaxed);
-            NUMBER.set(Some(number));
-            number
-        });
-        &self.connections[number % self.connections.len()]
-    }
-
-    /// Carries out requests; where a connection ends thereby, all do.
-    fn run<'a>(
-        &self,
-        requests: impl Iterator<Item = Outgoing<'a>>,
-        take: impl FnMut(&Request, Reply),
-    ) -> io::Result<()> {
-        let connection = self.connection();
-        let outcome = connection.run(requests, take);
-        if outcome.is_err()
-            && let Some(failure) = connection.failure()
-        {
-            for other in &self.connections {
-                other.give_up(&failure);
-            }
-        }
-        outcome
+        u64::from(self.link.export().block_min)
     }
 
     /// The longest request with data.
     fn request_bytes(&self) -> u64 {
-        u64::from(self.connections[0].export().request_max.min(REQUEST_BYTES))
+        u64::from(self.link.export().request_max.min(REQUEST_BYTES))
     }
 
     fn check_write(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
@@ -139,7 +92,7 @@ impl NbdDevice {
         let step = self.request_bytes();
         let requests = pieces(offset_bytes, buffer.len() as u64, step)
             .map(|(offset, length)| (request(Command::Read, offset, length), Vec::new()));
-        self.run(requests, |request, reply| {
+        self.link.run(requests, |request, reply| {
             let start = (request.offset - offset_bytes) as usize;
             buffer[start..start + reply.data.len()].copy_from_slice(&reply.data);
         })
@@ -158,7 +111,7 @@ impl NbdDevice {
                 (request, cut(&write.parts, from as usize, length as usize))
             })
         });
-        self.run(requests, |_, _| {})
+        self.link.write(requests)
     }
 
     /// Writes with parts of blocks at its ends: they are read first.
@@ -200,7 +153,10 @@ impl NbdDevice {
         let step = u64::from(EMPTY_REQUEST_BYTES);
         let requests = pieces(offset_bytes, end_bytes - offset_bytes, step)
             .map(|(offset, length)| (request(command, offset, length), Vec::new()));
-        self.run(requests, |_, _| {})
+        match command {
+            Command::WriteZeroes => self.link.write(requests),
+            _ => self.link.run(requests, |_, _| {}),
+        }
     }
 
     fn write_zeros_as_data(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
@@ -229,7 +185,7 @@ fn request(command: Command, offset: u64, length: u32) -> Request {
 }
 
 /// A range in pieces, as offset and length.
-fn pieces(offset: u64, length: u64, step: u64) -> impl Iterator<Item = (u64, u32)> {
+fn pieces(offset: u64, length: u64, step: u64) -> impl Iterator<Item = (u64, u32)> + Clone {
     (0..length.div_ceil(step)).map(move |index| {
         let at = index * step;
         (offset + at, (length - at).min(step) as u32)
@@ -338,11 +294,10 @@ impl BlockDevice for NbdDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.is_read_only || !self.has_barriers || !self.can(SEND_FLUSH) {
+        if self.is_read_only || !self.has_barriers {
             return Ok(());
         }
-        let flush = request(Command::Flush, 0, 0);
-        self.run([(flush, Vec::new())].into_iter(), |_, _| {})
+        self.link.flush()
     }
 
     fn extent_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<Extent> {
@@ -355,12 +310,13 @@ impl BlockDevice for NbdDevice {
         let start = offset_bytes / block * block;
         let asked = (offset_bytes + length_bytes).next_multiple_of(block) - start;
         let asked = asked.min(u64::from(EMPTY_REQUEST_BYTES)) as u32;
-        if self.connections[0].export().allocation_context.is_none() || asked == 0 {
+        if self.link.export().allocation_context.is_none() || asked == 0 {
             return Ok(data);
         }
         let status = request(Command::BlockStatus, start, asked);
         let mut told = Vec::new();
-        let outcome = self.run([(status, Vec::new())].into_iter(), |_, reply| {
+        let asked = [(status, Vec::new())].into_iter();
+        let outcome = self.link.run(asked, |_, reply| {
             told = reply.status;
         });
         match outcome {

@@ -10,7 +10,7 @@ use crate::protocol::{
     REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_ERROR, REP_INFO, REP_META_CONTEXT,
 };
 use crate::stream::{Input, Stream};
-use crate::uri::Security;
+use crate::tls::Credentials;
 
 /// A reply to an option is never longer than this.
 const REPLY_MAX: u32 = 64 << 10;
@@ -39,6 +39,33 @@ pub(crate) struct Export {
 impl Export {
     pub fn can(&self, flag: u16) -> bool {
         self.flags & flag != 0
+    }
+
+    /// What is wrong where the server later says this of it.
+    pub fn difference(&self, later: &Export) -> Option<String> {
+        if self.size_bytes != later.size_bytes {
+            return Some(format!(
+                "the export has {} bytes now, and had {}; unmount, and check what the server has",
+                later.size_bytes, self.size_bytes
+            ));
+        }
+        let can = |export: &Export| {
+            let tells_of_holes = export.allocation_context.is_some();
+            let (min, max) = (export.block_min, export.request_max);
+            (export.flags, min, max, tells_of_holes)
+        };
+        (can(self) != can(later)).then(|| {
+            format!(
+                "the export is not what it was: its flags are {:#x} and were {:#x}, its blocks \
+                 {} to {} bytes and were {} to {}; unmount, and mount it again",
+                later.flags,
+                self.flags,
+                later.block_min,
+                later.request_max,
+                self.block_min,
+                self.request_max
+            )
+        })
     }
 }
 
@@ -79,10 +106,10 @@ fn wrong(what: &str) -> io::Error {
 
 impl Handshake<'_> {
     /// Asks for an export, which may be used from then on.
-    pub fn go(&mut self, name: &str, security: Option<&Security>) -> io::Result<Export> {
+    pub fn go(&mut self, name: &str, credentials: Option<&Credentials>) -> io::Result<Export> {
         self.greet()?;
-        if let Some(security) = security {
-            self.start_tls(security)?;
+        if let Some(credentials) = credentials {
+            self.start_tls(credentials)?;
         }
         let mut export = Export {
             block_min: 1,
@@ -132,7 +159,7 @@ impl Handshake<'_> {
         self.write(&[&ours.to_be_bytes()])
     }
 
-    fn start_tls(&mut self, security: &Security) -> io::Result<()> {
+    fn start_tls(&mut self, credentials: &Credentials) -> io::Result<()> {
         self.send(OPT_STARTTLS, &[])?;
         let reply = self.receive(OPT_STARTTLS)?;
         match reply.kind {
@@ -146,7 +173,7 @@ impl Handshake<'_> {
         if !self.input.is_empty() {
             return Err(wrong("the server goes on without TLS"));
         }
-        self.stream.secure(security, self.deadline)
+        self.stream.secure(credentials, self.deadline)
     }
 
     fn ask_for_structured_replies(&mut self) -> io::Result<bool> {

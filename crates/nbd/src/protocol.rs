@@ -115,6 +115,9 @@ impl Request {
     }
 }
 
+/// The error number of a server that is about to end.
+pub(crate) const SHUTTING_DOWN: u32 = 108;
+
 /// The kind of error that the protocol's number of it is; only some of errno's are in use.
 pub(crate) fn error_kind(number: u32) -> io::ErrorKind {
     match number {
@@ -137,7 +140,26 @@ pub(crate) fn error_text(number: u32) -> String {
         28 => "no space left".to_owned(),
         75 => "request too large".to_owned(),
         95 => "not supported".to_owned(),
-        108 => "the server is shutting down".to_owned(),
+        SHUTTING_DOWN => "the server is shutting down".to_owned(),
         other => format!("error {other}"),
     }
+}
+
+/// An error in the words that a user knows.
+pub(crate) fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::TimedOut => "the server does not answer".to_owned(),
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionAborted => "the server has closed the connection".to_owned(),
+        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+        io::ErrorKind::ConnectionRefused => "no server listens there".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// The same error in these words.
+pub(crate) fn plain(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), in_words(&error))
 }

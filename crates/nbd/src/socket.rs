@@ -2,13 +2,51 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::uri::Server;
+use crate::protocol;
+use crate::uri::{NbdUri, Server};
 
 /// How often who waits looks at the clock.
 const TICK: Duration = Duration::from_millis(500);
+
+/// What connects to a server instead of this process.
+type Dialer = fn(&str) -> io::Result<OwnedFd>;
+
+static DIALER: OnceLock<Dialer> = OnceLock::new();
+
+/// From now on `dialer` connects to servers, for a process that may not do so any more by itself
+/// (a confined one): it is given the URL, and has another process do what [`dial`] does. Only the
+/// first one counts.
+pub fn dial_by(dialer: Dialer) {
+    let _ = DIALER.set(dialer);
+}
+
+/// Connects to the server of an export, and no more.
+///
+/// # Errors
+/// In the words that a user knows.
+pub fn dial(uri: &NbdUri) -> io::Result<OwnedFd> {
+    let connected = match &uri.server {
+        Server::Tcp(host, port) => connect_tcp(host, *port, uri.timeout).map(OwnedFd::from),
+        Server::Unix(path) => UnixStream::connect(path).map(OwnedFd::from),
+    };
+    connected.map_err(protocol::plain)
+}
+
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let mut outcome = Err(io::Error::other("the host has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        outcome = TcpStream::connect_timeout(&address, timeout);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}
 
 /// The socket of a connection; read and written by several threads at once.
 #[derive(Debug)]
@@ -18,25 +56,22 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    pub fn connect(server: &Server, timeout: Duration) -> io::Result<Socket> {
-        let tick = Some(TICK.min(timeout));
-        match server {
-            Server::Tcp(host, port) => {
-                let mut outcome = Err(io::Error::other("the host has no address"));
-                for address in (host.as_str(), *port).to_socket_addrs()? {
-                    outcome = TcpStream::connect_timeout(&address, timeout);
-                    if outcome.is_ok() {
-                        break;
-                    }
-                }
-                let stream = outcome?;
+    pub fn connect(uri: &NbdUri) -> io::Result<Socket> {
+        let connected = match DIALER.get() {
+            Some(dialer) => dialer(&uri.text)?,
+            None => dial(uri)?,
+        };
+        let tick = Some(TICK.min(uri.timeout));
+        match uri.server {
+            Server::Tcp(..) => {
+                let stream = TcpStream::from(connected);
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(tick)?;
                 stream.set_write_timeout(tick)?;
                 Ok(Socket::Tcp(stream))
             }
-            Server::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
+            Server::Unix(_) => {
+                let stream = UnixStream::from(connected);
                 stream.set_read_timeout(tick)?;
                 stream.set_write_timeout(tick)?;
                 Ok(Socket::Unix(stream))

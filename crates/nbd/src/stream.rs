@@ -2,11 +2,11 @@
 
 use std::io::{self, IoSlice};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::socket::Socket;
-use crate::tls::Session;
-use crate::uri::{Security, Server};
+use crate::tls::{Credentials, Session};
+use crate::uri::NbdUri;
 
 /// One thread may send while another receives.
 #[derive(Debug)]
@@ -18,16 +18,16 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Connects within the time.
-    pub fn connect(server: &Server, timeout: Duration) -> io::Result<Stream> {
+    pub fn connect(uri: &NbdUri) -> io::Result<Stream> {
         Ok(Stream {
-            socket: Socket::connect(server, timeout)?,
+            socket: Socket::connect(uri)?,
             tls: OnceLock::new(),
         })
     }
 
     /// From now on all goes through TLS.
-    pub fn secure(&self, security: &Security, deadline: Instant) -> io::Result<()> {
-        let session = Session::open(&self.socket, security, deadline)?;
+    pub fn secure(&self, credentials: &Credentials, deadline: Instant) -> io::Result<()> {
+        let session = Session::open(&self.socket, credentials, deadline)?;
         self.tls
             .set(session)
             .map_err(|_| io::Error::other("it is secured already"))

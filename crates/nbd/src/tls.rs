@@ -32,6 +32,24 @@ pub static TLS: LockClass = LockClass::new("nbd.tls", 92);
 /// So much is decrypted or encrypted at once.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// Whom to trust, and who this client is: read once, since later connections may be made by a
+/// process that opens no files any more.
+pub(crate) struct Credentials {
+    config: Arc<ClientConfig>,
+    host: ServerName<'static>,
+}
+
+impl Credentials {
+    pub fn load(security: &Security) -> io::Result<Credentials> {
+        let host = ServerName::try_from(security.host.clone())
+            .map_err(|_| io::Error::other(format!("{} is no host name", security.host)))?;
+        Ok(Credentials {
+            config: Arc::new(config(security.certificates.as_deref())?),
+            host,
+        })
+    }
+}
+
 /// A connection's TLS.
 pub(crate) struct Session {
     state: Mutex<State>,
@@ -52,11 +70,13 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     /// Agrees with the server.
-    pub fn open(socket: &Socket, security: &Security, deadline: Instant) -> io::Result<Session> {
-        let config = Arc::new(config(security.certificates.as_deref())?);
-        let name = ServerName::try_from(security.host.clone())
-            .map_err(|_| io::Error::other(format!("{} is no host name", security.host)))?;
-        let connection = ClientConnection::new(config, name).map_err(wrong)?;
+    pub fn open(
+        socket: &Socket,
+        credentials: &Credentials,
+        deadline: Instant,
+    ) -> io::Result<Session> {
+        let Credentials { config, host } = credentials;
+        let connection = ClientConnection::new(Arc::clone(config), host.clone()).map_err(wrong)?;
         let session = Session {
             state: Mutex::new(
                 &TLS,

@@ -42,6 +42,8 @@ pub struct NbdUri {
     pub export: String,
     /// How long the server may be silent while a reply is due.
     pub timeout: Duration,
+    /// How long to try to connect again where the connection is lost; zero for not at all.
+    pub reconnect_delay: Duration,
     /// How the connection is secured, if it is.
     pub security: Option<Security>,
 }
@@ -63,6 +65,7 @@ impl NbdUri {
         let authority = authority.rsplit_once('@').map_or(authority, |pair| pair.1);
         let mut socket = None;
         let mut timeout = TIMEOUT;
+        let mut reconnect_delay = Duration::ZERO;
         let (mut certificates, mut tls_host) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
@@ -71,6 +74,12 @@ impl NbdUri {
                     let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
                     let seconds = seconds.ok_or("timeout= takes seconds, at least 1")?;
                     timeout = Duration::from_secs(seconds);
+                }
+                ("reconnect-delay", value) => {
+                    let seconds = value
+                        .parse()
+                        .map_err(|_| "reconnect-delay= takes seconds")?;
+                    reconnect_delay = Duration::from_secs(seconds);
                 }
                 ("tls-certificates", value) => {
                     certificates = Some(PathBuf::from(OsString::from_vec(decoded(value))));
@@ -107,6 +116,7 @@ impl NbdUri {
             server,
             export,
             timeout,
+            reconnect_delay,
             security,
         })
     }
@@ -180,6 +190,9 @@ mod tests {
         }
         let quick = parse("nbd://host/?timeout=3").unwrap();
         assert_eq!(quick.timeout, Duration::from_secs(3));
+        assert_eq!(quick.reconnect_delay, Duration::ZERO);
+        let patient = parse("nbd://host/?reconnect-delay=30").unwrap();
+        assert_eq!(patient.reconnect_delay, Duration::from_secs(30));
     }
 
     #[test]
@@ -212,6 +225,7 @@ mod tests {
             "nbd+unix://host/e?socket=/s",
             "nbds://host/e?tls-psk-file=f",
             "nbd://host/?timeout=0",
+            "nbd://host/?reconnect-delay=soon",
             "http://host/",
             "file",
         ] {

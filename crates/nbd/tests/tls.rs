@@ -78,13 +78,24 @@ struct Server {
 
 impl Server {
     fn start(certificates: &Certificates, name: &str, options: &[&str]) -> Server {
+        Server::start_with(certificates, name, options, &["memory", "8M"])
+    }
+
+    /// With this plugin; in the place of one that was killed.
+    fn start_with(
+        certificates: &Certificates,
+        name: &str,
+        options: &[&str],
+        plugin: &[&str],
+    ) -> Server {
         let socket = certificates.dir.path().join(name);
+        let _ = std::fs::remove_file(&socket);
         let mut nbdkit = Command::new("nbdkit");
         nbdkit.args(["-f", "-U"]).arg(&socket).args(options);
         nbdkit
             .arg("--tls-certificates")
             .arg(certificates.dir.path());
-        nbdkit.args(["memory", "8M"]).stderr(Stdio::null());
+        nbdkit.args(plugin).stderr(Stdio::null());
         let child = nbdkit.spawn().unwrap();
         let start = Instant::now();
         while !socket.exists() {
@@ -188,4 +199,37 @@ fn threads_share_secured_connections() {
             });
         }
     });
+}
+
+/// The certificates are not read again: who connects anew may be unable to open them.
+#[test]
+fn a_lost_connection_is_secured_again() {
+    let certificates = Certificates::new();
+    let trusts = certificates.of_client(&[("ca-cert.pem", "ca-cert.pem")]);
+    let file = certificates.dir.path().join("file");
+    std::fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let plugin = ["file", file.to_str().unwrap(), "cache=writeback"];
+    let options = ["--tls=require", "--filter=cache"];
+    let start = || Server::start_with(&certificates, "s", &options, &plugin);
+    let mut server = start();
+    let device = server
+        .open("nbds+unix", "store&reconnect-delay=20", Some(&trusts))
+        .unwrap();
+    std::fs::remove_dir_all(&trusts).unwrap();
+    for round in 0..5_u8 {
+        let place = u64::from(round) << 16;
+        device.write_at(place, &[round + 1; 5000]).unwrap();
+        drop(server);
+        server = start();
+        let mut back = [0; 5000];
+        device.read_at(place, &mut back).unwrap();
+        assert_eq!(back, [round + 1; 5000]);
+    }
+    device.flush().unwrap();
+    drop(server);
+    let bytes = std::fs::read(&file).unwrap();
+    for round in 0..5_u8 {
+        let start = usize::from(round) << 16;
+        assert_eq!(bytes[start..start + 5000], [round + 1; 5000]);
+    }
 }

@@ -1,5 +1,5 @@
 //! An NBD server over a device, in this process, which can lie, stall and hang up, and serve
-//! requests in another order than they come in.
+//! requests in another order than they come in, and which dies and comes back.
 //!
 //! # References
 //! The NBD protocol, `doc/proto.md` of the project NetworkBlockDevice.
@@ -106,7 +106,10 @@ pub struct NbdServer {
 }
 
 struct Shared {
-    device: Arc<dyn BlockDevice>,
+    /// `None` while the server is dead.
+    device: Mutex<Option<Arc<dyn BlockDevice>>>,
+    /// Of all clients, until they end.
+    streams: Mutex<HashMap<u64, UnixStream>>,
     setup: Setup,
     counts: Mutex<Counts>,
     connections: AtomicU64,
@@ -116,6 +119,7 @@ struct Shared {
 
 struct Connection {
     stream: UnixStream,
+    device: Arc<dyn BlockDevice>,
     /// Held for one reply.
     replies: Arc<Mutex<UnixStream>>,
     shared: Arc<Shared>,
@@ -137,7 +141,8 @@ impl NbdServer {
         let dir = tempfile::tempdir()?;
         let listener = UnixListener::bind(dir.path().join("s"))?;
         let shared = Arc::new(Shared {
-            device,
+            device: Mutex::new(Some(device)),
+            streams: Mutex::default(),
             setup,
             counts: Mutex::default(),
             connections: AtomicU64::new(0),
@@ -154,20 +159,44 @@ impl NbdServer {
                     return;
                 }
                 let Ok(stream) = stream else { return };
-                let Ok(replies) = stream.try_clone() else {
+                let (Ok(replies), Ok(to_end)) = (stream.try_clone(), stream.try_clone()) else {
                     return;
                 };
-                shared.connections.fetch_add(1, Ordering::SeqCst);
+                let number = shared.connections.fetch_add(1, Ordering::SeqCst);
+                let Some(device) = shared.enter(number, to_end) else {
+                    continue;
+                };
                 let mut connection = Connection {
                     stream,
                     replies: Arc::new(Mutex::new(replies)),
+                    device,
                     shared: Arc::clone(&shared),
                 };
                 // Ends with the client.
-                std::thread::spawn(move || connection.serve());
+                std::thread::spawn(move || {
+                    let served = connection.serve();
+                    connection.shared.streams().remove(&number);
+                    served
+                });
             }
         });
         Ok(server)
+    }
+
+    /// Dies: serves nobody, and when it returns nothing is done on the device any more.
+    pub fn die(&self) {
+        *lock(&self.shared.device) = None;
+        while !self.shared.streams().is_empty() {
+            for stream in self.shared.streams().values() {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Serves again, what is on this device.
+    pub fn come_back(&self, device: Arc<dyn BlockDevice>) {
+        *lock(&self.shared.device) = Some(device);
     }
 
     /// What a client calls it; it waits for each reply so long.
@@ -210,33 +239,49 @@ impl Drop for NbdServer {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Shared {
     fn counts(&self) -> std::sync::MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts)
     }
 
-    /// Does what is asked, and gives the data that was read, or an error number.
-    fn perform(&self, request: &Request) -> Result<Vec<u8>, u32> {
-        let number = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO) as u32;
-        let mut data = Vec::new();
-        let device = &*self.device;
-        match request.kind {
-            0 => {
-                data.resize(request.length as usize, 0);
-                device.read_at(request.offset, &mut data)
-            }
-            1 => device.write_at(request.offset, &request.payload),
-            3 => device.flush(),
-            6 => device.write_zeros_at(request.offset, u64::from(request.length)),
-            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        }
-        .map_err(number)?;
-        let is_to_be_durable = request.flags & 1 != 0;
-        if is_to_be_durable && matches!(request.kind, 1 | 6) {
-            device.flush().map_err(number)?;
-        }
-        Ok(data)
+    fn streams(&self) -> std::sync::MutexGuard<'_, HashMap<u64, UnixStream>> {
+        lock(&self.streams)
     }
+
+    /// What this client is served, unless the server is dead.
+    fn enter(&self, number: u64, stream: UnixStream) -> Option<Arc<dyn BlockDevice>> {
+        let device = lock(&self.device);
+        if device.is_some() {
+            self.streams().insert(number, stream);
+        }
+        device.clone()
+    }
+}
+
+/// Does what is asked, and gives the data that was read, or an error number.
+fn perform(device: &dyn BlockDevice, request: &Request) -> Result<Vec<u8>, u32> {
+    let number = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO) as u32;
+    let mut data = Vec::new();
+    match request.kind {
+        0 => {
+            data.resize(request.length as usize, 0);
+            device.read_at(request.offset, &mut data)
+        }
+        1 => device.write_at(request.offset, &request.payload),
+        3 => device.flush(),
+        6 => device.write_zeros_at(request.offset, u64::from(request.length)),
+        _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
+    .map_err(number)?;
+    let is_to_be_durable = request.flags & 1 != 0;
+    if is_to_be_durable && matches!(request.kind, 1 | 6) {
+        device.flush().map_err(number)?;
+    }
+    Ok(data)
 }
 
 impl Connection {
@@ -306,7 +351,7 @@ impl Connection {
         }
         let size = match self.shared.setup.lie {
             Lie::NegativeSize => u64::MAX,
-            _ => self.shared.device.len_bytes(),
+            _ => self.device.len_bytes(),
         };
         let flags = self.shared.setup.flags;
         let parts: [&[u8]; 3] = [&[0, 0], &size.to_be_bytes(), &flags.to_be_bytes()];
@@ -352,15 +397,16 @@ impl Connection {
         };
         let number = shared.requests.fetch_add(1, Ordering::SeqCst);
         let replies = Arc::clone(&self.replies);
+        let device = Arc::clone(&self.device);
         if setup.reorders {
             let shared = Arc::clone(&shared);
             std::thread::spawn(move || {
                 // Later ones overtake some of the earlier ones.
                 std::thread::sleep(Duration::from_micros(number * 7919 % 5 * 20));
-                answer(&shared, &request, number, &replies)
+                answer(&shared, &*device, &request, number, &replies)
             });
         } else {
-            answer(&shared, &request, number, &replies)?;
+            answer(&shared, &*device, &request, number, &replies)?;
         }
         Ok(true)
     }
@@ -369,6 +415,7 @@ impl Connection {
 /// Serves a request and replies.
 fn answer(
     shared: &Shared,
+    device: &dyn BlockDevice,
     request: &Request,
     number: u64,
     replies: &Mutex<UnixStream>,
@@ -378,8 +425,8 @@ fn answer(
         true => shared.setup.lie,
         false => Lie::None,
     };
-    let outcome = shared.perform(request);
-    let mut stream = replies.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = perform(device, request);
+    let mut stream = lock(replies);
     let reply = match lie {
         Lie::HangUp => return stream.shutdown(std::net::Shutdown::Both),
         Lie::Silence => loop {

@@ -25,6 +25,7 @@ use finefs_nfs::{
 };
 
 use self::exports::Export;
+use crate::attendant::{Attendant, Charge};
 use crate::background::{self, Readiness, Role};
 use crate::channel::{Answering, Serving, Subject, User};
 use crate::file_limit::raise_file_limit;
@@ -191,12 +192,24 @@ impl Serve {
             if log.is_some() {
                 logger::redirect(log);
             }
-            return self.serve(&options, None);
+            let attendant = self.charge(&options).map(background::start_attendant);
+            return self.serve(&options, None, attendant.transpose()?);
         }
-        match background::start(None, log, false)? {
+        match background::start(None, log, self.charge(&options))? {
             Role::Done(status) => Ok(status),
-            Role::Server(readiness, _) => self.serve(&options, Some(readiness)),
+            Role::Server(readiness, attendant) => self.serve(&options, Some(readiness), attendant),
         }
+    }
+
+    /// What an attendant is for, where the server will be confined and needs one.
+    fn charge(&self, options: &MountOptions) -> Option<Charge> {
+        let exported = self
+            .exports
+            .iter()
+            .filter_map(|export| export.image.as_ref());
+        let images = self.image.iter().chain(exported).chain(&options.journal);
+        let charge = Charge::of(None, images);
+        (options.sandbox != confine::Sandbox::Off && !charge.exports.is_empty()).then_some(charge)
     }
 
     /// What is to be served.
@@ -218,7 +231,12 @@ impl Serve {
     }
 
     /// Opens, serves, ends.
-    fn serve(self, options: &MountOptions, readiness: Option<Readiness>) -> CliResult<ExitCode> {
+    fn serve(
+        self,
+        options: &MountOptions,
+        readiness: Option<Readiness>,
+        mut attendant: Option<Attendant>,
+    ) -> CliResult<ExitCode> {
         let signals = EndSignals::catch()?;
         // Each connection is one.
         raise_file_limit();
@@ -250,6 +268,9 @@ impl Serve {
                 if let Some(advice) = told::advice(export, &one.source, &one.namespace) {
                     say(advice);
                 }
+            }
+            if let Some(attendant) = &mut attendant {
+                attendant.connect_from_now_on();
             }
             self.begin(options, &channels, readiness)?;
             Ok((running, channels))

@@ -17,6 +17,7 @@ mod mount;
 mod nearly_full;
 mod overlay;
 mod quota;
+mod reconnect;
 mod set_id;
 mod sizes;
 mod support;

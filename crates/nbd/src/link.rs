@@ -1,0 +1,339 @@
+//! The connections to an export, and new ones where they are lost (`reconnect-delay=`).
+//!
+//! # Data model
+//! The connections that are in use at one time are a [`Generation`]. When one of them fails, all
+//! of it are given up, and the caller who found it makes the next generation while others wait.
+//!
+//! # A lost connection
+//! A server that was killed may have lost what was written since the last flush. So what
+//! [`Unflushed`] holds is written again before the next generation carries out a request. Then
+//! each caller sends again what was not answered; the requests say what a place holds, not how it
+//! changes, so one that was carried out before is carried out twice.
+//!
+//! It comes to an end, and the device has failed, where the time is over, where the export is
+//! another one, where the server refuses what is written again, and where a request has ended each
+//! of [`RESENDS_MAX`] connections. A server that talks nonsense is not asked again at all.
+//!
+//! # What it trusts in
+//! A server carries out nothing for a connection that was given up once it has answered on a later
+//! one. The protocol has no means to make sure; a server that is gone surely does not.
+//!
+//! # Invariants
+//! 1. A generation is published after all of `unflushed` was written to it.
+//! 2. A generation is replaced once, by one thread.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use finefs_locks::{Condvar, LockClass, Mutex};
+
+use crate::connection::{Connection, Failure, Outgoing, Reply};
+use crate::handshake::Export;
+use crate::protocol::{CAN_MULTI_CONN, Command, Request};
+use crate::tls::Credentials;
+use crate::unflushed::Unflushed;
+use crate::uri::NbdUri;
+
+/// Which connections are in use.
+pub static LINK: LockClass = LockClass::new("nbd.link", 91);
+
+/// So many are opened where the server takes several.
+const CONNECTIONS: usize = 4;
+/// One request is sent again so often.
+const RESENDS_MAX: u32 = 32;
+/// Between two tries to connect: at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Writes that are entered and sent at once.
+const STEP_BYTES: u64 = 16 << 20;
+
+/// See the module's head.
+pub(crate) struct Link {
+    uri: NbdUri,
+    credentials: Option<Credentials>,
+    /// As the server first said.
+    export: Export,
+    state: Mutex<State>,
+    /// The state is another.
+    changed: Condvar,
+    /// `None` where connections are not replaced.
+    unflushed: Option<Unflushed>,
+}
+
+enum State {
+    Up(Arc<Generation>),
+    /// A thread connects.
+    Down,
+    Failed(String),
+}
+
+/// See the module's head.
+struct Generation {
+    connections: Vec<Connection>,
+}
+
+/// Why there is no new generation.
+enum Obstacle {
+    /// It may go away.
+    Passing(String),
+    ForGood(String),
+}
+
+impl Link {
+    /// Connects to the export.
+    pub fn open(uri: &NbdUri) -> io::Result<Link> {
+        let credentials = uri.security.as_ref().map(Credentials::load).transpose()?;
+        let first = Connection::open(uri, credentials.as_ref())?;
+        let export = first.export().clone();
+        let generation = Generation::with(first, uri, credentials.as_ref());
+        let is_replaced = !uri.reconnect_delay.is_zero();
+        Ok(Link {
+            uri: uri.clone(),
+            credentials,
+            export,
+            state: Mutex::new(&LINK, State::Up(Arc::new(generation))),
+            changed: Condvar::new(),
+            unflushed: is_replaced.then(Unflushed::new),
+        })
+    }
+
+    /// What the server said of the export.
+    pub fn export(&self) -> &Export {
+        &self.export
+    }
+
+    /// Carries out requests that change nothing, or nothing that has to last, and hands each reply
+    /// to `take`, some of them twice where connections are replaced meanwhile.
+    pub fn run<'a>(
+        &self,
+        requests: impl Iterator<Item = Outgoing<'a>> + Clone,
+        mut take: impl FnMut(&Request, Reply),
+    ) -> io::Result<()> {
+        for _ in 0..RESENDS_MAX {
+            let generation = self.current()?;
+            let connection = generation.of_this_thread();
+            let outcome = connection.run(requests.clone(), &mut take);
+            let failure = match (outcome, connection.failure()) {
+                (Ok(()), _) => return Ok(()),
+                (Err(error), None) => return Err(error),
+                (Err(_), Some(failure)) => failure,
+            };
+            self.replace(&generation, &failure)?;
+        }
+        let line = format!(
+            "{}: a request has ended {RESENDS_MAX} connections, and is not sent again",
+            self.uri.text
+        );
+        if let Ok(generation) = self.current() {
+            self.fail(&generation, &line);
+        }
+        Err(io::Error::other(line))
+    }
+
+    /// Writes. What is answered is kept until a flush.
+    pub fn write<'a>(
+        &self,
+        requests: impl Iterator<Item = Outgoing<'a>> + Clone,
+    ) -> io::Result<()> {
+        let Some(unflushed) = &self.unflushed else {
+            return self.run(requests, |_, _| {});
+        };
+        let all: Vec<Outgoing<'a>> = requests.collect();
+        let mut rest = &all[..];
+        while !rest.is_empty() {
+            if unflushed.is_full() {
+                self.flush()?;
+            }
+            let (some, later) = rest.split_at(within(rest, STEP_BYTES));
+            let numbers = unflushed.begin(some);
+            let outcome = self.run(some.iter().cloned(), |_, _| {});
+            unflushed.end(numbers, outcome.is_ok());
+            outcome?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Has the server make durable what was answered before, if it has a flush.
+    pub fn flush(&self) -> io::Result<()> {
+        let answered = self.unflushed.as_ref().map(Unflushed::answered);
+        if self.export.can(crate::protocol::SEND_FLUSH) {
+            let flush = Request {
+                command: Command::Flush,
+                flags: 0,
+                offset: 0,
+                length: 0,
+            };
+            self.run([(flush, Vec::new())].into_iter(), |_, _| {})?;
+        }
+        if let (Some(unflushed), Some(answered)) = (&self.unflushed, answered) {
+            unflushed.flushed(&answered);
+        }
+        Ok(())
+    }
+
+    /// The connections in use; waits for them.
+    fn current(&self) -> io::Result<Arc<Generation>> {
+        let mut state = self.state.lock();
+        loop {
+            match &*state {
+                State::Up(generation) => return Ok(Arc::clone(generation)),
+                State::Failed(line) => return Err(io::Error::other(line.clone())),
+                State::Down => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// A connection of this generation has failed: makes the next one, unless somebody does.
+    fn replace(&self, lost: &Arc<Generation>, failure: &Failure) -> io::Result<()> {
+        if self.uri.reconnect_delay.is_zero() || failure.is_final {
+            self.fail(lost, &failure.line);
+            return Err(io::Error::other(failure.line.clone()));
+        }
+        lost.give_up(failure);
+        {
+            let mut state = self.state.lock();
+            match &*state {
+                State::Up(current) if Arc::ptr_eq(current, lost) => *state = State::Down,
+                State::Failed(line) => return Err(io::Error::other(line.clone())),
+                _ => return Ok(()),
+            }
+        }
+        let next = self.next_generation(&failure.line);
+        let mut state = self.state.lock();
+        self.changed.notify_all();
+        match next {
+            Ok(generation) => {
+                *state = State::Up(Arc::new(generation));
+                Ok(())
+            }
+            Err(line) => {
+                *state = State::Failed(line.clone());
+                Err(io::Error::other(line))
+            }
+        }
+    }
+
+    /// The device has failed.
+    fn fail(&self, generation: &Generation, line: &str) {
+        generation.give_up(&Failure {
+            line: line.to_owned(),
+            is_final: true,
+        });
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Failed(_)) {
+            *state = State::Failed(line.to_owned());
+        }
+        self.changed.notify_all();
+    }
+
+    /// Tries to connect for as long as the user wants.
+    fn next_generation(&self, failure: &str) -> Result<Generation, String> {
+        let (name, delay) = (&self.uri.text, self.uri.reconnect_delay);
+        log::warn!(
+            "{failure}; trying to connect again for {} s",
+            delay.as_secs()
+        );
+        let start = Instant::now();
+        let mut pause = PAUSE_MIN;
+        loop {
+            let reason = match self.connect_again() {
+                Ok((generation, writes)) => {
+                    log::warn!(
+                        "{name}: connected again after {:.1} s, {writes} writes were sent again",
+                        start.elapsed().as_secs_f64()
+                    );
+                    return Ok(generation);
+                }
+                Err(Obstacle::ForGood(reason)) => return Err(format!("{name}: {reason}")),
+                Err(Obstacle::Passing(reason)) => reason,
+            };
+            let rest = delay.saturating_sub(start.elapsed());
+            if rest.is_zero() {
+                let seconds = delay.as_secs();
+                return Err(format!(
+                    "{failure}, and could not be connected again within {seconds} s: {reason}"
+                ));
+            }
+            std::thread::sleep(pause.min(rest));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Connects, and writes again what the server may have lost; gives the number of writes.
+    fn connect_again(&self) -> Result<(Generation, usize), Obstacle> {
+        let passing = |error: io::Error| Obstacle::Passing(error.to_string());
+        let first = Connection::open(&self.uri, self.credentials.as_ref()).map_err(passing)?;
+        if let Some(difference) = self.export.difference(first.export()) {
+            return Err(Obstacle::ForGood(difference));
+        }
+        let mut count = 0;
+        let groups = self.unflushed.as_ref().map(Unflushed::groups);
+        for group in groups.unwrap_or_default() {
+            count += group.len();
+            let requests = group
+                .iter()
+                .map(|kept| (kept.request, vec![&kept.data[..]]));
+            first.run(requests, |_, _| {}).map_err(|error| {
+                let reason = format!("what it may have lost cannot be written again: {error}");
+                match first.failure() {
+                    Some(_) => Obstacle::Passing(reason),
+                    None => Obstacle::ForGood(reason),
+                }
+            })?;
+        }
+        let generation = Generation::with(first, &self.uri, self.credentials.as_ref());
+        Ok((generation, count))
+    }
+}
+
+impl Generation {
+    /// Of this connection, and more where the server takes them.
+    fn with(first: Connection, uri: &NbdUri, credentials: Option<&Credentials>) -> Generation {
+        let export = first.export().clone();
+        let mut connections = vec![first];
+        if export.can(CAN_MULTI_CONN) {
+            // A server may have a limit of its own.
+            while connections.len() < CONNECTIONS
+                && let Ok(other) = Connection::open(uri, credentials)
+                && other.export().size_bytes == export.size_bytes
+            {
+                connections.push(other);
+            }
+        }
+        Generation { connections }
+    }
+
+    /// The connection that this thread uses.
+    fn of_this_thread(&self) -> &Connection {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+        }
+        let number = NUMBER.get().unwrap_or_else(|| {
+            let number = THREADS.fetch_add(1, Ordering::Relaxed);
+            NUMBER.set(Some(number));
+            number
+        });
+        &self.connections[number % self.connections.len()]
+    }
+
+    fn give_up(&self, failure: &Failure) {
+        for connection in &self.connections {
+            connection.give_up(failure);
+        }
+    }
+}
+
+/// How many of these have so many bytes together; at least one.
+fn within(requests: &[Outgoing<'_>], most_bytes: u64) -> usize {
+    let mut bytes = 0;
+    let fits = requests.iter().take_while(|(_, parts)| {
+        bytes += parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        bytes <= most_bytes
+    });
+    fits.count().max(1)
+}
