@@ -286,6 +286,7 @@ fn open_store(
             &ReiserOptions {
                 is_read_only: options.is_read_only,
                 data_cache_bytes: Some(shares.data),
+                journal,
             },
         )
         .map_err(ImageError::Reiserfs)?;

@@ -125,6 +125,12 @@ pub fn frame(
     Some((description, commit))
 }
 
+/// The number that a journal on another device and the superblock of its file system have in
+/// common, as the header's block says.
+pub fn magic(header: &[u8]) -> u32 {
+    le32(header, 28)
+}
+
 /// Changed blocks that a transaction has at most, as the header's block says; 0 where it does not.
 pub fn transaction_max(header: &[u8]) -> u32 {
     le32(header, 24)

@@ -163,11 +163,14 @@ impl Superblock {
     /// Where the journal lies.
     pub fn journal(&self) -> JournalPlace {
         let (start, blocks) = (le32(&self.bytes, 12), le32(&self.bytes, 20));
-        let is_external = self.has_own_journal_size && le32(&self.bytes, 16) != 0;
+        // Where mkreiserfs was given a file, there is no number of a device.
+        let usual_start = self.first_bitmap() + 1;
+        let is_external =
+            self.has_own_journal_size && (self.journal_device() != 0 || start != usual_start);
         let kept = u32::from(le16(&self.bytes, 74));
         let reserved = match (is_external, self.has_own_journal_size) {
             // Where a usual journal would be.
-            (true, _) => (self.first_bitmap() + 1, kept),
+            (true, _) => (usual_start, kept),
             (false, true) => (start, kept.max(blocks.saturating_add(1))),
             (false, false) => (start, blocks.saturating_add(1)),
         };
@@ -407,6 +410,9 @@ pub(crate) mod tests {
         bytes[16] = 7;
         let external = Superblock::parse(&bytes).expect("it has its magic");
         assert!(external.journal().is_external);
+        (bytes[12], bytes[16]) = (0, 0);
+        let in_a_file = Superblock::parse(&bytes).expect("it has its magic");
+        assert!(in_a_file.journal().is_external);
         assert!(Superblock::parse(&sample(b"ReIsEr4")).is_err());
     }
 

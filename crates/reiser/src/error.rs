@@ -28,8 +28,10 @@ pub enum MountErrorKind {
         /// The size of the image.
         device_bytes: u64,
     },
-    /// The journal lies on another device, and holds what must be replayed.
+    /// The journal lies on another device, which was not given, and must be replayed.
     ExternalJournal,
+    /// What was given as the journal's device is not that.
+    JournalDevice(String),
     /// The root directory or the tree above it is damaged.
     Damaged(String),
     /// The journal cannot be replayed.
@@ -60,9 +62,12 @@ impl fmt::Display for MountError {
             ),
             MountErrorKind::ExternalJournal => write!(
                 f,
-                "the journal lies on another device and must be replayed; replay it with \
-                 reiserfsck --check --journal DEVICE {device}"
+                "the journal lies on another device and must be replayed; give it with -o \
+                 journal_path=FILE"
             ),
+            MountErrorKind::JournalDevice(what) => {
+                write!(f, "{what}; check journal_path=")
+            }
             MountErrorKind::Damaged(what) => write!(
                 f,
                 "the file system is damaged ({what}); check it with reiserfsck {device}"

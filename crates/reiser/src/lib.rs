@@ -38,6 +38,10 @@
 //! `reiser.publish` (78), `reiser.objects` (79), and the locks of `finefs-buffers`. None but
 //! `reiser.publish` is held over I/O.
 
+use std::sync::Arc;
+
+use finefs_block::BlockDevice;
+
 pub mod error;
 pub mod info;
 
@@ -61,7 +65,7 @@ pub use store::ReiserStore;
 pub const CHECKER: &str = "reiserfsck";
 
 /// How an image is mounted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ReiserOptions {
     /// Nothing is written. (An image that cannot be written is mounted like this in any case, with
     /// a note.)
@@ -69,4 +73,6 @@ pub struct ReiserOptions {
     /// How much memory the cache of file data takes at most, in bytes; 64 MiB where this is
     /// `None`.
     pub data_cache_bytes: Option<u64>,
+    /// The device of the journal, where that is another.
+    pub journal: Option<Arc<dyn BlockDevice>>,
 }

@@ -79,7 +79,29 @@ pub(crate) fn mount(
     options: &ReiserOptions,
 ) -> std::result::Result<Mounted, MountError> {
     let name = device.describe();
-    open(device, options).map_err(|kind| MountError { device: name, kind })
+    let cannot = match &options.journal {
+        _ if device.is_read_only() => Some("the device is read-only"),
+        Some(journal) if journal.is_read_only() => Some("the journal's device is read-only"),
+        _ => None,
+    };
+    let opened = match cannot.filter(|_| !options.is_read_only) {
+        None => open(device, options),
+        Some(why) => {
+            let options = ReiserOptions {
+                is_read_only: true,
+                ..options.clone()
+            };
+            open(device, &options).map(|mut mounted| {
+                mounted.notes.insert(0, only_read(why));
+                mounted
+            })
+        }
+    };
+    opened.map_err(|kind| MountError { device: name, kind })
+}
+
+fn only_read(why: &str) -> String {
+    format!("mounted read-only: {why}")
 }
 
 fn open(
@@ -89,30 +111,18 @@ fn open(
     let offset = superblock_offset(&*device).ok_or(MountErrorKind::NotReiserfs)?;
     let before = read_superblock(&*device, &Overlay::default(), offset)?;
     let mut notes = Vec::new();
-    let (overlay, log_end) = match before.journal().is_external {
-        false => {
-            let replay = journal::replay(&*device, &before)?;
-            let overlay = replay.overlay(before.block_size());
-            let after = read_superblock(&*device, &overlay, offset)?;
-            let is_written = !options.is_read_only && why_not_written(&after).is_none();
-            if replay.transactions > 0 {
-                notes.push(told(replay.transactions, is_written));
-            }
-            if is_written {
-                replay.carry_out(&*device, before.block_size())?;
-                (Overlay::default(), Some(replay.end))
-            } else {
-                (overlay, None)
-            }
-        }
-        true if before.is_clean() => (Overlay::default(), None),
-        true => return Err(MountErrorKind::ExternalJournal),
+    let log = log_device(&device, &before, options)?;
+    let (overlay, log_end) = match &log {
+        Some(log) => settle_log(&device, log, offset, &before, options, &mut notes)?,
+        None => (Overlay::default(), None),
     };
     let superblock = read_superblock(&*device, &overlay, offset)?;
     if superblock.check_state() != 0 {
         notes.push("reiserfsck has found errors in it; run reiserfsck".to_owned());
     }
-    let mut mounted = assemble(device, superblock, offset, overlay, options);
+    let why = why_not_written(&superblock, log.is_some());
+    let is_written = !options.is_read_only && why.is_none();
+    let mut mounted = assemble(device, superblock, offset, overlay, options, is_written);
     check_root(&mounted)?;
     match xattr::roots(&mounted) {
         Ok((_, xattrs)) => mounted.xattrs = xattrs,
@@ -121,18 +131,60 @@ fn open(
             detail(&error)
         )),
     }
-    let begun = match (log_end, why_not_written(&mounted.superblock)) {
+    let begun = match (log, log_end, why) {
         _ if options.is_read_only => Ok(()),
-        (_, Some(why)) => Err(why.to_owned()),
-        (None, None) => Ok(()),
-        (Some(end), None) => begin_writing(&mut mounted, end),
+        (_, _, Some(why)) => Err(why.to_owned()),
+        (Some(log), Some(end), None) => begin_writing(&mut mounted, log, end),
+        (_, _, None) => Ok(()),
     };
     if let Err(why) = begun {
         mounted.writing = None;
-        notes.insert(0, format!("mounted read-only: {why}"));
+        notes.insert(0, only_read(&why));
     }
     mounted.notes = notes;
     Ok(mounted)
+}
+
+/// What the log lies on; `None` where that was not given and need not be replayed.
+fn log_device(
+    device: &Arc<dyn BlockDevice>,
+    superblock: &Superblock,
+    options: &ReiserOptions,
+) -> std::result::Result<Option<Arc<dyn BlockDevice>>, MountErrorKind> {
+    match &options.journal {
+        // A journal elsewhere is not for an image that has its own.
+        _ if !superblock.journal().is_external => Ok(Some(device.clone())),
+        Some(journal) => {
+            journal::external::check(&**journal, superblock)?;
+            Ok(Some(journal.clone()))
+        }
+        None if superblock.is_clean() => Ok(None),
+        None => Err(MountErrorKind::ExternalJournal),
+    }
+}
+
+/// Puts what the log holds to its place, and gives where the log goes on; or, where nothing is
+/// written, what shows it.
+fn settle_log(
+    device: &Arc<dyn BlockDevice>,
+    log: &Arc<dyn BlockDevice>,
+    offset: u64,
+    before: &Superblock,
+    options: &ReiserOptions,
+    notes: &mut Vec<String>,
+) -> std::result::Result<(Overlay, Option<LogEnd>), MountErrorKind> {
+    let replay = journal::replay(&**log, before)?;
+    let overlay = replay.overlay(log, before.block_size());
+    let after = read_superblock(&**device, &overlay, offset)?;
+    let is_written = !options.is_read_only && why_not_written(&after, true).is_none();
+    if replay.transactions > 0 {
+        notes.push(told(replay.transactions, is_written));
+    }
+    if !is_written {
+        return Ok((overlay, None));
+    }
+    replay.carry_out(&**device, &**log, before.block_size())?;
+    Ok((Overlay::default(), Some(replay.end)))
 }
 
 /// What was replayed, for the user.
@@ -149,10 +201,13 @@ fn told(transactions: u32, is_written: bool) -> String {
     }
 }
 
-/// Why a file system whose superblock says this is not written; `None` if it may be.
-pub(crate) fn why_not_written(superblock: &Superblock) -> Option<&'static str> {
+/// Why a file system whose superblock says this is not written; `None` if it may be. `has_log`: it
+/// is known what the log lies on.
+fn why_not_written(superblock: &Superblock, has_log: bool) -> Option<&'static str> {
     match superblock {
-        it if it.journal().is_external => Some("the journal lies on another device"),
+        _ if !has_log => {
+            Some("the journal lies on another device; give it with -o journal_path=FILE")
+        }
         it if it.check_state() != 0 => Some("there are errors"),
         it if it.hash().is_none() => Some("the superblock does not name the hash of names"),
         _ => None,
@@ -166,6 +221,7 @@ fn assemble(
     offset: u64,
     overlay: Overlay,
     options: &ReiserOptions,
+    is_written: bool,
 ) -> Mounted {
     let (block_count, block_size) = (superblock.block_count(), superblock.block_size());
     let root = Root {
@@ -173,7 +229,6 @@ fn assemble(
         levels: superblock.levels(),
     };
     let size_bytes = u64::from(block_count) * u64::from(block_size);
-    let is_written = !options.is_read_only && why_not_written(&superblock).is_none();
     // What is only read does not come in, and no more than there is.
     let cache_bytes = match is_written {
         true => (options.data_cache_bytes.unwrap_or(DATA_CACHE_BYTES)).min(size_bytes),
@@ -219,9 +274,6 @@ fn found(error: Error) -> String {
 /// Looks whether the file system can be written: its bitmaps and the map of numbers must be sound.
 fn prepare(mounted: &Mounted) -> std::result::Result<Prepared, String> {
     let superblock = &mounted.superblock;
-    if let Some(why) = why_not_written(superblock) {
-        return Err(why.to_owned());
-    }
     let (private, xattrs) = xattr::roots(mounted).map_err(found)?;
     let xattr_directories = xattr::count(mounted).map_err(found)?;
     let (layout, counts) = space::layout(&mounted.tree, superblock).map_err(found)?;
@@ -267,11 +319,20 @@ pub(crate) fn why_read_only(
         is_read_only: true,
         ..ReiserOptions::default()
     };
-    Ok(prepare(&mount(device, &options)?).err())
+    let mounted = mount(device, &options)?;
+    let superblock = &mounted.superblock;
+    match why_not_written(superblock, !superblock.journal().is_external) {
+        Some(why) => Ok(Some(why.to_owned())),
+        None => Ok(prepare(&mounted).err()),
+    }
 }
 
 /// Makes the file system one that is written. What an earlier mount left to be done is done.
-fn begin_writing(mounted: &mut Mounted, end: LogEnd) -> std::result::Result<(), String> {
+fn begin_writing(
+    mounted: &mut Mounted,
+    log: Arc<dyn BlockDevice>,
+    end: LogEnd,
+) -> std::result::Result<(), String> {
     let Prepared {
         layout,
         counts,
@@ -284,8 +345,10 @@ fn begin_writing(mounted: &mut Mounted, end: LogEnd) -> std::result::Result<(), 
     mounted.xattr_directories = AtomicU64::new(xattr_directories);
     let mut superblock = mounted.superblock.clone();
     superblock.count_mount();
+    let is_external = superblock.journal().is_external;
+    let main = is_external.then(|| mounted.device.clone());
     let writer = Writer {
-        journal: JournalWriter::open(mounted.device.clone(), &superblock, end).map_err(found)?,
+        journal: JournalWriter::open(log, main, &superblock, end).map_err(found)?,
         numbers: numbers.clone(),
         superblock,
         orphans: HashSet::new(),

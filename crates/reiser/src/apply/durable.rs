@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use finefs_block::BlockDevice;
 use finefs_namespace::{Error, Result};
 use finefs_reiser_disk::superblock::Superblock;
 
@@ -71,15 +72,16 @@ impl Commit<'_> {
 fn write(mounted: &Mounted, journal: &mut JournalWriter) -> Result<()> {
     mounted.data.write_out()?;
     let changes = mounted.tree.buffers.dirty();
-    reserve(mounted, &journal.places(changes.len()), &changes)?;
+    reserve(journal.device(), &journal.places(changes.len()))?;
+    reserve(&*mounted.device, &places(mounted, &changes))?;
     journal.commit(&changes)?;
     mounted.tree.buffers.write_these(&changes)
 }
 
-/// Takes storage for the dirty buffers' places and the log's.
-fn reserve(mounted: &Mounted, log: &[Range<u64>], changes: &[Change]) -> Result<()> {
+/// The dirty buffers' places, adjacent ones together.
+fn places(mounted: &Mounted, changes: &[Change]) -> Vec<Range<u64>> {
     let block_bytes = mounted.tree.buffers.block_size_bytes() as u64;
-    let mut ranges: Vec<Range<u64>> = log.to_vec();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
     for (block, _) in changes {
         let start = block * block_bytes;
         match ranges.last_mut() {
@@ -87,10 +89,13 @@ fn reserve(mounted: &Mounted, log: &[Range<u64>], changes: &[Change]) -> Result<
             _ => ranges.push(start..start + block_bytes),
         }
     }
+    ranges
+}
+
+/// Takes storage for parts of a device.
+fn reserve(device: &dyn BlockDevice, ranges: &[Range<u64>]) -> Result<()> {
     for range in ranges {
-        let taken = mounted
-            .device
-            .reserve_at(range.start, range.end - range.start);
+        let taken = device.reserve_at(range.start, range.end - range.start);
         taken.map_err(|error| match finefs_block::is_full(&error) {
             true => Error::NoSpace,
             false => Error::io(format_args!("taking storage: {error}")),

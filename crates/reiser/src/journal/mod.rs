@@ -8,9 +8,11 @@
 //! # References
 //! `journal_read` and `journal_read_transaction` in `fs/reiserfs/journal.c` of Linux.
 
+pub(crate) mod external;
 pub(crate) mod writer;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use finefs_block::BlockDevice;
 use finefs_buffers::{Overlay, Source};
@@ -34,19 +36,24 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    /// What it shows in place of what the device holds.
-    pub fn overlay(&self, block_size: u32) -> Overlay {
-        Overlay::new(block_size, self.sources.clone())
+    /// What it shows in place of what the device holds; the log lies on `log`.
+    pub fn overlay(&self, log: &Arc<dyn BlockDevice>, block_size: u32) -> Overlay {
+        Overlay::new(block_size, self.sources.clone()).with_log_on(Some(log.clone()))
     }
 
     /// Puts the newest copies to their places, durably.
-    pub fn carry_out(&self, device: &dyn BlockDevice, block_size: u32) -> Result<()> {
+    pub fn carry_out(
+        &self,
+        device: &dyn BlockDevice,
+        log: &dyn BlockDevice,
+        block_size: u32,
+    ) -> Result<()> {
         let failed = |error| MountErrorKind::Io(format!("replaying the journal: {error}"));
         let mut copies: Vec<(&u64, &Source)> = self.sources.iter().collect();
         copies.sort_unstable_by_key(|(block, _)| **block);
         let mut bytes = vec![0; block_size as usize];
         for (block, source) in copies {
-            source.read(device, 0, &mut bytes).map_err(failed)?;
+            source.read(log, 0, &mut bytes).map_err(failed)?;
             let place = *block * u64::from(block_size);
             device.write_at(place, &bytes).map_err(failed)?;
         }
@@ -70,7 +77,7 @@ struct Log<'a> {
     transaction_max: u32,
 }
 
-/// Reads the log of a journal that lies on the file system's own device.
+/// Reads the log, which lies on `device`.
 pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Replay> {
     let log = Log {
         device,

@@ -8,8 +8,9 @@
 //!
 //! # A commit
 //! 1. The group goes into the log, but zeros stand for the first transaction's commit block.
-//! 2. Flush. All of it is durable, and so is file data that was written before (data=ordered), and
-//!    so is everything that the group before has put in its places.
+//! 2. Flush, of both devices where the journal has its own. All of it is durable, and so is file
+//!    data that was written before (data=ordered), and so is everything that the group before has
+//!    put in its places.
 //! 3. The first commit block, and the header, which from now on points at this group; durably.
 //! 4. The changed blocks go to their places. The next commit's first flush makes that durable.
 //!
@@ -75,7 +76,10 @@ impl LogEnd {
 
 /// See the module's head.
 pub(crate) struct JournalWriter {
+    /// What the log lies on.
     device: Arc<dyn BlockDevice>,
+    /// What the file system lies on, where that is another.
+    main: Option<Arc<dyn BlockDevice>>,
     block_size: usize,
     place: JournalPlace,
     transaction_max: usize,
@@ -92,16 +96,18 @@ pub(crate) struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Takes over a log whose transactions are all in their places, durably: from now on none of
-    /// them counts.
+    /// Takes over the log on `device` whose transactions are all in their places, durably: from now
+    /// on none of them counts. `main`: what the file system lies on, where that is another.
     pub fn open(
         device: Arc<dyn BlockDevice>,
+        main: Option<Arc<dyn BlockDevice>>,
         superblock: &Superblock,
         end: LogEnd,
     ) -> Result<JournalWriter> {
         let (place, block_size) = (superblock.journal(), superblock.block_size());
         let mut writer = JournalWriter {
             device,
+            main,
             block_size: block_size as usize,
             place,
             transaction_max: 0,
@@ -140,7 +146,12 @@ impl JournalWriter {
         changes + 2 * changes.div_ceil(self.transaction_max)
     }
 
-    /// The parts of the device that a commit of so many changed blocks writes in the log.
+    /// What the log lies on.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    /// The parts of that device that a commit of so many changed blocks writes in the log.
     pub fn places(&self, changes: usize) -> Vec<Range<u64>> {
         let needed = self.needed(changes).min(self.place.blocks as usize) as u32;
         let to_end = needed.min(self.place.blocks - self.head);
@@ -214,8 +225,12 @@ impl JournalWriter {
 
     /// Makes all that was written durable.
     pub fn flush(&self) -> Result<()> {
-        let flushed = self.device.flush();
-        flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
+        let flush = |device: &dyn BlockDevice| {
+            let flushed = device.flush();
+            flushed.map_err(|error| Error::io(format_args!("flush: {error}")))
+        };
+        self.main.as_deref().map_or(Ok(()), flush)?;
+        flush(&*self.device)
     }
 
     /// The blocks of a group, with zeros in place of the first commit block, which is given
