@@ -26,10 +26,15 @@ fn write_all(dir: &Path) -> Result<()> {
         generate_to(shell, &mut command, "finefs", &completions)?;
     }
     command.build();
-    for part in subcommands(&command) {
-        write_page(part, &man)?;
+    write_pages(&command, &man)
+}
+
+/// Of a command and all below it.
+fn write_pages(command: &Command, dir: &Path) -> Result<()> {
+    for part in subcommands(command) {
+        write_pages(part, dir)?;
     }
-    write_page(&command, &man)
+    write_page(command, dir)
 }
 
 fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {

@@ -12,7 +12,7 @@
 //! | thread | answers |
 //! |---|---|
 //! | `control` | all that can be answered at once |
-//! | `changes` | freeze, thaw and sync, one after the other |
+//! | `changes` | freeze, thaw, sync and quotas, one after the other |
 //! | the one that serves to the end | those that wait for the end |
 //!
 //! # Locking
@@ -39,6 +39,7 @@ use finefs_locks::{LockClass, Mutex};
 use rustix::process::Uid;
 use serde::{Deserialize, Serialize};
 
+use crate::quota_order::Order;
 use crate::runtime_dir::{Socket, places, verify};
 
 /// Longest time that an answer may take, and that a server may take to accept somebody.
@@ -100,6 +101,8 @@ pub(crate) enum Question {
     Meter(Request),
     /// That changes wait, go on, or go to the image.
     Change(Change),
+    /// That quotas are set.
+    Quota(Order),
     /// What locks stand around operations.
     Locking,
     /// Whether the server itself can change nothing.
@@ -215,9 +218,13 @@ impl Answering {
                 Ok(Question::Meter(request)) => Answer::Meter(answer(&request)),
                 Ok(Question::Locking) => Answer::Locking(locking.name().to_owned()),
                 Ok(Question::ReadOnly) => Answer::ReadOnly(is_read_only),
+                // That thread goes with this one; who asks is told by the closed connection.
                 Ok(Question::Change(change)) => {
-                    // That thread goes with this one; who asks is told by the closed connection.
-                    let _ = changes.send((change, answerer));
+                    let _ = changes.send((Task::Change(change), answerer));
+                    return;
+                }
+                Ok(Question::Quota(order)) => {
+                    let _ = changes.send((Task::Quota(order), answerer));
                     return;
                 }
                 Ok(Question::End) => {
@@ -281,15 +288,29 @@ impl Answering {
     }
 }
 
-/// Starts the thread that freezes, thaws and syncs.
-fn start_changes(
-    namespaces: Vec<Arc<Namespace>>,
-) -> io::Result<Sender<(Change, Answerer<Answer>)>> {
-    let (sender, changes) = std::sync::mpsc::channel::<(Change, Answerer<Answer>)>();
+/// What takes long.
+enum Task {
+    Change(Change),
+    Quota(Order),
+}
+
+impl Task {
+    fn carry_out(self, namespaces: &[Arc<Namespace>]) -> Result<(), String> {
+        match (self, namespaces) {
+            (Task::Change(change), all) => apply_to_all(change, all),
+            (Task::Quota(order), [one]) => order.apply(one),
+            (Task::Quota(_), _) => Err("serves several; name the image".to_owned()),
+        }
+    }
+}
+
+/// Starts the thread that freezes, thaws, syncs and sets quotas.
+fn start_changes(namespaces: Vec<Arc<Namespace>>) -> io::Result<Sender<(Task, Answerer<Answer>)>> {
+    let (sender, changes) = std::sync::mpsc::channel::<(Task, Answerer<Answer>)>();
     let thread = std::thread::Builder::new().name("changes".into());
     thread.spawn(move || {
         for (change, answerer) in changes {
-            answerer.give(&match apply_to_all(change, &namespaces) {
+            answerer.give(&match change.carry_out(&namespaces) {
                 Ok(()) => Answer::Done,
                 Err(reason) => Answer::Refused(reason),
             });
@@ -444,6 +465,14 @@ impl Channel {
     /// Asks for a change. The error is the reason, for the user.
     pub(crate) fn change(&self, change: Change) -> Result<(), String> {
         match self.ask(&Question::Change(change), WRITE_OUT)? {
+            Answer::Done => Ok(()),
+            _ => Err(wrong_answer().into()),
+        }
+    }
+
+    /// Has quotas set. The error is the reason, for the user.
+    pub(crate) fn set_quota(&self, order: &Order) -> Result<(), String> {
+        match self.ask(&Question::Quota(order.clone()), WRITE_OUT)? {
             Answer::Done => Ok(()),
             _ => Err(wrong_answer().into()),
         }

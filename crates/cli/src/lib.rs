@@ -71,6 +71,7 @@ mod options;
 pub mod output;
 mod progress;
 mod quota;
+mod quota_order;
 mod remount;
 mod repair;
 mod resize;

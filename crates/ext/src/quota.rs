@@ -19,12 +19,13 @@
 //! # References
 //! `fs/quota/dquot.c`, for limits and grace times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use finefs_ext_disk::quota::SPACE_UNIT;
 pub use finefs_ext_disk::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use finefs_locks::LockClass;
-use finefs_namespace::{Charge, Error, NumberMap, Result};
+use finefs_namespace::{Charge, Error, NumberMap, QuotaChange, QuotaLimits, QuotaOwners, Result};
 
 use crate::sync::Mutex;
 
@@ -41,7 +42,10 @@ pub(crate) struct Ledger {
     pub kind: QuotaKind,
     /// The inode of the quota file.
     pub ino: u32,
-    is_limited: bool,
+    /// Limits count.
+    is_enforced: bool,
+    /// And there are some.
+    is_limited: AtomicBool,
     pub book: Mutex<Book>,
 }
 
@@ -52,6 +56,8 @@ pub(crate) struct Book {
     pub accounts: NumberMap<u32, Account>,
     /// What ids have asked for that no batch has brought yet: by generation, in ascending order.
     asked: NumberMap<u32, Vec<(u64, Amount)>>,
+    /// Whose limits were set, and whether grace times were, since the last commit.
+    set: (BTreeSet<u32>, bool),
 }
 
 /// What an id has.
@@ -102,12 +108,14 @@ impl Quotas {
     /// are the kinds whose limits count.
     pub fn new(books: Vec<(QuotaKind, u32, Book)>, limits: &[QuotaKind]) -> Quotas {
         let ledgers = books.into_iter().map(|(kind, ino, book)| {
-            let is_limited = limits.contains(&kind)
-                && book.accounts.values().any(|held| held.entry.is_limited());
+            let is_enforced = limits.contains(&kind);
+            let mut entries = book.accounts.values().map(|held| held.entry);
+            let is_limited = is_enforced && entries.any(|entry| entry.is_limited());
             Ledger {
                 kind,
                 ino,
-                is_limited,
+                is_enforced,
+                is_limited: AtomicBool::new(is_limited),
                 book: Mutex::new(&QUOTA, book),
             }
         });
@@ -148,18 +156,30 @@ impl Quotas {
 
     /// The ledgers whose limits count for a charge, and the id that each is about.
     fn limited(&self, charge: &Charge) -> impl Iterator<Item = (&Ledger, u32)> {
-        let limited = self.ledgers.iter().filter(|ledger| ledger.is_limited);
+        let limited = self.ledgers.iter().filter(|ledger| ledger.is_limited());
         limited.filter_map(|ledger| Some((ledger, ledger.kind.id_of(charge)?)))
     }
 
     /// The batch of a generation is in the entries.
     pub fn settled(&self, generation: u64) {
-        for ledger in self.ledgers.iter().filter(|ledger| ledger.is_limited) {
+        for ledger in self.ledgers.iter().filter(|ledger| ledger.is_limited()) {
             ledger.book.lock().asked.retain(|_, asked| {
                 asked.retain(|(of, _)| *of > generation);
                 !asked.is_empty()
             });
         }
+    }
+
+    /// Sets limits or grace times, which the next commit puts into the quota file.
+    pub fn set(&self, owners: QuotaOwners, change: &QuotaChange, now: u64) -> Result<()> {
+        let kind = match owners {
+            QuotaOwners::Users => QuotaKind::User,
+            QuotaOwners::Groups => QuotaKind::Group,
+            QuotaOwners::Projects => QuotaKind::Project,
+        };
+        let ledger = self.ledgers.iter().find(|ledger| ledger.kind == kind);
+        ledger.ok_or(Error::NotSupported)?.set(change, now);
+        Ok(())
     }
 
     /// What everybody has, as the last commit left it.
@@ -176,6 +196,35 @@ impl Quotas {
             }
         };
         self.ledgers.iter().map(report).collect()
+    }
+}
+
+impl Ledger {
+    fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Acquire)
+    }
+
+    fn set(&self, change: &QuotaChange, now: u64) {
+        let mut book = self.book.lock();
+        let book = &mut *book;
+        match change {
+            QuotaChange::Limits { id, limits } => {
+                let account = book.accounts.entry(*id).or_default();
+                account.entry.id = *id;
+                account.limit(limits, &book.info, now);
+                book.set.0.insert(*id);
+            }
+            QuotaChange::Grace {
+                space_seconds,
+                inode_seconds,
+            } => {
+                book.info.space_grace = *space_seconds;
+                book.info.inode_grace = *inode_seconds;
+                book.set.1 = true;
+            }
+        }
+        // What was asked for before is not noted; its batch brings it.
+        self.is_limited.fetch_or(self.is_enforced, Ordering::AcqRel);
     }
 }
 
@@ -243,6 +292,11 @@ impl Book {
 }
 
 impl Book {
+    /// Whose limits were set since it was last asked, and whether grace times were.
+    pub fn take_set(&mut self) -> (BTreeSet<u32>, bool) {
+        std::mem::take(&mut self.set)
+    }
+
     /// What ids must get, or lose, to have this.
     pub fn missing(&self, usage: &BTreeMap<u32, (u64, u64)>) -> BTreeMap<u32, Amount> {
         let (accounts, ids) = (&self.accounts, usage.keys().chain(self.accounts.keys()));
@@ -260,6 +314,17 @@ impl Book {
 }
 
 impl Account {
+    /// Sets what it may have. What is above a soft limit begins with all grace, as in the kernel.
+    fn limit(&mut self, limits: &QuotaLimits, info: &QuotaInfo, now: u64) {
+        let entry = &mut self.entry;
+        entry.space_soft = limits.space_soft_bytes.div_ceil(SPACE_UNIT);
+        entry.space_hard = limits.space_hard_bytes.div_ceil(SPACE_UNIT);
+        entry.inodes_soft = limits.inodes_soft;
+        entry.inodes_hard = limits.inodes_hard;
+        (entry.space_until, entry.inodes_until) = (0, 0);
+        self.take(Amount::default(), info, now);
+    }
+
     /// Whether it may have so much more, beside what it asked for. Notes when it comes above a soft
     /// limit.
     fn allows(&mut self, asked: Amount, more: Amount, info: &QuotaInfo, now: u64) -> bool {

@@ -12,8 +12,8 @@ use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
     Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, DirectoryImage, Error,
-    Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, Plan, Result,
-    StatFs, Store, write_padded,
+    Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, Plan,
+    QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
 };
 
 use crate::apply::ImageCost;
@@ -341,6 +341,12 @@ impl Store for ExtStore {
             Some(quotas) => quotas.charge(charge, generation, self.state.now_seconds()),
             None => Ok(()),
         }
+    }
+
+    fn set_quota(&self, owners: QuotaOwners, change: &QuotaChange) -> Result<()> {
+        self.may_write()?;
+        let quotas = self.state.quotas.get().ok_or(Error::NotSupported)?;
+        quotas.set(owners, change, self.state.now_seconds())
     }
 
     fn uncharge(&self, charge: &Charge) {

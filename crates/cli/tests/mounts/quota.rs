@@ -1,8 +1,8 @@
 //! Quotas, limits and projects, judged by e2fsck and debugfs, which count for themselves. Needs
-//! root and FUSE. (Limits are set on the image: not every kernel mounts one with quotas.)
+//! root and FUSE. (Not every kernel mounts an image with quotas.)
 
 use std::fs;
-use std::os::unix::fs::{FileExt, chown};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,44 +31,20 @@ fn text(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Sets limits of an id in a quota file of an image (used by nobody): of space in KiB, and of
-/// inodes; hard and soft. What is above a soft limit may stay there for two seconds.
-fn set_limits(image: &Path, quota_file: &str, id: u32, space: [u64; 2], inodes: [u64; 2]) {
-    const PIECE: usize = 1024;
-    const ENTRY: usize = 72;
-    let file = fs::File::options().read(true).write(true).open(image);
-    let file = file.unwrap();
-    let mut is_set = false;
-    for block in 0.. {
-        let request = format!("bmap <{quota_file}> {block}");
-        let place = text(Command::new("debugfs").args(["-R", &request]).arg(image));
-        let place: u64 = place.trim().parse().unwrap();
-        if place == 0 {
-            break;
-        }
-        let mut bytes = vec![0; 4096];
-        file.read_exact_at(&mut bytes, place * 4096).unwrap();
-        if block == 0 {
-            bytes[8..12].copy_from_slice(&GRACE_SECONDS.to_le_bytes());
-            bytes[12..16].copy_from_slice(&GRACE_SECONDS.to_le_bytes());
-        }
-        // Entries lie behind a head of 16 bytes; the first two pieces are header and root.
-        let first = if block == 0 { 2 } else { 0 };
-        for piece in bytes.chunks_exact_mut(PIECE).skip(first) {
-            for entry in piece[16..].chunks_exact_mut(ENTRY) {
-                let has = u64::from_le_bytes(entry[24..32].try_into().unwrap());
-                if entry[..8] == u64::from(id).to_le_bytes() && (1..1000).contains(&has) {
-                    entry[8..16].copy_from_slice(&inodes[0].to_le_bytes());
-                    entry[16..24].copy_from_slice(&inodes[1].to_le_bytes());
-                    entry[32..40].copy_from_slice(&space[0].to_le_bytes());
-                    entry[40..48].copy_from_slice(&space[1].to_le_bytes());
-                    is_set = true;
-                }
-            }
-        }
-        file.write_all_at(&bytes, place * 4096).unwrap();
-    }
-    assert!(is_set, "id {id} has no entry");
+/// Sets limits of the user, on the image or in the mount: of space in KiB, and of inodes; hard and
+/// soft. What is above a soft limit may stay there for two seconds.
+fn set_limits(target: &Path, space: [u64; 2], inodes: [u64; 2]) {
+    let limits = [space[1], space[0], inodes[1], inodes[0]].map(|limit| limit.to_string());
+    let mut set = finefs();
+    set.args(["quota", "set"]).arg(target);
+    succeed(set.arg(USER.to_string()).args(limits));
+    let grace = GRACE_SECONDS.to_string();
+    succeed(
+        finefs()
+            .args(["quota", "grace"])
+            .arg(target)
+            .args([&grace, &grace]),
+    );
 }
 
 /// What debugfs finds in the quota file of a kind: id, KiB, inodes.
@@ -149,7 +125,7 @@ fn limits_hold_and_e2fsck_counts_the_same() {
     }
     let place = Place::new();
     let image = image_with_owners(&place);
-    set_limits(&image, "3", USER, [200, 0], [6, 0]);
+    set_limits(&image, [200, 0], [6, 0]);
     let top = place.mount_point();
     mount(&image, &top, &["-o", "allow_other,usrquota,prjquota"]);
     let home = top.join("home");
@@ -215,7 +191,7 @@ fn who_is_above_a_soft_limit_has_time_to_come_down() {
     }
     let place = Place::new();
     let image = image_with_owners(&place);
-    set_limits(&image, "3", USER, [400, 100], [0, 0]);
+    set_limits(&image, [400, 100], [0, 0]);
     let top = place.mount_point();
     mount(&image, &top, &["-o", "allow_other,usrquota"]);
     let home = top.join("home");
@@ -241,4 +217,102 @@ fn who_is_above_a_soft_limit_has_time_to_come_down() {
     assert!(is_written, "{said}");
     unmount(&place);
     check(&image);
+}
+
+/// The limits that debugfs finds of an id: space in KiB and inodes, each soft and hard.
+fn limits(image: &Path, kind: &str, id: u32) -> Option<[u64; 4]> {
+    let request = format!("get_quota {kind} {id}");
+    let found = text(Command::new("debugfs").args(["-R", &request]).arg(image));
+    let line = found.lines().nth(1)?;
+    let numbers: Vec<u64> = line
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    Some([numbers[2], numbers[3], numbers[5], numbers[6]])
+}
+
+#[test]
+fn limits_are_set_on_images_and_in_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let image = image_with_owners(&place);
+    let set = |target: &Path, owners: &str, words: &[&str]| {
+        let mut command = finefs();
+        succeed(
+            command
+                .args(["quota", "set", owners])
+                .arg(target)
+                .args(words),
+        );
+    };
+    // Those that have an entry, and many that need one: the tree grows.
+    set(&image, "-u", &["4711", "100", "1M", "10", "1k"]);
+    set(&image, "-g", &["root", "2g", "3G", "0", "0"]);
+    set(&image, "-P", &["7", "0", "16", "0", "5"]);
+    for id in 0..40 {
+        set(
+            &image,
+            "-u",
+            &[&(id * 77_777).to_string(), "0", "5", "0", "6"],
+        );
+    }
+    check(&image);
+    assert_eq!(limits(&image, "user", USER), Some([100, 1024, 10, 1000]));
+    assert_eq!(limits(&image, "group", 0), Some([2 << 20, 3 << 20, 0, 0]));
+    assert_eq!(limits(&image, "project", PROJECT), Some([0, 16, 0, 5]));
+    assert_eq!(limits(&image, "user", 39 * 77_777), Some([0, 5, 0, 6]));
+
+    let top = place.mount_point();
+    mount(&image, &top, &["-o", "allow_other,usrquota"]);
+    let home = top.join("home");
+    assert!(write(&home, 60, "one").0);
+    // In force at once, and no more when it is taken back.
+    set(&top, "-u", &["4711", "0", "80", "0", "0"]);
+    let (is_written, said) = write(&home, 40, "two");
+    assert!(!is_written && said.contains("quota exceeded"), "{said}");
+    let report = text(finefs().args(["quota", "-nu"]).arg(&top));
+    let line = report
+        .lines()
+        .find(|line| line.starts_with("#4711 "))
+        .unwrap();
+    assert_eq!(line.split_whitespace().nth(4), Some("80"), "{report}");
+    set(&top, "-u", &["4711", "0", "0", "0", "0"]);
+    assert!(write(&home, 400, "two").0);
+    // The image is another process's.
+    set(&image, "-u", &["4712", "1", "2", "3", "4"]);
+    succeed(
+        finefs()
+            .args(["quota", "grace"])
+            .arg(&top)
+            .args(["3days", "60"]),
+    );
+    let json = text(finefs().args(["quota", "--json", "-u"]).arg(&top));
+    assert!(json.contains("\"space_grace\": 259200"), "{json}");
+    assert!(json.contains("\"inode_grace\": 60"), "{json}");
+    unmount(&place);
+    check(&image);
+    assert_eq!(limits(&image, "user", USER), Some([0, 0, 0, 0]));
+    assert_eq!(limits(&image, "user", 4712), Some([1, 2, 3, 4]));
+    let again = text(finefs().args(["quota", "--json", "-u"]).arg(&image));
+    assert_eq!(again, json);
+}
+
+#[test]
+fn limits_that_cannot_be_set_are_refused() {
+    let place = Place::new();
+    let image = place.image("ext4");
+    let set = |owner: &str, soft: &str| {
+        let mut command = finefs();
+        command.args(["quota", "set"]).arg(&image);
+        command.args([owner, soft, "0", "0", "0"]);
+        command
+    };
+    let line = fail(&mut set("1", "5"));
+    assert!(line.contains("keeps no such quota"), "{line}");
+    let line = fail(&mut set("nobody-of-this-name", "5"));
+    assert!(line.contains("give the number"), "{line}");
+    let output = run(&mut set("1", "much"));
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

@@ -126,26 +126,29 @@ fn settle(
     table: &mut InodeTable<'_>,
     now: u64,
 ) -> Result<()> {
-    let changed: Vec<(u32, Account)> = {
+    let (changed, sets_grace): (Vec<(u32, Account)>, bool) = {
         let mut book = ledger.book.lock();
+        let (mut ids, sets_grace) = book.take_set();
         let Book { info, accounts, .. } = &mut *book;
-        let changes = changes
-            .iter()
-            .filter(|(_, amount)| **amount != Amount::default());
-        changes
-            .map(|(id, amount)| {
-                let account = accounts.entry(*id).or_default();
-                account.entry.id = *id;
-                account.take(*amount, info, now);
-                (*id, *account)
-            })
-            .collect()
+        let counted = changes.iter();
+        let counted = counted.filter(|(_, amount)| **amount != Amount::default());
+        ids.extend(counted.map(|(id, _)| *id));
+        let changed = ids.into_iter().map(|id| {
+            let account = accounts.entry(id).or_default();
+            account.entry.id = id;
+            account.take(changes.get(&id).copied().unwrap_or_default(), info, now);
+            (id, *account)
+        });
+        (changed.collect(), sets_grace)
     };
-    if changed.is_empty() {
+    if changed.is_empty() && !sets_grace {
         return Ok(());
     }
     let info = ledger.book.lock().info;
     let mut file = File::open(ledger, info, space, table)?;
+    if sets_grace {
+        file.edit(0, |bytes| info.write(bytes, ledger.kind))?;
+    }
     for (id, mut account) in changed {
         if account.place.0 == 0 {
             account.place = file.insert(id)?;

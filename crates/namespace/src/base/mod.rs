@@ -5,6 +5,7 @@
 //! | [`types`], [`error`] | inode numbers, attributes, callers; errors and their errno |
 //! | [`file_flags`], `file_kind` | flags of inodes, as chattr(1) sets them; what an inode is |
 //! | [`store`] | the contract with what is below |
+//! | `quotas` | what is said there of quotas |
 //! | `classes` | the lock classes of the namespace and their order |
 //! | [`guard`] | what front ends do about panics, and about many errors |
 //! | [`number_map`] | hash tables keyed by inode or block |
@@ -29,6 +30,7 @@ pub(crate) mod memory;
 pub mod number_map;
 pub(crate) mod once_box;
 pub mod parallel;
+mod quotas;
 pub(crate) mod radix;
 pub(crate) mod retire;
 pub mod store;

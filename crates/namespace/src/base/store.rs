@@ -38,6 +38,7 @@ use crate::base::error::{Error, Result};
 #[cfg(doc)]
 use crate::base::file_flags::FileFlags;
 use crate::base::parallel::CommitThreads;
+pub use crate::base::quotas::{Charge, QuotaChange, QuotaLimits, QuotaOwners};
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
 
 /// Facts about a store that do not change while it is mounted.
@@ -518,23 +519,8 @@ pub enum Plan {
     },
     /// An extended attribute is removed; as with `Split`, that works where no space is left.
     XattrRemoval,
-}
-
-/// What somebody will have more, for quotas. Ids that are `None` have it already.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Charge {
-    /// The owner that will have it.
-    pub uid: Option<u32>,
-    /// The group.
-    pub gid: Option<u32>,
-    /// The project.
-    pub project: Option<u32>,
-    /// Inodes.
-    pub inodes: u64,
-    /// Space in bytes.
-    pub bytes: u64,
-    /// It may be more than is allowed: the superuser asks.
-    pub is_privileged: bool,
+    /// An owner's limits are noted.
+    QuotaLimits,
 }
 
 /// See the module's head for the contract.
@@ -629,6 +615,14 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back what was asked for where nothing came of it.
     fn uncharge(&self, charge: &Charge) {
         let _ = charge;
+    }
+
+    /// Sets limits or grace times; the next commit that is not empty makes it durable. The caller
+    /// has reserved what [`Plan::QuotaLimits`] needs. `Error::NotSupported` where no account is
+    /// kept of such owners.
+    fn set_quota(&self, owners: QuotaOwners, change: &QuotaChange) -> Result<()> {
+        let _ = (owners, change);
+        Err(Error::NotSupported)
     }
 
     /// Inodes have projects (chattr -p).

@@ -1,9 +1,11 @@
-//! What concerns the file system as a whole: its label, and its free space.
+//! What concerns the file system as a whole: its label, quotas, and its free space.
 
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
+use crate::base::store::{Plan, QuotaChange, QuotaOwners};
 use crate::base::types::Caller;
+use crate::commit::oplog::Record;
 use crate::namespace::Namespace;
 use crate::schemes::Call;
 
@@ -31,6 +33,25 @@ impl Namespace {
             self.store.set_label(label)?;
             // It goes out with a commit, and there is one where there is something to commit.
             self.log_touch(root);
+        }
+        self.commit()
+    }
+
+    /// Sets limits or grace times of quotas, durably. EPERM but for the superuser, EOPNOTSUPP where
+    /// no account is kept of such owners.
+    pub fn set_quota(
+        &self,
+        caller: &Caller,
+        owners: QuotaOwners,
+        change: &QuotaChange,
+    ) -> Result<()> {
+        check_superuser(caller)?;
+        {
+            let operation = self.begin_change(Call::SetAttributes)?;
+            let root = self.inode(self.root(), &operation.guard)?;
+            let reservation = self.reserve(&[Plan::QuotaLimits])?;
+            self.store.set_quota(owners, change)?;
+            self.log_group(|| [Record::touched(root)], reservation.take(), &[root]);
         }
         self.commit()
     }

@@ -1,29 +1,48 @@
 //! `finefs quota`
 //!
-//! Opens the image for inspection only, as `finefs info` does; what a mount has not written yet is
-//! written first.
+//! A report opens the image for inspection only, as `finefs info` does; what a mount has not
+//! written yet is written first.
+
+mod names;
+mod set;
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use finefs_block::Access;
 use finefs_ext::{ExtOptions, ExtStore, QuotaEntry, QuotaKind, QuotaReport};
 use serde::Serialize;
 
+use self::names::names;
 use crate::target::find;
 use crate::{CliResult, Failure, output, say, size, sync};
 
-/// Show what users, groups and projects have and may have, as repquota(8)
+/// Show what users, groups and projects have and may have, as repquota(8), and set it
 ///
 /// Of an image that has the feature quota.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Quota {
-    /// The image, or the directory that it is mounted at
-    #[arg(value_name = "IMAGE|DIR")]
-    target: PathBuf,
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    report: Report,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Set(set::Set),
+    Grace(set::Grace),
+}
+
+#[derive(Args)]
+struct Report {
+    /// The image, or the directory that it is mounted at; ./set and ./grace where it is called so
+    #[arg(value_name = "IMAGE|DIR", required = true)]
+    target: Option<PathBuf>,
     /// Users; without any of these all that the image keeps
     #[arg(short, long)]
     users: bool,
@@ -72,8 +91,19 @@ struct Record {
 
 impl Quota {
     pub(crate) fn run(self) -> CliResult<()> {
+        match self.action {
+            Some(Action::Set(set)) => set.run(),
+            Some(Action::Grace(grace)) => grace.run(),
+            None => self.report.run(),
+        }
+    }
+}
+
+impl Report {
+    fn run(self) -> CliResult<()> {
+        let target = self.target.clone().unwrap_or_default();
         let tables: Vec<Table> = self
-            .reports()?
+            .reports(&target)?
             .iter()
             .filter(|report| self.is_wanted(report.kind))
             .map(|report| self.table(report))
@@ -82,7 +112,7 @@ impl Quota {
             let text = serde_json::to_string_pretty(&tables).map_err(Failure::new)?;
             return output::print(&(text + "\n"));
         }
-        let place = self.target.display().to_string();
+        let place = target.display().to_string();
         if tables.is_empty() {
             say(format!(
                 "{place}: keeps no such quota; see tune2fs -O quota -Q"
@@ -94,9 +124,9 @@ impl Quota {
         Ok(())
     }
 
-    fn reports(&self) -> CliResult<Vec<QuotaReport>> {
-        let place = self.target.display();
-        let mut image = self.target.clone();
+    fn reports(&self, target: &Path) -> CliResult<Vec<QuotaReport>> {
+        let place = target.display();
+        let mut image = target.to_owned();
         if image.is_dir() {
             let mount = find(&image)?;
             sync::everything(&mount).map_err(|why| Failure::new(format!("{place}: {why}")))?;
@@ -234,22 +264,6 @@ fn span(seconds: u64) -> String {
         0 | 1 => format!("{:02}:{:02}", seconds / 3600, seconds / 60 % 60),
         days => format!("{days}days"),
     }
-}
-
-/// The names that this system has for ids.
-fn names(kind: QuotaKind) -> HashMap<u32, String> {
-    let (path, field) = match kind {
-        QuotaKind::User => ("/etc/passwd", 2),
-        QuotaKind::Group => ("/etc/group", 2),
-        QuotaKind::Project => ("/etc/projid", 1),
-    };
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let named = |line: &str| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let id = fields.get(field)?.parse().ok()?;
-        Some((id, (*fields.first()?).to_owned()))
-    };
-    text.lines().filter_map(named).collect()
 }
 
 #[cfg(test)]
