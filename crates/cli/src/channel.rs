@@ -12,7 +12,7 @@
 //! | thread | answers |
 //! |---|---|
 //! | `control` | all that can be answered at once |
-//! | `changes` | freeze, thaw, sync and quotas, one after the other |
+//! | `changes` | freeze, thaw, sync, quotas and moves, one after the other |
 //! | the one that serves to the end | those that wait for the end |
 //!
 //! # Locking
@@ -30,7 +30,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use finefs::LockingScheme;
-use finefs::front_end::namespace::{Error, Namespace};
+use finefs::front_end::namespace::{Error, Ino, Namespace};
 use finefs_fuse::MountPoint;
 use finefs_lockmeter::control::{
     Answerer, Asked, Reply, Request, Server, answer, ask_on, begin_asking, connect,
@@ -103,6 +103,8 @@ pub(crate) enum Question {
     Change(Change),
     /// That quotas are set.
     Quota(Order),
+    /// In how many runs of blocks a file lies; and that these are moved together.
+    Runs { ino: u64, are_moved: bool },
     /// What locks stand around operations.
     Locking,
     /// Whether the server itself can change nothing.
@@ -129,6 +131,8 @@ pub(crate) enum Answer {
     Ended(Result<(), String>),
     /// Who uses it.
     Users(Vec<User>),
+    /// Runs of blocks: before and after.
+    Runs(u64, u64),
     /// It was done.
     Done,
     /// Why there is none.
@@ -227,6 +231,10 @@ impl Answering {
                     let _ = changes.send((Task::Quota(order), answerer));
                     return;
                 }
+                Ok(Question::Runs { ino, are_moved }) => {
+                    let _ = changes.send((Task::Runs { ino, are_moved }, answerer));
+                    return;
+                }
                 Ok(Question::End) => {
                     let mut end = for_answers.lock();
                     match &end.outcome {
@@ -292,16 +300,30 @@ impl Answering {
 enum Task {
     Change(Change),
     Quota(Order),
+    Runs { ino: u64, are_moved: bool },
 }
 
 impl Task {
-    fn carry_out(self, namespaces: &[Arc<Namespace>]) -> Result<(), String> {
+    fn carry_out(self, namespaces: &[Arc<Namespace>]) -> Result<Answer, String> {
         match (self, namespaces) {
-            (Task::Change(change), all) => apply_to_all(change, all),
-            (Task::Quota(order), [one]) => order.apply(one),
-            (Task::Quota(_), _) => Err("serves several; name the image".to_owned()),
+            (Task::Change(change), all) => apply_to_all(change, all).map(|()| Answer::Done),
+            (Task::Quota(order), [one]) => order.apply(one).map(|()| Answer::Done),
+            (Task::Runs { ino, are_moved }, [one]) => runs(one, Ino(ino), are_moved),
+            _ => Err("serves several; name the image".to_owned()),
         }
     }
+}
+
+/// In how many runs of blocks a file lies, before and after they were moved, if they are.
+fn runs(namespace: &Namespace, ino: Ino, are_moved: bool) -> Result<Answer, String> {
+    let told = namespace.runs(ino).and_then(|before| {
+        let after = match are_moved && before > 1 {
+            true => namespace.defragment(ino)?,
+            false => before,
+        };
+        Ok(Answer::Runs(before, after))
+    });
+    told.map_err(|error| error.to_string())
 }
 
 /// Starts the thread that freezes, thaws, syncs and sets quotas.
@@ -311,7 +333,7 @@ fn start_changes(namespaces: Vec<Arc<Namespace>>) -> io::Result<Sender<(Task, An
     thread.spawn(move || {
         for (change, answerer) in changes {
             answerer.give(&match change.carry_out(&namespaces) {
-                Ok(()) => Answer::Done,
+                Ok(answer) => answer,
                 Err(reason) => Answer::Refused(reason),
             });
         }
@@ -474,6 +496,15 @@ impl Channel {
     pub(crate) fn set_quota(&self, order: &Order) -> Result<(), String> {
         match self.ask(&Question::Quota(order.clone()), WRITE_OUT)? {
             Answer::Done => Ok(()),
+            _ => Err(wrong_answer().into()),
+        }
+    }
+
+    /// In how many runs of blocks a file lies, before and after they were moved, if they are. The
+    /// error is the reason, for the user.
+    pub(crate) fn runs(&self, ino: u64, are_moved: bool) -> Result<(u64, u64), String> {
+        match self.ask(&Question::Runs { ino, are_moved }, WRITE_OUT)? {
+            Answer::Runs(before, after) => Ok((before, after)),
             _ => Err(wrong_answer().into()),
         }
     }

@@ -237,6 +237,22 @@ impl File {
             .map_err(self.failed("seek hole"))
     }
 
+    /// In how many runs of adjacent blocks the file lies on the image: 1 where it is whole.
+    pub fn runs(&self) -> Result<u64> {
+        self.namespace()
+            .runs(self.ino)
+            .map_err(self.failed("look for the blocks"))
+    }
+
+    /// Moves the file's blocks together, as far as that makes fewer runs of them; tells how many
+    /// there are then. Contents and times stay. ENOSPC where there is no room for a copy of a piece
+    /// of 64 MiB, EOPNOTSUPP in memory, EBADF unless it was opened for writing.
+    pub fn defragment(&self) -> Result<u64> {
+        self.check_writable()
+            .and_then(|()| self.namespace().defragment(self.ino))
+            .map_err(self.failed("move the blocks"))
+    }
+
     /// Returns when data and attributes are on the image (fsync). EIO, once, when data of the file
     /// could not be written since it was opened.
     pub fn sync_all(&self) -> Result<()> {

@@ -4,7 +4,7 @@
 //! | Module | Thing |
 //! |---|---|
 //! | `ls`, `tree`, `stat`, `cat`, `find`, `du`, `df`, `diff` (`layer`), `tar` | what reads |
-//! | `cp`, `mv`, `rm`, `make`, `owner`, `trim` | what edits |
+//! | `cp`, `mv`, `rm`, `make`, `owner`, `trim`, `defrag` | what edits |
 //! | `xattr`, `flags` | what reads and edits: getfattr and setfattr, lsattr and chattr |
 //! | `building` | what build and tar share: progress, signals, what was left out |
 //! | `copying` | what cp and mv share: progress, signals, what could not be done |
@@ -22,6 +22,7 @@ mod clock;
 pub(crate) mod copying;
 mod cp;
 mod date;
+mod defrag;
 mod df;
 mod diff;
 mod du;
@@ -83,6 +84,7 @@ pub(crate) enum ImageCommand {
     Setfattr(xattr::Setfattr),
     Chattr(flags::Chattr),
     Trim(trim::Trim),
+    Defrag(defrag::Defrag),
 }
 
 /// Options of all of them.
@@ -121,6 +123,7 @@ impl ImageCommand {
             ImageCommand::Setfattr(command) => command.run(context),
             ImageCommand::Chattr(command) => command.run(context),
             ImageCommand::Trim(command) => command.run(context),
+            ImageCommand::Defrag(command) => command.run(context),
         }
     }
 }

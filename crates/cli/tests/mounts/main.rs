@@ -5,6 +5,7 @@ mod aligned;
 mod as_the_kernel;
 mod channel;
 mod confined;
+mod defrag;
 mod direct;
 mod ending;
 mod errors;

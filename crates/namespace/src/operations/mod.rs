@@ -12,6 +12,7 @@
 //! | `flags` | what chattr(1) sets |
 //! | `set_id` | what takes set-id bits away |
 //! | `data`, `fallocate` | reads, writes, sizes, holes |
+//! | `defragment` | moving a file's blocks together |
 //! | `pending`, `mapping` | blocks of a write that no log names yet; changes of a mapping |
 //! | `inline` | contents that lie in inodes |
 //! | `open_file`, `file_locks` | open files; POSIX, OFD and flock locks |
@@ -30,6 +31,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod data;
+mod defragment;
 pub(crate) mod entries;
 pub(crate) mod fallocate;
 pub(crate) mod file_locks;

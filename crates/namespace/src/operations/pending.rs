@@ -81,6 +81,22 @@ impl<'n> Pending<'n> {
         Ok(extent)
     }
 
+    /// Takes up to so many blocks wherever they can be had in one run, for whoever says later what
+    /// of the file lies there; tells how many.
+    pub fn take_apart(&mut self, inode: &Inode, wanted: u64) -> Result<u64> {
+        let namespace = self.namespace;
+        let run = namespace.store.allocate_blocks(inode.ino, None, wanted);
+        let run = namespace.note_load(run)?;
+        self.charge(inode.ownership(), run)?;
+        self.extents.push(Extent {
+            logical: 0,
+            physical: run.start,
+            length: run.length,
+            state: ExtentState::Unwritten,
+        });
+        Ok(run.length)
+    }
+
     /// Asks for blocks that were just taken on the quota of the file's owner; gives them back where
     /// that is not allowed.
     fn charge(&mut self, owner: Ownership, run: BlockRun) -> Result<()> {

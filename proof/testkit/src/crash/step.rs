@@ -54,6 +54,8 @@ pub enum Step {
         offset: u64,
         length: u64,
     },
+    /// Moving its blocks together, which shows nowhere.
+    Defragment(Path),
     SetXattr {
         at: Path,
         name: &'static str,
@@ -143,6 +145,7 @@ impl Step {
             | Step::MakeDirectory(at)
             | Step::Unlink(at)
             | Step::RemoveDirectory(at)
+            | Step::Defragment(at)
             | Step::Symlink { at, .. }
             | Step::Write { at, .. }
             | Step::Append { at, .. }
@@ -221,6 +224,8 @@ impl Step {
                 length,
                 ..
             } => model.allocate(id, *mode, *offset, *length),
+            // It does what an append of nothing does: it is refused for what is no file.
+            Step::Defragment(_) => model.append(id, &[]).map(|_| ()),
             Step::SetXattr {
                 name, length, fill, ..
             } => {
@@ -309,6 +314,7 @@ impl Step {
                 length,
                 ..
             } => ns.allocate(ino, *mode, *offset, *length),
+            Step::Defragment(_) => ns.defragment(ino).map(|_| ()),
             Step::SetXattr {
                 name, length, fill, ..
             } => {

@@ -292,7 +292,7 @@ impl Worker<'_> {
         let directory = format!("t{}/d{}", self.thread, self.random.random_range(0..2));
         let fill = self.random.random();
         let length = self.random.random_range(1..6000);
-        match self.random.random_range(0..22) {
+        match self.random.random_range(0..24) {
             0..4 => Step::Create(at),
             4 => Step::MakeDirectory(directory),
             5 => Step::RemoveDirectory(directory),
@@ -338,6 +338,7 @@ impl Worker<'_> {
                 fill,
             },
             20 => Step::RemoveXattr { at, name: "user.a" },
+            21..23 => Step::Defragment(at),
             _ => Step::Chmod {
                 at,
                 permissions: 0o600 | self.random.random_range(0..0o100),
@@ -390,8 +391,9 @@ impl Worker<'_> {
                 offset: self.random.random_range(0..=size),
                 length: self.random.random_range(1..200_000),
             },
+            3 => Step::Defragment(at),
             // Its sync commits what there is of the large file.
-            3 => match self.random.random() {
+            4 => match self.random.random() {
                 true => Step::Create(format!("shared/t{}-small", self.thread)),
                 false => Step::Append {
                     at: format!("shared/t{}-small", self.thread),
