@@ -251,14 +251,18 @@ pub fn make_reiserfs(path: &Path, mib: u64, arguments: &[&str]) -> Result<()> {
 /// The program that judges such an image must find nothing.
 pub fn check(on: &str, image: &Path) -> Result<()> {
     match on {
-        REISERFS => reiserfsck(image),
+        REISERFS => reiserfsck(image, None),
         _ => fsck(image),
     }
 }
 
-/// `reiserfsck --check`, which replays the journal first, must find nothing.
-pub fn reiserfsck(image: &Path) -> Result<()> {
+/// `reiserfsck --check`, which replays the journal first, must find nothing. `journal`: what that
+/// lies on, where it is another device.
+pub fn reiserfsck(image: &Path, journal: Option<&Path>) -> Result<()> {
     let mut check = run::cmd(tools::program("reiserfsck"), ["--check", "-y", "-q"]);
+    if let Some(journal) = journal {
+        check.arg("--journal").arg(journal);
+    }
     let checked = run::ok(check.arg(image))?;
     let text = checked.stdout + &checked.stderr;
     ensure!(text.contains("No corruptions found"), "reiserfsck: {text}");

@@ -8,6 +8,9 @@
 //! written from a cache that had it so. Of two writes to one sector the later one wins, or is not
 //! there.
 //!
+//! Several disks may have one record; then a flush ends the epoch, and what was written to others
+//! than the flushed one is among the writes of the next.
+//!
 //! A disk may write more sectors at once than one ([`Limits::unit_sectors`]). Some formats trust a
 //! disk to write a certain place as one, ext4 its superblock of two sectors:
 //! [`Limits::whole_sectors`] grants that, or not.
@@ -97,12 +100,12 @@ impl Recorded {
                 } => (*offset_bytes, *length_bytes),
                 Request::Marker(_) => continue,
                 Request::Flush => {
-                    epoch.requests.end = index;
-                    let next = Epoch {
-                        base: image.clone(),
-                        requests: index + 1..index + 1,
-                        writes: Vec::new(),
-                    };
+                    let next = epoch.flushed(index, 0..u64::MAX);
+                    epochs.push(std::mem::replace(&mut epoch, next));
+                    continue;
+                }
+                Request::FlushPart(part) => {
+                    let next = epoch.flushed(index, part.clone());
                     epochs.push(std::mem::replace(&mut epoch, next));
                     continue;
                 }
@@ -119,7 +122,8 @@ impl Recorded {
     /// their place in the record, is true.
     pub fn without_flushes(&self, is_dropped: impl Fn(&[Request], usize) -> bool) -> Recorded {
         let is_kept = |index: usize| {
-            self.requests[index] != Request::Flush || !is_dropped(&self.requests, index)
+            let is_flush = matches!(self.requests[index], Request::Flush | Request::FlushPart(_));
+            !is_flush || !is_dropped(&self.requests, index)
         };
         let kept = (0..self.requests.len()).filter(|index| is_kept(*index));
         Recorded {
@@ -142,6 +146,24 @@ fn pending(image: &Image, (offset_bytes, length_bytes): (u64, u64)) -> Option<Pe
 }
 
 impl Epoch {
+    /// Ends at a flush of these bytes; gives what begins then.
+    fn flushed(&mut self, index: usize, part: Range<u64>) -> Epoch {
+        self.requests.end = index;
+        let mut next = Epoch {
+            base: self.base.clone(),
+            requests: index + 1..index + 1,
+            writes: Vec::new(),
+        };
+        for write in &self.writes {
+            let start = write.first_sector * SECTOR_BYTES as u64;
+            match part.contains(&start) {
+                true => put(&mut next.base, start, &write.data),
+                false => next.writes.push(write.clone()),
+            }
+        }
+        next
+    }
+
     /// The number of writes in it.
     pub fn writes(&self) -> usize {
         self.writes.len()
@@ -299,8 +321,9 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RecordingDevice;
+    use crate::{RecordingDevice, RecordingPart};
     use finefs_block::BlockDevice;
+    use std::sync::Arc;
 
     const LIMITS: Limits = Limits {
         exhaustive_writes: 4,
@@ -316,6 +339,31 @@ mod tests {
             .iter()
             .map(|choice| epoch.image(choice).to_bytes())
             .collect()
+    }
+
+    #[test]
+    fn a_flush_of_one_disk_leaves_the_other_as_it_was() {
+        let device = Arc::new(RecordingDevice::new(vec![0; 4 * 512]));
+        let part = |range| RecordingPart::new(device.clone(), range);
+        let (first, second) = (part(0..1024), part(1024..2048));
+        first.write_at(512, &[1; 512]).unwrap();
+        second.write_at(0, &[2; 512]).unwrap();
+        first.flush().unwrap();
+        first.write_at(0, &[3; 512]).unwrap();
+        let recorded = device.recorded();
+        let after: Vec<[u8; 3]> = states(&recorded, 1, &LIMITS)
+            .iter()
+            .map(|bytes| [bytes[0], bytes[512], bytes[1024]])
+            .collect();
+        // What was flushed is there, of the rest any part.
+        let expected = [[0, 1, 0], [0, 1, 2], [3, 1, 0], [3, 1, 2]];
+        assert_eq!(after.len(), expected.len());
+        assert!(expected.iter().all(|state| after.contains(state)));
+        second.flush().unwrap();
+        let recorded = device.recorded();
+        let last = &recorded.epochs()[2];
+        assert_eq!((last.base.to_bytes()[1024], last.writes()), (2, 1));
+        assert!(first.write_at(1000, &[0; 512]).is_err());
     }
 
     #[test]

@@ -21,4 +21,4 @@ pub use crash::{Choice, Epoch, Limits, Part};
 pub use fault::{Fault, FaultDevice, FaultOn};
 pub use image::{Image, ImageDevice};
 pub use loop_device::LoopDevice;
-pub use record::{Recorded, RecordingDevice, Request};
+pub use record::{Recorded, RecordingDevice, RecordingPart, Request};

@@ -1,6 +1,8 @@
 //! A device that records every request that changes it.
 
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use finefs_locks::{LockClass, Mutex};
 
@@ -29,6 +31,8 @@ pub enum Request {
     },
     /// Everything before is durable.
     Flush,
+    /// Everything before in these bytes is: one of several disks in one record was flushed.
+    FlushPart(Range<u64>),
     /// Something happened above that the test wants to find in the record: an operation began, a
     /// sync returned. Changes nothing.
     Marker(u64),
@@ -42,7 +46,7 @@ impl Request {
                 offset_bytes,
                 length_bytes,
             } => image.write(*offset_bytes, &vec![0; *length_bytes as usize]),
-            Request::Flush | Request::Marker(_) => {}
+            Request::Flush | Request::FlushPart(_) | Request::Marker(_) => {}
         }
     }
 }
@@ -136,6 +140,59 @@ impl RecordingDevice {
         let held = &mut *self.state.lock();
         request.apply(&mut held.image);
         held.recorded.requests.push(request);
+    }
+}
+
+/// A part of a recording device, as a disk of its own: a flush concerns no other part.
+pub struct RecordingPart {
+    device: Arc<RecordingDevice>,
+    range: Range<u64>,
+}
+
+impl RecordingPart {
+    /// These bytes of a device.
+    pub fn new(device: Arc<RecordingDevice>, range: Range<u64>) -> RecordingPart {
+        assert!(range.end <= device.length_bytes);
+        RecordingPart { device, range }
+    }
+
+    fn check(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<u64> {
+        bounds::check(self.len_bytes(), offset_bytes, length_bytes)?;
+        Ok(self.range.start + offset_bytes)
+    }
+}
+
+impl BlockDevice for RecordingPart {
+    fn len_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let at = self.check(offset_bytes, buffer.len() as u64)?;
+        self.device.read_at(at, buffer)
+    }
+
+    fn write_at(&self, offset_bytes: u64, data: &[u8]) -> io::Result<()> {
+        let at = self.check(offset_bytes, data.len() as u64)?;
+        self.device.write_at(at, data)
+    }
+
+    fn write_zeros_at(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        let at = self.check(offset_bytes, length_bytes)?;
+        self.device.write_zeros_at(at, length_bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.answer(Request::FlushPart(self.range.clone()));
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        format!("bytes {:?} of a recording device", self.range)
     }
 }
 

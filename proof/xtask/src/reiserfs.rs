@@ -15,10 +15,13 @@
 //! | `BYTES-HASH` | block sizes 512 to 8192, each with another hash of names |
 //! | `notail`, `large` | no tails; a tree of many leaves |
 //! | `journal` | a small journal (the third magic word), which goes round |
+//! | `external` | a journal on another disk |
+//! | `3.5`, `3.5-journal` | format 3.5, also with both journals |
+//! | `converted` | format 3.5, which the kernel makes 3.6 when it goes on with it |
 //!
-//! Of format 3.5 there is only an empty one: Linux 6.1 takes its directories for damaged (it asks
-//! for 24 bytes an entry, where `.` and `..` have 35 together). `crates/reiser/tests` makes more
-//! of it, with reiserfsck as the judge.
+//! Linux 6.1 takes directories of format 3.5 with short names for damaged (it asks for 24 bytes an
+//! entry, where `.` and `..` have 35 together), also those that it has just made. So there finefs
+//! makes all directories, none of which is ever empty, and all names are long.
 
 use crate::guest::{Guests, Machine};
 use crate::report::Report;
@@ -38,6 +41,9 @@ pub struct Options {
     /// All images, not only one that has everything in it
     #[arg(long)]
     long: bool,
+    /// Only proofs whose names hold this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
     /// Put the images here, compressed, instead of removing them
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -54,6 +60,8 @@ const LOOK: &str = include_str!("reiserfs/look.sh");
 const UNTIL_KILL: Duration = Duration::from_millis(2500);
 /// Room for a manifest.
 const MANIFEST_BYTES: u64 = 8 << 20;
+/// Room for the usual journal, and more.
+const JOURNAL_BYTES: u64 = 40 << 20;
 
 /// An image.
 struct Case {
@@ -65,6 +73,10 @@ struct Case {
     is_killed: bool,
     /// It is always made.
     is_short: bool,
+    /// The journal lies on another disk.
+    has_own_disk: bool,
+    /// What each name begins with.
+    prefix: &'static str,
 }
 
 const BASE: Case = Case {
@@ -75,6 +87,16 @@ const BASE: Case = Case {
     files: 400,
     is_killed: false,
     is_short: false,
+    has_own_disk: false,
+    prefix: "",
+};
+
+/// Format 3.5, which has no attributes.
+const OLD: Case = Case {
+    mkfs: &["--format", "3.5"],
+    options: "rw",
+    prefix: "a-name-of-an-old-directory-",
+    ..BASE
 };
 
 const CASES: &[Case] = &[
@@ -121,6 +143,12 @@ const CASES: &[Case] = &[
         is_killed: true,
         ..BASE
     },
+    Case {
+        name: "external",
+        has_own_disk: true,
+        is_killed: true,
+        ..BASE
+    },
 ];
 
 /// Images that finefs fills.
@@ -151,27 +179,53 @@ const WRITTEN: &[Case] = &[
         mkfs: &["-s", "600"],
         ..BASE
     },
+    Case {
+        name: "external",
+        has_own_disk: true,
+        is_short: true,
+        ..BASE
+    },
+    Case {
+        name: "3.5",
+        is_short: true,
+        ..OLD
+    },
+    Case {
+        name: "3.5-journal",
+        mkfs: &[
+            "--format", "3.5", "-b", "1024", "-s", "600", "--hash", "tea",
+        ],
+        has_own_disk: true,
+        ..OLD
+    },
+    Case {
+        name: "converted",
+        options: "conv",
+        ..OLD
+    },
 ];
 
 /// Runs the proofs.
 pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
     let guests = Guests::new(parent)?;
     let proof = Proof { guests, finefs };
-    for case in CASES.iter().filter(|case| options.long || case.is_short) {
-        report.proof(&format!("reiserfs/{}", case.name), || {
-            proof.case(case, options)
-        });
+    let mut prove = |name: &str, is_short: bool, prove: &dyn Fn() -> Result<String>| {
+        let is_wanted = options.only.as_ref().is_none_or(|only| name.contains(only));
+        if is_wanted && (options.long || is_short) {
+            report.proof(name, prove);
+        }
+    };
+    for case in CASES {
+        let name = format!("reiserfs/{}", case.name);
+        prove(&name, case.is_short, &|| proof.case(case, options));
     }
-    for case in WRITTEN.iter().filter(|case| options.long || case.is_short) {
-        report.proof(&format!("reiserfs/written/{}", case.name), || {
-            proof.written(case)
-        });
+    for case in WRITTEN {
+        let name = format!("reiserfs/written/{}", case.name);
+        prove(&name, case.is_short, &|| proof.written(case));
     }
-    report.proof("reiserfs/3.5", || proof.empty(&["--format", "3.5"]));
-    if options.long {
-        report.proof("reiserfs/8192", || proof.empty(&["-b", "8192"]));
-        report.proof("reiserfs/external", || proof.external());
-    }
+    let old: &[&str] = &["--format", "3.5"];
+    prove("reiserfs/3.5-empty", true, &|| proof.empty(old));
+    prove("reiserfs/8192", false, &|| proof.empty(&["-b", "8192"]));
     Ok(())
 }
 
@@ -180,30 +234,91 @@ struct Proof<'a> {
     finefs: &'a Path,
 }
 
+/// A file system, and what its journal lies on where that is another.
+struct Disks {
+    image: PathBuf,
+    journal: Option<PathBuf>,
+}
+
+impl Disks {
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.image)
+            .chain(&self.journal)
+            .map(|path| &**path)
+    }
+
+    /// Makes the file system.
+    fn make(&self, mib: u64, mkfs: &[&str]) -> Result<()> {
+        let Some(path) = &self.journal else {
+            return make(&self.image, mib, mkfs);
+        };
+        File::create(path)?.set_len(JOURNAL_BYTES)?;
+        // The kernel wants the number of a device in the superblock.
+        let attached = run::ok(run::cmd("losetup", ["--find", "--show"]).arg(path))?.stdout;
+        let device = attached.trim();
+        let made = make(&self.image, mib, &[mkfs, &["-j", device]].concat());
+        run::ok(&mut run::cmd("losetup", ["--detach", device]))?;
+        made
+    }
+
+    /// Copies of both.
+    fn copy(&self, to: &Disks) -> Result<()> {
+        for (from, to) in self.all().zip(to.all()) {
+            run::ok(run::cmd("cp", ["--sparse=always"]).arg(from).arg(to))?;
+        }
+        Ok(())
+    }
+
+    fn checksums(&self) -> Result<String> {
+        self.all().map(checksum).collect()
+    }
+
+    /// What a mount by finefs is told of it.
+    fn options(&self) -> Vec<String> {
+        let journal = self.journal.iter();
+        journal
+            .map(|path| format!("journal_path={}", path.display()))
+            .collect()
+    }
+
+    /// reiserfsck must find nothing when it has replayed the journal.
+    fn check(&self) -> Result<()> {
+        sets::reiserfsck(&self.image, self.journal.as_deref())
+    }
+}
+
 impl Proof<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.guests.dir().join(name)
     }
 
-    fn case(&self, case: &Case, options: &Options) -> Result<String> {
-        let image = self.path("image");
-        make(&image, case.mib, case.mkfs)?;
-        self.fill(&image, case)?;
-        if let Some(dir) = &options.keep {
-            keep(&image, &dir.join(format!("{}.xz", case.name)))?;
+    fn disks(&self, case: &Case, image: &str) -> Disks {
+        let journal = case.has_own_disk.then(|| format!("{image}-journal"));
+        Disks {
+            image: self.path(image),
+            journal: journal.map(|name| self.path(&name)),
         }
-        let before = checksum(&image)?;
-        let by_finefs = self.by_finefs(&image)?;
-        ensure!(checksum(&image)? == before, "finefs has changed the image");
-        let by_kernel = self.by_kernel(&image)?;
+    }
+
+    fn case(&self, case: &Case, options: &Options) -> Result<String> {
+        let disks = self.disks(case, "image");
+        disks.make(case.mib, case.mkfs)?;
+        self.fill(&disks, case)?;
+        if let Some(dir) = options.keep.as_ref().filter(|_| !case.has_own_disk) {
+            keep(&disks.image, &dir.join(format!("{}.xz", case.name)))?;
+        }
+        let before = disks.checksums()?;
+        let by_finefs = self.by_finefs(&disks)?;
+        ensure!(disks.checksums()? == before, "finefs has changed the image");
+        let by_kernel = self.by_kernel(&disks, case)?;
         same(&by_finefs, &by_kernel)?;
         Ok(format!("{} lines agree", by_kernel.lines().count()))
     }
 
-    fn fill(&self, image: &Path, case: &Case) -> Result<()> {
+    fn fill(&self, disks: &Disks, case: &Case) -> Result<()> {
         let ending = if case.is_killed { "killed" } else { "unmount" };
         self.guest_writes(
-            image,
+            disks,
             case,
             &format!("ENDING={ending}\n{FILL}"),
             case.is_killed,
@@ -211,12 +326,19 @@ impl Proof<'_> {
     }
 
     /// A guest runs a script on an image; to the end, or until it is killed under way.
-    fn guest_writes(&self, image: &Path, case: &Case, script: &str, is_killed: bool) -> Result<()> {
-        let settings = settings(case, "/bin/busybox");
+    fn guest_writes(
+        &self,
+        disks: &Disks,
+        case: &Case,
+        script: &str,
+        is_killed: bool,
+    ) -> Result<()> {
+        let settings = settings(case, "/bin/busybox", "/dev/vdb");
+        let all: Vec<&Path> = disks.all().collect();
         let mut guest = self.guests.start(&Machine {
             modules: &MODULES,
             programs: &PROGRAMS,
-            disks: &[image],
+            disks: &all,
             script: &format!("{settings}{CONTENTS}{script}"),
             ..Machine::default()
         })?;
@@ -230,20 +352,23 @@ impl Proof<'_> {
     }
 
     fn written(&self, case: &Case) -> Result<String> {
-        let image = self.path("image");
-        make(&image, case.mib, case.mkfs)?;
-        let filled = self.finefs_writes(&image, case, "contents", false)?;
-        let first = self.agreed(&image).context("as finefs has filled it")?;
-        self.guest_writes(&image, case, GO_ON, true)?;
-        self.agreed(&image).context("as the guest has left it")?;
-        let changed = self.finefs_writes(&image, case, "change", true)?;
+        let disks = self.disks(case, "image");
+        disks.make(case.mib, case.mkfs)?;
+        let filled = self.finefs_writes(&disks, case, "contents", false)?;
+        let first = self
+            .agreed(&disks, case)
+            .context("as finefs has filled it")?;
+        self.guest_writes(&disks, case, GO_ON, true)?;
+        self.agreed(&disks, case)
+            .context("as the guest has left it")?;
+        let changed = self.finefs_writes(&disks, case, "change", true)?;
         let last = self
-            .agreed(&image)
+            .agreed(&disks, case)
             .context("as the killed finefs has left it")?;
         // What is left is put in order by a mount that ends well.
-        self.finefs_writes(&image, case, "ls", false)?;
+        self.finefs_writes(&disks, case, "ls", false)?;
         ensure!(
-            self.agreed(&image)? == last,
+            self.agreed(&disks, case)? == last,
             "a mount has changed something"
         );
         ensure!(filled.is_empty() && changed.is_empty(), "{filled}{changed}");
@@ -258,7 +383,7 @@ impl Proof<'_> {
     /// under way. What it complains of.
     fn finefs_writes(
         &self,
-        image: &Path,
+        disks: &Disks,
         case: &Case,
         what: &str,
         is_killed: bool,
@@ -266,18 +391,24 @@ impl Proof<'_> {
         let dir = self.path("mnt");
         std::fs::create_dir_all(&dir)?;
         let server = Server::new(Kind::Finefs, Some(self.finefs))?;
-        let settings = settings(case, &tools::program("busybox").display().to_string());
+        let busybox = tools::program("busybox").display().to_string();
+        let settings = settings(case, &busybox, "");
         let script = format!("{settings}{CONTENTS}{what} {}", dir.display());
         let mut command = run::cmd("busybox", ["sh", "-c", &script]);
+        let mut options = disks.options();
         if is_killed {
-            let mount = server.mount_in_foreground(What::Image(image), &dir, &["commit=1"])?;
+            options.push("commit=1".to_owned());
+        }
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        if is_killed {
+            let mount = server.mount_in_foreground(What::Image(&disks.image), &dir, &options)?;
             let writer = run::spawn(command.stdout(std::process::Stdio::null()))?;
             std::thread::sleep(UNTIL_KILL);
             mount.kill()?;
             drop(writer);
             return Ok(String::new());
         }
-        let mount = server.mount(What::Image(image), &dir, &[])?;
+        let mount = server.mount(What::Image(&disks.image), &dir, &options)?;
         let wrote = run::ok(&mut command);
         mount.unmount()?;
         Ok(wrote?.stderr)
@@ -285,22 +416,25 @@ impl Proof<'_> {
 
     /// The manifest of an image, of which finefs and a guest's kernel show the same, and of which
     /// reiserfsck finds nothing when it has replayed the journal.
-    fn agreed(&self, image: &Path) -> Result<String> {
-        let by_finefs = self.by_finefs(image)?;
-        let by_kernel = self.by_kernel(image)?;
+    fn agreed(&self, disks: &Disks, case: &Case) -> Result<String> {
+        let by_finefs = self.by_finefs(disks)?;
+        let by_kernel = self.by_kernel(disks, case)?;
         same(&by_finefs, &by_kernel)?;
-        let copy = self.path("copy");
-        run::ok(run::cmd("cp", ["--sparse=always"]).arg(image).arg(&copy))?;
-        sets::reiserfsck(&copy)?;
+        let copy = self.disks(case, "copy");
+        disks.copy(&copy)?;
+        copy.check()?;
         Ok(by_kernel)
     }
 
     /// The manifest of what finefs shows.
-    fn by_finefs(&self, image: &Path) -> Result<String> {
+    fn by_finefs(&self, disks: &Disks) -> Result<String> {
         let dir = self.path("mnt");
         std::fs::create_dir_all(&dir)?;
         let server = Server::new(Kind::Finefs, Some(self.finefs))?;
-        let mount = server.mount(What::Image(image), &dir, &["ro"])?;
+        let mut options = disks.options();
+        options.push("ro".to_owned());
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let mount = server.mount(What::Image(&disks.image), &dir, &options)?;
         let script = format!("{MANIFEST}manifest {}", dir.display());
         let manifest = run::ok(&mut run::cmd("busybox", ["sh", "-c", &script]));
         mount.unmount()?;
@@ -308,15 +442,18 @@ impl Proof<'_> {
     }
 
     /// The manifest of what the guest's kernel shows of a copy.
-    fn by_kernel(&self, image: &Path) -> Result<String> {
-        let (copy, out) = (self.path("copy"), self.path("manifest"));
-        run::ok(run::cmd("cp", ["--sparse=always"]).arg(image).arg(&copy))?;
+    fn by_kernel(&self, disks: &Disks, case: &Case) -> Result<String> {
+        let (copy, out) = (self.disks(case, "copy"), self.path("manifest"));
+        disks.copy(&copy)?;
         File::create(&out)?.set_len(MANIFEST_BYTES)?;
+        let all = [&*copy.image, &*out].into_iter();
+        let all: Vec<&Path> = all.chain(copy.journal.as_deref()).collect();
+        let settings = settings(case, "/bin/busybox", "/dev/vdc");
         let guest = self.guests.start(&Machine {
             modules: &MODULES,
             programs: &PROGRAMS,
-            disks: &[&copy, &out],
-            script: &format!("{MANIFEST}{LOOK}"),
+            disks: &all,
+            script: &format!("{settings}{CONTENTS}{MANIFEST}{LOOK}"),
             ..Machine::default()
         })?;
         guest.finish()?;
@@ -330,44 +467,28 @@ impl Proof<'_> {
         Ok(manifest.to_owned())
     }
 
-    /// What no kernel can mount that there is (old directories, or blocks longer than its pages),
-    /// as mkreiserfs leaves it.
+    /// What no kernel can mount that there is (old directories with nothing in them, or blocks
+    /// longer than its pages), as mkreiserfs leaves it.
     fn empty(&self, mkfs: &[&str]) -> Result<String> {
         let image = self.path("image");
         make(&image, 96, mkfs)?;
-        self.list_empty(&image)
-    }
-
-    /// A journal on another device.
-    fn external(&self) -> Result<String> {
-        let (image, journal) = (self.path("image"), self.path("journal"));
-        File::create(&journal)?.set_len(64 << 20)?;
-        // The tool wants block devices.
-        let attached = run::ok(run::cmd("losetup", ["--find", "--show"]).arg(&journal))?.stdout;
-        let device = attached.trim();
-        let made = make(&image, 64, &["-j", device]);
-        run::ok(&mut run::cmd("losetup", ["--detach", device]))?;
-        made?;
-        self.list_empty(&image)
-    }
-
-    fn list_empty(&self, image: &Path) -> Result<String> {
-        let listed = run::ok(run::cmd(self.finefs, ["ls", "-a"]).arg(image))?.stdout;
+        let listed = run::ok(run::cmd(self.finefs, ["ls", "-a"]).arg(&image))?.stdout;
         ensure!(
             listed.split_whitespace().eq([".", ".."]),
             "ls shows {listed:?}"
         );
-        let info = run::ok(run::cmd(self.finefs, ["info"]).arg(image))?.stdout;
-        ensure!(info.contains("Access by finefs"), "info says {info}");
+        let info = run::ok(run::cmd(self.finefs, ["info"]).arg(&image))?.stdout;
+        ensure!(info.contains("read-write"), "info says {info}");
         Ok("an empty root".to_owned())
     }
 }
 
-/// What the scripts are told.
-fn settings(case: &Case, source: &str) -> String {
+/// What the scripts are told: where busybox is, and on which disk the guest finds the journal.
+fn settings(case: &Case, source: &str, journal: &str) -> String {
+    let journal = if case.has_own_disk { journal } else { "" };
     format!(
-        "OPTIONS={}\nFILES={}\nSOURCE={source}\n",
-        case.options, case.files
+        "OPTIONS={}\nFILES={}\nP={}\nSOURCE={source}\nJOURNAL={journal}\n",
+        case.options, case.files, case.prefix
     )
 }
 

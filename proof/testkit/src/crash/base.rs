@@ -7,7 +7,7 @@ use finefs_block::BlockDevice;
 use finefs_namespace::{Namespace, Options, Store};
 use finefs_nbd::{NbdDevice, NbdUri};
 use finefs_sim::nbd::{FLUSH, FUA, MULTI, NbdServer, Setup, ZEROES};
-use finefs_sim::{Image, ImageDevice};
+use finefs_sim::{Image, ImageDevice, RecordingDevice};
 
 use super::format::Format;
 use super::step::Step;
@@ -25,7 +25,7 @@ pub struct Profile {
     pub mkfs: &'static [&'static str],
     /// Size of a block in units of 512 bytes.
     pub block_sectors: u64,
-    /// In MiB.
+    /// In MiB, with the journal's disk.
     pub size_mib: usize,
     /// Recovery needs no fsck.
     pub is_journaled: bool,
@@ -128,6 +128,24 @@ pub const PROFILES: &[Profile] = &[
         is_journaled: true,
         has_checksums: false,
     },
+    Profile {
+        name: "reiserfs-3.5",
+        format: Format::Reiser,
+        mkfs: &["-b", "1024", "-s", "513", "--format", "3.5"],
+        block_sectors: 2,
+        size_mib: 8,
+        is_journaled: true,
+        has_checksums: false,
+    },
+    Profile {
+        name: "reiserfs-external",
+        format: Format::ReiserWithJournalAt(8 << 20),
+        mkfs: &["-b", "1024", "-s", "513"],
+        block_sectors: 2,
+        size_mib: 9,
+        is_journaled: true,
+        has_checksums: false,
+    },
 ];
 
 /// The profile of a name.
@@ -181,7 +199,15 @@ pub struct Opened {
 
 /// Opens a device for writing, which recovers what is on it.
 pub fn open(format: Format, device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
-    let store = format.open(device)?;
+    opened(format.open(device)?)
+}
+
+/// The same, of a device that keeps a record.
+pub fn open_recorded(format: Format, device: &Arc<RecordingDevice>) -> Result<Opened, String> {
+    opened(format.open_recorded(device)?)
+}
+
+fn opened(store: Arc<dyn Store>) -> Result<Opened, String> {
     let ns = Namespace::without_thread(store.clone(), Options::default());
     let ns = ns.map_err(|error| error.to_string())?;
     Ok(Opened {
@@ -205,7 +231,8 @@ impl Base {
             model.add_directory(b"lost+found", 0o700);
         }
         model.set_root_links(root.link_count);
-        for step in steps {
+        let has_xattrs = limits.new_form.has_xattrs;
+        for step in steps.iter().filter(|step| has_xattrs || !step.sets_xattr()) {
             step.on_model(&mut model)
                 .map_err(|errors| format!("{step:?}: {errors:?}"))?;
             step.on_namespace(&opened.ns)
@@ -229,9 +256,9 @@ impl Base {
     }
 
     /// Opens a device as workloads reach it.
-    pub fn open(&self, device: Arc<dyn BlockDevice>) -> Result<Opened, String> {
+    pub fn open(&self, device: &Arc<RecordingDevice>) -> Result<Opened, String> {
         if self.reach == Reach::Direct {
-            return open(self.profile.format, device);
+            return open_recorded(self.profile.format, device);
         }
         let text = |error: std::io::Error| error.to_string();
         let setup = Setup {
@@ -239,7 +266,7 @@ impl Base {
             reorders: true,
             ..Setup::default()
         };
-        let server = NbdServer::start(device, setup).map_err(text)?;
+        let server = NbdServer::start(device.clone(), setup).map_err(text)?;
         let url = NbdUri::parse(&server.url(60))?;
         let client = NbdDevice::open(&url, false).map_err(text)?;
         let opened = open(self.profile.format, Arc::new(client))?;
@@ -268,8 +295,15 @@ pub fn is_poison(bytes: &[u8]) -> bool {
 fn make_image(profile: &Profile) -> Result<Image, String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let path = directory.path().join("image");
-    std::fs::write(&path, poison(profile.size_mib << 20)).map_err(|error| error.to_string())?;
-    profile.format.make(&path, profile.mkfs)?;
-    let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
+    let journal = directory.path().join("journal");
+    let text = |error: std::io::Error| error.to_string();
+    let mut bytes = poison(profile.size_mib << 20);
+    let at = profile.format.journal_at();
+    let tail = bytes.split_off(at.map_or(bytes.len(), |at| at as usize));
+    std::fs::write(&path, bytes).map_err(text)?;
+    std::fs::write(&journal, tail).map_err(text)?;
+    profile.format.make(&path, &journal, profile.mkfs)?;
+    let mut bytes = std::fs::read(&path).map_err(text)?;
+    bytes.extend(std::fs::read(&journal).map_err(text)?);
     Ok(Image::from_bytes(&bytes))
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use finefs_block::BlockDevice;
+use finefs_block::{BlockDevice, PartitionDevice};
 use finefs_ext::{ExtOptions, ExtStore};
 use finefs_namespace::Store;
 use finefs_reiser::{ReiserOptions, ReiserStore};
+use finefs_sim::{RecordingDevice, RecordingPart};
 
 const UUID: &str = "6f1c3a0e-55aa-4cc8-9d1f-000000000001";
 
@@ -19,24 +20,49 @@ const EXT_COMMIT: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2];
 /// A description block of reiserfs's journal has this 12 bytes before its end.
 const REISER_DESCRIPTION: &[u8] = b"ReIsErLB";
 
+/// A device, and that of the journal where it is another.
+type Disks = (Arc<dyn BlockDevice>, Option<Arc<dyn BlockDevice>>);
+
 /// The format of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// ext2, ext3 or ext4.
     Ext,
-    /// reiserfs 3.6.
+    /// reiserfs.
     Reiser,
+    /// reiserfs, whose journal lies on another disk: that begins at this byte of the record.
+    ReiserWithJournalAt(u64),
 }
 
 impl Format {
-    /// Makes an empty file system in a file. Same arguments, same bytes, but for times.
-    pub fn make(self, path: &Path, arguments: &[&str]) -> Result<(), String> {
+    /// Both formats of reiserfs.
+    pub fn is_reiser(self) -> bool {
+        self != Format::Ext
+    }
+
+    /// Where another disk begins that the journal lies on.
+    pub fn journal_at(self) -> Option<u64> {
+        match self {
+            Format::ReiserWithJournalAt(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Makes an empty file system in a file, with the journal in another one if it has its own
+    /// disk. Same arguments, same bytes, but for times.
+    pub fn make(self, path: &Path, journal: &Path, arguments: &[&str]) -> Result<(), String> {
         let extended = format!("nodiscard,lazy_itable_init=0,hash_seed={UUID}");
         let (program, fixed): (_, &[&str]) = match self {
             Format::Ext => ("mke2fs", &["-q", "-F", "-U", UUID, "-E", &extended]),
-            Format::Reiser => ("mkreiserfs", &["-q", "-q", "-f", "-f", "-u", UUID]),
+            // Format 3.5 has no UUID.
+            _ if arguments.contains(&"3.5") => ("mkreiserfs", &["-q", "-q", "-f", "-f"]),
+            _ => ("mkreiserfs", &["-q", "-q", "-f", "-f", "-u", UUID]),
         };
-        let output = Command::new(program)
+        let mut command = Command::new(program);
+        if self.journal_at().is_some() {
+            command.arg("-j").arg(journal);
+        }
+        let output = command
             .args(fixed)
             .args(arguments)
             .arg(path)
@@ -48,8 +74,34 @@ impl Format {
         }
     }
 
+    /// The disks of a device: the file system's, and the journal's if it has its own.
+    fn disks(self, device: Arc<dyn BlockDevice>) -> Result<Disks, String> {
+        let Some(at) = self.journal_at() else {
+            return Ok((device, None));
+        };
+        let length = device.len_bytes();
+        let part = |from, to| PartitionDevice::new(device.clone(), from, Some(to - from));
+        let text = |error: std::io::Error| error.to_string();
+        let journal = part(at, length).map_err(text)?;
+        let image = part(0, at).map_err(text)?;
+        Ok((Arc::new(image), Some(Arc::new(journal))))
+    }
+
     /// Opens an image for writing, which recovers what is on it.
     pub fn open(self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn Store>, String> {
+        self.open_disks(self.disks(device)?)
+    }
+
+    /// The same, of a device that keeps a record: of which disk a flush was, is in it.
+    pub fn open_recorded(self, device: &Arc<RecordingDevice>) -> Result<Arc<dyn Store>, String> {
+        let Some(at) = self.journal_at() else {
+            return self.open(device.clone());
+        };
+        let part = |range| Arc::new(RecordingPart::new(device.clone(), range));
+        self.open_disks((part(0..at), Some(part(at..device.len_bytes()))))
+    }
+
+    fn open_disks(self, (device, journal): Disks) -> Result<Arc<dyn Store>, String> {
         let (store, notes): (Arc<dyn Store>, _) = match self {
             Format::Ext => {
                 let store = ExtStore::open(device, &ExtOptions::default());
@@ -57,8 +109,12 @@ impl Format {
                 let notes = store.notes();
                 (Arc::new(store), notes)
             }
-            Format::Reiser => {
-                let store = ReiserStore::open(device, &ReiserOptions::default());
+            _ => {
+                let options = ReiserOptions {
+                    journal,
+                    ..ReiserOptions::default()
+                };
+                let store = ReiserStore::open(device, &options);
                 let store = store.map_err(|error| error.to_string())?;
                 let notes = store.notes();
                 (Arc::new(store), notes)
@@ -86,7 +142,7 @@ impl Format {
     pub fn whole_sectors(self) -> Range<u64> {
         match self {
             Format::Ext => 2..4,
-            Format::Reiser => 0..0,
+            _ => 0..0,
         }
     }
 
@@ -102,7 +158,7 @@ impl Format {
                 .chunks(1024)
                 .any(|block| block.starts_with(&EXT_COMMIT)),
             // It has the number and the length of the description, and no magic word.
-            Format::Reiser => {
+            _ => {
                 let is_description =
                     |block: &[u8]| block[block.len() - 12..].starts_with(REISER_DESCRIPTION);
                 data.len() == block_bytes

@@ -23,7 +23,7 @@ struct Checked {
 /// Recovers the image in a file, or repairs it where it has no journal. A journaled one must need
 /// nothing but the replay, and be sound after it.
 pub fn recover(format: Format, path: &Path, is_journaled: bool) -> Result<(), String> {
-    if format == Format::Reiser {
+    if format.is_reiser() {
         // It replays the journal before it looks.
         return expect_clean(format, path);
     }
@@ -61,8 +61,8 @@ pub fn expect_clean(format: Format, path: &Path) -> Result<(), String> {
             let is_sound = checked.code == 0;
             (checked, is_sound)
         }
-        Format::Reiser => {
-            let checked = run("reiserfsck", &["--check", "--yes", "--quiet"], path)?;
+        _ => {
+            let checked = reiserfsck(format, path)?;
             let is_sound = checked.code == 0 && checked.output.contains(REISER_SOUND);
             (checked, is_sound)
         }
@@ -78,8 +78,32 @@ pub fn expect_clean(format: Format, path: &Path) -> Result<(), String> {
             let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
             finefs_agrees(&Image::from_bytes(&bytes), false)
         }
-        Format::Reiser => Ok(()),
+        _ => Ok(()),
     }
+}
+
+/// A journal on another disk is put into a file of its own, and back.
+fn reiserfsck(format: Format, path: &Path) -> Result<Checked, String> {
+    let options = ["--check", "--yes", "--quiet"];
+    let Some(at) = format.journal_at() else {
+        return run("reiserfsck", &options, path);
+    };
+    let text = |error: std::io::Error| error.to_string();
+    let mut bytes = std::fs::read(path).map_err(text)?;
+    let tail = bytes.split_off(at as usize);
+    let journal = path.with_extension("journal");
+    std::fs::write(&journal, tail).map_err(text)?;
+    std::fs::write(path, &bytes).map_err(text)?;
+    let name = journal.display().to_string();
+    let checked = run(
+        "reiserfsck",
+        &[&options[..], &["--journal", &name]].concat(),
+        path,
+    )?;
+    let mut bytes = std::fs::read(path).map_err(text)?;
+    bytes.extend(std::fs::read(&journal).map_err(text)?);
+    std::fs::write(path, bytes).map_err(text)?;
+    Ok(checked)
 }
 
 fn e2fsck(path: &Path, option: &str) -> Result<Checked, String> {

@@ -20,7 +20,7 @@ use finefs_block::BlockDevice;
 use finefs_sim::{Epoch, Image, ImageDevice, Limits, Recorded, RecordingDevice, Request};
 use tempfile::TempDir;
 
-use super::base::{Base, Opened, open};
+use super::base::{Base, Opened, open, open_recorded};
 use super::fsck;
 use super::oracle::{History, Synced, Window, Wrong};
 use super::report::{Kind, Report, Violation};
@@ -346,7 +346,7 @@ fn crash_recovery(
     let mut wrong = Vec::new();
     let mut count = 0;
     if let Err(violation) = caught(Kind::Recovery, || {
-        let opened = open(base.profile.format, device.clone()).map_err(|text| Violation {
+        let opened = open_recorded(base.profile.format, &device).map_err(|text| Violation {
             kind: Kind::Recovery,
             text,
         })?;

@@ -27,7 +27,7 @@ pub enum Lie {
 /// Runs a workload on a recording device over the base.
 pub fn run(base: &Base, workload: &Workload) -> Result<(Recorded, History), String> {
     let device = Arc::new(RecordingDevice::over(base.image.clone()));
-    let opened = base.open(device.clone())?;
+    let opened = base.open(&device)?;
     let ns = &opened.ns;
     let mut model = base.model.clone();
     let mut history = History::new(&model, Vec::new());
@@ -90,9 +90,9 @@ fn lied(recorded: Recorded, lie: Lie, profile: &Profile) -> Recorded {
         Lie::None => recorded,
         Lie::NoFlush => recorded.without_flushes(|_, _| true),
         Lie::NoBarrierBeforeCommit => recorded.without_flushes(|requests, at| {
-            let next = requests[at + 1..]
-                .iter()
-                .find(|request| matches!(request, Request::Write { .. } | Request::Flush));
+            let next = requests[at + 1..].iter().find(|request| {
+                !matches!(request, Request::WriteZeros { .. } | Request::Marker(_))
+            });
             let before = requests[..at].iter().filter_map(|request| match request {
                 Request::Write { data, .. } => Some(&data[..]),
                 _ => None,

@@ -159,6 +159,11 @@ impl Step {
         }
     }
 
+    /// It sets an extended attribute.
+    pub fn sets_xattr(&self) -> bool {
+        matches!(self, Step::SetXattr { .. } | Step::SetAcl { .. })
+    }
+
     /// Does it on the model.
     pub fn on_model(&self, model: &mut Model) -> Result<(), Vec<Error>> {
         let caller = &Caller::root();

@@ -80,7 +80,7 @@ pub fn judge_run(base: &Base, shape: Shape, effort: &Effort, lie: Lie, seed: u64
 
 fn run(base: &Base, shape: Shape, seed: u64) -> Result<(Recorded, Vec<History>), String> {
     let device = Arc::new(RecordingDevice::over(base.image.clone()));
-    let opened = base.open(device.clone())?;
+    let opened = base.open(&device)?;
     let ns = &opened.ns;
     let done: Vec<AtomicUsize> = (0..shape.threads).map(|_| AtomicUsize::new(0)).collect();
     let is_over = AtomicBool::new(false);
