@@ -1,6 +1,6 @@
 # The two commands of the README, and shorthands. Everything real is in xtask.
 
-XTASK = cargo run --quiet --release -p xtask --
+XTASK = cargo run --quiet -p xtask --
 
 # Where things are installed; DESTDIR goes before all of it.
 PREFIX = /usr/local
@@ -36,23 +36,23 @@ wheel:
 
 # finefs at work on an ext4 image, beside fuse2fs.
 demo:
-	@$(XTASK) demo
+	@cargo run --quiet --release -p xtask -- demo
 
 # For each change: format, lints, the tests beside the code, and a mount. No release build.
 check:
-	@cargo run --quiet -p xtask -- check
+	@$(XTASK) check
 
 # Everything that proves the project: format, lints, tests, and the proofs in mounts.
 test:
-	@$(XTASK) test
+	@CARGO_INCREMENTAL=0 $(XTASK) test
 
 # The same in full size, for hours.
 test-full:
-	@$(XTASK) test --full
+	@CARGO_INCREMENTAL=0 $(XTASK) test --full
 
 # Known holes in what finefs is built of; fetches a database from GitHub.
 advisories:
-	@cargo run --quiet -p xtask -- advisories
+	@$(XTASK) advisories
 
 # Manual pages in target/man, completions for bash, zsh and fish in target/completions.
 pages:

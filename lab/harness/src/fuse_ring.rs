@@ -1,10 +1,13 @@
 //! The kernel's switch for FUSE over io_uring.
 //!
 //! It is off by default and belongs to root. It counts when a mount is made; so it is switched on
-//! for that moment and put back.
+//! for that moment and put back. A lock on its file keeps it for one process at a time: proofs run
+//! side by side, and each puts back what it has found.
 
 use crate::cleanup;
 use anyhow::{Context, Result};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,8 +52,20 @@ pub fn is_available() -> bool {
     std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok()
 }
 
-/// Users of the switch, and what it was before the first.
-static USERS: Mutex<(u64, String)> = Mutex::new((0, String::new()));
+/// Users of the switch in this process.
+static USERS: Mutex<Users> = Mutex::new(Users {
+    count: 0,
+    before: String::new(),
+    lock: None,
+});
+
+struct Users {
+    count: u64,
+    /// What it was before the first.
+    before: String,
+    /// As long as there are any.
+    lock: Option<File>,
+}
 
 /// On as long as this lives.
 #[derive(Debug)]
@@ -59,19 +74,22 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Switches it on.
+    /// Switches it on; waits for other processes that have switched it.
     pub fn on() -> Result<Switch> {
         let mut users = USERS
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if users.0 == 0 {
-            users.1 = std::fs::read_to_string(SWITCH)
+        if users.count == 0 {
+            let lock = File::open(SWITCH)
                 .with_context(|| format!("{SWITCH}: the kernel has no FUSE over io_uring"))?;
+            flock(&lock, FlockOperation::LockExclusive)?;
+            users.before = std::fs::read_to_string(SWITCH)?;
+            users.lock = Some(lock);
         }
-        let entry = cleanup::file(SWITCH.as_ref(), &users.1);
+        let entry = cleanup::file(SWITCH.as_ref(), &users.before);
         std::fs::write(SWITCH, "Y")
             .with_context(|| format!("{SWITCH}: only root can switch io_uring on"))?;
-        users.0 += 1;
+        users.count += 1;
         Ok(Switch { _entry: entry })
     }
 }
@@ -81,9 +99,10 @@ impl Drop for Switch {
         let mut users = USERS
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        users.0 -= 1;
-        if users.0 == 0 {
-            let _ = std::fs::write(SWITCH, &users.1);
+        users.count -= 1;
+        if users.count == 0 {
+            let _ = std::fs::write(SWITCH, &users.before);
+            users.lock = None;
         }
     }
 }

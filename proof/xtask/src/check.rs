@@ -1,8 +1,10 @@
 //! `make check`: what to run while working on a change. Format, style and lints, the tests beside
 //! the code, and a mount that is worked in; [`suite`](crate::suite) has the rest.
 
+use crate::report::Report;
+use crate::schedule::{self, Step};
 use crate::setup;
-use crate::suite::{self, Suite};
+use crate::suite;
 use anyhow::Result;
 use finefs_harness::cleanup::Scratch;
 use finefs_harness::compare::{Relation, expect_equal};
@@ -25,14 +27,18 @@ const IMAGE_MIB: u64 = 128;
 /// Runs the steps; an error when any failed.
 pub fn run() -> Result<()> {
     setup::packages_of(|program| PROGRAMS.contains(&program))?;
-    let options = suite::Options::default();
-    let mut suite = Suite::new(&options);
-    suite.lints();
+    let mut steps = suite::lints();
     let beside_the_code = ["test", "--workspace", "--lib", "--bins", "--quiet"];
-    suite.cargo("unit tests", &beside_the_code, &[]);
-    suite.cargo("build", &["build", "--quiet", "-p", "finefs-cli"], &[]);
-    suite.step("smoke mount", smoke_mount);
-    suite.finish()
+    steps.push(suite::cargo("unit tests", &beside_the_code));
+    steps.push(suite::cargo(
+        "build",
+        &["build", "--quiet", "-p", "finefs-cli"],
+    ));
+    steps.push(Step::new("smoke mount", |_| smoke_mount()).needs("build"));
+    let mut report = Report::default();
+    // What the first ones find is told before the rest has run.
+    schedule::run(steps, 1, &mut report);
+    report.finish()
 }
 
 /// A tree copied into an image through a mount of the debug build comes back, and e2fsck finds

@@ -5,6 +5,7 @@ use crate::report::Report;
 use anyhow::{Result, ensure};
 use finefs_harness::run;
 use finefs_harness::tools;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,15 +15,30 @@ pub struct Options {
     /// All workloads of two operations and many states of each: most of an hour on two cores
     #[arg(long)]
     long: bool,
+    /// A third of the workloads of several operations
+    #[arg(long, conflicts_with = "long")]
+    ci: bool,
     /// Only these images; all without it
     #[arg(long)]
     image: Vec<String>,
     /// Write the counts into this file, as a table in Markdown
     #[arg(long)]
-    table: Option<std::path::PathBuf>,
+    table: Option<PathBuf>,
     /// Every state goes through fsck
     #[arg(long)]
     fsck_all: bool,
+    /// The program finefs-crash, which is built without it
+    #[arg(long)]
+    simulator: Option<PathBuf>,
+}
+
+impl Options {
+    fn most(&self) -> &'static [&'static str] {
+        match self.ci {
+            true => &["--most", "130"],
+            false => &[],
+        }
+    }
 }
 
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -38,23 +54,27 @@ pub struct FaultOptions {
     image: Vec<String>,
 }
 
-fn build() -> Result<()> {
+/// Builds the simulator, unless it is given; where it is.
+fn simulator(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
     let build = [
         "build",
         "--release",
         "--quiet",
         "--package",
         "finefs-testkit",
-        "--bin",
-        "finefs-crash",
     ];
-    run::ok(run::cmd("cargo", build).current_dir(tools::workspace()))?;
-    Ok(())
+    let mut command = run::cmd("cargo", build);
+    command.args(["--bin", "finefs-crash"]);
+    run::ok(command.current_dir(tools::workspace()))?;
+    Ok(tools::target_dir().join("release/finefs-crash"))
 }
 
 /// Refuses images of a kind that the simulator does not know, before anything runs.
-fn check_images(images: &[String]) -> Result<()> {
-    run::ok(simulator(1).arg("--list").args(image_args(images)))?;
+fn check_images(program: &Path, images: &[String]) -> Result<()> {
+    run::ok(run::cmd(program, ["--list"]).args(image_args(images)))?;
     Ok(())
 }
 
@@ -64,10 +84,10 @@ fn image_args(images: &[String]) -> impl Iterator<Item = &str> {
 
 /// Builds the simulator and lets devices fail and lie.
 pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Result<()> {
-    build()?;
-    check_images(&options.image)?;
+    let program = &simulator(None)?;
+    check_images(program, &options.image)?;
     report.proof("faults/errors are told, nothing synced is lost", || {
-        let mut command = simulator(seed);
+        let mut command = seeded(program, seed);
         command.args(["--only", "failing device", "--only", "lying device"]);
         if options.long {
             command.arg("--long");
@@ -83,13 +103,14 @@ pub fn run_faults(options: &FaultOptions, seed: u64, report: &mut Report) -> Res
 
 /// Builds the simulator and runs it: as it is, and with lying devices.
 pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
-    build()?;
-    check_images(&options.image)?;
+    let program = &simulator(options.simulator.as_deref())?;
+    check_images(program, &options.image)?;
     report.proof("crash/every state is right", || {
-        let mut command = simulator(seed);
+        let mut command = seeded(program, seed);
         if options.long {
             command.arg("--long");
         }
+        command.args(options.most());
         if options.fsck_all {
             command.arg("--fsck-all");
         }
@@ -98,15 +119,19 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         }
         command.args(image_args(&options.image));
         let said = run::expect_printed(&mut command, LIMIT)?;
-        Ok(said.lines().last().unwrap_or_default().to_owned())
+        let sum = said.lines().last().unwrap_or_default();
+        let has_lies = !options.image.is_empty() || sum.contains("caught");
+        ensure!(has_lies, "no lie of a device was tried:\n{said}");
+        Ok(sum.to_owned())
     });
     report.proof("crash/over NBD every state is right", || {
-        let mut command = simulator(seed);
+        let mut command = seeded(program, seed);
         command.args(["--nbd", "--image", "ext4-4k", "--only", "sequences of 2"]);
         command.args(["--only", "threads", "--only", "records"]);
         if options.long {
             command.arg("--long");
         }
+        command.args(options.most());
         let said = run::expect_printed(&mut command, LIMIT)?;
         Ok(said.lines().last().unwrap_or_default().to_owned())
     });
@@ -118,8 +143,9 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
         ("reiserfs-1k", "--without-barrier", "Data="),
     ] {
         report.proof(&format!("crash/{lie} is found on {image}"), || {
-            let mut command = simulator(seed);
+            let mut command = seeded(program, seed);
             command.args([lie, "--quiet", "--image", image, "--only", "sequences of 2"]);
+            command.args(options.most());
             let output = run::capture_with(&mut command, b"", LIMIT)?;
             let said = output.stdout.lines().last().unwrap_or_default();
             ensure!(
@@ -133,8 +159,6 @@ pub fn run(options: &Options, seed: u64, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn simulator(seed: u64) -> Command {
-    let mut command = Command::new(tools::target_dir().join("release/finefs-crash"));
-    command.args(["--seed", &seed.to_string()]);
-    command
+fn seeded(program: &Path, seed: u64) -> Command {
+    run::cmd(program, ["--seed", &seed.to_string()])
 }

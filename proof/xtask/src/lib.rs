@@ -19,6 +19,7 @@
 //! | [`unprivileged`], [`fuse_device`] | a mount by an ordinary user |
 //! | [`demo`], [`setup`], [`style`] | `make demo`, installing tools, the style test |
 //! | [`check`], [`suite`], [`package`] | `make check`, `make test`, `make package` |
+//! | [`schedule`], [`test_programs`] | steps, and the programs of tests, side by side |
 //! | [`fuzz`] | the targets in `proof/fuzz/` under libFuzzer and the address sanitizer |
 //! | [`lock_teeth`] | shows that the locks' tests fail when a line is left out on which a protocol hangs |
 //! | [`tsan`] | the locks' stress test, and the memory store's, under the thread sanitizer |
@@ -56,10 +57,12 @@ pub mod public_api;
 pub mod python;
 pub mod reiserfs;
 pub mod report;
+pub mod schedule;
 pub mod setup;
 pub mod soak;
 pub mod style;
 pub mod suite;
 pub mod teeth;
+pub mod test_programs;
 pub mod tsan;
 pub mod unprivileged;

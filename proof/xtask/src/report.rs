@@ -19,7 +19,12 @@ impl Report {
         let spinner = spinner(name);
         let outcome = proof();
         spinner.finish_and_clear();
-        let seconds = started.elapsed().as_secs_f64();
+        self.outcome(name, started.elapsed(), outcome)
+    }
+
+    /// Prints how a proof went, and counts it. Returns true when it passed.
+    pub fn outcome(&mut self, name: &str, took: Duration, outcome: Result<String>) -> bool {
+        let seconds = took.as_secs_f64();
         match outcome {
             Ok(note) => {
                 println!("ok    {name:<44} {seconds:6.1} s  {note}");
@@ -35,6 +40,11 @@ impl Report {
                 false
             }
         }
+    }
+
+    /// How many have passed, failed and been skipped.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.passed, self.failures.len(), self.skipped)
     }
 
     /// Counts what another report counted.

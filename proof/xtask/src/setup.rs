@@ -3,6 +3,8 @@
 use anyhow::{Result, bail};
 use finefs_harness::run;
 use finefs_harness::tools;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,13 +59,37 @@ const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 
 /// Installs what is missing; says what it does.
 pub fn run() -> Result<()> {
-    packages()?;
-    for (name, version) in CRATES {
-        from_crates_io(name, version)?;
-    }
+    system()?;
+    conformance_tools()?;
     cargo_deny()?;
+    Ok(())
+}
+
+/// The part of it that is Debian's.
+pub fn system() -> Result<()> {
+    packages()?;
     python()?;
     Ok(())
+}
+
+/// The conformance tools; says which there are.
+pub fn conformance_tools() -> Result<String> {
+    let mut there = Vec::new();
+    for (name, version) in CRATES {
+        from_crates_io(name, version)?;
+        there.push(format!("{name} {version}"));
+    }
+    Ok(there.join(", "))
+}
+
+/// Held while something is fetched or built into the directory of tools: proofs that run side by
+/// side may need the same.
+fn lock() -> Result<File> {
+    let place = tools::tools_dir();
+    std::fs::create_dir_all(&place)?;
+    let file = File::create(place.join("lock"))?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    Ok(file)
 }
 
 /// Debian's Python with what the tests of the package import: other Pythons that come first in PATH
@@ -178,6 +204,7 @@ impl GuestKernel {
 
 /// Debian's kernel, fetched and unpacked into the directory of tools when it is missing.
 pub fn guest_kernel() -> Result<GuestKernel> {
+    let _lock = lock()?;
     packages_of(|program| matches!(program, "qemu-system-x86_64" | "busybox" | "depmod"))?;
     let root = tools::tools_dir().join("guest-kernel");
     let found = || -> Result<Option<GuestKernel>> {
@@ -233,6 +260,7 @@ const SERVICES: &[&str] = &[
 
 /// The directory where these are unpacked, and not installed; fetched when it is missing.
 pub fn guest_services() -> Result<PathBuf> {
+    let _lock = lock()?;
     let root = tools::tools_dir().join("guest-services");
     if root.exists() {
         return Ok(root);
@@ -259,6 +287,7 @@ const SYSTEM: &[&str] = &[
 
 /// The directory where a small Debian system is unpacked; fetched when it is missing.
 pub fn debian_system() -> Result<PathBuf> {
+    let _lock = lock()?;
     packages_of(|program| program == "umoci")?;
     let root = tools::tools_dir().join("debian-system");
     if root.exists() {
@@ -309,6 +338,7 @@ pub fn from_crates_io(name: &str, version: &str) -> Result<PathBuf> {
 }
 
 fn from_crates_io_with(name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
+    let _lock = lock()?;
     let root = tools::tools_dir();
     let marker = root.join(format!("{name}-{version}"));
     let binary = root.join("bin").join(name);

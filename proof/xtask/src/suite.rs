@@ -1,29 +1,36 @@
-//! `make test`: everything that proves the project, one line each, in a fixed order from cheap to
-//! dear.
+//! `make test`: everything that proves the project, in steps that run side by side, one line each
+//! in a fixed order.
 
 use crate::images;
 use crate::public_api;
 use crate::python;
 use crate::report::Report;
+use crate::schedule::{self, Step};
 use crate::setup;
 use crate::style;
+use crate::test_programs::{self, How, Program, counted, failed_tests, last_words};
 use crate::tsan;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use finefs_harness::run;
 use finefs_harness::tools;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What to run.
 #[derive(clap::Args, Debug, Default)]
 pub struct Options {
-    /// Only the steps whose names contain this
+    /// Only the steps whose names contain this, and what they need
     #[arg(long)]
     only: Vec<String>,
     /// Full sizes everywhere: up to three hours on two cores
     #[arg(long)]
     full: bool,
+    /// So many steps at once; without it one more than there are processors
+    #[arg(long)]
+    lanes: Option<usize>,
 }
 
 /// The tests for shuttle that lie in a library, beside what they look into: its package, and a part
@@ -33,11 +40,39 @@ const SHUTTLE_IN_LIBRARY: [(&str, &str); 2] = [
     ("finefs-namespace", "all_unsynced_blocks"),
 ];
 const BUILD_LIMIT: Duration = Duration::from_secs(3000);
-/// Of a proof, and of one in full size.
+/// Of a proof or a program of tests, and of one in full size.
 const PROOF_LIMIT: Duration = Duration::from_secs(3000);
 const FULL_PROOF_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
+/// Where cargo builds, and only once at a time.
+const DEBUG: &str = "debug";
+const PROFILE: &str = "proof";
+const LOOM: &str = "loom";
+const TSAN: &str = "tsan";
+
+/// Programs of tests that run at once, each with a thread for each processor.
+const TESTS_AT_ONCE: usize = 2;
+
+/// Steps that others need.
+const TESTS_BUILT: &str = "build of the tests";
+const SHUTTLE_BUILT: &str = "build for shuttle";
+const PROGRAMS_BUILT: &str = "build of what proofs run";
+const TOOLS_INSTALLED: &str = "conformance tools";
+
 impl Options {
+    fn lanes(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        self.lanes.unwrap_or(processors + 1)
+    }
+
+    /// By which what the proofs run is built: what users get, in a full run.
+    fn profile(&self) -> &'static str {
+        match self.full {
+            true => "release",
+            false => PROFILE,
+        }
+    }
+
     fn proof_limit(&self) -> Duration {
         match self.full {
             true => FULL_PROOF_LIMIT,
@@ -71,8 +106,8 @@ impl Options {
                     &["--processes", "4", "--operations", "200000"],
                 ),
             ),
-            ("crash", by_size(&[], &["--long"])),
-            ("faults", by_size(&[], &["--long"])),
+            // Among it what `prove faults` tries.
+            ("crash", by_size(&["--ci"], &["--long"])),
             ("kill", by_size(&["--times", "20"], &["--times", "200"])),
             (
                 "nfs",
@@ -92,211 +127,310 @@ impl Options {
 
 /// Runs the steps; an error when any failed.
 pub fn run(options: &Options) -> Result<()> {
-    setup::run()?;
-    let mut suite = Suite::new(options);
-    suite.lints();
-    suite.dependencies();
-    suite.step("public API", || public_api::run(false));
-    suite.cargo(
-        "unit and integration tests",
-        &["test", "--workspace", "--quiet", "--no-fail-fast"],
-        if options.full {
-            &[("FINEFS_FULL", "1")]
-        } else {
-            &[]
-        },
-    );
-    let without_meter = [
-        "test",
-        "--quiet",
-        "--no-fail-fast",
-        "-p",
-        "finefs-lockmeter",
-        "--features",
-        "off",
-    ];
-    suite.cargo("lockmeter without the meter", &without_meter, &[]);
-    suite.step("Python package", python::run);
-    suite.scheduler_tests();
-    suite.step("prove tsan", || {
-        let note = tsan::all_locks()?;
-        tsan::without_a_lock()?;
-        tsan::memory_store()?;
-        Ok(note)
-    });
-    let sizes: &[&str] = if options.full { &[] } else { &["--ci"] };
-    let limit = options.proof_limit();
-    suite.step("prove lock-teeth", || {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["prove", "lock-teeth"]).args(sizes);
-        let output = run::expect_printed(&mut command, limit)?;
-        Ok(output.lines().last().unwrap_or_default().to_owned())
-    });
-    suite.cargo(
-        "release build",
-        &["build", "--release", "--quiet", "-p", "finefs-cli"],
-        &[],
-    );
-    suite.proofs()?;
-    suite.finish()
+    setup::system()?;
+    let suite = Suite::new(options)?;
+    let mut report = Report::default();
+    let steps = schedule::chosen(suite.steps(), &options.only);
+    schedule::run(steps, options.lanes(), &mut report);
+    report.finish()
 }
 
-/// Steps that are run and counted.
-pub(crate) struct Suite<'a> {
+/// What steps leave for others.
+struct Suite<'a> {
     options: &'a Options,
-    report: Report,
+    /// This program, which proves.
+    program: OsString,
+    tests: OnceLock<Vec<Program>>,
+    shuttle: OnceLock<Vec<Program>>,
 }
 
 impl<'a> Suite<'a> {
-    pub(crate) fn new(options: &'a Options) -> Self {
-        let report = Report::default();
-        Suite { options, report }
+    fn new(options: &'a Options) -> Result<Suite<'a>> {
+        Ok(Suite {
+            options,
+            program: std::env::current_exe()?.into(),
+            tests: OnceLock::new(),
+            shuttle: OnceLock::new(),
+        })
     }
 
-    pub(crate) fn finish(self) -> Result<()> {
-        self.report.finish()
+    /// All steps. The long builds begin early, for what waits for them.
+    fn steps(&self) -> Vec<Step<'_>> {
+        let mut steps = lints();
+        steps.insert(1, self.build_of_programs());
+        steps.extend(dependencies());
+        steps.extend(self.tests());
+        steps.extend(self.scheduler_tests());
+        steps.extend(self.lock_tests());
+        steps.extend(self.proofs());
+        steps
     }
 
-    /// What is seen without running anything: format, style, clippy.
-    pub(crate) fn lints(&mut self) {
-        self.cargo("format", &["fmt", "--all", "--check"], &[]);
-        self.step("style", || {
-            style::run(&tools::workspace())?;
-            Ok("rules hold".into())
-        });
-        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet"];
-        let args = [&clippy[..], &["--", "-D", "warnings"]].concat();
-        self.cargo("clippy", &args, &[]);
-        // The workspace has all features on: the command line and the lab want them.
-        let embedded = ["clippy", "-p", "finefs", "-p", "finefs-fuse", "--quiet"];
-        let args = [&embedded[..], &["--", "-D", "warnings"]].concat();
-        self.cargo("clippy, as embedded", &args, &[]);
-        let slim = ["clippy", "-p", "finefs-cli", "--no-default-features"];
-        let args = [
-            &slim[..],
-            &["--all-targets", "--quiet", "--", "-D", "warnings"],
-        ]
-        .concat();
-        self.cargo("clippy, without features", &args, &[]);
+    /// finefs, and the crash simulator.
+    fn build_of_programs(&self) -> Step<'_> {
+        let build = ["build", "--quiet", "--profile", self.options.profile()];
+        let packages = ["-p", "finefs-cli", "-p", "finefs-testkit"];
+        let programs = ["--bin", "finefs", "--bin", "finefs-crash"];
+        let args = [&build[..], &packages, &programs].concat();
+        cargo(PROGRAMS_BUILT, &args).builds_in(PROFILE)
     }
 
-    /// What finefs is built of, by deny.toml but for advisories, whose database is not everywhere
-    /// in reach; and whether what is published can be packed.
-    fn dependencies(&mut self) {
-        self.step("cargo deny", || deny(&["licenses", "bans", "sources"]));
-        let publish = ["publish", "--dry-run", "--no-verify", "--allow-dirty"];
-        let args = [&publish[..], &["--workspace", "--quiet"]].concat();
-        self.cargo("publish, a dry run", &args, &[]);
+    /// Where it leaves them.
+    fn built(&self, program: &str) -> PathBuf {
+        tools::target_dir()
+            .join(self.options.profile())
+            .join(program)
     }
 
-    fn wanted(&self, name: &str) -> bool {
-        let only = &self.options.only;
-        only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
-    }
-
-    pub(crate) fn step(&mut self, name: &str, step: impl FnOnce() -> Result<String>) {
-        if self.wanted(name) {
-            self.report.proof(name, step);
+    /// How programs of tests are run.
+    fn how(&self) -> How<'static> {
+        How {
+            env: match self.options.full {
+                true => &[("FINEFS_FULL", "1")],
+                false => &[],
+            },
+            filter: None,
+            limit: self.options.proof_limit(),
         }
     }
 
-    pub(crate) fn cargo(&mut self, name: &str, args: &[&str], env: &[(&str, &str)]) {
-        self.step(name, || {
-            let output = run_cargo(args, env)?;
-            Ok(counted(&output))
+    fn tests(&self) -> Vec<Step<'_>> {
+        let build = Step::new(TESTS_BUILT, |_| {
+            let programs = test_programs::build(&["--workspace"], &[], BUILD_LIMIT)?;
+            let note = format!("{} programs", programs.len());
+            let _ = self.tests.set(programs);
+            Ok(note)
         });
+        let all = Step::new("unit and integration tests", |log| {
+            let programs = self.tests.get().context("they are built")?;
+            test_programs::run_all(programs, self.how(), TESTS_AT_ONCE, log)
+        });
+        let documented = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
+        let meter = [
+            "test",
+            "--quiet",
+            "-p",
+            "finefs-lockmeter",
+            "--features",
+            "off",
+        ];
+        vec![
+            build.builds_in(DEBUG),
+            all.needs(TESTS_BUILT),
+            cargo("tests in documentation", &documented).builds_in(DEBUG),
+            cargo("lockmeter without the meter", &meter).builds_in(DEBUG),
+            Step::new("Python package", |_| python::run()).builds_in(DEBUG),
+        ]
     }
 
-    /// Packages with tests for shuttle and loom, found by their files: `tests/shuttle*.rs` run with
-    /// the feature `shuttle`, `tests/loom*.rs` with `--cfg loom`; and [`SHUTTLE_IN_LIBRARY`].
-    fn scheduler_tests(&mut self) {
-        for (directory, package) in packages() {
-            let tests = test_files(&directory);
-            let named = |prefix: &str| {
-                tests
-                    .iter()
-                    .filter(|test| test.starts_with(prefix))
-                    .cloned()
-                    .collect::<Vec<_>>()
+    /// Tests for shuttle and loom, found by their files: `tests/shuttle*.rs` run with the feature
+    /// `shuttle`, `tests/loom*.rs` with `--cfg loom`; and [`SHUTTLE_IN_LIBRARY`].
+    fn scheduler_tests(&self) -> Vec<Step<'_>> {
+        let found = |prefix: &str| -> Vec<(String, String)> {
+            let tests = |(directory, package): (PathBuf, String)| {
+                let tests = test_files(&directory).into_iter();
+                tests.map(move |test| (package.clone(), test))
             };
-            for test in named("shuttle") {
-                let args = [
-                    "test",
-                    "--quiet",
-                    "-p",
-                    &package,
-                    "--features",
-                    "shuttle",
-                    "--test",
-                    &test,
-                ];
-                self.cargo(&format!("shuttle {package} {test}"), &args, &[]);
-            }
-            for test in named("loom") {
-                // A build directory of its own, or the flag would rebuild everything twice.
-                let target = tools::target_dir().join("loom");
-                let args = [
-                    "test",
-                    "--quiet",
-                    "--release",
-                    "-p",
-                    &package,
-                    "--test",
-                    &test,
-                ];
-                let env = [
-                    ("RUSTFLAGS", "--cfg loom"),
-                    ("CARGO_TARGET_DIR", target.to_str().unwrap_or("target/loom")),
-                ];
-                self.cargo(&format!("loom {package} {test}"), &args, &env);
-            }
+            let all = packages().into_iter().flat_map(tests);
+            all.filter(|(_, test)| test.starts_with(prefix)).collect()
+        };
+        let shuttle = found("shuttle");
+        let mut packages: Vec<String> = shuttle.iter().map(|(name, _)| name.clone()).collect();
+        packages.dedup();
+        let build = Step::new(SHUTTLE_BUILT, move |_| {
+            let programs = build_for_shuttle(&packages)?;
+            let note = format!("{} programs", programs.len());
+            let _ = self.shuttle.set(programs);
+            Ok(note)
+        });
+        let mut steps = vec![build.builds_in(DEBUG)];
+        for (package, test) in shuttle {
+            let name = format!("shuttle {package} {test}");
+            let run = move |_: &mut String| self.under_shuttle(&package, Some(&test), None);
+            steps.push(Step::new(name, run).needs(SHUTTLE_BUILT));
         }
         for (package, test) in SHUTTLE_IN_LIBRARY {
-            let features = ["--features", "shuttle"];
-            let args = [
-                &["test", "--quiet", "-p", package],
-                &features[..],
-                &["--lib", test],
-            ];
-            let args = args.concat();
-            self.step(&format!("shuttle {package} {test}"), || {
-                let note = counted(&run_cargo(&args, &[])?);
-                ensure!(!note.is_empty(), "{package} has no such test");
-                Ok(note)
-            });
+            let name = format!("shuttle {package} {test}");
+            let run = move |_: &mut String| self.under_shuttle(package, None, Some(test));
+            steps.push(Step::new(name, run).needs(SHUTTLE_BUILT));
         }
+        for (package, test) in found("loom") {
+            let name = format!("loom {package} {test}");
+            let run = move |_: &mut String| under_loom(&package, &test);
+            steps.push(Step::new(name, run).builds_in(LOOM));
+        }
+        steps
+    }
+
+    /// Runs the tests of a file, or those of the library with `filter` in their names.
+    fn under_shuttle(
+        &self,
+        package: &str,
+        file: Option<&str>,
+        filter: Option<&str>,
+    ) -> Result<String> {
+        let programs = self.shuttle.get().context("they are built")?;
+        let is_it = |program: &&Program| {
+            let target = (!program.is_beside_code).then_some(program.target.as_str());
+            program.package == package && target == file
+        };
+        let program = programs.iter().find(is_it).context("no such tests")?;
+        let how = How {
+            filter,
+            ..self.how()
+        };
+        let passed = program.run(how)?;
+        ensure!(passed > 0, "{package} has no such test");
+        Ok(format!("{passed} tests passed"))
+    }
+
+    fn lock_tests(&self) -> Vec<Step<'_>> {
+        let sanitized = Step::new("prove tsan", |_| {
+            let programs = tsan::Programs::build()?;
+            let note = tsan::all_locks(&programs)?;
+            tsan::without_a_lock(&programs)?;
+            tsan::memory_store(&programs)?;
+            Ok(note)
+        });
+        let teeth = Step::new("prove lock-teeth", |log| {
+            let mut command = Command::new(&self.program);
+            command.args(["prove", "lock-teeth"]);
+            command.args((!self.options.full).then_some("--ci"));
+            logged(&mut command, self.options.proof_limit(), log)
+        });
+        vec![sanitized.builds_in(TSAN), teeth.builds_in(DEBUG)]
     }
 
     /// The proofs, each a run of this program as root.
-    fn proofs(&mut self) -> Result<()> {
+    fn proofs(&self) -> Vec<Step<'_>> {
+        let tools = Step::new(TOOLS_INSTALLED, |_| setup::conformance_tools());
+        let mut steps = vec![tools];
         let table = tools::target_dir().join("pjdfstest.md");
-        let proofs = self.options.proofs(&table.to_string_lossy());
-        let limit = self.options.proof_limit();
-        let program = std::env::current_exe()?;
-        for (proof, args) in proofs {
-            let name = &format!("prove {proof}");
-            if !self.wanted(name) {
-                continue;
-            }
-            if proof == "images" && !images::beside().is_dir() {
-                let place = images::beside().display().to_string();
-                self.report
-                    .skip(name, &format!("no damaged images in {place}"));
-                continue;
-            }
-            let Some(mut command) = as_root(program.clone().into()) else {
-                self.report.skip(name, "needs root, and there is no sudo");
-                continue;
-            };
-            command.args(["prove", proof]).args(args).arg("--finefs");
-            command.arg(tools::target_dir().join("release/finefs"));
-            self.step(name, || {
-                let output = run::expect_printed(&mut command, limit)?;
-                Ok(output.lines().last().unwrap_or_default().to_owned())
+        for (proof, args) in self.options.proofs(&table.to_string_lossy()) {
+            let step = self.proof(proof, args).needs(PROGRAMS_BUILT);
+            steps.push(match proof {
+                "pjdfstest" | "fsx" | "nfs" => step.needs(TOOLS_INSTALLED),
+                _ => step,
             });
         }
-        Ok(())
+        steps
     }
+
+    fn proof(&self, proof: &str, args: Vec<String>) -> Step<'_> {
+        let name = format!("prove {proof}");
+        if proof == "images" && !images::beside().is_dir() {
+            let place = images::beside().display().to_string();
+            return Step::impossible(name, format!("no damaged images in {place}"));
+        }
+        let Some(mut command) = as_root(&self.program) else {
+            return Step::impossible(name, "needs root, and there is no sudo");
+        };
+        command.args(["prove", proof]).args(args).arg("--finefs");
+        command.arg(self.built("finefs"));
+        if proof == "crash" {
+            command.arg("--simulator").arg(self.built("finefs-crash"));
+        }
+        let limit = self.options.proof_limit();
+        Step::new(name, move |log| logged(&mut command, limit, log))
+    }
+}
+
+/// What is seen without running anything: format, style, clippy.
+pub(crate) fn lints<'a>() -> Vec<Step<'a>> {
+    let style = Step::new("style", |_| {
+        style::run(&tools::workspace())?;
+        Ok("rules hold".into())
+    });
+    let clippy = |name: &str, what: &[&str]| {
+        let args = [&["clippy", "--quiet"], what, &["--", "-D", "warnings"]].concat();
+        cargo(name, &args).builds_in(DEBUG)
+    };
+    // The workspace has all features on: the command line and the lab want them.
+    let embedded = ["-p", "finefs", "-p", "finefs-fuse"];
+    let slim = ["-p", "finefs-cli", "--no-default-features", "--all-targets"];
+    vec![
+        cargo("format", &["fmt", "--all", "--check"]),
+        style,
+        clippy("clippy", &["--workspace", "--all-targets"]),
+        clippy("clippy, as embedded", &embedded),
+        clippy("clippy, without features", &slim),
+    ]
+}
+
+/// What finefs is built of, by deny.toml but for advisories, whose database is not everywhere in
+/// reach; whether what is published can be packed, and what it offers.
+fn dependencies<'a>() -> Vec<Step<'a>> {
+    let publish = ["publish", "--dry-run", "--no-verify", "--allow-dirty"];
+    let publish = [&publish[..], &["--workspace", "--quiet"]].concat();
+    vec![
+        Step::new("cargo deny", |_| deny(&["licenses", "bans", "sources"])),
+        cargo("publish, a dry run", &publish),
+        Step::new("public API", |_| public_api::run(false)).builds_in("public-api"),
+    ]
+}
+
+/// A run of cargo.
+pub(crate) fn cargo<'a>(name: &str, args: &[&str]) -> Step<'a> {
+    let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+    Step::new(name, move |_| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let passed = counted(&run_cargo(&args, &[])?);
+        Ok(match passed {
+            0 => String::new(),
+            _ => format!("{passed} tests passed"),
+        })
+    })
+}
+
+/// The tests for shuttle of these packages, all in one build.
+fn build_for_shuttle(packages: &[String]) -> Result<Vec<Program>> {
+    let features = packages.iter().map(|package| format!("{package}/shuttle"));
+    let features = features.collect::<Vec<_>>().join(",");
+    let mut args = vec!["--features", &features, "--test", "shuttle*", "--lib"];
+    for package in packages {
+        args.extend(["-p", package]);
+    }
+    test_programs::build(&args, &[], BUILD_LIMIT)
+}
+
+/// In a build directory of its own, or the flag would rebuild everything twice.
+fn under_loom(package: &str, test: &str) -> Result<String> {
+    let target = tools::target_dir().join(LOOM);
+    let args = [
+        "test",
+        "--quiet",
+        "--release",
+        "-p",
+        package,
+        "--test",
+        test,
+    ];
+    let target = target.to_string_lossy();
+    let env = [
+        ("RUSTFLAGS", "--cfg loom"),
+        ("CARGO_TARGET_DIR", &*target),
+        ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ];
+    let passed = counted(&run_cargo(&args, &env)?);
+    Ok(format!("{passed} tests passed"))
+}
+
+/// Runs a proof, which prints a line for each part; its last line.
+fn logged(command: &mut Command, limit: Duration, log: &mut String) -> Result<String> {
+    let output = run::capture_with(command, b"", limit)?;
+    log.push_str(&output.stdout);
+    ensure!(
+        output.status.success() && !output.timed_out,
+        "{command:?}: {}{}\n{}",
+        output.status,
+        if output.timed_out {
+            ", out of time"
+        } else {
+            ""
+        },
+        last_words(&output.stderr)
+    );
+    Ok(output.stdout.lines().last().unwrap_or_default().to_owned())
 }
 
 /// Checks the dependencies by these parts of deny.toml.
@@ -307,7 +441,7 @@ pub fn deny(parts: &[&str]) -> Result<String> {
 }
 
 /// A command that runs `program` as root, when that is possible.
-fn as_root(program: OsString) -> Option<Command> {
+fn as_root(program: &OsStr) -> Option<Command> {
     if tools::is_root() {
         return Some(Command::new(program));
     }
@@ -331,58 +465,21 @@ fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<String> {
     Ok(output.both())
 }
 
-/// What tests that failed have printed, and their names, of each program of tests that has any.
-fn failed_tests(stdout: &str) -> String {
-    let mut said = String::new();
-    let mut inside = false;
-    for line in stdout.lines() {
-        inside = (inside || line == "failures:") && !line.starts_with("test result: ");
-        if inside && !line.is_empty() {
-            said.push_str(line);
-            said.push('\n');
-        }
-    }
-    said
-}
-
-/// The end of what a failed cargo run has written to standard error.
-fn last_words(stderr: &str) -> String {
-    let lines: Vec<&str> = stderr.lines().filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
-}
-
-/// The sum of the tests that a cargo run counted.
-fn counted(text: &str) -> String {
-    let passed: usize = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("test result: ok. "))
-        .filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok())
-        .sum();
-    if passed > 0 {
-        format!("{passed} tests passed")
-    } else {
-        String::new()
-    }
-}
-
-fn packages() -> Vec<(std::path::PathBuf, String)> {
+/// The packages of the workspace: directory and name.
+fn packages() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let buildings = ["crates", "lab", "proof"].map(|name| tools::workspace().join(name));
     let entries = buildings.iter().map(std::fs::read_dir);
     for entry in entries.flatten().flatten().flatten() {
-        let manifest = std::fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
-        let name = manifest
-            .parse::<toml::Table>()
-            .ok()
-            .and_then(|table| Some(table.get("package")?.get("name")?.as_str()?.to_owned()));
-        found.extend(name.map(|name| (entry.path(), name)));
+        let name = test_programs::package_in(&entry.path());
+        found.extend(name.ok().map(|name| (entry.path(), name)));
     }
     found.sort();
     found
 }
 
 /// The names of the integration tests of the package in `directory`.
-fn test_files(directory: &std::path::Path) -> Vec<String> {
+fn test_files(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(directory.join("tests"))
         .into_iter()
         .flatten()
@@ -398,27 +495,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_failed_run_the_failed_tests_are_shown() {
-        let stdout = "running 2 tests\n.F\nfailures:\n\n---- one stdout ----\n\npanicked: why\n\n\n\
-                      failures:\n    one\n\ntest result: FAILED. 1 passed; 1 failed\n\
-                      running 1 test\n.\ntest result: ok. 1 passed\n";
-        assert_eq!(
-            failed_tests(stdout),
-            "failures:\n---- one stdout ----\npanicked: why\nfailures:\n    one\n"
-        );
-    }
-
-    #[test]
     fn full_sizes_are_asked_of_every_proof_that_has_them() {
         let proofs = |full| {
-            let only = Vec::new();
-            Options { only, full }.proofs("table")
+            let options = Options {
+                full,
+                ..Options::default()
+            };
+            options.proofs("table")
         };
         let by_size = [
             "mkfs",
             "differential",
             "crash",
-            "faults",
             "kill",
             "nfs",
             "reiserfs",

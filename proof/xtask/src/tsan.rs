@@ -8,10 +8,10 @@
 //! left out.
 
 use crate::report::Report;
-use anyhow::{Result, bail, ensure};
+use crate::test_programs::{self, How, Program};
+use anyhow::{Context, Result, bail, ensure};
 use finefs_harness::run;
 use finefs_harness::tools;
-use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(1200);
@@ -19,26 +19,30 @@ const RACE: &str = "WARNING: ThreadSanitizer: data race";
 
 /// The stress test without a finding, and the one without a lock with one.
 pub fn run(report: &mut Report) {
-    report.proof("tsan/stress of the locks", all_locks);
-    report.proof("tsan/without a lock fails", without_a_lock);
-    report.proof("tsan/memory store", memory_store);
+    report.proof(
+        "tsan/stress of the locks",
+        || all_locks(&Programs::build()?),
+    );
+    report.proof("tsan/without a lock fails", || {
+        without_a_lock(&Programs::build()?)
+    });
+    report.proof("tsan/memory store", || memory_store(&Programs::build()?));
 }
 
 /// All locks; what ran.
-pub fn all_locks() -> Result<String> {
-    let passed = passed(&mut stress(LOCKS, &[])?)?;
+pub fn all_locks(programs: &Programs) -> Result<String> {
+    let passed = passed(&programs.run(LOCKS, None)?)?;
     Ok(format!("{passed} kinds of locks, no data race"))
 }
 
 /// Reads and writes of the same bytes of a memory store; what ran.
-pub fn memory_store() -> Result<String> {
-    passed(&mut stress(MEMORY_STORE, &[])?)?;
+pub fn memory_store(programs: &Programs) -> Result<String> {
+    passed(&programs.run(MEMORY_STORE, None)?)?;
     Ok("no data race".to_owned())
 }
 
 /// How many tests passed, all without a finding of the sanitizer.
-fn passed(tests: &mut Command) -> Result<usize> {
-    let output = run::capture_with(tests, b"", LIMIT)?;
+fn passed(output: &run::Output) -> Result<usize> {
     let text = output.both();
     ensure!(output.status.success() && !text.contains(RACE), "{text}");
     let passed = text.lines().filter(|line| line.ends_with("... ok")).count();
@@ -47,8 +51,8 @@ fn passed(tests: &mut Command) -> Result<usize> {
 }
 
 /// The sanitizer must object.
-pub fn without_a_lock() -> Result<String> {
-    let output = run::capture_with(&mut stress(LOCKS, &["without_a_lock"])?, b"", LIMIT)?;
+pub fn without_a_lock(programs: &Programs) -> Result<String> {
+    let output = programs.run(LOCKS, Some("without_a_lock"))?;
     if !output.both().contains(RACE) {
         bail!("the sanitizer did not see a race:\n{}", output.both());
     }
@@ -60,46 +64,54 @@ pub fn without_a_lock() -> Result<String> {
 /// freed by whoever joins it.
 const SUPPRESSIONS: &str = "race:std::thread::thread::Inner\n";
 
-/// Package, feature that leaves the meter out, and name of a test.
-type Test = [&'static str; 3];
-const LOCKS: Test = ["finefs-locks", "meter-off", "stress"];
-const MEMORY_STORE: Test = ["finefs-namespace", "finefs-locks/meter-off", "memory_store"];
+/// Names of tests, each alone in its package.
+const LOCKS: &str = "stress";
+const MEMORY_STORE: &str = "memory_store";
 
-fn stress([package, feature, test]: Test, args: &[&str]) -> Result<Command> {
-    let host = tools::host()?;
-    let suppressions = tools::target_dir().join("tsan-suppressions");
-    std::fs::create_dir_all(tools::target_dir())?;
-    std::fs::write(&suppressions, SUPPRESSIONS)?;
-    let mut command = run::cmd(
-        "cargo",
-        [
-            "test",
-            "--quiet",
-            "--package",
-            package,
-            "--features",
-            feature,
-            "--test",
-            test,
+/// The programs, with the sanitizer in them.
+pub struct Programs {
+    programs: Vec<Program>,
+    options: String,
+}
+
+impl Programs {
+    /// Builds all, at once and without the meter.
+    pub fn build() -> Result<Programs> {
+        let host = tools::host()?;
+        let target = tools::target_dir();
+        let suppressions = target.join("tsan-suppressions");
+        std::fs::create_dir_all(&target)?;
+        std::fs::write(&suppressions, SUPPRESSIONS)?;
+        let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+        let args = [
+            &["--package", "finefs-locks", "--test", LOCKS][..],
+            &["--package", "finefs-races", "--test", MEMORY_STORE],
+            &["--features", "finefs-locks/meter-off"],
             // With a target named, build scripts are built without the sanitizer.
-            "--target",
-            &host,
-            "--",
-        ],
-    );
-    command
-        .args(args)
-        .current_dir(tools::workspace())
-        .env("CARGO_TARGET_DIR", tools::target_dir().join("tsan"))
-        .env("RUSTC_BOOTSTRAP", "1")
-        .env(
-            "RUSTFLAGS",
-            "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
-        )
-        .env(
-            "TSAN_OPTIONS",
-            format!("suppressions={}", suppressions.display()),
-        )
-        .env("FINEFS_STRESS_MS", "1000");
-    Ok(command)
+            &["--target", &host],
+        ];
+        let own = target.join("tsan");
+        let env = [
+            ("CARGO_TARGET_DIR", &*own.to_string_lossy()),
+            ("RUSTC_BOOTSTRAP", "1"),
+            ("RUSTFLAGS", flags),
+        ];
+        Ok(Programs {
+            programs: test_programs::build(&args.concat(), &env, LIMIT)?,
+            options: format!("suppressions={}", suppressions.display()),
+        })
+    }
+
+    fn run(&self, test: &str, filter: Option<&str>) -> Result<run::Output> {
+        let is_it = |program: &&Program| program.target == test;
+        let program = self.programs.iter().find(is_it).context("it is built")?;
+        program.output(How {
+            env: &[
+                ("TSAN_OPTIONS", &self.options),
+                ("FINEFS_STRESS_MS", "1000"),
+            ],
+            filter,
+            limit: LIMIT,
+        })
+    }
 }

@@ -64,8 +64,9 @@ impl OnTerminal<'_> {
     /// It ends with this status, and leaves the terminal as it was.
     fn ends(mut self, status: &str) -> String {
         wait_until("it has ended", || !self.file("after").is_empty());
-        let screen = self.file("screen");
+        // Then the last of what it has said is there, too.
         self.script.wait().unwrap();
+        let screen = self.file("screen");
         assert_eq!(self.file("status"), status, "{screen}");
         assert_eq!(self.file("before"), self.file("after"));
         let (_, left) = screen

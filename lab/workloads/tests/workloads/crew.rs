@@ -86,7 +86,8 @@ fn a_run_over_seconds_takes_that_long() {
     let started = Instant::now();
     let report = run(&OpenSpeed::default(), &memory(), &plan, Watch::nobody()).unwrap();
     assert!(started.elapsed() >= Duration::from_millis(400));
-    assert!((0.19..5.0).contains(&report.seconds), "{report:?}");
+    // On a busy machine the first to count may be late.
+    assert!((0.1..5.0).contains(&report.seconds), "{report:?}");
     assert!(report.operations > 0 && report.latencies.is_some());
     assert!(report.cpu_seconds > 0.0 && !report.is_interrupted);
 }

@@ -64,7 +64,7 @@ struct Options {
     /// All workloads and many states, for hours
     #[arg(long)]
     long: bool,
-    /// So many of the workloads of the long run of two operations, by chance, for each image
+    /// At most so many workloads of two and as many of three operations, by chance, for each image
     #[arg(long, default_value_t = usize::MAX)]
     most: usize,
     /// Every state goes through fsck
@@ -304,12 +304,13 @@ fn one_image(options: &Options, profile: &Profile, rows: &mut String) -> Result<
                 }
             }
             (true, false) => generator.sample(2, 500.min(options.most), seed),
-            (false, _) => generator.sample(2, few(400), seed),
+            (false, _) => generator.sample(2, few(400.min(options.most)), seed),
         };
         sequences(all)
     });
     kind("sequences of 3", &|| {
         let count = if long { 3000 } else { 200 };
+        let count = count.min(options.most);
         sequences(generator.sample(3, few(count), mix(seed)))
     });
     let several = |many: usize| if long { many } else { 4 };

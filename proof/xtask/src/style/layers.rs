@@ -114,6 +114,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("finefs-python", &["finefs", "finefs-image"]),
     ("finefs-harness", &[]),
     ("finefs-sim", &["finefs-block", "finefs-locks"]),
+    ("finefs-races", &["finefs-namespace", "finefs-locks"]),
     (
         "finefs-workloads",
         &[

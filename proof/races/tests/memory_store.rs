@@ -15,10 +15,6 @@ const BLOCK_BYTES: usize = 4096;
 const ROUNDS: u64 = 200;
 
 fn main() {
-    // Under shuttle's primitives a store needs its scheduler.
-    if cfg!(feature = "shuttle") {
-        return;
-    }
     calls_on_the_same_bytes_mix();
     println!("stress calls_on_the_same_bytes_mix ... ok");
 }
