@@ -104,6 +104,8 @@ pub struct DirRules {
     pub has_filetype: bool,
     /// Blocks end in a checksum (`metadata_csum`).
     pub has_tail: bool,
+    /// Names are encrypted: any bytes.
+    pub has_any_names: bool,
 }
 
 impl DirRules {
@@ -112,6 +114,15 @@ impl DirRules {
         DirRules {
             has_filetype: sb.incompat().contains(Incompat::FILETYPE),
             has_tail: sb.has_metadata_csum(),
+            has_any_names: false,
+        }
+    }
+
+    /// The same for a directory whose names are encrypted, or are not.
+    pub fn encrypted(self, has_any_names: bool) -> DirRules {
+        DirRules {
+            has_any_names,
+            ..self
         }
     }
 }
@@ -199,6 +210,7 @@ impl<B: AsRef<[u8]>> DirBlock<B> {
         Entries {
             bytes: self.bytes.as_ref(),
             has_filetype: self.rules.has_filetype,
+            has_any_names: self.rules.has_any_names,
             limit: self.limit(),
             next: 0,
         }
@@ -416,6 +428,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> DirBlock<B> {
 pub struct Entries<'a> {
     bytes: &'a [u8],
     has_filetype: bool,
+    has_any_names: bool,
     limit: usize,
     next: usize,
 }
@@ -442,7 +455,8 @@ impl<'a> Entries<'a> {
             return Err(Corrupt::DirNameLen { offset, name_len }.into());
         }
         let name = clip(b, at + HEADER_SIZE..name_end);
-        if ino.0 != 0 && name.iter().any(|c| *c == 0 || *c == b'/') {
+        let is_text = self.has_any_names || !name.iter().any(|c| *c == 0 || *c == b'/');
+        if ino.0 != 0 && !is_text {
             return Err(Corrupt::DirName { offset }.into());
         }
         let entry_type = if self.has_filetype {
@@ -485,10 +499,12 @@ mod tests {
     const CSUM: DirRules = DirRules {
         has_filetype: true,
         has_tail: true,
+        has_any_names: false,
     };
     const PLAIN: DirRules = DirRules {
         has_filetype: false,
         has_tail: false,
+        has_any_names: false,
     };
     const FILE: EntryType = EntryType(1);
 
@@ -560,6 +576,10 @@ mod tests {
             damaged(20, b"/"),
             Some(Corrupt::DirName { offset: 12 }.into())
         );
+        let mut encrypted = sound.clone();
+        encrypted[20] = b'/';
+        let block = DirBlock::new(encrypted, CSUM.encrypted(true)).expect("size");
+        assert_eq!(block.validate(), Ok(()));
         assert_eq!(damaged(1019, &[0]), Some(Corrupt::DirTail.into()));
         let mut block = DirBlock::new(sound.clone(), CSUM).expect("size");
         assert_eq!(block.remove(4), Err(Corrupt::DirOffset(4).into()));

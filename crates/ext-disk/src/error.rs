@@ -63,6 +63,9 @@ pub enum Incompatible {
     /// The version of a verity descriptor, or its hash function.
     #[error("verity descriptor of kind {0}")]
     Verity(u8),
+    /// The version of an encryption context.
+    #[error("encryption context of version {0}")]
+    Encryption(u8),
     /// The version of a stored POSIX ACL.
     #[error("ACL version {0}")]
     AclVersion(u32),

@@ -465,6 +465,7 @@ mod tests {
         let rules = crate::dirent::DirRules {
             has_filetype: true,
             has_tail: false,
+            has_any_names: false,
         };
         let plain = crate::dirent::DirBlock::new(root.as_bytes(), rules).expect("size");
         assert_eq!(

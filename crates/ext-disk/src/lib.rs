@@ -14,7 +14,7 @@
 //! | [`dirent`], [`htree`], [`dirhash`] | directory blocks, their index, its hash |
 //! | [`casefold`] | names that are found whatever their case |
 //! | [`inline_dir`] | directories that lie in their inode |
-//! | [`nokey`] | encrypted names without the key |
+//! | [`fscrypt`], [`nokey`] | how a file is encrypted; encrypted names without the key |
 //! | [`verity`] | the descriptor of sealed files, and what seals their data |
 //! | [`xattr`], [`acl`] | extended attributes in inodes and blocks, POSIX ACL values |
 //! | [`jbd2`] | the journal |
@@ -56,6 +56,7 @@ pub mod dirhash;
 pub mod error;
 pub mod extent;
 pub mod features;
+pub mod fscrypt;
 pub mod geometry;
 pub mod group;
 pub mod htree;

@@ -12,6 +12,7 @@ use finefs_ext_disk::inode::InodeRules;
 use finefs_ext_disk::superblock::Superblock;
 
 use crate::ExtOptions;
+use crate::crypt::Keyring;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
 use crate::on_error::OnError;
@@ -51,6 +52,10 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         Some(_) => Allocator::repeatable(layout, &counts, seed_of(&superblock)),
     };
     let has_projects = superblock.ro_compat().contains(RoCompat::PROJECT);
+    let may_be_encrypted = superblock.incompat().contains(Incompat::ENCRYPT);
+    let block_bytes = geometry.block_size as usize;
+    let keyring = (may_be_encrypted && !options.keys.is_empty())
+        .then(|| Keyring::new(&options.keys, superblock.uuid(), block_bytes));
     let on_error = options.on_error.unwrap_or_else(|| OnError::of(&superblock));
     // What is only read does not come in, and no more than there is.
     let data_cache_bytes = match is_read_only {
@@ -86,6 +91,7 @@ pub(crate) fn assemble(parts: Parts, options: &ExtOptions) -> ExtState {
         bulk_load: options.bulk_load,
         quotas: OnceLock::new(),
         has_projects,
+        keyring,
     }
 }
 

@@ -13,6 +13,8 @@
 //! | `fast_commit` | what fast commits of the kernel say, carried out in memory |
 //! | [`features`] | the one table of what can be read and written |
 //! | `state` | the mounted file system |
+//! | `crypt` | keys and ciphers of encrypted files |
+//! | `sealed`, `new_encrypted` | their contents; those that come to be |
 //! | `load` | from the image's structures to the namespace's objects |
 //! | `group`, `bitmaps` | block groups, and what the live allocator reads of them |
 //! | `damage`, `on_error` | what errors leave in the image, and what is done about them |
@@ -42,6 +44,11 @@ pub mod replay;
 mod apply;
 mod assemble;
 mod bitmaps;
+#[cfg_attr(
+    not(feature = "fscrypt"),
+    allow(dead_code, reason = "there are no keys")
+)]
+mod crypt;
 mod damage;
 mod fast_commit;
 mod found;
@@ -50,15 +57,18 @@ mod journal;
 mod load;
 mod mmp;
 mod mount;
+mod new_encrypted;
 mod on_error;
 mod orphans;
 mod quota;
 mod recover;
+mod sealed;
 mod state;
 mod store;
 mod sync;
 mod trim;
 
+pub use crypt::{KEY_BYTES, MasterKey};
 pub use error::{MountError, MountErrorKind};
 pub use found::is_ext;
 pub use info::ImageInfo;
@@ -95,6 +105,8 @@ pub struct ExtOptions {
     pub limits: Vec<QuotaKind>,
     /// The device that the journal lies on, where that is not the image's own.
     pub journal: Option<Arc<dyn BlockDevice>>,
+    /// Keys of encrypted files. The first one is for directories that are to be encrypted.
+    pub keys: Vec<MasterKey>,
     /// The image has just been made and is being filled.
     pub bulk_load: Option<BulkLoad>,
 }
@@ -110,6 +122,7 @@ impl Default for ExtOptions {
             discards: false,
             limits: Vec::new(),
             journal: None,
+            keys: Vec::new(),
             bulk_load: None,
         }
     }

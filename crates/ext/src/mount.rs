@@ -130,6 +130,9 @@ fn open(
             }
         }
     }
+    if !options.keys.is_empty() && !superblock.incompat().contains(Incompat::ENCRYPT) {
+        notes.push("the keys are not used: it has no encrypted files (encrypt)".to_owned());
+    }
     let mut state = assemble(
         Parts {
             device,

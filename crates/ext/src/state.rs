@@ -20,6 +20,7 @@
 //!       ext.postponed      what the next commit takes over; a leaf
 //!       ext.reserved_inodes   numbers for values of extended attributes; a leaf
 //!       ext.batch_groups   the groups as a commit leaves them; a leaf
+//!       ext.keyring        what encrypts files that were used; a leaf
 //!       buffers.shard      a shard of the buffer cache; a leaf
 //!       buffers.write_out  whether somebody writes out file data; a leaf
 //!       buffers.behind     pieces of large files that wait to be written out; a leaf
@@ -46,6 +47,7 @@ use finefs_locks::LockClass;
 use finefs_namespace::{BlockRun, Error, Ino, Result, Settled, Timestamp};
 
 use crate::BulkLoad;
+use crate::crypt::Keyring;
 use crate::error::at;
 use crate::group::GroupTable;
 use crate::journal::writer::JournalWriter;
@@ -127,6 +129,8 @@ pub(crate) struct ExtState {
     pub bulk_load: Option<BulkLoad>,
     /// Storage below what a commit frees is given back.
     pub discards: bool,
+    /// What opens encrypted files, where the image may have some and there are keys.
+    pub keyring: Option<Keyring>,
     /// Inodes have projects.
     pub has_projects: bool,
     /// What users, groups and projects have, where the image keeps account of that and may be

@@ -11,22 +11,24 @@ use finefs_ext_disk::indirect;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::Superblock;
 use finefs_namespace::{
-    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, DirectoryImage, Error,
-    Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, Plan,
+    Batch, BatchCost, BlockNo, BlockRun, Captured, Charge, Committed, ContentPlace, DirectoryImage,
+    Error, Extent, FileKind, Folding, Geometry, Goal, Identity, Ino, InodeForm, InodeImage, Plan,
     QuotaChange, QuotaOwners, Result, StatFs, Store, write_padded,
 };
 
 use crate::apply::ImageCost;
+use crate::crypt::FileCipher;
 use crate::damage;
 use crate::error::{MountError, detail};
 use crate::journal::writer::JournalWriter;
-use crate::load::{clusters, directory, inode, map, quota, symlink, verity, xattr};
+use crate::load::{clusters, directory, encryption, inode, map, quota, symlink, verity, xattr};
 use crate::mmp::Mmp;
 use crate::mount::{self, Mounted};
 use crate::on_error::OnError;
 use crate::quota::{QuotaReport, QuotaUsage, Quotas};
+use crate::sealed::Sealed;
 use crate::state::ExtState;
-use crate::{ExtOptions, apply, trim};
+use crate::{ExtOptions, apply, new_encrypted, trim};
 
 /// What the kernel's ext4 asks of direct I/O on a loop device or a disk with sectors of this size.
 const DIRECT_ALIGNMENT_BYTES: u32 = 512;
@@ -67,8 +69,8 @@ impl ExtStore {
         } = mount::mount(device, options)?;
         let journal_blocks = state.journal.lock().as_ref().map(JournalWriter::capacity);
         let geometry = geometry(&state, journal_blocks);
-        let cost = journal_blocks
-            .map(|blocks| ImageCost::new(&state.geometry, geometry.has_unwritten, blocks));
+        let cost =
+            journal_blocks.map(|blocks| ImageCost::new(&state, geometry.has_unwritten, blocks));
         Ok(ExtStore {
             state,
             geometry,
@@ -115,6 +117,26 @@ impl ExtStore {
             .geometry
             .locate_inode(finefs_ext_disk::Ino(number));
         place.map_or(0, |place| place.group.0)
+    }
+
+    /// What encrypts the content of a file; `None` where nothing does.
+    #[inline]
+    fn content_cipher(&self, ino: Ino) -> Result<Option<Arc<FileCipher>>> {
+        match self.state.keyring {
+            None => Ok(None),
+            Some(_) => encryption::of_content(&self.state, ino),
+        }
+    }
+
+    /// The content of an encrypted file at a block.
+    fn sealed<'a>(
+        &'a self,
+        cipher: &'a FileCipher,
+        place: ContentPlace,
+        block: BlockNo,
+    ) -> Result<Sealed<'a>> {
+        let cipher = cipher.content().ok_or(Error::Invalid)?;
+        Ok(Sealed::new(&self.state, cipher, place, block))
     }
 
     fn may_write(&self) -> Result<()> {
@@ -274,6 +296,59 @@ impl Store for ExtStore {
         self.state.data.write_blank(block, offset_bytes, data)
     }
 
+    fn read_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        match self.content_cipher(place.ino)? {
+            None => self.read(block, offset_bytes, buffer),
+            Some(cipher) => self
+                .sealed(&cipher, place, block)?
+                .read(offset_bytes, buffer),
+        }
+    }
+
+    fn write_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let Some(cipher) = self.content_cipher(place.ino)? else {
+            return self.write(block, offset_bytes, data);
+        };
+        self.may_write()?;
+        let sealed = self.sealed(&cipher, place, block)?;
+        sealed.write(offset_bytes, data, false)
+    }
+
+    fn write_blank_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let Some(cipher) = self.content_cipher(place.ino)? else {
+            return self.write_blank(block, offset_bytes, data);
+        };
+        self.may_write()?;
+        let sealed = self.sealed(&cipher, place, block)?;
+        sealed.write(offset_bytes, data, true)
+    }
+
+    fn write_zero_content(&self, place: ContentPlace, run: BlockRun) -> Result<()> {
+        let Some(cipher) = self.content_cipher(place.ino)? else {
+            return self.write_zeros(run);
+        };
+        self.may_write()?;
+        self.sealed(&cipher, place, run.start)?.write_zeros(run)
+    }
+
     fn write_behind(&self, run: BlockRun) {
         self.state.data.cache().write_behind(run);
     }
@@ -306,7 +381,28 @@ impl Store for ExtStore {
         let ino = Ino(u64::from(number));
         self.stop_on_damage()
             .inspect_err(|_| self.release_inode(ino, kind))?;
+        if let Some(keyring) = &self.state.keyring {
+            new_encrypted::begin(&self.state, keyring, parent, (ino, generation), kind)
+                .inspect_err(|_| self.release_inode(ino, kind))?;
+        }
         Ok((ino, generation))
+    }
+
+    fn check_encrypted(&self, dir: Ino, folds_case: bool) -> Result<()> {
+        new_encrypted::check(&self.state, dir, folds_case)
+    }
+
+    fn begin_encryption(&self, dir: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+        self.may_write()?;
+        new_encrypted::begin_directory(&self.state, dir, xattrs)
+    }
+
+    fn may_name_encrypted(&self, dir: Ino, ino: Ino) -> Result<bool> {
+        new_encrypted::may_name(&self.state, dir, ino)
+    }
+
+    fn encrypted_target_bytes(&self, dir: Ino, length_bytes: u32) -> Result<u32> {
+        new_encrypted::target_bytes(&self.state, dir, length_bytes)
     }
 
     fn release_inode(&self, ino: Ino, kind: FileKind) {

@@ -329,6 +329,8 @@ impl Dir {
     /// Sets flags, and takes others away (chattr(1)). EPERM for who neither owns the file nor is
     /// root, and for [`FileFlags::PRIVILEGED`] ones but for root; EOPNOTSUPP for flags that are
     /// neither [`FileFlags::SETTABLE`] nor [`FileFlags::CASEFOLD`], or not for files of this kind.
+    /// An empty directory can be given [`FileFlags::ENCRYPTED`], with the first
+    /// [`ImageOptions::key`](crate::ImageOptions::key).
     ///
     /// ```
     /// # use finefs::{FileFlags, FileSystem};
@@ -346,7 +348,8 @@ impl Dir {
     ) -> Result<()> {
         self.with_inode("set flags", path.as_ref(), LastLink::Follow, |ino| {
             let changeable = FileFlags::SETTABLE | FileFlags::CASEFOLD;
-            if !changeable.contains(added | removed) {
+            let addable = changeable | FileFlags::ENCRYPTED;
+            if !addable.contains(added) || !changeable.contains(removed) {
                 return Err(Cause::NotSupported);
             }
             let change = |before| (before | added) - removed;

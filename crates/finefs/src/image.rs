@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use finefs_block::{Access, BlockDevice, Claim, PartitionDevice, Patience};
-use finefs_ext::{BulkLoad, ExtOptions, ExtStore, OnError, QuotaKind};
+use finefs_ext::{BulkLoad, ExtOptions, ExtStore, MasterKey, OnError, QuotaKind};
 use finefs_namespace::{
     AtimePolicy, CommitThreads, Error as Cause, MemoryStore, Namespace, Options, Store, Timestamp,
 };
@@ -33,6 +33,7 @@ pub struct ImageOptions {
     discards: bool,
     mount_point: Option<PathBuf>,
     journal: Option<PathBuf>,
+    keys: Vec<MasterKey>,
     limits: Vec<QuotaKind>,
     on_error: Option<OnError>,
     patience: Option<Patience>,
@@ -200,6 +201,14 @@ impl ImageOptions {
         self
     }
 
+    /// One more key of encrypted files (ext4's `encrypt`, fscrypt policies of version 2). What
+    /// nobody gave the key of is shown as the kernel shows it then. A directory that
+    /// [`FileFlags::ENCRYPTED`](crate::FileFlags::ENCRYPTED) is given gets the first one.
+    pub fn key(mut self, key: MasterKey) -> ImageOptions {
+        self.keys.push(key);
+        self
+    }
+
     /// Where it will be mounted, which is noted in the image.
     pub fn mount_point(mut self, path: impl Into<PathBuf>) -> ImageOptions {
         self.mount_point = Some(path.into());
@@ -309,6 +318,7 @@ fn open_store(
             discards: options.discards,
             bulk_load: options.bulk_load,
             journal,
+            keys: options.keys,
             limits: options.limits,
         },
     )

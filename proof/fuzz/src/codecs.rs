@@ -185,6 +185,7 @@ pub fn directory(data: &[u8]) {
     let rules = DirRules {
         has_filetype: rules & 1 != 0,
         has_tail: rules & 2 != 0,
+        has_any_names: rules & 4 != 0,
     };
     let Ok(mut block) = DirBlock::new(block(size, bytes), rules) else {
         return;

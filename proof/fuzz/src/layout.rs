@@ -296,6 +296,7 @@ impl Layout {
         let dir_rules = DirRules {
             has_filetype: true,
             has_tail: true,
+            has_any_names: false,
         };
         match role {
             Role::Directory(..) => {

@@ -7,12 +7,12 @@
 //!   symbolic links;
 //! - bitmaps and counts: all that there are, or one for each change.
 
-use finefs_ext_disk::geometry::Geometry;
 use finefs_ext_disk::inode::BLOCK_AREA_SIZE;
 use finefs_ext_disk::{dirent, extent, indirect};
 use finefs_namespace::{BatchCost, Ino, InodeCost, InodeFootprint, LinkState, NameChanges};
 
 use super::FAST_SYMLINK_MAX;
+use crate::state::ExtState;
 
 /// Changed blocks of a batch, about, in bytes: who syncs waits for a batch to be written, so that
 /// it should not take long, however large the journal is.
@@ -28,6 +28,9 @@ const INDEX_BLOCKS: u64 = 3;
 /// A change of a mapping changes at most so many blocks of its tree, or of its block map.
 const TREE_BLOCKS: u64 = extent::DEPTH_MAX as u64;
 
+/// A name or target gets at most so many bytes longer when it is encrypted.
+const PADDING_MAX: usize = 34;
+
 /// The space that an inode takes is told in units of so many bytes.
 const SECTOR_BYTES: u64 = 512;
 
@@ -39,11 +42,14 @@ pub(crate) struct ImageCost {
     /// Blocks that say what is free, and how much.
     space_blocks: u64,
     has_extents: bool,
+    /// Names and targets may be encrypted, and then longer than they are.
+    has_keys: bool,
 }
 
 impl ImageCost {
     /// For a journal that takes so many changed blocks.
-    pub fn new(geometry: &Geometry, has_extents: bool, journal_blocks: u64) -> ImageCost {
+    pub fn new(state: &ExtState, has_extents: bool, journal_blocks: u64) -> ImageCost {
+        let geometry = &state.geometry;
         let block_bytes = u64::from(geometry.block_size);
         let groups = u64::from(geometry.groups_count);
         ImageCost {
@@ -53,6 +59,15 @@ impl ImageCost {
             // Two bitmaps for each group, its descriptor, and the superblock.
             space_blocks: 2 * groups + (groups * 64).div_ceil(block_bytes) + 1,
             has_extents,
+            has_keys: state.keyring.is_some(),
+        }
+    }
+
+    /// How much longer a name can be as it is stored.
+    fn padding_max(&self) -> usize {
+        match self.has_keys {
+            true => PADDING_MAX,
+            false => 0,
         }
     }
 
@@ -94,7 +109,10 @@ impl BatchCost for ImageCost {
             u64::from(change.link_state == LinkState::Orphan),
             // The old and the new one.
             2 * u64::from(change.has_xattrs),
-            u64::from(change.target_bytes > FAST_SYMLINK_MAX),
+            u64::from(
+                change.target_bytes > 0
+                    && change.target_bytes + self.padding_max() > FAST_SYMLINK_MAX,
+            ),
             match change.link_state {
                 LinkState::Freed => 0,
                 LinkState::Linked | LinkState::Orphan => self.of_mapping(change),
@@ -112,7 +130,8 @@ impl BatchCost for ImageCost {
 
     fn of_names(&self, names: &NameChanges) -> u64 {
         let before = (names.sectors * SECTOR_BYTES).div_ceil(self.block_bytes);
-        let added_bytes = dirent::ENTRY_OVERHEAD_MAX as u64 * names.added + names.added_bytes;
+        let overhead = dirent::ENTRY_OVERHEAD_MAX + self.padding_max();
+        let added_bytes = overhead as u64 * names.added + names.added_bytes;
         let grown = (FILLED_PART * added_bytes).div_ceil(self.block_bytes);
         names.changed.min(before) + grown + INDEX_BLOCKS
     }
@@ -150,6 +169,7 @@ mod tests {
         inodes_per_block: 16,
         space_blocks: 10,
         has_extents: true,
+        has_keys: false,
     };
 
     /// A change of a new file that says nothing but that it is there.

@@ -12,6 +12,7 @@
 //! | [`inode`] | one inode; the inode table |
 //! | [`map`] | extent trees and block maps |
 //! | [`inline`] | contents that lie in inodes |
+//! | [`encrypted`] | what is encrypted |
 //! | [`directory`] | entries, plain and indexed |
 //! | [`xattrs`] | extended attributes |
 //! | [`value_inode`] | their values that lie in inodes of their own |
@@ -64,6 +65,7 @@
 mod batch_cost;
 mod directory;
 mod durable;
+mod encrypted;
 mod groups;
 mod inline;
 pub(crate) mod inode;
@@ -76,12 +78,14 @@ mod space;
 mod value_inode;
 mod xattrs;
 
+use std::borrow::Cow;
+
 use finefs_ext_disk::features::{Compat, Incompat, RoCompat};
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use finefs_namespace::{
-    Batch, Captured, CommitThreads, Committed, DirectoryChange, Error, FileKind, Ino, InodeChange,
-    LinkState, Result, Settled, parallel,
+    Batch, Captured, CommitThreads, Committed, DirectoryChange, Error, FileFlags, FileKind, Ino,
+    InodeChange, LinkState, Result, Settled, parallel,
 };
 
 use crate::damage;
@@ -185,6 +189,9 @@ pub(crate) fn check_orphan_list(state: &ExtState) -> Result<()> {
 
 /// Makes a number free that was never logged.
 pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
+    if let Some(keyring) = &state.keyring {
+        keyring.forget(ino);
+    }
     match u32::try_from(ino.0) {
         Ok(number) => {
             let is_directory = kind == FileKind::Directory;
@@ -200,6 +207,8 @@ pub(crate) fn release_inode(state: &ExtState, ino: Ino, kind: FileKind) {
 struct Format<'a> {
     state: &'a ExtState,
     directories: DirFormat,
+    /// Of directories whose names are encrypted and whose key is there.
+    encrypted_directories: Option<DirFormat>,
     captured: &'a Captured<'a>,
     has_extents: bool,
     has_dir_nlink: bool,
@@ -213,11 +222,23 @@ impl<'a> Format<'a> {
         Format {
             state,
             directories: DirFormat::of(&superblock),
+            encrypted_directories: state
+                .keyring
+                .is_some()
+                .then(|| DirFormat::of(&superblock).encrypted()),
             captured,
             has_extents: superblock.incompat().contains(Incompat::EXTENTS),
             has_dir_nlink: superblock.ro_compat().contains(RoCompat::DIR_NLINK),
             now: state.now_seconds(),
         }
+    }
+
+    fn of_directory(&self, inode: &InodeEdit) -> &DirFormat {
+        let is_encrypted = inode.disk.flags().contains(InodeFlags::ENCRYPT);
+        let encrypted = self.encrypted_directories.as_ref();
+        encrypted
+            .filter(|_| is_encrypted)
+            .unwrap_or(&self.directories)
     }
 }
 
@@ -331,10 +352,9 @@ impl<'a> Commit<'a> {
     fn inode(&mut self, change: &InodeChange, entries: Option<DirectoryChange>) -> Result<Settled> {
         let number = u32::try_from(change.ino.0)
             .map_err(|_| Error::corrupt(format_args!("inode {}: out of range", change.ino)))?;
-        let mut inode = if change.is_created {
-            self.create(number, change)?
-        } else {
-            self.table.load(number)?
+        let (mut inode, target) = match change.is_created {
+            true => self.create(number, change)?,
+            false => (self.table.load(number)?, None),
         };
         let before = match change.is_created {
             true => None,
@@ -347,7 +367,7 @@ impl<'a> Commit<'a> {
         }
         // An error leaves the rest of this inode, but what was changed until then must be written:
         // the blocks that it names are marked used already.
-        let outcome = self.edit(&mut inode, change, entries);
+        let outcome = self.edit(&mut inode, change, target.as_deref(), entries);
         let settled = inode.settle_blocks(&self.table.rules);
         let after = match change.link_state {
             LinkState::Freed => None,
@@ -374,21 +394,35 @@ impl<'a> Commit<'a> {
         }
     }
 
-    fn create(&mut self, number: u32, change: &InodeChange) -> Result<InodeEdit> {
+    /// A new inode, and a link's target as it is stored.
+    fn create<'c>(
+        &mut self,
+        number: u32,
+        change: &'c InodeChange,
+    ) -> Result<(InodeEdit, Option<Cow<'c, [u8]>>)> {
         let kind = change.attributes.kind;
         self.space.use_inode(number, kind == FileKind::Directory)?;
         let mut inode = self.table.create(number, change.attributes.generation);
         inode.disk.set_mode(kind.mode_bits() as u16);
+        let is_encrypted = change.attributes.flags.contains(FileFlags::ENCRYPTED);
+        let mut target = change.symlink.as_deref().map(Cow::Borrowed);
+        if is_encrypted {
+            self.has_xattrs = true;
+            encrypted::create(self.state, &mut inode)?;
+            if let Some(plain) = change.symlink.as_deref() {
+                target = Some(Cow::Owned(encrypted::target(self.state, &inode, plain)?));
+            }
+        }
         let is_mapped = match kind {
             FileKind::Regular | FileKind::Directory => true,
-            FileKind::Symlink => change
-                .symlink
+            FileKind::Symlink => target
                 .as_ref()
                 .is_some_and(|target| target.len() > FAST_SYMLINK_MAX),
             _ => false,
         };
         if is_mapped && self.format.has_extents {
-            inode.disk.set_flags(InodeFlags::EXTENTS);
+            let flags = inode.disk.flags() | InodeFlags::EXTENTS;
+            inode.disk.set_flags(flags);
             map::extents::init_root(inode.disk.block_area_mut())?;
         }
         if matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) {
@@ -397,13 +431,14 @@ impl<'a> Commit<'a> {
         if kind == FileKind::Directory {
             inode.disk.set_links_count(2);
         }
-        Ok(inode)
+        Ok((inode, target))
     }
 
     fn edit(
         &mut self,
         inode: &mut InodeEdit,
         change: &InodeChange,
+        target: Option<&[u8]>,
         entries: Option<DirectoryChange>,
     ) -> Result<()> {
         if change.link_state != LinkState::Freed {
@@ -419,19 +454,22 @@ impl<'a> Commit<'a> {
                 let parent = entries.as_ref().and_then(|entries| entries.parent);
                 let parent = parent.and_then(|parent| u32::try_from(parent.0).ok());
                 let parent = parent.unwrap_or(finefs_ext_disk::Ino::ROOT.0);
-                directory::create(
-                    &mut self.space,
-                    &mut self.table,
-                    inode,
-                    &self.format.directories,
-                    parent,
-                )?;
+                let format = self.format.of_directory(inode);
+                let (space, table) = (&mut self.space, &mut self.table);
+                directory::create(space, table, inode, format, parent)?;
+            }
+            let wants_key = change.attributes.flags.contains(FileFlags::ENCRYPTED)
+                && change.link_state != LinkState::Freed;
+            if wants_key && !inode.disk.flags().contains(InodeFlags::ENCRYPT) {
+                let format = &self.format.directories;
+                let (space, table) = (&mut self.space, &mut self.table);
+                directory::leave_inode(space, table, inode, format)?;
+                encrypted::begin(space, table, inode)?;
+                self.has_xattrs = true;
             }
             inode.add_links(change.link_delta, self.format.has_dir_nlink);
         }
-        if let Some(target) = &change.symlink
-            && change.is_created
-        {
+        if let Some(target) = target {
             self.symlink(inode, target)?;
         }
         let inline = inline::apply(inode, change.inline.as_ref(), self.format.has_extents)?;
@@ -447,15 +485,9 @@ impl<'a> Commit<'a> {
         if let Some(entries) = entries
             && change.link_state != LinkState::Freed
         {
-            let is_created = change.is_created;
-            directory::change(
-                &mut self.space,
-                &mut self.table,
-                inode,
-                &self.format.directories,
-                entries,
-                is_created,
-            )?;
+            let format = self.format.of_directory(inode);
+            let (space, table) = (&mut self.space, &mut self.table);
+            directory::change(space, table, inode, format, entries, change.is_created)?;
         }
         if change.attributes.kind == FileKind::Regular
             && change.attributes.size_bytes > SMALL_FILE_MAX
@@ -537,7 +569,7 @@ impl<'a> Commit<'a> {
             .map_err(|_| Error::corrupt(format_args!("inode {ino}: out of range")))?;
         let mut inode = self.table.load(number)?;
         let before = self.holding(&inode);
-        let format = &self.format.directories;
+        let format = self.format.of_directory(&inode);
         let (space, table) = (&mut self.space, &mut self.table);
         let outcome = directory::change(space, table, &mut inode, format, change, false);
         let settled = inode.settle_blocks(&self.table.rules);

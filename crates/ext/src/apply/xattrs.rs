@@ -4,6 +4,7 @@
 //! Only when that fails all are dealt out anew by [`place`], which depends on nothing but the set.
 //! So [`check`], which asks the same function beforehand, knows that applying will succeed.
 
+use finefs_ext_disk::fscrypt;
 use finefs_ext_disk::inode::{BLOCK_AREA_SIZE, INODE_SIZE_MIN, InodeRules};
 use finefs_ext_disk::xattr::{self, NameIndex, Xattr, XattrRegion, XattrValue};
 use finefs_ext_disk::{Ino as DiskIno, PhysBlock, acl};
@@ -111,6 +112,15 @@ impl Owned {
         }
     }
 
+    /// How an inode is encrypted.
+    fn context(value: Vec<u8>) -> Owned {
+        Owned {
+            index: NameIndex::ENCRYPTION,
+            name: fscrypt::XATTR_NAME.to_vec(),
+            value: Value::Bytes(value),
+        }
+    }
+
     /// What inline data has in the inode.
     fn inline(value: Vec<u8>) -> Owned {
         Owned {
@@ -180,6 +190,13 @@ struct Room {
 }
 
 impl Room {
+    fn of(state: &ExtState, inode: &InodeEdit) -> Room {
+        Room {
+            in_inode: inode.disk.xattr_area().map_or(0, |area| area.len()),
+            block: state.geometry.block_size as usize,
+        }
+    }
+
     fn fits_in_inode(&self, attributes: &[Owned]) -> bool {
         attributes.is_empty() || xattr::fits_in_inode(self.in_inode, &views(attributes))
     }
@@ -240,6 +257,7 @@ pub(crate) fn check(
         all.push(Owned::from_user(state, name, value)?);
     }
     let (in_inode, inline) = room_and_hidden(state, ino, inline_bytes, &mut all)?;
+    all.extend(new_context(state, ino));
     all.extend(inline);
     let room = Room {
         in_inode,
@@ -257,6 +275,13 @@ pub(crate) fn check(
         return Ok(());
     }
     Err(Error::NoSpace)
+}
+
+/// The encryption context of an inode that is not on the device yet.
+fn new_context(state: &ExtState, ino: Ino) -> Option<Owned> {
+    let file = state.keyring.as_ref()?.known(ino)?;
+    let context = file.context.filter(|_| file.is_new)?;
+    Some(Owned::context(context.bytes()?.to_vec()))
 }
 
 /// The room for attributes in an inode, and what a content of so many bytes has there. `all` gets
@@ -369,7 +394,41 @@ pub(crate) fn apply(
     let _shared = lock_shared(space, table, inode);
     let state = space.state;
     let before = stored(state, &table.rules, inode)?;
-    let (mut in_inode, mut block) = after(state, inode, before.clone(), changes, inline)?;
+    let wanted = after(state, inode, before.clone(), changes, inline)?;
+    store_all(space, table, inode, before, wanted)
+}
+
+/// Gives an inode its encryption context, which users do not see.
+pub(crate) fn set_context(
+    space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
+    inode: &mut InodeEdit,
+    context: &[u8],
+) -> Result<()> {
+    let _shared = lock_shared(space, table, inode);
+    let before = stored(space.state, &table.rules, inode)?;
+    let (mut in_inode, mut block) = before.clone();
+    let room = Room::of(space.state, inode);
+    in_inode.push(Owned::context(context.to_vec()));
+    if !room.fits_in_inode(&in_inode) {
+        block.extend(in_inode.pop());
+    }
+    if !room.fits_in_block(&block) {
+        in_inode.append(&mut block);
+        (in_inode, block) = place(in_inode, room).ok_or(Error::NoSpace)?;
+    }
+    store_all(space, table, inode, before, (in_inode, block))
+}
+
+/// Puts attributes into the inode and its block, which hold `before`.
+fn store_all(
+    space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
+    inode: &mut InodeEdit,
+    before: (Vec<Owned>, Vec<Owned>),
+    (mut in_inode, mut block): (Vec<Owned>, Vec<Owned>),
+) -> Result<()> {
+    let state = space.state;
     let mut made = Vec::new();
     for attribute in in_inode.iter_mut().chain(&mut block) {
         if let Value::Moving(value) = &attribute.value {
@@ -408,10 +467,7 @@ fn after(
     changes: &[Change],
     inline: InlineValue<'_>,
 ) -> Result<(Vec<Owned>, Vec<Owned>)> {
-    let room = Room {
-        in_inode: inode.disk.xattr_area().map_or(0, |area| area.len()),
-        block: state.geometry.block_size as usize,
-    };
+    let room = Room::of(state, inode);
     // Removals first: they make room.
     for (full_name, _) in changes {
         if let Some((index, name)) = NameIndex::split(full_name) {

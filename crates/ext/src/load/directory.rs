@@ -15,10 +15,11 @@
 //! Linux `Documentation/filesystems/ext4/directory.rst`, `inlinedata.rst`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use finefs_ext_disk as disk;
 use finefs_ext_disk::checksum::InodeSeed;
-use finefs_ext_disk::dirent::{DirBlock, DirRules, decode_rec_len};
+use finefs_ext_disk::dirent::{DirBlock, DirRules, NAME_MAX, decode_rec_len};
 use finefs_ext_disk::error::{Corrupt, DiskError};
 use finefs_ext_disk::inode::{Inode, InodeFlags};
 use finefs_ext_disk::nokey;
@@ -29,7 +30,8 @@ use finefs_namespace::{
 use super::index::Leaves;
 use super::inode::{checked, convert_kind, misplaced_inline_data};
 use super::nokey_names::NokeyNames;
-use super::{content, map};
+use super::{content, encryption, map};
+use crate::crypt::{FileCipher, Protection};
 use crate::error::{at, detail};
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
@@ -47,6 +49,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
         is_indexed: flags.contains(InodeFlags::INDEX),
         folds: flags.contains(InodeFlags::CASEFOLD),
         is_encrypted: flags.contains(InodeFlags::ENCRYPT),
+        cipher: names_cipher(state, ino, flags)?,
         nokey_names: None,
         parent: None,
         entries: Vec::new(),
@@ -66,6 +69,17 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<DirectoryImage> {
     reader.finish()
 }
 
+/// What encrypts the names; `None` for those that are not, or are shown as without the key.
+fn names_cipher(state: &ExtState, ino: Ino, flags: InodeFlags) -> Result<Option<Arc<FileCipher>>> {
+    if !flags.contains(InodeFlags::ENCRYPT) {
+        return Ok(None);
+    }
+    match encryption::protection(state, ino)? {
+        Protection::Open(cipher) => Ok(Some(cipher)),
+        Protection::Plain | Protection::Locked => Ok(None),
+    }
+}
+
 struct Reader<'a> {
     state: &'a ExtState,
     ino: Ino,
@@ -73,7 +87,9 @@ struct Reader<'a> {
     is_indexed: bool,
     folds: bool,
     is_encrypted: bool,
-    /// Of an encrypted one.
+    /// Of an encrypted one whose key is there.
+    cipher: Option<Arc<FileCipher>>,
+    /// Of an encrypted one whose key is not.
     nokey_names: Option<NokeyNames>,
     parent: Option<disk::Ino>,
     entries: Vec<EntryImage>,
@@ -105,8 +121,10 @@ impl Reader<'_> {
             let damage = self.corrupt("blocks behind its end");
             self.note(damage);
         }
-        // Without the key nothing is added to an encrypted one, nor looked for by its index.
-        if !self.is_indexed || self.is_encrypted {
+        // Without the key nothing is added to an encrypted one, nor looked for by its index; nor
+        // where it folds case too, and the index is of a hash with a key.
+        let is_index_used = !self.is_encrypted || self.cipher.is_some() && !self.folds;
+        if !self.is_indexed || !is_index_used {
             return Ok(());
         }
         match super::index::check(
@@ -166,6 +184,7 @@ impl Reader<'_> {
     /// Sees how the names of an encrypted directory are shown, by its first block.
     fn begin_names(&mut self, first: &[u8]) {
         if self.is_encrypted
+            && self.cipher.is_none()
             && let Ok(inode) = self.state.read_inode(self.ino)
         {
             self.nokey_names = NokeyNames::of(self.state, &inode, Some(first));
@@ -211,9 +230,14 @@ impl Reader<'_> {
             return;
         };
         let entries = &self.entries[self.checked..];
-        let lost = entries
-            .iter()
-            .find(|entry| !leaves.may_hold(logical, &entry.name));
+        let cipher = self.cipher.as_deref().and_then(FileCipher::names);
+        let is_found = |name: &[u8]| match cipher {
+            None => leaves.may_hold(logical, name),
+            Some(cipher) => cipher
+                .encrypt(name, NAME_MAX)
+                .is_some_and(|stored| leaves.may_hold(logical, &stored)),
+        };
+        let lost = entries.iter().find(|entry| !is_found(&entry.name));
         if let Some(lost) = lost {
             let name = String::from_utf8_lossy(&lost.name);
             let damage = self.corrupt(format_args!(
@@ -227,9 +251,10 @@ impl Reader<'_> {
     /// Takes in the entries of a chain. An illegal name is blanked out in a copy, and reading goes
     /// on.
     fn entries_of(&mut self, bytes: &[u8], rules: DirRules, place: &str) -> Result<()> {
-        if self.is_encrypted {
+        if self.is_encrypted && self.cipher.is_none() {
             return self.encrypted_entries_of(bytes, rules, place);
         }
+        let rules = rules.encrypted(self.cipher.is_some());
         let mut patched: Option<Vec<u8>> = None;
         // Each round blanks one entry, of which there are fewer than this.
         for _ in 0..bytes.len() / 12 + 1 {
@@ -259,13 +284,28 @@ impl Reader<'_> {
                 Ok(entry) if !entry.is_used() || entry.is_dot() => {}
                 Ok(entry) => {
                     let kind = entry.entry_type.kind().map(convert_kind);
-                    self.take(entry.ino, entry.name.to_vec(), kind, place);
+                    match self.name_of(entry.name) {
+                        Some(name) => self.take(entry.ino, name, kind, place),
+                        None => return Ok(Some(entry.offset)),
+                    }
                 }
                 Err(DiskError::Corrupt(Corrupt::DirName { offset })) => return Ok(Some(offset)),
                 Err(error) => return Err(at(place, error)),
             }
         }
         Ok(None)
+    }
+
+    /// The name that an entry has; `None` for one that does not become a name by decryption, or
+    /// one that would be stored as another.
+    fn name_of(&self, stored: &[u8]) -> Option<Vec<u8>> {
+        let Some(cipher) = self.cipher.as_deref().and_then(FileCipher::names) else {
+            return Some(stored.to_vec());
+        };
+        let name = cipher.decrypt(stored)?;
+        let is_legal = !name.contains(&b'/') && name != b"." && name != b"..";
+        let is_same = || cipher.encrypt(&name, NAME_MAX).as_deref() == Some(stored);
+        (is_legal && (self.state.is_read_only || is_same())).then_some(name)
     }
 
     fn take(&mut self, ino: disk::Ino, name: Vec<u8>, kind: Option<FileKind>, place: &str) {

@@ -7,7 +7,8 @@ use finefs_namespace::{
     Attributes, Error, FileFlags, FileKind, Ino, InodeImage, Result, Times, Timestamp,
 };
 
-use super::{content, symlink};
+use super::{content, encryption, symlink};
+use crate::crypt::Protection;
 use crate::error::at;
 use crate::state::{ExtState, InodeBytes, disk_ino};
 
@@ -70,7 +71,7 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
     image.is_old_form = state.groups.has_extents()
         && !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
     if flags.contains(InodeFlags::ENCRYPT) {
-        image.unreadable = Some(Error::NoKey);
+        image.unreadable = why_locked(state, ino, flags);
     } else if flags.contains(InodeFlags::COMPRBLK) {
         image.unreadable = Some(Error::NotSupported);
     } else if flags.contains(InodeFlags::INLINE_DATA) && !state.may_hold_inline_data() {
@@ -82,6 +83,18 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<InodeImage> {
         }
     }
     Ok(image)
+}
+
+/// Why the content of an encrypted file cannot be read, if it cannot.
+fn why_locked(state: &ExtState, ino: Ino, flags: InodeFlags) -> Option<Error> {
+    match encryption::protection(state, ino) {
+        Ok(Protection::Open(_)) if flags.contains(InodeFlags::INLINE_DATA) => Some(Error::corrupt(
+            format_args!("inode {ino}: encrypted data in the inode"),
+        )),
+        Ok(Protection::Open(_)) => None,
+        Ok(_) => Some(Error::NoKey),
+        Err(error) => Some(error),
+    }
 }
 
 /// What is wrong with inline data of an image that may be written and does not have the feature.

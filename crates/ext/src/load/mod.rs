@@ -9,6 +9,7 @@
 //! | [`content`] | bytes of small things: directories, symlinks, attribute values, the journal's map |
 //! | `index` | (checks the index of a directory)
 //! | [`directory`] | the entries of a directory: linear, indexed or inline |
+//! | [`encryption`] | how files are encrypted |
 //! | [`nokey_names`] | names of encrypted directories, as they are shown without the key |
 //! | [`quota`] | quota files |
 //! | [`symlink`] | targets |
@@ -25,6 +26,7 @@
 pub(crate) mod clusters;
 pub(crate) mod content;
 pub(crate) mod directory;
+pub(crate) mod encryption;
 mod index;
 pub(crate) mod inode;
 pub(crate) mod map;

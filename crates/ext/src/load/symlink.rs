@@ -1,10 +1,12 @@
 //! Targets of symbolic links: in the inode (up to 59 bytes), inline, or in a block.
 
+use finefs_ext_disk::fscrypt;
 use finefs_ext_disk::inode::InodeFlags;
 use finefs_ext_disk::nokey;
 use finefs_namespace::{Error, FileKind, Ino, Result};
 
-use super::{content, inode, map};
+use super::{content, encryption, inode, map};
+use crate::crypt::{FileCipher, Protection};
 use crate::state::ExtState;
 
 /// Loads the target of a symbolic link.
@@ -32,11 +34,21 @@ pub(crate) fn load(state: &ExtState, ino: Ino) -> Result<Vec<u8>> {
         state.buffers.read(block)?[..size_bytes as usize].to_vec()
     };
     if flags.contains(InodeFlags::ENCRYPT) {
-        let target = nokey::shown_target(&target);
+        let target = match encryption::protection(state, ino)? {
+            Protection::Open(cipher) => opened(&cipher, &target),
+            _ => nokey::shown_target(&target),
+        };
         return target.ok_or_else(|| corrupt(&"the encrypted target is damaged"));
     }
     match target.contains(&0) {
         true => Err(corrupt(&"the target holds a NUL")),
         false => Ok(target),
     }
+}
+
+/// The target that is stored like this: its length, and the encrypted text.
+fn opened(cipher: &FileCipher, stored: &[u8]) -> Option<Vec<u8>> {
+    let (length, text) = stored.split_first_chunk::<{ fscrypt::TARGET_HEADER_SIZE }>()?;
+    let text = text.get(..usize::from(u16::from_le_bytes(*length)))?;
+    cipher.names()?.decrypt(text)
 }

@@ -7,9 +7,11 @@
 use finefs_ext_disk::error::DiskError;
 use finefs_ext_disk::inode::Inode;
 use finefs_ext_disk::verity::{DESCRIPTOR_SIZE, DESCRIPTOR_SIZE_MAX, Descriptor};
-use finefs_namespace::{Error, Extent, Ino, Result};
+use finefs_namespace::{BlockNo, ContentPlace, Error, Extent, Ino, Result};
 
-use super::content;
+use super::{content, encryption};
+use crate::crypt::{ContentCipher, FileCipher};
+use crate::sealed::Sealed;
 use crate::state::{ExtState, InodeBytes};
 
 /// Bytes that are read at a time.
@@ -23,7 +25,14 @@ pub(crate) fn verify(
     extents: &[Extent],
 ) -> Result<()> {
     let broken = |what: &str| Error::io(format_args!("inode {ino}: verity: {what}"));
-    let descriptor = match Descriptor::parse(&descriptor_bytes(state, extents, &broken)?) {
+    let cipher = encryption::of_content(state, ino)?;
+    let file = File {
+        state,
+        ino,
+        extents,
+        cipher: cipher.as_deref().and_then(FileCipher::content),
+    };
+    let descriptor = match Descriptor::parse(&descriptor_bytes(&file, &broken)?) {
         Ok(descriptor) => descriptor,
         Err(DiskError::Incompatible(_)) => return Err(Error::NotSupported),
         Err(_) => return Err(broken("its descriptor is damaged")),
@@ -38,7 +47,7 @@ pub(crate) fn verify(
     while at < size_bytes {
         piece.clear();
         piece.resize(PIECE_BYTES.min(size_bytes - at) as usize, 0);
-        read(state, extents, at, &mut piece)?;
+        file.read(at, &mut piece)?;
         verifier.take_in(&piece);
         at += piece.len() as u64;
     }
@@ -49,18 +58,17 @@ pub(crate) fn verify(
 }
 
 /// The descriptor, which lies at the end of the last blocks.
-fn descriptor_bytes(
-    state: &ExtState,
-    extents: &[Extent],
-    broken: &impl Fn(&str) -> Error,
-) -> Result<Vec<u8>> {
-    let block_bytes = u64::from(state.geometry.block_size);
-    let end = extents.last().map_or(0, |last| last.end() * block_bytes);
+fn descriptor_bytes(file: &File<'_>, broken: &impl Fn(&str) -> Error) -> Result<Vec<u8>> {
+    let block_bytes = u64::from(file.state.geometry.block_size);
+    let end = file
+        .extents
+        .last()
+        .map_or(0, |last| last.end() * block_bytes);
     let at = end
         .checked_sub(4)
         .ok_or_else(|| broken("it has no blocks"))?;
     let mut last = [0; 4];
-    read(state, extents, at, &mut last)?;
+    file.read(at, &mut last)?;
     let length = Descriptor::length(&last);
     if !(DESCRIPTOR_SIZE..=DESCRIPTOR_SIZE_MAX).contains(&length) {
         return Err(broken("it has no descriptor"));
@@ -68,35 +76,56 @@ fn descriptor_bytes(
     let start = at.checked_sub(length as u64);
     let start = start.ok_or_else(|| broken("it has no descriptor"))?;
     let mut bytes = vec![0; length];
-    read(
-        state,
-        extents,
-        start / block_bytes * block_bytes,
-        &mut bytes,
-    )?;
+    file.read(start / block_bytes * block_bytes, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Reads bytes of a file; holes are zeros.
-fn read(state: &ExtState, extents: &[Extent], at: u64, bytes: &mut [u8]) -> Result<()> {
-    let block_bytes = u64::from(state.geometry.block_size);
-    let mut done = 0;
-    while done < bytes.len() {
-        let from = at + done as u64;
-        let (logical, within) = (from / block_bytes, from % block_bytes);
-        let length = (block_bytes - within).min((bytes.len() - done) as u64) as usize;
-        let piece = &mut bytes[done..done + length];
-        match content::block_at(extents, logical) {
-            None => piece.fill(0),
-            Some(block) => {
-                let place = block * block_bytes + within;
-                let overlay = state.buffers.overlay();
-                overlay
-                    .read_at(&*state.device, place, piece)
-                    .map_err(|error| Error::io(format_args!("reading block {block}: {error}")))?;
+/// A file as it lies on the image.
+struct File<'a> {
+    state: &'a ExtState,
+    ino: Ino,
+    extents: &'a [Extent],
+    /// What encrypts it, if anything does: then the tree and the descriptor too.
+    cipher: Option<&'a ContentCipher>,
+}
+
+impl File<'_> {
+    /// Reads bytes; holes are zeros.
+    fn read(&self, at: u64, bytes: &mut [u8]) -> Result<()> {
+        let File {
+            state,
+            ino,
+            extents,
+            cipher,
+        } = *self;
+        let block_bytes = u64::from(state.geometry.block_size);
+        let mut done = 0;
+        while done < bytes.len() {
+            let from = at + done as u64;
+            let (logical, within) = (from / block_bytes, from % block_bytes);
+            let length = (block_bytes - within).min((bytes.len() - done) as u64) as usize;
+            let piece = &mut bytes[done..done + length];
+            match content::block_at(extents, logical) {
+                None => piece.fill(0),
+                Some(block) => {
+                    let sealed = cipher.map(|cipher| {
+                        let place = ContentPlace { ino, logical };
+                        Sealed::new(state, cipher, place, BlockNo(block))
+                    });
+                    let overlay = state.buffers.overlay();
+                    let place = block * block_bytes + within;
+                    match sealed {
+                        Some(sealed) => sealed.read(within, piece)?,
+                        None => overlay
+                            .read_at(&*state.device, place, piece)
+                            .map_err(|error| {
+                                Error::io(format_args!("reading block {block}: {error}"))
+                            })?,
+                    }
+                }
             }
+            done += length;
         }
-        done += length;
+        Ok(())
     }
-    Ok(())
 }

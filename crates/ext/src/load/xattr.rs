@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use finefs_buffers::BufferRead;
 use finefs_ext_disk::acl;
 use finefs_ext_disk::inode::Inode;
 use finefs_ext_disk::xattr::{NameIndex, Xattr, XattrRegion, XattrValue, verify_block_checksum};
@@ -43,9 +44,26 @@ fn in_block(
     inode: &Inode<InodeBytes>,
     attributes: &mut Vec<(Vec<u8>, Vec<u8>)>,
 ) -> Result<()> {
+    let Some(bytes) = block_of(state, ino, inode)? else {
+        return Ok(());
+    };
+    let place = format_args!("inode {ino}: attribute block");
+    let region = XattrRegion::block(&bytes).map_err(|error| at(place, error))?;
+    for attribute in region.entries() {
+        attributes.extend(convert(state, Owner::of(ino, inode), &attribute)?);
+    }
+    Ok(())
+}
+
+/// The block of attributes that an inode has, its checksum compared; `None` where it has none.
+pub(super) fn block_of<B: AsRef<[u8]>>(
+    state: &ExtState,
+    ino: Ino,
+    inode: &Inode<B>,
+) -> Result<Option<BufferRead>> {
     let block = inode.file_acl(&state.inode_rules);
     if block.0 == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let place = || format!("inode {ino}: attribute block {block}");
     if !state.groups.can_own(&state.geometry, block.0, 1) {
@@ -55,11 +73,7 @@ fn in_block(
     if let Some(seed) = state.inode_rules.seed {
         verify_block_checksum(seed, block, &bytes).map_err(|error| at(place(), error))?;
     }
-    let region = XattrRegion::block(&bytes).map_err(|error| at(place(), error))?;
-    for attribute in region.entries() {
-        attributes.extend(convert(state, Owner::of(ino, inode), &attribute)?);
-    }
-    Ok(())
+    Ok(Some(bytes))
 }
 
 /// Name and value as users see them; `None` for what they do not see.

@@ -114,6 +114,16 @@ pub fn messages_about(image: &Path, part: &str) -> Vec<String> {
     found.cloned().collect()
 }
 
+/// What was logged that contains `part`.
+pub fn messages_with(part: &str) -> Vec<String> {
+    keep_messages();
+    let all = MESSAGES.lock().unwrap();
+    all.iter()
+        .filter(|message| message.contains(part))
+        .cloned()
+        .collect()
+}
+
 /// A namespace over an image, which must be mounted for writing.
 pub fn open_with(path: &Path, on_error: OnError) -> Namespace {
     keep_messages();

@@ -101,8 +101,16 @@ impl FileFlags {
     }
 
     /// What an inode of a kind gets that is made in a directory with these.
-    pub(crate) fn inherited_by(self, kind: FileKind) -> FileFlags {
-        self & FileFlags::INHERITED & FileFlags::of_kind(kind)
+    pub fn inherited_by(self, kind: FileKind) -> FileFlags {
+        let has_content = matches!(
+            kind,
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink
+        );
+        let encrypted = match has_content {
+            true => FileFlags::ENCRYPTED,
+            false => FileFlags::empty(),
+        };
+        self & (FileFlags::INHERITED & FileFlags::of_kind(kind) | encrypted)
     }
 }
 
@@ -130,6 +138,8 @@ mod tests {
                 .contains(FileFlags::SYNC)
         );
         let kept = FileFlags::NO_DUMP | FileFlags::NO_ATIME;
-        assert_eq!(all.inherited_by(FileKind::Symlink), kept);
+        assert_eq!(all.inherited_by(FileKind::Fifo), kept);
+        let encrypted = kept | FileFlags::ENCRYPTED;
+        assert_eq!(all.inherited_by(FileKind::Symlink), encrypted);
     }
 }

@@ -6,6 +6,7 @@
 //! | [`file_flags`], `file_kind` | flags of inodes, as chattr(1) sets them; what an inode is |
 //! | [`store`] | the contract with what is below |
 //! | `quotas` | what is said there of quotas |
+//! | `identity`, `name_rules` | what tells a store from others; how it compares names |
 //! | `classes` | the lock classes of the namespace and their order |
 //! | [`guard`] | what front ends do about panics, and about many errors |
 //! | [`number_map`] | hash tables keyed by inode or block |
@@ -26,7 +27,9 @@ pub mod error;
 pub mod file_flags;
 mod file_kind;
 pub mod guard;
+mod identity;
 pub(crate) mod memory;
+mod name_rules;
 pub mod number_map;
 pub(crate) mod once_box;
 pub mod parallel;

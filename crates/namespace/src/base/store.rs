@@ -29,14 +29,13 @@
 //! the commit that it cannot keep what was promised. Where something that a batch frees turns out
 //! to be damaged, it stays allocated: [`Committed::damage`].
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
-
-use siphasher::sip::SipHasher24;
 
 use crate::base::error::{Error, Result};
 #[cfg(doc)]
 use crate::base::file_flags::FileFlags;
+pub use crate::base::identity::Identity;
+pub use crate::base::name_rules::{FoldName, Folding, NameClasses};
 use crate::base::parallel::CommitThreads;
 pub use crate::base::quotas::{Charge, QuotaChange, QuotaLimits, QuotaOwners};
 use crate::base::types::{Attributes, BlockNo, FileKind, Ino, StatFs, Times};
@@ -120,77 +119,6 @@ impl InodeForm {
             has_xattrs: true,
             has_flags: true,
         }
-    }
-}
-
-/// Gives the form of a name that equal ones have in common; `None` for what is no text, which
-/// equals itself alone.
-pub type FoldName = fn(&[u8]) -> Option<Vec<u8>>;
-
-/// How names are compared whatever their case.
-#[derive(Clone, Copy, Debug)]
-pub struct Folding {
-    /// The form that equal names have in common.
-    pub fold: FoldName,
-    /// Names that are no text are refused.
-    pub is_strict: bool,
-}
-
-/// Names that the store's hash does not tell apart are one class, of which a directory can hold
-/// only so many. Another one is EBUSY, as in Linux's reiserfs.
-#[derive(Clone, Copy, Debug)]
-pub struct NameClasses {
-    /// The class of a name.
-    pub class_of: fn(&[u8]) -> u32,
-    /// How many names of a class a directory can hold.
-    pub names_max: u32,
-    /// A name of the root that the store keeps to itself.
-    pub hidden_in_root: &'static [u8],
-}
-
-/// What tells a file system from all others, and stays when it is opened again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
-    /// Its UUID.
-    pub uuid: [u8; 16],
-    /// Keys for what users see and shall not make up or foresee: file handles, the order of
-    /// listings. Whoever can read the image can know them.
-    pub secret: [u64; 2],
-}
-
-impl Identity {
-    /// Of a file system that has this UUID, and this seed for its own hashes.
-    pub fn derived(uuid: [u8; 16], seed: &[u8]) -> Identity {
-        let secret = [0, 1].map(|number: u8| {
-            let mut hasher = SipHasher24::new_with_key(&uuid);
-            hasher.write(seed);
-            hasher.write_u8(number);
-            hasher.finish()
-        });
-        Identity { uuid, secret }
-    }
-
-    /// Of a file system that is never opened again.
-    pub fn random() -> Identity {
-        let random = RandomState::new();
-        let [a, b, c, d] = [0, 1, 2, 3].map(|number: u8| random.hash_one(number));
-        let uuid = u128::from(a) << 64 | u128::from(b);
-        Identity {
-            // A random one by RFC 9562: version 4, variant 10.
-            uuid: (uuid & !(0xf << 76) & !(3 << 62) | 4 << 76 | 2 << 62).to_be_bytes(),
-            secret: [c, d],
-        }
-    }
-
-    /// Keys for the names of one directory.
-    pub(crate) fn keys_of(&self, directory: Ino, generation: u32) -> [u64; 2] {
-        [0, 1].map(|number: u8| {
-            let mut hasher = SipHasher24::new_with_keys(self.secret[0], self.secret[1]);
-            hasher.write_u64(directory.0);
-            hasher.write_u32(generation);
-            hasher.write_u8(number);
-            hasher.finish()
-        })
     }
 }
 
@@ -281,6 +209,16 @@ pub struct BlockRun {
     pub start: BlockNo,
     /// Number of blocks, at least 1.
     pub length: u64,
+}
+
+/// Which part of a file it is that lies at some blocks: for a store that keeps contents in another
+/// form than they are read in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContentPlace {
+    /// The file.
+    pub ino: Ino,
+    /// The block within the file that the first of the blocks holds.
+    pub logical: u64,
 }
 
 /// One change of a file's mapping. The changes of a file are applied in order.
@@ -558,6 +496,48 @@ pub trait Store: Send + Sync + 'static {
         write_padded(self, block, offset_bytes, data)
     }
 
+    /// [`Store::read`] of a file's content.
+    fn read_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let _ = place;
+        self.read(block, offset_bytes, buffer)
+    }
+
+    /// [`Store::write`] of a file's content.
+    fn write_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let _ = place;
+        self.write(block, offset_bytes, data)
+    }
+
+    /// [`Store::write_blank`] of a file's content.
+    fn write_blank_content(
+        &self,
+        place: ContentPlace,
+        block: BlockNo,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let _ = place;
+        self.write_blank(block, offset_bytes, data)
+    }
+
+    /// [`Store::write_zeros`] that are a file's content.
+    fn write_zero_content(&self, place: ContentPlace, run: BlockRun) -> Result<()> {
+        let _ = place;
+        self.write_zeros(run)
+    }
+
     /// These blocks are a piece of a large file that was just written to its end, so that what a
     /// store keeps of them in memory may go out now. What cannot be written stays for the next
     /// commit. Some of the blocks may have been cut off the file meanwhile, and be free or
@@ -580,6 +560,35 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes a free inode number for a new object in `parent`; also gives its generation.
     fn allocate_inode(&self, parent: Ino, kind: FileKind) -> Result<(Ino, u32)>;
+
+    /// Whether names can be added to an encrypted directory ([`FileFlags::ENCRYPTED`]):
+    /// `Error::NoKey` where its key is not there. Names can be removed all the same. `folds_case`:
+    /// it has [`FileFlags::CASEFOLD`].
+    fn check_encrypted(&self, dir: Ino, folds_case: bool) -> Result<()> {
+        let _ = (dir, folds_case);
+        Err(Error::NoKey)
+    }
+
+    /// Gets ready that a directory without names, with these extended attributes, is given
+    /// [`FileFlags::ENCRYPTED`]. What is made in it is encrypted from then on.
+    fn begin_encryption(&self, dir: Ino, xattrs: &[(&[u8], &[u8])]) -> Result<()> {
+        let _ = (dir, xattrs);
+        Err(Error::NotSupported)
+    }
+
+    /// Whether an encrypted directory may name this file, which has another name or had one: it
+    /// must be encrypted as the directory is.
+    fn may_name_encrypted(&self, dir: Ino, ino: Ino) -> Result<bool> {
+        let _ = (dir, ino);
+        Err(Error::NoKey)
+    }
+
+    /// How long the target of a symbolic link is as it is stored in an encrypted directory;
+    /// `Error::NameTooLong` where it is too long.
+    fn encrypted_target_bytes(&self, dir: Ino, length_bytes: u32) -> Result<u32> {
+        let _ = (dir, length_bytes);
+        Err(Error::NoKey)
+    }
 
     /// Gives back an inode number that was never logged, or of an inode that is gone where there is
     /// no log.

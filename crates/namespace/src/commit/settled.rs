@@ -67,11 +67,10 @@ impl Volume {
     }
 
     /// What a new inode takes at once: a directory and a long symbolic link have a block.
-    pub(crate) fn sectors_of_new(&self, kind: FileKind, target: Option<&[u8]>) -> u64 {
+    pub(crate) fn sectors_of_new(&self, kind: FileKind, target_bytes: u32) -> u64 {
         let has_block = match kind {
             FileKind::Directory => true,
-            FileKind::Symlink => target
-                .is_some_and(|target| target.len() > self.geometry.symlink_inline_max as usize),
+            FileKind::Symlink => target_bytes > self.geometry.symlink_inline_max,
             _ => false,
         };
         match has_block && self.keeps_log {

@@ -232,22 +232,25 @@ impl ExtentMap {
 
     /// The runs of blocks that are mapped in a range.
     pub fn runs(&self, from: u64, to: u64, guard: &Guard) -> Vec<BlockRun> {
-        let mut runs = Vec::new();
+        let run = |extent: Extent| BlockRun {
+            start: extent.physical,
+            length: extent.length,
+        };
+        self.parts(from, to, guard).into_iter().map(run).collect()
+    }
+
+    /// The parts of extents that lie in a range.
+    pub fn parts(&self, from: u64, to: u64, guard: &Guard) -> Vec<Extent> {
+        let mut parts = Vec::new();
         self.for_segments(from, to, false, |segment, from, to| {
             let extents = segment.read(guard).iter();
-            runs.extend(
+            parts.extend(
                 extents
                     .filter(|extent| extent.logical < to && extent.end() > from)
-                    .map(|extent| {
-                        let piece = part(extent, from, to);
-                        BlockRun {
-                            start: piece.physical,
-                            length: piece.length,
-                        }
-                    }),
+                    .map(|extent| part(extent, from, to)),
             );
         });
-        runs
+        parts
     }
 
     /// Calls `visit` for each segment that the range touches, with the part of the range in it.

@@ -388,7 +388,14 @@ impl Core {
         target: Option<&[u8]>,
     ) -> Core {
         let body = match attributes.kind {
-            FileKind::Regular => Body::Regular(FileBody::new(config)),
+            FileKind::Regular => {
+                let is_encrypted = attributes.flags.contains(FileFlags::ENCRYPTED);
+                Body::Regular(FileBody::new(InodeConfig {
+                    // What is encrypted lies in blocks.
+                    has_inline_data: config.has_inline_data && !is_encrypted,
+                    ..config
+                }))
+            }
             FileKind::Directory => {
                 let identity = &config.identity;
                 let keys = identity.keys_of(attributes.ino, attributes.generation);

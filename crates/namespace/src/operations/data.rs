@@ -24,8 +24,8 @@ use crate::access::access_time::AtimeUpdate;
 use crate::access::permission::{check_mutable, check_unrestricted};
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::store::{Extent, ExtentState, MapChange, Plan};
-use crate::base::types::{BlockNo, Ino, SECTOR_BYTES, Timestamp};
+use crate::base::store::{ContentPlace, Extent, ExtentState, MapChange, Plan};
+use crate::base::types::{Ino, SECTOR_BYTES, Timestamp};
 use crate::commit::oplog::Record;
 use crate::data::extent_map::{ExtentMap, Found};
 use crate::inode::{Core, FileBody, Inode};
@@ -46,6 +46,14 @@ impl<'g> File<'g> {
     /// The inode and its mapping.
     pub fn place(&self) -> (&'g Inode, &'g ExtentMap) {
         (self.inode, self.extents)
+    }
+
+    /// What lies at the block of a number.
+    pub fn content_at(&self, logical: u64) -> ContentPlace {
+        ContentPlace {
+            ino: self.inode.ino,
+            logical,
+        }
     }
 }
 
@@ -145,7 +153,7 @@ impl Namespace {
         let _range = body.contents().data.read(&self.scheme, offset_bytes..end);
         let end = end.min(inode.size_bytes());
         let length = end.saturating_sub(offset_bytes) as usize;
-        self.read_mapped(extents, offset_bytes, &mut buffer[..length], guard)?;
+        self.read_mapped((ino, extents), offset_bytes, &mut buffer[..length], guard)?;
         self.note_access(inode, atime);
         Ok(length)
     }
@@ -153,7 +161,7 @@ impl Namespace {
     /// Reads bytes within the file; holes and unwritten blocks are zeros.
     pub(crate) fn read_mapped(
         &self,
-        extents: &ExtentMap,
+        (ino, extents): (Ino, &ExtentMap),
         offset_bytes: u64,
         buffer: &mut [u8],
         guard: &Guard,
@@ -174,9 +182,14 @@ impl Namespace {
             let length = available.min((buffer.len() - done) as u64) as usize;
             let piece = &mut buffer[done..done + length];
             match source {
-                Some(physical) => self
-                    .scheme
-                    .device(|| self.store.read(physical, within, piece))?,
+                Some(physical) => {
+                    let place = ContentPlace {
+                        ino,
+                        logical: block,
+                    };
+                    let read = || self.store.read_content(place, physical, within, piece);
+                    self.scheme.device(read)?;
+                }
                 None => piece.fill(0),
             }
             done += length;
@@ -447,7 +460,7 @@ impl Namespace {
 
         let written = self
             .clear_end(file, range, offset_bytes, guard)
-            .and_then(|()| self.write_pieces(pieces, data));
+            .and_then(|()| self.write_pieces(file, pieces, data));
         self.note_write(file, written)?;
         let written = Written {
             bytes: offset_bytes..end,
@@ -474,15 +487,18 @@ impl Namespace {
         }
     }
 
-    fn write_pieces(&self, pieces: SmallVec<[Piece; 4]>, data: &[u8]) -> Result<()> {
+    fn write_pieces(
+        &self,
+        file: &File<'_>,
+        pieces: SmallVec<[Piece; 4]>,
+        data: &[u8],
+    ) -> Result<()> {
         for piece in pieces {
             let bytes = &data[piece.bytes];
             if piece.is_blank {
-                let start = piece.extent.physical;
-                self.scheme
-                    .device(|| self.store.write_blank(start, piece.within, bytes))?;
+                self.write_blank(file, &piece.extent, piece.within, bytes)?;
             } else {
-                self.write_store(piece.extent.physical, piece.within, bytes)?;
+                self.write_store(file, &piece.extent, piece.within, bytes)?;
             }
         }
         Ok(())
@@ -498,9 +514,30 @@ impl Namespace {
         written
     }
 
-    pub(crate) fn write_store(&self, block: BlockNo, offset_bytes: u64, data: &[u8]) -> Result<()> {
-        self.scheme
-            .device(|| self.store.write(block, offset_bytes, data))
+    /// Writes from the start of an extent on.
+    pub(crate) fn write_store(
+        &self,
+        file: &File<'_>,
+        extent: &Extent,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let (place, block) = (file.content_at(extent.logical), extent.physical);
+        let write = || (self.store).write_content(place, block, offset_bytes, data);
+        self.scheme.device(write)
+    }
+
+    /// The same where the blocks hold nothing yet.
+    pub(crate) fn write_blank(
+        &self,
+        file: &File<'_>,
+        extent: &Extent,
+        offset_bytes: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let (place, block) = (file.content_at(extent.logical), extent.physical);
+        let write = || (self.store).write_blank_content(place, block, offset_bytes, data);
+        self.scheme.device(write)
     }
 
     /// Logs and shows what a write did.
@@ -608,7 +645,7 @@ impl Namespace {
             && extent.state == ExtentState::Written
         {
             let length = (block_bytes - within).min(to - from);
-            self.write_store(extent.physical, within, &vec![0; length as usize])?;
+            self.write_store(file, &extent, within, &vec![0; length as usize])?;
         }
         Ok(())
     }

@@ -115,19 +115,20 @@ impl Namespace {
     ) -> Result<Attributes> {
         let guard = &operation.guard;
         let (dir, table, name) = (located.dir, located.table, located.name());
+        let was_encrypted = dir.flags().contains(FileFlags::ENCRYPTED);
         let is_directory = new.kind == FileKind::Directory;
         new.check_maker(caller)?;
         table.expect_change(name, guard);
         check_new_name(self, located, is_directory, guard)?;
         table.expect_insert(name, guard);
         self.check_access(caller, dir, WRITE)?;
-        check_may_add(dir)?;
+        self.check_may_add(dir)?;
         if is_directory {
             self.check_directory_links(dir)?;
         }
         let inherited = self.inherited(dir, new.kind, new.permissions, guard)?;
         let inherited = inherited.as_deref();
-        let reservation = self.reserve_new(table, new, inherited, guard)?;
+        let reservation = self.reserve_new((dir, table), new, inherited, guard)?;
         let mut allotted = self.allot(dir.ino, new.kind)?;
         let attributes = self.new_attributes(caller, dir, &allotted, new, inherited)?;
         let core = Core::created(attributes, self.inode_config(), dir.ino, new.target);
@@ -140,6 +141,7 @@ impl Namespace {
         {
             let held = table.lock(dir.ino, name, guard)?;
             self.check_free(dir, table, &held, name, guard)?;
+            self.check_encryption_stays(dir, was_encrypted)?;
             // Nothing fails from here on. The inode is in the table before the log names it, and
             // nobody can find it there before its name is published.
             allotted.is_used = true;
@@ -178,7 +180,7 @@ impl Namespace {
     /// Reserves what it takes to make something with a name in this table.
     fn reserve_new(
         &self,
-        table: &NameTable,
+        (dir, table): (&Core, &NameTable),
         new: &New<'_>,
         inherited: Option<&Inherited>,
         guard: &Guard,
@@ -190,7 +192,7 @@ impl Namespace {
             (Some(inherited), kind) => self.reserve_inheriting(add, kind, inherited),
             (None, FileKind::Directory) => self.reserve(&[add, Plan::NewDirectory]),
             (None, FileKind::Symlink) => {
-                let length_bytes = new.target.map_or(0, |target| target.len() as u32);
+                let length_bytes = self.target_bytes(dir, new.target)?;
                 self.reserve(&[add, Plan::NewSymlink { length_bytes }])
             }
             (None, _) => self.reserve(&[add]),
@@ -210,7 +212,7 @@ impl Namespace {
             let dir = self.inode(parent, guard)?;
             dir.directory()?;
             self.check_access(caller, dir, WRITE | EXECUTE)?;
-            check_key(dir)?;
+            self.check_key(dir)?;
             let new = New::file(permissions);
             let inherited = self.inherited(dir, new.kind, permissions, guard)?;
             let inherited = inherited.as_deref();
@@ -265,6 +267,52 @@ impl Namespace {
         self.reserve(&plans)
     }
 
+    /// Whether names may be added to a directory: not if it is damaged, nor without its key.
+    fn check_may_add(&self, dir: &Core) -> Result<()> {
+        dir.check_names()?;
+        self.check_key(dir)
+    }
+
+    /// ENOKEY for an encrypted directory without its key: names are removed from it, and nothing
+    /// else.
+    pub(crate) fn check_key(&self, dir: &Core) -> Result<()> {
+        let flags = dir.flags();
+        let folds_case = flags.contains(FileFlags::CASEFOLD);
+        match flags.contains(FileFlags::ENCRYPTED) {
+            true => self.store.check_encrypted(dir.ino, folds_case),
+            false => Ok(()),
+        }
+    }
+
+    /// A directory was given a key, or not, when this was checked: EBUSY where that has changed
+    /// since. Its names are locked.
+    fn check_encryption_stays(&self, dir: &Core, was_encrypted: bool) -> Result<()> {
+        match dir.flags().contains(FileFlags::ENCRYPTED) == was_encrypted {
+            true => Ok(()),
+            false => Err(Error::Busy),
+        }
+    }
+
+    /// EXDEV where an encrypted directory shall name what is not encrypted as it is. Devices,
+    /// pipes and sockets have nothing to encrypt (Linux `fscrypt_has_permitted_context`).
+    pub(crate) fn check_policy(&self, dir: &Core, named: &Core) -> Result<()> {
+        let is_free = !dir.flags().contains(FileFlags::ENCRYPTED)
+            || FileFlags::ENCRYPTED.inherited_by(named.kind).is_empty();
+        match is_free || self.store.may_name_encrypted(dir.ino, named.ino)? {
+            true => Ok(()),
+            false => Err(Error::CrossesFileSystems),
+        }
+    }
+
+    /// How long the target of a new link is as it is stored.
+    pub(crate) fn target_bytes(&self, dir: &Core, target: Option<&[u8]>) -> Result<u32> {
+        let length_bytes = target.map_or(0, |target| target.len() as u32);
+        match length_bytes > 0 && dir.flags().contains(FileFlags::ENCRYPTED) {
+            true => self.store.encrypted_target_bytes(dir.ino, length_bytes),
+            false => Ok(length_bytes),
+        }
+    }
+
     /// Gives an inode another name and takes a reference on it.
     pub fn make_link(
         &self,
@@ -290,16 +338,18 @@ impl Namespace {
             let inode = self.inode(ino, guard)?;
             let located = self.locate(caller, place, guard)?;
             let (dir, table, name) = (located.dir, located.table, located.name());
+            let was_encrypted = dir.flags().contains(FileFlags::ENCRYPTED);
             check_new_name(self, &located, false, guard)?;
             self.check_access(caller, dir, WRITE)?;
             check_unrestricted(inode)?;
-            check_may_add(dir)?;
+            self.check_may_add(dir)?;
             if inode.kind == FileKind::Directory {
                 return Err(Error::NotPermitted);
             }
             if !dir.ownership().may_name(inode.ownership()) {
                 return Err(Error::CrossesFileSystems);
             }
+            self.check_policy(dir, inode)?;
             let add = Plan::AddEntry {
                 entries_about: table.length_about(guard),
             };
@@ -308,6 +358,7 @@ impl Namespace {
             {
                 let held = table.lock(dir.ino, name, guard)?;
                 self.check_free(dir, table, &held, name, guard)?;
+                self.check_encryption_stays(dir, was_encrypted)?;
                 let lock = inode.lock();
                 let links = inode.link_count();
                 if links == 0 && !inode.is_unnamed() {
@@ -591,20 +642,6 @@ pub(crate) fn entry_record(
         name: NameBytes::from_slice(name.bytes),
         was_there,
         names,
-    }
-}
-
-/// Whether names may be added to a directory: not if it is damaged, nor without its key.
-fn check_may_add(dir: &Core) -> Result<()> {
-    dir.check_names()?;
-    check_key(dir)
-}
-
-/// ENOKEY for an encrypted directory: without its key names are removed from it, and nothing else.
-pub(crate) fn check_key(dir: &Core) -> Result<()> {
-    match dir.flags().contains(FileFlags::ENCRYPTED) {
-        true => Err(Error::NoKey),
-        false => Ok(()),
     }
 }
 

@@ -132,7 +132,7 @@ impl Namespace {
         if may_grow {
             self.clear_end(file, range, to, guard)?;
         }
-        self.zero_unless_unwritten(&pending)?;
+        self.zero_unless_unwritten(file, &pending)?;
         let written = Written {
             bytes: from..to,
             may_grow,
@@ -169,19 +169,22 @@ impl Namespace {
     }
 
     /// Blocks that will count as written must hold zeros.
-    fn zero_unless_unwritten(&self, pending: &Pending<'_>) -> Result<()> {
+    fn zero_unless_unwritten(&self, file: &File<'_>, pending: &Pending<'_>) -> Result<()> {
         let written = |extent: &&Extent| extent.state == ExtentState::Written;
         for extent in pending.extents.iter().filter(written) {
-            self.write_zeros(BlockRun {
-                start: extent.physical,
-                length: extent.length,
-            })?;
+            self.write_zeros(file, extent)?;
         }
         Ok(())
     }
 
-    fn write_zeros(&self, run: BlockRun) -> Result<()> {
-        self.scheme.device(|| self.store.write_zeros(run))
+    fn write_zeros(&self, file: &File<'_>, extent: &Extent) -> Result<()> {
+        let run = BlockRun {
+            start: extent.physical,
+            length: extent.length,
+        };
+        let place = file.content_at(extent.logical);
+        self.scheme
+            .device(|| self.store.write_zero_content(place, run))
     }
 
     /// Makes a range read as zeros, all of it allocated.
@@ -211,10 +214,10 @@ impl Namespace {
             if may_grow {
                 self.clear_end(file, range, to, guard)?;
             }
-            self.zero_unless_unwritten(&pending)?;
+            self.zero_unless_unwritten(file, &pending)?;
             if !self.has_unwritten(file.inode) {
-                for run in file.extents.runs(whole.start, whole.end, guard) {
-                    self.write_zeros(run)?;
+                for extent in file.extents.parts(whole.start, whole.end, guard) {
+                    self.write_zeros(file, &extent)?;
                 }
             }
             self.zero_ends(file, from, to, guard)
@@ -255,7 +258,7 @@ impl Namespace {
             && let Found::Mapped(extent) = file.extents.find(last, guard)
             && extent.state == ExtentState::Written
         {
-            self.write_store(extent.physical, 0, &vec![0; (to % block_bytes) as usize])?;
+            self.write_store(file, &extent, 0, &vec![0; (to % block_bytes) as usize])?;
         }
         Ok(())
     }

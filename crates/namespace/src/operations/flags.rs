@@ -3,7 +3,8 @@
 use crate::access::permission::check_owner;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
-use crate::base::types::{Caller, Ino};
+use crate::base::store::Plan;
+use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
 use crate::inode::{Inode, Ownership, Time};
 use crate::names::name_table::{NameTable, Request, lock_all};
@@ -15,7 +16,8 @@ impl Namespace {
     /// that tell of the format ([`FileFlags::SETTABLE`] are the others) stay, whatever it makes.
     ///
     /// [`FileFlags::CASEFOLD`] can be given to a directory without names, and taken from it:
-    /// ENOTDIR, ENOTEMPTY, and EOPNOTSUPP where the store has no directories that fold case.
+    /// ENOTDIR, ENOTEMPTY, and EOPNOTSUPP where the store has no directories that fold case. So can
+    /// [`FileFlags::ENCRYPTED`] be given, and not taken: ENOKEY where the store has no key.
     ///
     /// EPERM unless the caller owns the inode, and is the superuser where
     /// [`FileFlags::PRIVILEGED`] ones change; EOPNOTSUPP for flags that inodes of this kind cannot
@@ -46,9 +48,16 @@ impl Namespace {
         let guard = &operation.guard;
         let inode = self.inode(ino, guard)?;
         check_owner(caller, inode)?;
-        let folds = FileFlags::CASEFOLD;
-        let names = match (change(inode.flags()) ^ inode.flags()).contains(folds) {
-            true => Some(self.names_to_fold(inode)?),
+        let special = special_changes(inode, change(inode.flags()));
+        let names = match special.is_empty() {
+            true => None,
+            false => Some(self.names_to_change(inode, special)?),
+        };
+        let encrypting = match special.contains(FileFlags::ENCRYPTED) {
+            true => Some((
+                self.values(inode)?,
+                self.reserve(&[Plan::NewDirectory, Plan::Xattr])?,
+            )),
             false => None,
         };
         let resize = names.map(NameTable::lock_resize);
@@ -65,48 +74,82 @@ impl Namespace {
             (Some(names), Some(held)) if !held.is_empty(names, guard) => {
                 return Err(Error::NotEmpty);
             }
-            (Some(_), _) => FileFlags::SETTABLE | folds,
+            (Some(_), _) => FileFlags::SETTABLE | special,
             _ => FileFlags::SETTABLE,
         };
-        if (flags ^ before.flags).intersects(FileFlags::PRIVILEGED) && caller.uid != 0 {
-            return Err(Error::NotPermitted);
-        }
-        let converting = FileFlags::EXTENTS | FileFlags::JOURNAL_DATA;
-        let settable = flags & FileFlags::SETTABLE;
-        let changed = (flags ^ before.flags) & FileFlags::SETTABLE;
-        if (flags - before.flags).intersects(converting)
-            || !self.form_of(inode).has_flags && !changed.is_empty()
-            || !FileFlags::of_kind(inode.kind).contains(settable)
-        {
-            return Err(Error::NotSupported);
-        }
+        self.check_flags(caller, inode, before.flags, flags)?;
         let to = Ownership {
             flags: flags & kept | (before.flags - kept),
             project: project.unwrap_or(before.project),
             ..before
         };
         self.charge_change(caller, inode, before, to)?;
+        let mut blocks = 0;
+        if let Some((values, reservation)) = encrypting
+            && !before.flags.contains(FileFlags::ENCRYPTED)
+        {
+            let values = values.read();
+            let views: Vec<(&[u8], &[u8])> = values.iter().map(|(n, v)| (&**n, &**v)).collect();
+            self.store.begin_encryption(ino, &views)?;
+            blocks = reservation.take();
+        }
         let record = || Record::Owned {
             ino,
             sequence: inode.next_sequence(),
             to,
         };
-        self.log_group(|| [record()], 0, &[inode]);
+        self.log_group(|| [record()], blocks, &[inode]);
         inode.set_ownership(&lock, to);
         inode.set_time(Time::Changed, self.now());
         if let (Some(names), Some(held)) = (names, &held) {
-            names.set_folding(held, to.flags.contains(folds), guard);
+            names.set_folding(held, to.flags.contains(FileFlags::CASEFOLD), guard);
         }
         Ok(())
     }
 
-    /// The names of a directory that is to fold case, or to cease to.
-    fn names_to_fold<'g>(&self, inode: &'g Inode) -> Result<&'g NameTable> {
-        if self.geometry.folding.is_none() {
+    /// EPERM and EOPNOTSUPP for flags that cannot be set.
+    fn check_flags(
+        &self,
+        caller: &Caller,
+        inode: &Inode,
+        before: FileFlags,
+        flags: FileFlags,
+    ) -> Result<()> {
+        if (flags ^ before).intersects(FileFlags::PRIVILEGED) && caller.uid != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let converting = FileFlags::EXTENTS | FileFlags::JOURNAL_DATA;
+        let settable = flags & FileFlags::SETTABLE;
+        let changed = (flags ^ before) & FileFlags::SETTABLE;
+        if (flags - before).intersects(converting)
+            || !self.form_of(inode).has_flags && !changed.is_empty()
+            || !FileFlags::of_kind(inode.kind).contains(settable)
+        {
+            return Err(Error::NotSupported);
+        }
+        Ok(())
+    }
+
+    /// The names of a directory that is to fold case, or to cease to, or to be encrypted.
+    fn names_to_change<'g>(&self, inode: &'g Inode, special: FileFlags) -> Result<&'g NameTable> {
+        if special.contains(FileFlags::ENCRYPTED) && inode.ino == self.root() {
+            return Err(Error::NotPermitted);
+        }
+        if special.contains(FileFlags::CASEFOLD) && self.geometry.folding.is_none() {
             return Err(Error::NotSupported);
         }
         let names = self.table(inode)?;
         inode.check_names()?;
         Ok(names)
+    }
+}
+
+/// Which of the flags change that only an empty directory can be given.
+fn special_changes(inode: &Inode, to: FileFlags) -> FileFlags {
+    let before = inode.flags();
+    let folds = (to ^ before) & FileFlags::CASEFOLD;
+    match inode.kind == FileKind::Directory {
+        true => folds | (to - before) & FileFlags::ENCRYPTED,
+        false => folds,
     }
 }

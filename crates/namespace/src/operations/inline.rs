@@ -128,10 +128,7 @@ impl Namespace {
         let reservation = self.reserve_mapping(pending.extents.len(), 0, 0)?;
         let holds_data = |extent: &&Extent| extent.state == ExtentState::Written;
         for extent in pending.extents.iter().filter(holds_data) {
-            let start = extent.physical;
-            let written = self
-                .scheme
-                .device(|| self.store.write_blank(start, 0, &content));
+            let written = self.write_blank(file, extent, 0, &content);
             self.note_write(file, written)?;
         }
         let lock = inode.lock();

@@ -199,7 +199,7 @@ impl Namespace {
             FileKind::Directory => u64::from(self.geometry.block_size_bytes),
             _ => 0,
         };
-        let sectors = self.sectors_of_new(new.kind, new.target);
+        let sectors = self.sectors_of_new(new.kind, self.target_bytes(dir, new.target)?);
         let project = parent.inherited_project();
         if caller.uid.max(gid) > self.geometry.new_form.owner_max {
             return Err(Error::Invalid);

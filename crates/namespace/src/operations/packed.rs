@@ -36,7 +36,12 @@ impl Namespace {
             return Ok(());
         }
         let mut content = vec![0; ((end - first) * block_bytes) as usize];
-        self.read_mapped(file.extents, first * block_bytes, &mut content, guard)?;
+        self.read_mapped(
+            (file.inode.ino, file.extents),
+            first * block_bytes,
+            &mut content,
+            guard,
+        )?;
         let mut pending = Pending::new(self);
         let mut block = first;
         while block < end {
@@ -48,9 +53,7 @@ impl Namespace {
         for extent in &pending.extents {
             let start = ((extent.logical - first) * block_bytes) as usize;
             let part = &content[start..start + (extent.length * block_bytes) as usize];
-            let written = self
-                .scheme
-                .device(|| self.store.write_blank(extent.physical, 0, part));
+            let written = self.write_blank(file, extent, 0, part);
             self.note_write(file, written)?;
         }
         let inode = file.inode;

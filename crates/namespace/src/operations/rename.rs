@@ -23,13 +23,14 @@ use smallvec::SmallVec;
 use crate::access::acls::Inherited;
 use crate::access::permission::{EXECUTE, WRITE};
 use crate::base::error::{Error, Result};
+use crate::base::file_flags::FileFlags;
 use crate::base::store::{LinkState, Plan};
 use crate::base::types::{Caller, FileKind, Ino, Timestamp};
 use crate::commit::oplog::{Group, Record};
 use crate::inode::{Core, Guarded, Inode, Time};
 use crate::names::name_table::{HashedName, LockedBuckets, NameTable, Node, Request, lock_all};
 use crate::namespace::{Namespace, Reservation};
-use crate::operations::entries::{check_key, check_old_name, entry_record, to_sync};
+use crate::operations::entries::{check_old_name, entry_record, to_sync};
 use crate::operations::new_inode::{Allotted, New};
 use crate::operations::walk::{Located, Place};
 use crate::schemes::Call;
@@ -85,6 +86,8 @@ struct Renaming<'a, 'g> {
     /// What is replaced or exchanged.
     victim: Target<'g>,
     mode: RenameMode,
+    /// `to` was encrypted when it was looked at.
+    was_encrypted: bool,
 }
 
 /// Where the names stand, once their buckets are held.
@@ -330,6 +333,7 @@ impl Namespace {
             Err(error) => return Err(error),
         };
         Ok(Renaming {
+            was_encrypted: to.dir.flags().contains(FileFlags::ENCRYPTED),
             from,
             to,
             slashes,
@@ -384,8 +388,14 @@ impl Namespace {
             None => self.check_access(caller, to.dir, WRITE | EXECUTE)?,
         }
         to.dir.check_names()?;
-        check_key(from.dir)?;
-        check_key(to.dir)?;
+        self.check_key(from.dir)?;
+        self.check_key(to.dir)?;
+        if changes_parent {
+            self.check_policy(to.dir, moved)?;
+            if let Some(exchanged) = renaming.exchanged() {
+                self.check_policy(from.dir, exchanged)?;
+            }
+        }
         for inode in [Some(moved), renaming.exchanged()].into_iter().flatten() {
             // Its ".." is rewritten. Linux asks the owner for the permission too.
             if is_directory(inode) && changes_parent {
@@ -692,8 +702,13 @@ impl<'a, 'g> Renaming<'a, 'g> {
         }
     }
 
-    /// The nodes of both names, whose buckets are held, if they name what they named before.
+    /// The nodes of both names, whose buckets are held, if they name what they named before and
+    /// nobody gave the directory a key.
     fn look_again(&self, held: &LockedBuckets<'g>, guard: &'g Guard) -> Option<Nodes<'g>> {
+        let is_encrypted = self.to.dir.flags().contains(FileFlags::ENCRYPTED);
+        if is_encrypted != self.was_encrypted {
+            return None;
+        }
         let from = held.get(0).find(self.from.name, guard);
         let to = held.get(1).find(self.to.name, guard);
         let from = from.filter(|node| node.ino == self.moved.ino)?;

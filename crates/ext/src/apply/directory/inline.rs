@@ -38,6 +38,15 @@ pub(super) struct Moving {
 }
 
 impl Moving {
+    /// One as it lies in its inode.
+    pub(super) fn of(inode: &InodeEdit) -> Result<Moving> {
+        let content = load(inode)?;
+        Ok(Moving {
+            parent: content.parent,
+            entries: content.entries,
+        })
+    }
+
     pub(super) fn parent(&self) -> DiskIno {
         self.parent
     }

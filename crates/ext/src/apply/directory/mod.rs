@@ -63,6 +63,15 @@ impl DirFormat {
         }
     }
 
+    /// The same for directories whose names are encrypted.
+    pub(crate) fn encrypted(self) -> DirFormat {
+        DirFormat {
+            rules: self.rules.encrypted(true),
+            has_inline_data: false,
+            ..self
+        }
+    }
+
     /// What an entry notes of the kind of what it names.
     fn entry_type(&self, target: Target) -> EntryType {
         match self.rules.has_filetype {
@@ -156,7 +165,7 @@ pub(crate) fn change(
         let inline::Outcome::NoRoom(moving) = outcome else {
             return Ok(());
         };
-        leave_inode(space, table, inode, format, &moving)?;
+        move_out(space, table, inode, format, &moving)?;
     }
     let runs = map::runs(space, inode)?;
     let block_size = u64::from(space.state.geometry.block_size);
@@ -180,8 +189,21 @@ pub(crate) fn change(
     outcome
 }
 
-/// Moves a directory from its inode to a block.
-fn leave_inode(
+/// Moves a directory from its inode to a block, if it lies there.
+pub(crate) fn leave_inode(
+    space: &mut Space<'_>,
+    table: &mut InodeTable<'_>,
+    inode: &mut InodeEdit,
+    format: &DirFormat,
+) -> Result<()> {
+    if !inode.holds_inline_data() {
+        return Ok(());
+    }
+    let moving = inline::Moving::of(inode)?;
+    move_out(space, table, inode, format, &moving)
+}
+
+fn move_out(
     space: &mut Space<'_>,
     table: &mut InodeTable<'_>,
     inode: &mut InodeEdit,
@@ -441,8 +463,16 @@ impl<'a> Directory<'_, 'a> {
         if changes.is_empty() {
             return Ok(());
         }
-        if self.inode.disk.flags().contains(InodeFlags::ENCRYPT) {
-            return self.remove_encrypted(&changes);
+        let mut changes = changes;
+        let flags = self.inode.disk.flags();
+        if flags.contains(InodeFlags::ENCRYPT) {
+            let cipher = super::encrypted::cipher(self.state(), self.inode)?;
+            match cipher {
+                Some(cipher) if !flags.contains(InodeFlags::CASEFOLD) => {
+                    changes = self.encrypted(&cipher, changes)?;
+                }
+                cipher => return self.remove_encrypted(cipher, &changes),
+            }
         }
         if self.is_indexed() && !self.format.has_index() {
             // Nobody may rely on the index, so nobody keeps it.

@@ -1,0 +1,262 @@
+//! Encrypted files (`encrypt`): the keys that were given, and what encrypts the files that they
+//! are for.
+//!
+//! # Data model
+//! A file's context names a master key; the file's own key follows from that and from the nonce of
+//! the context. [`Keyring`] holds the master keys and, of files that were used, the ciphers: for a
+//! file that comes to be from before its first commit on, when nothing of it is on the image yet.
+//!
+//! | Module | What |
+//! |---|---|
+//! | `cipher` | keys and ciphers, by the crates that have them |
+//! | `without` | in its place, where those crates are left out |
+//!
+//! # Locking
+//! `ext.keyring`, over the files' ciphers: a leaf, never held over I/O or a cipher.
+//!
+//! # References
+//! Linux `Documentation/filesystems/fscrypt.rst`.
+
+#[cfg(feature = "fscrypt")]
+mod cipher;
+#[cfg(not(feature = "fscrypt"))]
+mod without;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(feature = "fscrypt")]
+pub use cipher::MasterKey;
+#[cfg(feature = "fscrypt")]
+pub(crate) use cipher::{ContentCipher, FileIdentity, NameCipher};
+use finefs_ext_disk::fscrypt::{Context, Policy, TARGET_HEADER_SIZE};
+use finefs_locks::LockClass;
+use finefs_namespace::Ino;
+#[cfg(not(feature = "fscrypt"))]
+pub use without::MasterKey;
+#[cfg(not(feature = "fscrypt"))]
+pub(crate) use without::{ContentCipher, FileIdentity, NameCipher};
+
+use crate::sync::RwLock;
+
+/// How long master keys are.
+pub const KEY_BYTES: RangeInclusive<usize> = 16..=64;
+
+/// The files' ciphers.
+pub static KEYRING: LockClass = LockClass::new("ext.keyring", 79);
+
+/// So many files' ciphers are kept; others are made again when they are needed.
+const FILES_MAX: usize = 16_384;
+
+/// Why a file's policy cannot be followed, though its key is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// The modes for contents and for names.
+    Modes(u8, u8),
+    /// The master key is shorter than the modes ask for.
+    ShortKey,
+    /// Something else that is not known.
+    Unknown(&'static str),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Modes(contents, names) => write!(
+                f,
+                "encryption modes {contents} and {names}: only AES-256-XTS with AES-256-CTS (1 \
+                 and 4) are known"
+            ),
+            Why::ShortKey => write!(
+                f,
+                "the key is shorter than 32 bytes, which AES-256 asks for"
+            ),
+            Why::Unknown(what) => write!(f, "encryption policy: unknown {what}"),
+        }
+    }
+}
+
+/// What encrypts a file.
+pub(crate) enum FileCipher {
+    /// Of a regular file.
+    Content(Box<ContentCipher>),
+    /// The names of a directory, the target of a link.
+    Names(Box<NameCipher>),
+}
+
+impl FileCipher {
+    pub fn content(&self) -> Option<&ContentCipher> {
+        match self {
+            FileCipher::Content(cipher) => Some(cipher),
+            FileCipher::Names(_) => None,
+        }
+    }
+
+    pub fn names(&self) -> Option<&NameCipher> {
+        match self {
+            FileCipher::Names(cipher) => Some(cipher),
+            FileCipher::Content(_) => None,
+        }
+    }
+}
+
+/// Whether a file can be read.
+#[derive(Clone)]
+pub(crate) enum Protection {
+    /// It is not encrypted.
+    Plain,
+    /// It is, and its key is not there, or its policy is not known.
+    Locked,
+    /// This encrypts it.
+    Open(Arc<FileCipher>),
+}
+
+/// What is known of a file.
+#[derive(Clone)]
+pub(crate) struct KnownFile {
+    pub protection: Protection,
+    /// Of one that is encrypted.
+    pub context: Option<Context>,
+    /// The context is not on the image yet.
+    pub is_new: bool,
+}
+
+impl KnownFile {
+    pub const PLAIN: KnownFile = KnownFile {
+        protection: Protection::Plain,
+        context: None,
+        is_new: false,
+    };
+}
+
+/// See the module's head.
+pub(crate) struct Keyring {
+    /// At least one.
+    keys: Vec<MasterKey>,
+    uuid: [u8; 16],
+    block_bytes: usize,
+    /// Files that were made.
+    made: AtomicU64,
+    files: RwLock<Files>,
+}
+
+#[derive(Default)]
+struct Files {
+    known: HashMap<Ino, KnownFile>,
+    /// The policies that were said not to be followed.
+    told: HashSet<[u8; 16]>,
+}
+
+impl Keyring {
+    /// Of a file system with this UUID, and at least one key.
+    pub fn new(keys: &[MasterKey], uuid: [u8; 16], block_bytes: usize) -> Keyring {
+        Keyring {
+            keys: keys.to_vec(),
+            uuid,
+            block_bytes,
+            made: AtomicU64::new(0),
+            files: RwLock::new(&KEYRING, Files::default()),
+        }
+    }
+
+    /// What is known of a file.
+    pub fn known(&self, ino: Ino) -> Option<KnownFile> {
+        self.files.read().known.get(&ino).cloned()
+    }
+
+    /// Notes what is known of a file now. What is on the image may be forgotten, to be looked at
+    /// again.
+    pub fn note(&self, ino: Ino, file: KnownFile) {
+        let known = &mut self.files.write().known;
+        if known.len() >= FILES_MAX {
+            known.retain(|_, file| file.is_new);
+        }
+        known.insert(ino, file);
+    }
+
+    /// The context of a file that comes to be, to be put on the image.
+    pub fn take_new(&self, ino: Ino) -> Option<Context> {
+        let mut files = self.files.write();
+        let file = files.known.get_mut(&ino).filter(|file| file.is_new)?;
+        file.is_new = false;
+        file.context
+    }
+
+    /// A nonce for a new file that is the same when the same is done again: for images that are
+    /// made so. Nonces are no secrets, but no two files shall have the same.
+    pub fn repeatable_nonce(&self, ino: Ino, generation: u32) -> [u8; 16] {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let numbers = [ino.0, u64::from(generation), number];
+        self.keys[0].nonce(&self.uuid, &numbers)
+    }
+
+    /// The key of directories that come to be encrypted.
+    pub fn first_identifier(&self) -> [u8; 16] {
+        self.keys[0].identifier()
+    }
+
+    /// How long an encrypted target can be: it has a block, which ends in a NUL.
+    pub fn target_max(&self) -> usize {
+        self.block_bytes.min(libc::PATH_MAX as usize) - TARGET_HEADER_SIZE - 1
+    }
+
+    /// A link's target as it is stored: its length, and what it is encrypted.
+    pub fn stored_target(&self, cipher: &FileCipher, target: &[u8]) -> Option<Vec<u8>> {
+        let text = cipher.names()?.encrypt(target, self.target_max())?;
+        let length = u16::try_from(text.len()).ok()?;
+        Some([&length.to_le_bytes(), &text[..]].concat())
+    }
+
+    /// Forgets a file whose number is free.
+    pub fn forget(&self, ino: Ino) {
+        self.files.write().known.remove(&ino);
+    }
+
+    /// What the policy of a context allows; what it does not is told, once for each key.
+    pub fn protection(&self, context: &Context, ino: u32, is_regular: bool) -> Protection {
+        let Context::Current { policy, nonce } = context else {
+            return Protection::Locked;
+        };
+        let identifier = policy.key_identifier;
+        let key = self.keys.iter().find(|key| key.identifier() == identifier);
+        let made = key.map(|key| self.cipher(key, (policy, nonce), ino, is_regular));
+        let reason = match made {
+            Some(Ok(cipher)) => return Protection::Open(Arc::new(cipher)),
+            Some(Err(why)) => why.to_string(),
+            None => format!("none of the keys is {}", hex(&identifier)),
+        };
+        if self.files.write().told.insert(identifier) {
+            log::warn!("inode {ino}: stays encrypted: {reason}");
+        }
+        Protection::Locked
+    }
+
+    fn cipher(
+        &self,
+        key: &MasterKey,
+        (policy, nonce): (&Policy, &[u8; 16]),
+        ino: u32,
+        is_regular: bool,
+    ) -> Result<FileCipher, Why> {
+        let file = FileIdentity {
+            policy,
+            nonce,
+            ino,
+            uuid: &self.uuid,
+        };
+        Ok(match is_regular {
+            true => {
+                let cipher = ContentCipher::new(key, &file, self.block_bytes)?;
+                FileCipher::Content(Box::new(cipher))
+            }
+            false => FileCipher::Names(Box::new(NameCipher::new(key, &file)?)),
+        })
+    }
+}
+
+/// Bytes as people write identifiers of keys.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
