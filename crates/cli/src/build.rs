@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
+use finefs::MasterKey;
 use finefs_image::build::{self, Added, Free, Mapped, Owners, Platform, Rules, Source};
 use finefs_image::mkfs::FsType;
 use finefs_image::{Address, Images};
@@ -61,6 +62,9 @@ pub(crate) struct Build {
     /// Put the sources into an image that is there, over the files that it has
     #[arg(long, conflicts_with_all = ["size", "free", "force", "seed", "defaults", "Switches"])]
     onto: bool,
+    /// A key of encrypted files of images, in binary; may be given several times
+    #[arg(long = "key", value_name = "FILE", value_parser = crate::keys::parser())]
+    keys: Vec<MasterKey>,
     /// Replace an image that is there
     #[arg(short = 'F', long)]
     force: bool,
@@ -107,10 +111,11 @@ impl Build {
             time_max: time_from_environment(false)?,
             file_contexts: self.file_contexts,
             keeps_whiteouts: self.whiteouts == Whiteouts::Overlayfs,
+            keys: self.keys,
         };
         if self.onto {
             let address = Address::of_image(self.image.as_os_str());
-            let mut images = Images::new(None);
+            let mut images = Images::new(None).with_keys(rules.keys.clone());
             let added = watched(&mut |progress| {
                 build::onto(&mut images, &address, &sources, &rules, jobs, progress)
             });

@@ -57,6 +57,7 @@ mod helper_call;
 mod holders;
 mod image;
 mod info;
+mod keys;
 mod logger;
 mod lsof;
 #[cfg(feature = "build")]

@@ -7,10 +7,11 @@ use std::time::Duration;
 use finefs::front_end::namespace::Namespace;
 use finefs::{ImageOptions, OnError};
 use finefs_block::Claim;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::options::MountOptions;
 use crate::size::Size;
-use crate::{CliResult, Failure, say, spare_memory};
+use crate::{CliResult, Failure, keys, say, spare_memory};
 
 /// How long the server of the last mount of an image is waited for while it writes out what is
 /// left.
@@ -55,6 +56,14 @@ pub(crate) fn open(
     image_options = image_options.quota_limits(users, groups, projects);
     if let Some(path) = &options.journal {
         image_options = image_options.journal(path);
+    }
+    for path in &options.keys {
+        image_options = image_options.key(keys::read(path)?);
+    }
+    if !options.keys.is_empty() {
+        // What a crash leaves shall not hold them.
+        let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        hidden.map_err(|error| Failure::new(format!("core dumps cannot be ruled out: {error}")))?;
     }
     if let Some(size) = options.cache {
         image_options = image_options.cache(size.bytes());

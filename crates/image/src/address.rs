@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use finefs::{AtimePolicy, FileSystem, ImageOptions};
+use finefs::{AtimePolicy, FileSystem, ImageOptions, MasterKey};
 use finefs_block::{BlockDevice, PartitionDevice};
 
 use crate::beside::directory_of;
@@ -156,6 +156,7 @@ pub enum Access {
 #[derive(Default)]
 pub struct Images {
     offset_bytes: Option<u64>,
+    keys: Vec<MasterKey>,
     open: Vec<Open>,
 }
 
@@ -171,8 +172,14 @@ impl Images {
     pub fn new(offset_bytes: Option<u64>) -> Images {
         Images {
             offset_bytes,
+            keys: Vec::new(),
             open: Vec::new(),
         }
+    }
+
+    /// The same with these keys of encrypted files.
+    pub fn with_keys(self, keys: Vec<MasterKey>) -> Images {
+        Images { keys, ..self }
     }
 
     /// The file system that an address is in. One that is to be written must be opened for it
@@ -213,10 +220,13 @@ impl Images {
             }
             return Ok(Arc::clone(&open.source));
         }
-        let fs = ImageOptions::new()
+        let options = ImageOptions::new()
             .read_only(access == Access::Read)
             .offset_bytes(offset_bytes)
-            .atime(AtimePolicy::Noatime)
+            .atime(AtimePolicy::Noatime);
+        let keys = self.keys.iter().cloned();
+        let fs = keys
+            .fold(options, ImageOptions::key)
             .open(&path)
             .map_err(|error| with_advice(&error, &path, &shown))?;
         if access == Access::Write && fs.is_read_only() {

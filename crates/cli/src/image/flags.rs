@@ -64,11 +64,12 @@ pub(crate) struct Lsattr {
 /// Change the flags of files in an image, as chattr(1)
 ///
 /// i: nothing can be changed; a: data can only be added; A: the access time stays; d: dump leaves
-/// it out; S, D: changes are durable at once. c, P, s, t, T and u are kept for other programs.
+/// it out; S, D: changes are durable at once; E: what is made in a directory, which must be empty,
+/// is encrypted by the key of --key. c, P, s, t, T and u are kept for other programs.
 #[derive(Args)]
 pub(crate) struct Chattr {
     /// + and the letters of flags to set, - and those to take away, = and all that are to be set
-    #[arg(value_name = "+-=[aAcdDiPsStTu]", allow_hyphen_values = true)]
+    #[arg(value_name = "+-=[aAcdDEiPsStTu]", allow_hyphen_values = true)]
     change: Change,
     /// What is changed; symbolic links and special files are left out
     #[arg(value_name = "IMAGE:/PATH", required = true)]
@@ -97,8 +98,10 @@ struct Record {
 }
 
 /// Which flags are set and taken away.
-/// What can be named; `=` takes no `F` away.
-const CHANGEABLE: FileFlags = FileFlags::SETTABLE.union(FileFlags::CASEFOLD);
+/// What can be named; `=` takes no `F` away, and nothing an `E`.
+const CHANGEABLE: FileFlags = FileFlags::SETTABLE
+    .union(FileFlags::CASEFOLD)
+    .union(FileFlags::ENCRYPTED);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Change {
@@ -126,6 +129,9 @@ impl FromStr for Change {
                 }
                 None => return Err(format!("there is no flag '{letter}'")),
             }
+        }
+        if operator == "-" && named.contains(FileFlags::ENCRYPTED) {
+            return Err("'E' stays: what is encrypted can only be copied elsewhere".to_owned());
         }
         let none = FileFlags::empty();
         let (added, removed) = match operator {
@@ -241,6 +247,10 @@ impl Chattr {
             return Err(at.refused("neither a file nor a directory: it has no flags"));
         }
         let Change { added, removed } = self.change;
+        let encrypts = added.contains(FileFlags::ENCRYPTED);
+        if encrypts && !found.is_dir() {
+            return Err(at.refused("no directory: only an empty one can come to be encrypted"));
+        }
         at.told(at.fs.change_flags(at.path(), added, removed))?;
         if self.verbose {
             let flags = (found.flags() | added) - removed;

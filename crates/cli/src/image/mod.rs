@@ -53,6 +53,8 @@ mod xattr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use finefs::MasterKey;
+use finefs_image::Images;
 
 use crate::CliResult;
 pub(crate) use session::Context;
@@ -93,6 +95,16 @@ pub(crate) struct Where {
     /// Where in the images the file system starts: bytes, or with k, m, g
     #[arg(long, value_name = "SIZE", value_parser = crate::size::bytes)]
     offset: Option<u64>,
+    /// A key of encrypted files, in binary; may be given several times
+    #[arg(long = "key", value_name = "FILE", value_parser = crate::keys::parser())]
+    keys: Vec<MasterKey>,
+}
+
+impl Where {
+    /// Where the images are found that a command has.
+    fn images(&self) -> Images {
+        Images::new(self.offset).with_keys(self.keys.clone())
+    }
 }
 
 impl ImageCommand {

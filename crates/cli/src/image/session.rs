@@ -117,7 +117,7 @@ impl<'c> Session<'c> {
         set_program(program);
         let images = match &mut context.shell {
             Some(inside) => std::mem::take(&mut inside.images),
-            None => Images::new(place.offset),
+            None => place.images(),
         };
         Session {
             images,

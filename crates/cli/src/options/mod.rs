@@ -32,6 +32,8 @@ pub(crate) struct MountOptions {
     pub offset_bytes: u64,
     /// The device or image that the journal lies on.
     pub journal: Option<PathBuf>,
+    /// Files with keys of encrypted files.
+    pub keys: Vec<PathBuf>,
     /// Whose limits are enforced: users', groups', projects'.
     pub quota_limits: [bool; 3],
     pub atime: AtimePolicy,
@@ -74,6 +76,7 @@ impl Default for MountOptions {
             kernel: finefs_fuse::Options::default(),
             offset_bytes: 0,
             journal: None,
+            keys: Vec::new(),
             quota_limits: [false; 3],
             atime: namespace.atime,
             notes_directories: namespace.notes_directories,

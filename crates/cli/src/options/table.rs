@@ -8,7 +8,7 @@ use finefs::AtimePolicy;
 use super::row::{Group, Of, Row, What, row};
 use super::values::{
     barrier, cache, commit, cpu_latency, data_cache, errors, fsname, gid, journal_device,
-    journal_path, locking, mode, offset, room, sandbox, setuid, threads, uid,
+    journal_path, key, locking, mode, offset, room, sandbox, setuid, threads, uid,
 };
 
 use What::{Done, Flag, Ignored, Refused};
@@ -319,6 +319,15 @@ static WRITING: &[Row] = &[
         Done(journal_device, "the same, by the number of the device"),
     )
     .takes("NUMBER", "0x103")
+    .of(Of::Image),
+    row(
+        &["key"],
+        Done(
+            key,
+            "a file with a key of encrypted files, in binary; may be given several times",
+        ),
+    )
+    .takes("FILE", "/dev/null")
     .of(Of::Image),
     row(
         &["usrquota", "quota", "grpquota", "prjquota"],

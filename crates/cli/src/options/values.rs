@@ -60,6 +60,13 @@ pub(super) fn journal_path(options: &mut MountOptions, name: &str, value: &str) 
     Ok(())
 }
 
+pub(super) fn key(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
+    // The server goes on elsewhere.
+    let path = std::path::absolute(value).map_err(|_| bad(name, value, "a path"))?;
+    options.keys.push(path);
+    Ok(())
+}
+
 /// A device number as the kernel's ext4 takes it: of 32 bits, in decimal or hexadecimal.
 pub(super) fn journal_device(options: &mut MountOptions, name: &str, value: &str) -> CliResult<()> {
     let number = match value.strip_prefix("0x") {

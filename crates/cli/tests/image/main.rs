@@ -10,6 +10,7 @@ mod defrag;
 mod differences;
 mod disks;
 mod edits;
+mod encrypted;
 mod endings;
 mod flags;
 mod malice;

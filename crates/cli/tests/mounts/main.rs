@@ -7,6 +7,7 @@ mod channel;
 mod confined;
 mod defrag;
 mod direct;
+mod encrypted;
 mod ending;
 mod errors;
 mod exercise;

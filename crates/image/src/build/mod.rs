@@ -62,7 +62,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use finefs::front_end::{format_of, open_device};
-use finefs::{FileSystem, ImageOptions};
+use finefs::{FileSystem, ImageOptions, MasterKey};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -161,6 +161,8 @@ pub struct Rules {
     pub file_contexts: Option<PathBuf>,
     /// Whiteouts of layers are kept, as overlayfs has them.
     pub keeps_whiteouts: bool,
+    /// Keys of encrypted files of sources that are images.
+    pub keys: Vec<MasterKey>,
 }
 
 /// What is built, and how.
@@ -391,7 +393,7 @@ fn list(
     let labels = rules.file_contexts.as_deref().map(Labels::read);
     let labels = labels.transpose()?;
     let mut manifest = Manifest::new(rules.owners.clone(), rules.time_max);
-    let mut images = Images::default();
+    let mut images = Images::default().with_keys(rules.keys.clone());
     for source in sources {
         match source {
             Source::Image(address) => {

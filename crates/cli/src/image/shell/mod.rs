@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use finefs_image::{Access, Address, Error, Images};
+use finefs_image::{Access, Address, Error};
 
 use self::line::{Line, Word};
 use super::Where;
@@ -69,7 +69,7 @@ impl Shell {
             true => Access::Read,
             false => Access::Write,
         };
-        let mut images = Images::new(self.place.offset);
+        let mut images = self.place.images();
         let fs = images.open(&address, access);
         let fs = fs.map_err(|error| match self.read_only {
             true => Failure::new(error),

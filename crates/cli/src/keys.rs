@@ -1,0 +1,19 @@
+//! Keys of encrypted files, which are given as files.
+
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
+use finefs::MasterKey;
+
+use crate::{CliResult, Failure};
+
+/// Reads the key that a file holds.
+pub(crate) fn read(path: &Path) -> CliResult<MasterKey> {
+    let key = MasterKey::from_file(path);
+    key.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// Takes the name of a file for the key that it holds.
+pub(crate) fn parser() -> impl TypedValueParser<Value = MasterKey> {
+    PathBufValueParser::new().try_map(|path: PathBuf| MasterKey::from_file(&path))
+}
