@@ -15,7 +15,7 @@ use crate::image::building::{say_left_out, watched};
 use crate::image::{copying, text};
 use crate::mke2fs::Besides;
 use crate::switches::{Switches, Whose, time_from_environment};
-use crate::{CliResult, Failure, output, size};
+use crate::{CliResult, Failure, keys, output, size};
 
 /// Make an image of directories, archives and container images, later ones over earlier ones
 ///
@@ -115,6 +115,7 @@ impl Build {
         };
         if self.onto {
             let address = Address::of_image(self.image.as_os_str());
+            keys::tell_of(&rules.keys);
             let mut images = Images::new(None).with_keys(rules.keys.clone());
             let added = watched(&mut |progress| {
                 build::onto(&mut images, &address, &sources, &rules, jobs, progress)

@@ -101,8 +101,9 @@ pub(crate) struct Where {
 }
 
 impl Where {
-    /// Where the images are found that a command has.
+    /// The images that a command opens.
     fn images(&self) -> Images {
+        crate::keys::tell_of(&self.keys);
         Images::new(self.offset).with_keys(self.keys.clone())
     }
 }
