@@ -1,4 +1,5 @@
-//! `--key`: the commands on images that have encrypted directories, judged by the kernel and e2fsck.
+//! `--key`: the commands on images that have encrypted directories, judged by the kernel and
+//! e2fsck.
 
 use std::fs;
 use std::io::Write;

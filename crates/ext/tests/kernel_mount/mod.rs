@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// A mount by the kernel; ends when it is dropped.
 pub struct KernelMount(PathBuf);
@@ -33,11 +35,17 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        let status = Command::new("umount").arg(&self.0).status();
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "umount {}",
-            self.0.display()
-        );
+        // A child that another test is about to run may have a file of the mount open until then.
+        for _ in 0..100 {
+            let output = Command::new("umount").arg(&self.0).output();
+            let output = output.expect("umount runs");
+            if output.status.success() {
+                return;
+            }
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert!(message.contains("busy"), "{message}");
+            sleep(Duration::from_millis(50));
+        }
+        panic!("{} stays busy", self.0.display());
     }
 }

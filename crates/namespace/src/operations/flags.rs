@@ -1,15 +1,19 @@
 //! What chattr(1) sets (FS_IOC_SETFLAGS).
 
+use finefs_locks::RwLock;
+
 use crate::access::permission::check_owner;
 use crate::base::error::{Error, Result};
 use crate::base::file_flags::FileFlags;
 use crate::base::store::Plan;
 use crate::base::types::{Caller, FileKind, Ino};
 use crate::commit::oplog::Record;
-use crate::inode::{Inode, Ownership, Time};
+use crate::inode::{Inode, Ownership, Time, Xattrs};
 use crate::names::name_table::{NameTable, Request, lock_all};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, Reservation};
 use crate::schemes::Call;
+
+type Encrypting<'g> = Option<(&'g RwLock<Xattrs>, Reservation<'g>)>;
 
 impl Namespace {
     /// Sets the flags of an inode to what `change` makes of those that it has, in one step. Those
@@ -53,13 +57,7 @@ impl Namespace {
             true => None,
             false => Some(self.names_to_change(inode, special)?),
         };
-        let encrypting = match special.contains(FileFlags::ENCRYPTED) {
-            true => Some((
-                self.values(inode)?,
-                self.reserve(&[Plan::NewDirectory, Plan::Xattr])?,
-            )),
-            false => None,
-        };
+        let encrypting = self.encrypting(inode, special)?;
         let resize = names.map(NameTable::lock_resize);
         let whole = (names.zip(resize.as_ref())).map(|(table, resize)| Request::Whole {
             dir: ino,
@@ -105,6 +103,15 @@ impl Namespace {
             names.set_folding(held, to.flags.contains(FileFlags::CASEFOLD), guard);
         }
         Ok(())
+    }
+
+    /// What it takes to encrypt a directory, if that is to be: its extended attributes, and space.
+    fn encrypting<'g>(&'g self, inode: &'g Inode, special: FileFlags) -> Result<Encrypting<'g>> {
+        if !special.contains(FileFlags::ENCRYPTED) {
+            return Ok(None);
+        }
+        let reservation = self.reserve(&[Plan::NewDirectory, Plan::Xattr])?;
+        Ok(Some((self.values(inode)?, reservation)))
     }
 
     /// EPERM and EOPNOTSUPP for flags that cannot be set.
