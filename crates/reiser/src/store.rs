@@ -83,6 +83,23 @@ impl ReiserStore {
         outcome
     }
 
+    /// An error where a number that was free in the map has an object, as far as that is known. It
+    /// stays taken then.
+    fn check_unused(&self, object_id: u32) -> Result<()> {
+        let mounted = &self.mounted;
+        let Ok(object) = mounted.objects.find(Ino(u64::from(object_id))) else {
+            return Ok(());
+        };
+        let stat = mounted.tree.consistent(|| inode::stat(mounted, object));
+        match stat {
+            Err(Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::corrupt(format_args!(
+                "object {object_id} is there, and its number is free in the map"
+            ))),
+        }
+    }
+
     /// What a load of an inode gives of a tree that no commit changes meanwhile.
     fn load<T>(&self, ino: Ino, load: impl Fn(&Mounted) -> Result<T>) -> Result<T> {
         self.mounted.objects.look(&self.mounted.tree, ino)?;
@@ -229,6 +246,7 @@ impl Store for ReiserStore {
         let writing = self.mounted.writing()?;
         let dir_id = u32::try_from(parent.0).map_err(|_| Error::Stale)?;
         let object_id = writing.numbers.take().ok_or(Error::NoSpace)?;
+        self.check_unused(object_id)?;
         self.mounted.objects.note(ObjectKey { dir_id, object_id });
         // Where the format has none, the directory's number stands for it.
         let has_generation =

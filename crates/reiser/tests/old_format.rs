@@ -369,6 +369,36 @@ fn old_files_in_a_newer_file_system_stay_small() {
     close(namespace, &path);
 }
 
+/// A number that is free in the map and has an object all the same is found before it is given to a
+/// second one.
+#[test]
+fn numbers_in_use_are_not_given_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("image");
+    let (mut image, _) = make(&path, "3.6", NameHash::R5);
+    // The third word: in use from 10 on, where the first file has its number.
+    let at = 65_536 + 204 + 2 * 4;
+    image[at..at + 4].copy_from_slice(&11_u32.to_le_bytes());
+    std::fs::write(&path, &image).expect("there is room");
+    let namespace = open(&path);
+    let (caller, root) = (&Caller::root(), namespace.root());
+    let old = ino_of(&namespace, NAMES[0]);
+    assert_eq!(old, Ino(10));
+    // Each CPU takes some numbers at a time.
+    let made: Vec<_> = (0..80)
+        .map(|number| {
+            let name = format!("new {number}");
+            namespace.create_file(caller, root, name.as_bytes(), 0o600)
+        })
+        .collect();
+    let refused = made.iter().find_map(|made| made.as_ref().err());
+    let said = refused.expect("one would have the number").to_string();
+    assert!(said.contains("object 10"), "{said}");
+    let mut content = [0; 4];
+    assert_eq!(namespace.read(old, 0, &mut content), Ok(4));
+    assert_eq!(&content, b"the ");
+}
+
 fn size(size_bytes: u64) -> SetAttributes {
     SetAttributes {
         size_bytes: Some(size_bytes),
