@@ -37,6 +37,8 @@ pub struct Machine<'a> {
     pub files: &'a [(&'a Path, &'a str)],
     /// Disks: vda, vdb and so on. What the guest has written is in the file, also if it is killed.
     pub disks: &'a [&'a Path],
+    /// Its processor, by qemu's name; the usual one where this is empty.
+    pub cpu: &'a str,
     /// It reaches this machine as 10.0.2.2.
     pub has_network: bool,
     /// What it runs, by busybox's sh.
@@ -87,6 +89,9 @@ impl Guests {
             false => "none",
         };
         let mut arguments = vec!["-nic".to_owned(), network.to_owned()];
+        if !machine.cpu.is_empty() {
+            arguments.extend(["-cpu".to_owned(), machine.cpu.to_owned()]);
+        }
         for disk in machine.disks {
             let disk = disk.display();
             arguments.push("-drive".to_owned());

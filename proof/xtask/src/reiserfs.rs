@@ -23,6 +23,8 @@
 //! entry, where `.` and `..` have 35 together), also those that it has just made. So there finefs
 //! makes all directories, none of which is ever empty, and all names are long.
 
+mod speed;
+
 use crate::guest::{Guests, Machine};
 use crate::report::Report;
 use anyhow::{Context, Result, ensure};
@@ -44,6 +46,9 @@ pub struct Options {
     /// Only proofs whose names hold this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Only measure dbench and PostMark in the guest, on reiserfs and ext4
+    #[arg(long)]
+    speed: bool,
     /// Put the images here, compressed, instead of removing them
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -208,6 +213,10 @@ const WRITTEN: &[Case] = &[
 /// Runs the proofs.
 pub fn run(finefs: &Path, parent: &Path, options: &Options, report: &mut Report) -> Result<()> {
     let guests = Guests::new(parent)?;
+    if options.speed {
+        report.proof("reiserfs/speed", || speed::run(&guests));
+        return Ok(());
+    }
     let proof = Proof { guests, finefs };
     let mut prove = |name: &str, is_short: bool, prove: &dyn Fn() -> Result<String>| {
         let is_wanted = options.only.as_ref().is_none_or(|only| name.contains(only));

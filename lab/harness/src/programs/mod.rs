@@ -1,7 +1,7 @@
 //! The programs that work in a mount. Each gets an empty directory in it, checks its own outcome as
 //! far as it can, and leaves its files behind for the comparison with the kernel's view.
 
-mod dbench;
+pub mod dbench;
 mod fill;
 mod fio;
 mod git;
