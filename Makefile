@@ -2,6 +2,12 @@
 
 XTASK = cargo run --quiet -p xtask --
 
+# The same, built with the features of all packages and their tests (that is what the test named
+# here is for): what it consists of is not built again for the tests.
+TESTER = export CARGO_INCREMENTAL=0; \
+  cargo build --quiet --workspace --bin xtask --test order && \
+  $${CARGO_TARGET_DIR:-target}/debug/xtask
+
 # Where things are installed; DESTDIR goes before all of it.
 PREFIX = /usr/local
 # Where mount(8) and umount(8) look for helpers.
@@ -44,11 +50,11 @@ check:
 
 # Everything that proves the project: format, lints, tests, and the proofs in mounts.
 test:
-	@CARGO_INCREMENTAL=0 $(XTASK) test
+	@$(TESTER) test
 
 # The same in full size, for hours.
 test-full:
-	@CARGO_INCREMENTAL=0 $(XTASK) test --full
+	@$(TESTER) test --full
 
 # Known holes in what finefs is built of; fetches a database from GitHub.
 advisories:
