@@ -40,7 +40,14 @@ pub fn run() -> Result<String> {
     run::ok(run::cmd("cp", ["-r"]).arg(package).arg(site.path()))?;
     // As a part of all with a test among it, whose features are those of the build of all tests:
     // so what that has built is not built again.
-    let build = ["build", "--quiet", "--workspace", "--lib", "--test", "order"];
+    let build = [
+        "build",
+        "--quiet",
+        "--workspace",
+        "--lib",
+        "--test",
+        "order",
+    ];
     let mut command = run::cmd("cargo", build);
     let output = run::capture_with(command.current_dir(tools::workspace()), b"", LIMIT)?;
     run::expect_ok("cargo build", output)?;

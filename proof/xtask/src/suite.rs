@@ -459,7 +459,10 @@ fn run_cargo(args: &[&str], env: &[(&str, &str)]) -> Result<String> {
     ensure!(
         output.status.success() && !output.timed_out,
         "{command:?}\n{}{}",
-        failed_tests(&output.stdout),
+        match failed_tests(&output.stdout) {
+            none if none.is_empty() => last_words(&output.stdout),
+            failed => failed,
+        },
         last_words(&output.stderr)
     );
     Ok(output.both())
