@@ -73,6 +73,26 @@ const KINDS: &[Kind] = &[
         "-t ext4 -b 1024 -g 2048 -N 1280 -O inline_data",
     ),
     (
+        "ext4-clusters",
+        "64M",
+        "-t ext4 -b 1024 -O bigalloc -C 4096 -g 2048 -N 1280",
+    ),
+    (
+        "ext4-clusters-noreserve",
+        "64M",
+        "-t ext4 -b 1024 -O bigalloc,^resize_inode -C 2048 -g 1024 -N 1280",
+    ),
+    (
+        "ext4-clusters-noflex",
+        "64M",
+        "-t ext4 -b 1024 -O bigalloc,^flex_bg,quota,orphan_file -C 8192 -g 1024 -N 1280",
+    ),
+    (
+        "ext4-clusters-64k",
+        "256M",
+        "-t ext4 -b 4096 -O bigalloc -C 65536 -g 256 -N 4096",
+    ),
+    (
         "ext4-more",
         "40M",
         "-t ext4 -b 1024 -g 2048 -N 1280 -O ea_inode,orphan_file,metadata_csum_seed,quota,project,mmp",
@@ -265,7 +285,8 @@ fn prove(dir: &Path, kind: &Kind, percents: &[u64]) {
             }
         };
         assert_sound(&image, &first, &what);
-        if theirs.status.success() {
+        // resize2fs 1.47 leaves images with clusters that e2fsck has to repair.
+        if theirs.status.success() && !kind.2.contains("bigalloc") {
             assert_eq!(numbers(&image), numbers(&other), "{what}");
             let length = |image: &Path| std::fs::metadata(image).unwrap().len();
             assert_eq!(length(&image), length(&other), "{what}");
@@ -318,6 +339,13 @@ fn groups_with_their_own_metadata() {
 }
 
 #[test]
+fn clusters_stay_whole() {
+    prove_some(&["ext4-clusters", "ext4-clusters-noflex"], SIZES);
+    prove_some(&["ext4-clusters-noreserve"], &[55, 300, 850, 900]);
+    prove_some(&["ext4-clusters-64k"], &[50, 300, 30]);
+}
+
+#[test]
 fn descriptors_push_data_aside() {
     prove_some(
         &["ext4-noreserve", "ext4-noreserve-noflex"],
@@ -336,14 +364,16 @@ fn what_names_inodes_follows() {
 #[test]
 fn the_minimum_is_small() {
     let dir = tempfile::tempdir().unwrap();
-    for kind in kinds(&["ext2", "ext4", "ext4-noflex"]) {
+    for kind in kinds(&["ext2", "ext4", "ext4-noflex", "ext4-clusters"]) {
         let image = make(dir.path(), kind);
         let first = dir.path().join("first");
         contents(&image, &first);
         let text = run(Command::new("resize2fs").arg("-P").arg(&image));
         let theirs: u64 = text.split_whitespace().last().unwrap().parse().unwrap();
         let (blocks, least) = blocks_of(&image);
-        assert!(least <= theirs, "{}: {least}, resize2fs: {theirs}", kind.0);
+        // Of clusters resize2fs knows nothing.
+        let is_least = least <= theirs || kind.0 == "ext4-clusters";
+        assert!(is_least, "{}: {least}, resize2fs: {theirs}", kind.0);
         assert!(least < blocks);
         // Less is refused, and nothing is changed.
         let before = std::fs::read(&image).unwrap();
@@ -589,8 +619,6 @@ fn what_cannot_be_resized_is_refused_by_name() {
         assert!(reason.contains(word), "{reason}");
         assert!(std::fs::read(&image).unwrap() == before, "{word}: changed");
     };
-    made("-t ext4 -O bigalloc");
-    refused(128 << 20, "bigalloc");
     made("-t ext4 -O stable_inodes");
     refused(32 << 20, "stable_inodes");
     assert!(

@@ -26,7 +26,11 @@ pub(super) fn check(check: &Check, found: &mut Findings) {
 fn claim_groups(check: &Check, found: &mut Findings) {
     let (fs, geo) = (&check.fs, &check.fs.geo);
     for (number, group) in (0..).zip(&fs.groups) {
-        let first = geo.group_first_block(GroupNo(number)).0;
+        // With clusters block 0 is one of them; with blocks of 1 KiB it lies before the superblock.
+        let first = match number {
+            0 => geo.super_block().0,
+            _ => geo.group_first_block(GroupNo(number)).0,
+        };
         let base = geo.group_base_blocks(GroupNo(number));
         let base = base.min(geo.group_blocks(GroupNo(number)));
         if base > 0 {
@@ -48,7 +52,6 @@ fn claim_groups(check: &Check, found: &mut Findings) {
         place("block bitmap", group.block_bitmap, 1);
         place("inode bitmap", group.inode_bitmap, 1);
     }
-    // With clusters block 0 is one of them; with blocks of 1 KiB it belongs to no group.
     check.claim_again(geo.super_block().0, 1);
     let mmp = fs.sb.mmp_block();
     if fs.needs(Incompat::MMP) && geo.contains_block(finefs_ext_disk::PhysBlock(mmp)) && mmp > 0 {

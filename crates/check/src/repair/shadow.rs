@@ -58,8 +58,8 @@ impl Shadow {
     pub fn over_free_blocks(device: &Arc<dyn BlockDevice>, check: &Check) -> Shadow {
         Shadow {
             passing: Some(Passing {
-                block_bytes: u64::from(check.fs.geo.block_size),
-                end: check.fs.geo.blocks_count,
+                block_bytes: u64::from(check.fs.geo.block_size) << check.cluster_bits,
+                end: (check.fs.geo.blocks_count).div_ceil(1 << check.cluster_bits),
                 used: check.claims.copy(),
             }),
             ..Shadow::new(device)

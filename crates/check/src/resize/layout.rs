@@ -12,7 +12,7 @@ use finefs_ext_disk::GroupNo;
 use finefs_ext_disk::features::Incompat;
 use finefs_ext_disk::geometry::Geometry;
 
-use super::room::Room;
+use super::room::{Room, Units};
 use super::shape::Shape;
 use crate::pass::Check;
 use crate::tables::Claims;
@@ -31,6 +31,7 @@ pub(super) struct Layout {
     pub room: Room,
     /// Something that is there must move.
     pub has_moves: bool,
+    pub units: Units,
     /// Blocks that everything else must leave.
     cleared: Claims,
     end: u64,
@@ -40,13 +41,17 @@ impl Layout {
     pub fn new(check: &Check, shape: &Shape) -> Result<Layout, String> {
         let (old, geo) = (&check.fs.geo, &shape.geo);
         let first = u64::from(geo.first_data_block);
-        let room = Room::new(first, geo.blocks_count)?;
+        let units = Units {
+            bits: check.cluster_bits,
+        };
+        let room = Room::new(first, geo.blocks_count, units)?;
         room.take_all(&check.claims);
         // Block 0 is no block of any group where blocks have 1 KiB.
         let mut layout = Layout {
             places: vec![Places::default(); geo.groups_count as usize],
             room,
             has_moves: geo.blocks_count < old.blocks_count,
+            units,
             cleared: Claims::new(old.blocks_count.max(geo.blocks_count))?,
             end: geo.blocks_count,
         };
@@ -57,7 +62,7 @@ impl Layout {
             check,
             geo,
             is_flex: shape.sb.incompat().contains(Incompat::FLEX_BG),
-            metadata: Claims::new(geo.blocks_count)?,
+            metadata: Claims::new(units.end(geo.blocks_count))?,
             layout,
         };
         placer.keep()?;
@@ -65,14 +70,22 @@ impl Layout {
         Ok(placer.layout)
     }
 
-    /// Whether what lies in a block must leave it.
+    /// Whether what lies in a block must leave it. Data has a cluster for itself, and must leave
+    /// all of it.
     pub fn must_move(&self, block: u64) -> bool {
-        block >= self.end || self.cleared.is_claimed(block)
+        block >= self.end || self.is_any_cleared(block, 1)
+    }
+
+    /// True where any of the clusters of these blocks is wanted.
+    fn is_any_cleared(&self, start: u64, count: u64) -> bool {
+        let (first, units) = self.units.of(start, count);
+        let bits = self.units.bits;
+        self.cleared.count(first << bits, units << bits) > 0
     }
 
     /// The same of a whole run; and of its start alone, with how long that is so.
     pub fn split(&self, start: u64, count: u64) -> (u64, bool) {
-        if start.saturating_add(count) <= self.end && self.cleared.count(start, count) == 0 {
+        if start.saturating_add(count) <= self.end && !self.is_any_cleared(start, count) {
             return (count, false);
         }
         let moves = self.must_move(start);
@@ -82,17 +95,22 @@ impl Layout {
 
     /// Superblock copies and descriptors of a group.
     fn clear_base(&mut self, check: &Check, geo: &Geometry, number: u32) {
-        let first = geo.group_first_block(GroupNo(number)).0;
         let base = u64::from(geo.group_base_blocks(GroupNo(number)));
         if base == 0 {
             return;
         }
+        // Block 0 may lie before the superblock.
+        let first = match number {
+            0 => geo.super_block().0,
+            _ => geo.group_first_block(GroupNo(number)).0,
+        };
         let old = &check.fs.geo;
         let had = match number < old.groups_count {
             true => u64::from(old.group_base_blocks(GroupNo(number))).min(base),
             false => 0,
         };
-        self.has_moves |= check.claims.count(first + had, base - had) > 0;
+        let (grown, units) = self.units.of(first + had, base - had);
+        self.has_moves |= check.claims.count(grown, units) > 0;
         self.cleared.claim(first, base);
         self.room.take(first, base);
     }
@@ -102,7 +120,7 @@ struct Placer<'a> {
     check: &'a Check,
     geo: &'a Geometry,
     is_flex: bool,
-    /// Bitmaps and tables, old and new.
+    /// Clusters of bitmaps and tables, old and new.
     metadata: Claims,
     layout: Layout,
 }
@@ -123,9 +141,9 @@ impl Placer<'_> {
         let table = self.table_blocks();
         let staying = check.fs.groups.iter().take(self.layout.places.len());
         for group in staying.clone() {
-            self.metadata.claim(group.block_bitmap, 1);
-            self.metadata.claim(group.inode_bitmap, 1);
-            self.metadata.claim(group.inode_table, table);
+            self.claim(group.block_bitmap, 1);
+            self.claim(group.inode_bitmap, 1);
+            self.claim(group.inode_table, table);
         }
         for (number, group) in staying.enumerate() {
             let places = Places {
@@ -138,8 +156,15 @@ impl Placer<'_> {
         Ok(())
     }
 
+    fn claim(&self, block: u64, count: u64) {
+        let (start, units) = self.layout.units.of(block, count);
+        self.metadata.claim(start, units);
+    }
+
     fn kept(&mut self, number: usize, block: u64, count: u64) -> Result<u64, String> {
-        if self.layout.split(block, count) == (count, false) {
+        // Metadata shares clusters with other metadata.
+        let layout = &self.layout;
+        if block + count <= layout.end && layout.cleared.count(block, count) == 0 {
             return Ok(block);
         }
         self.layout.has_moves = true;
@@ -196,22 +221,28 @@ impl Placer<'_> {
                 })?,
         };
         self.layout.room.take(place, count);
-        self.metadata.claim(place, count);
+        self.claim(place, count);
         Ok(place)
     }
 
     /// Blocks in a row with nothing but data in them, which must leave.
     fn make_room(&mut self, blocks: Range<u64>, count: u64) -> Option<u64> {
-        let is_usable =
-            |block: u64| !self.layout.cleared.is_claimed(block) && !self.metadata.is_claimed(block);
-        let mut start = blocks.start;
-        for block in blocks {
-            if !is_usable(block) {
-                start = block + 1;
-            } else if block + 1 - start == count {
-                self.layout.cleared.claim(start, count);
+        let units = self.layout.units;
+        let is_usable = |unit: u64| {
+            !self.layout.is_any_cleared(unit << units.bits, 1) && !self.metadata.is_claimed(unit)
+        };
+        let count = units.end(count);
+        let first = units.end(blocks.start);
+        let mut start = first;
+        for unit in first..blocks.end >> units.bits {
+            if !is_usable(unit) {
+                start = unit + 1;
+            } else if unit + 1 - start == count {
+                self.layout
+                    .cleared
+                    .claim(start << units.bits, count << units.bits);
                 self.layout.has_moves = true;
-                return Some(start);
+                return Some(start << units.bits);
             }
         }
         None

@@ -84,8 +84,9 @@ impl Writer<'_, '_> {
         Ok(desc.as_bytes().to_vec())
     }
 
-    /// Blocks of a new group that are free if nothing but its own metadata lies in it.
+    /// Clusters of a new group that are free if nothing but its own metadata lies in it.
     fn free_blocks(&self, number: u32) -> u32 {
+        let units = self.mover.layout.units;
         let geo = &self.mover.shape.geo;
         let first = geo.group_first_block(GroupNo(number)).0;
         let end = first + u64::from(geo.group_blocks(GroupNo(number)));
@@ -96,9 +97,12 @@ impl Writer<'_, '_> {
             (places.inode_table, geo.inode_table_blocks),
         ];
         let own = own.into_iter().filter(|(at, _)| (first..end).contains(at));
-        let taken: u32 = own.map(|(_, count)| count).sum();
-        let base = geo.group_base_blocks(GroupNo(number));
-        ((end - first) as u32).saturating_sub(base + taken)
+        let taken: u64 = own
+            .map(|(at, count)| units.of(at, u64::from(count)).1)
+            .sum();
+        let base = u64::from(geo.group_base_blocks(GroupNo(number)));
+        let all = units.of(first, end - first).1;
+        all.saturating_sub(units.end(base) + taken) as u32
     }
 
     /// Flags of a new group, whose inode table is zeros then, or said not to be.
@@ -191,8 +195,10 @@ impl Writer<'_, '_> {
         self.write_block(double, &table)?;
         let rules = self.mover.check.fs.rules;
         inode.set_block_word(indirect::DOUBLE as usize, double as u32);
+        // With bigalloc each counts as a cluster, as e2fsprogs has it.
+        let sectors = u64::from(geo.block_size / 512) << self.mover.check.cluster_bits;
         inode
-            .set_blocks_512(&rules, blocks * u64::from(geo.block_size / 512))
+            .set_blocks_512(&rules, blocks * sectors)
             .map_err(|error| error.to_string())?;
         inode.update_checksum(&rules, Ino::RESIZE);
         self.mover.write(place, inode.as_bytes())

@@ -5,6 +5,7 @@ use finefs_ext_disk::GroupNo;
 use super::layout::Layout;
 use super::moving::Mover;
 use super::numbers::Numbers;
+use super::room::Units;
 use super::shape::{Shape, reshape};
 use crate::pass::Check;
 
@@ -28,15 +29,19 @@ pub(super) fn blocks(check: &Check) -> Result<u64, String> {
         groups += 1;
     }
     let (mut low, mut high) = (end_of(groups - 1), end_of(groups));
+    let cluster = u64::from(geo.cluster_ratio);
     // `low` is too small, `high` is not.
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
+    while high - low > cluster {
+        let middle = geo.cluster_end(low + (high - low) / 2);
+        if middle == high {
+            break;
+        }
         match enough(middle) {
             true => high = middle,
             false => low = middle,
         }
     }
-    let (mut found, mut step) = (high, STEP_MIN);
+    let (mut found, mut step) = (high, STEP_MIN.next_multiple_of(cluster));
     while found < geo.blocks_count {
         let shape = reshape(&check.fs.sb, geo, found);
         if let Ok(shape) = shape
@@ -62,9 +67,16 @@ fn counts(check: &Check, blocks: u64) -> bool {
         return false;
     }
     let first = u64::from(geo.first_data_block);
-    let mut free = blocks - first - check.claims.count(first, blocks - first);
+    let units = Units {
+        bits: check.cluster_bits,
+    };
+    let claimed = |at: u64, count: u64| {
+        let (start, units) = units.of(at, count);
+        check.claims.count(start, units)
+    };
+    let mut free = units.of(first, blocks - first).1 - claimed(first, blocks - first);
     // What is cut off, without what is made anew or goes.
-    let mut leaving = check.claims.count(blocks, old.blocks_count - blocks);
+    let mut leaving = claimed(blocks, old.blocks_count - blocks);
     let table = u64::from(geo.inode_table_blocks);
     for (number, group) in (0..).zip(&check.fs.groups) {
         let start = old.group_first_block(GroupNo(number)).0;
@@ -77,18 +89,18 @@ fn counts(check: &Check, blocks: u64) -> bool {
         ];
         for (at, count) in own {
             let behind = (at + count).saturating_sub(at.max(blocks)).min(count);
-            leaving = leaving.saturating_sub(behind);
+            leaving = leaving.saturating_sub(units.end(behind));
         }
         if number >= geo.groups_count {
             continue;
         }
         for (at, count) in &own[1..] {
             if at + count > blocks {
-                free = free.saturating_sub(*count);
+                free = free.saturating_sub(units.end(*count));
             }
         }
         let new_base = u64::from(geo.group_base_blocks(GroupNo(number)));
-        free = free.saturating_sub(new_base.saturating_sub(base));
+        free = free.saturating_sub(units.end(new_base.saturating_sub(base)));
     }
     free >= leaving
 }

@@ -282,9 +282,6 @@ fn checked(device: &Arc<dyn BlockDevice>, options: &Options) -> Result<Check, St
         .check
         .ok_or("its superblock is damaged; run e2fsck")?;
     let sb = &check.fs.sb;
-    if sb.ro_compat().contains(RoCompat::BIGALLOC) {
-        return Err("feature bigalloc is not resized here; resize2fs does it".to_owned());
-    }
     if sb.ro_compat().contains(RoCompat::SHARED_BLOCKS) {
         return Err("feature shared_blocks says that it must not change".to_owned());
     }
@@ -395,7 +392,7 @@ fn used_behind(check: &Check, shape: &Shape) -> Vec<(u64, u64)> {
     let block_bytes = u64::from(shape.geo.block_size);
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for block in shape.geo.blocks_count..check.fs.geo.blocks_count {
-        if !check.claims.is_claimed(block) {
+        if !check.claims.is_claimed(block >> check.cluster_bits) {
             continue;
         }
         let start = block * block_bytes;

@@ -236,15 +236,16 @@ impl<'a> Mover<'a> {
             };
         }
         let mut extents = Vec::with_capacity(tree.extents.len());
+        let mut clusters = HashMap::new();
         for extent in &tree.extents {
-            self.extent(extent, &mut extents)?;
+            self.extent(extent, &mut clusters, &mut extents)?;
         }
         let before = tree.nodes.len() as u64;
         tree.nodes.retain(|node| !self.layout.must_move(*node));
         let after = self.plant(inode, seed, &extents, tree.nodes)?;
         if after != before {
             let rules = &self.check.fs.rules;
-            let per_block = u64::from(self.shape.geo.block_size / 512);
+            let per_block = u64::from(self.shape.geo.block_size / 512) << self.check.cluster_bits;
             let count = inode.blocks_512(rules) + after * per_block - before * per_block;
             inode
                 .set_blocks_512(rules, count)
@@ -275,8 +276,14 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// An extent in the pieces that it will have.
-    fn extent(&mut self, extent: &Extent, to: &mut Vec<Extent>) -> Result<(), String> {
+    /// An extent in the pieces that it will have. `clusters`: where those of the file are that
+    /// were moved.
+    fn extent(
+        &mut self,
+        extent: &Extent,
+        clusters: &mut HashMap<u64, u64>,
+        to: &mut Vec<Extent>,
+    ) -> Result<(), String> {
         let mut done = 0;
         while done < extent.len {
             let from = extent.physical.0 + u64::from(done);
@@ -284,7 +291,7 @@ impl<'a> Mover<'a> {
             let (count, moves) = self.layout.split(from, left);
             let (physical, count) = match moves {
                 false => (from, count),
-                true => self.layout.room.take_run(count).ok_or(NO_ROOM)?,
+                true => self.take_clusters(from, count, clusters)?,
             };
             if moves && extent.is_unwritten {
                 self.moved_blocks += count;
@@ -303,6 +310,28 @@ impl<'a> Mover<'a> {
             done += count as u32;
         }
         Ok(())
+    }
+
+    /// A place for blocks of a file, or the first of them, at the same places in their clusters;
+    /// and for how many. Extents that share a cluster go on doing so.
+    fn take_clusters(
+        &mut self,
+        from: u64,
+        count: u64,
+        clusters: &mut HashMap<u64, u64>,
+    ) -> Result<(u64, u64), String> {
+        let units = self.layout.units;
+        let (first, within) = (from >> units.bits, from % units.blocks());
+        if let Some(place) = clusters.get(&first) {
+            return Ok((place + within, count.min(units.blocks() - within)));
+        }
+        let run = self.layout.room.take_run(within + count);
+        let (start, length) = run.ok_or(NO_ROOM)?;
+        if units.bits > 0 {
+            let taken = 0..length >> units.bits;
+            clusters.extend(taken.map(|unit| (first + unit, start + (unit << units.bits))));
+        }
+        Ok((start + within, count.min(length - within)))
     }
 
     /// Builds a tree of full nodes, in the blocks that are left of the old one and new ones; gives
@@ -382,6 +411,9 @@ impl<'a> Mover<'a> {
         let old = u64::from(block);
         if block == 0 || level == 0 && !self.layout.must_move(old) {
             return Ok(block);
+        }
+        if self.check.cluster_bits > 0 {
+            return Err("has a block map, and clusters of it would have to move".to_owned());
         }
         let place = self.place_of(old)?;
         let narrow = u32::try_from(place).map_err(|_| NO_ROOM.to_owned())?;

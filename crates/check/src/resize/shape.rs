@@ -18,7 +18,7 @@ pub(super) struct Shape {
 
 /// The shape with `blocks` blocks, or a few less where the last group would have no room.
 pub(super) fn reshape(old: &Superblock, geo: &Geometry, blocks: u64) -> Result<Shape, String> {
-    let (blocks, groups) = groups(old, geo, blocks)?;
+    let (blocks, groups) = groups(old, geo, geo.cluster_start(blocks))?;
     if blocks > u64::from(u32::MAX) {
         let what = "block numbers would need more than 32 bits";
         if !old.has_64bit() {
