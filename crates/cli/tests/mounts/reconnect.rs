@@ -9,6 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::*;
 
 /// A server that can be started again.
@@ -34,6 +36,14 @@ impl Storage {
     fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Asks it to end, upon which it may still answer some requests, with errors.
+    fn end(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        wait_until("it ends", || {
+            self.child.try_wait().is_ok_and(|ended| ended.is_some())
+        });
     }
 
     fn start_again(&mut self) {
@@ -118,7 +128,10 @@ fn kill_under_load(place: &Place, url: &str, storage: &mut Storage, options: &st
             .collect();
         for time in 0..8 {
             std::thread::sleep(Duration::from_millis(150 + time * 53 % 200));
-            storage.kill();
+            match time % 3 {
+                2 => storage.end(),
+                _ => storage.kill(),
+            }
             std::thread::sleep(Duration::from_millis(time * 37 % 120));
             storage.start_again();
         }
